@@ -1,0 +1,101 @@
+//! The command line: one file a subcommand; reads flags, calls the library, prints.
+
+mod output;
+mod terminal;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::error::Result;
+use crate::workspace::Workspace;
+
+pub use output::Output;
+
+/// What each patch of a performance series is worth, measured on the complete server.
+#[derive(Debug, Parser)]
+#[command(
+    name = "perfquilt",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Work in the workspace at DIR (default: this folder or the nearest above it)
+    #[arg(short = 'C', long = "directory", value_name = "DIR", global = true)]
+    directory: Option<PathBuf>,
+    /// Print one JSON document on standard output
+    #[arg(long, global = true)]
+    json: bool,
+    /// No progress, only results and errors
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Say more on standard error (twice: everything)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Colour: auto, always or never
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    color: clap::ColorChoice,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {}
+
+/// What a subcommand works with.
+pub struct Context {
+    /// The flags of every command.
+    pub global: Global,
+    /// Where results and progress go.
+    pub output: Output,
+}
+
+impl Context {
+    /// The workspace the user means.
+    ///
+    /// # Errors
+    /// As [`Workspace::open`].
+    pub fn workspace(&self) -> Result<Workspace> {
+        Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))
+    }
+}
+
+/// Runs the command line and returns the exit code of DESIGN's contract.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap words its errors and help itself; 2 is its code for wrong usage too.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let output = Output::new(&cli.global);
+    let context = Context {
+        global: cli.global,
+        output,
+    };
+    let result =
+        crate::process::install_signal_handlers().and_then(|()| dispatch(&context, cli.command));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            context.output.error(&error);
+            ExitCode::from(error.kind().exit_code())
+        }
+    }
+}
+
+fn dispatch(_context: &Context, command: Command) -> Result<()> {
+    match command {}
+}

@@ -1,0 +1,262 @@
+//! Reading, merging and checking the configuration; every error names file and line.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use super::{Adapter, BuildSystem, Config, Recipe, Workload, WorkloadKind};
+use crate::error::{Error, Result};
+use crate::workspace::CONFIG_FILE;
+
+impl Config {
+    /// Reads the configuration and the workloads of the workspace at `root`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line.
+    pub fn load(root: &Path) -> Result<Config> {
+        let file = root.join(CONFIG_FILE);
+        let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
+        let mut config: Config = parse(CONFIG_FILE, &text)?;
+        config.recipe = resolve_inheritance(&config.recipe, &text)?;
+        config.workloads = load_workloads(root)?;
+        check(&config, &text)?;
+        Ok(config)
+    }
+
+    /// The recipe called `name`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage), naming the nearest one there is.
+    pub fn recipe(&self, name: &str) -> Result<&Recipe> {
+        self.recipe
+            .get(name)
+            .ok_or_else(|| unknown("recipe", name, self.recipe.keys()))
+    }
+
+    /// The preset called `name`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage), naming the nearest one there is.
+    pub fn preset(&self, name: &str) -> Result<&super::Preset> {
+        self.preset
+            .get(name)
+            .ok_or_else(|| unknown("preset", name, self.preset.keys()))
+    }
+
+    /// The workload called `name`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage), naming the nearest one there is.
+    pub fn workload(&self, name: &str) -> Result<&Workload> {
+        self.workloads
+            .get(name)
+            .ok_or_else(|| unknown("workload", name, self.workloads.keys()))
+    }
+}
+
+/// The error for a name that is not in the configuration, with the nearest that is.
+pub(crate) fn unknown<'a>(
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a String> + Clone,
+) -> Error {
+    let error = Error::usage(format!("there is no {what} `{name}`"));
+    let nearest = known
+        .clone()
+        .map(|candidate| (strsim::jaro_winkler(candidate, name), candidate))
+        .filter(|(similarity, _)| *similarity > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest {
+        Some((_, candidate)) => error.hint(format!("did you mean `{candidate}`?")),
+        None => {
+            let names: Vec<&str> = known.map(String::as_str).collect();
+            error.hint(format!("there are: {}", names.join(", ")))
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let mut lines = error.message().lines();
+        Error::usage(lines.next().unwrap_or("malformed").to_owned())
+            .details(lines.map(str::to_owned))
+            .at(file, line)
+    })
+}
+
+fn load_workloads(root: &Path) -> Result<BTreeMap<String, Workload>> {
+    let folder = root.join("bench-config/workloads");
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(Error::io("read", &folder, &error)),
+    };
+    let mut workloads = BTreeMap::new();
+    for entry in entries {
+        let path = entry.map_err(|e| Error::io("read", &folder, &e))?.path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else {
+            continue;
+        };
+        let shown = format!("bench-config/workloads/{name}.toml");
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::io("read", &path, &e))?;
+        let mut workload: Workload = parse(&shown, &text)?;
+        workload.name = name.to_owned();
+        let missing = match workload.kind {
+            WorkloadKind::Sysbench => workload.sysbench.is_none().then_some("sysbench"),
+            WorkloadKind::Command => workload.command.is_none().then_some("command"),
+        };
+        if let Some(section) = missing {
+            return Err(
+                Error::usage(format!("kind `{section}` needs a [{section}] section"))
+                    .at(shown, None),
+            );
+        }
+        workloads.insert(name.to_owned(), workload);
+    }
+    Ok(workloads)
+}
+
+/// The line of the first `[section]` header or `key =` that contains `needle`.
+fn line_of(text: &str, needle: &str) -> Option<usize> {
+    text.lines()
+        .position(|line| line.contains(needle))
+        .map(|index| index + 1)
+}
+
+fn resolve_inheritance(
+    recipes: &BTreeMap<String, Recipe>,
+    text: &str,
+) -> Result<BTreeMap<String, Recipe>> {
+    recipes
+        .keys()
+        .map(|name| {
+            let mut chain = vec![name.as_str()];
+            let mut resolved = recipes[name].clone();
+            let mut parent = resolved.inherits.clone();
+            while let Some(parent_name) = parent.take() {
+                let at = line_of(text, &format!("[recipe.{}]", chain[chain.len() - 1]));
+                let Some((key, recipe)) = recipes.get_key_value(&parent_name) else {
+                    return Err(unknown("recipe", &parent_name, recipes.keys()).at(CONFIG_FILE, at));
+                };
+                if chain.contains(&key.as_str()) {
+                    return Err(Error::usage(format!(
+                        "recipes inherit in a circle: {} → {key}",
+                        chain.join(" → ")
+                    ))
+                    .at(CONFIG_FILE, at));
+                }
+                chain.push(key);
+                resolved = merge(recipe, resolved);
+                parent = recipe.inherits.clone();
+            }
+            Ok((name.clone(), resolved))
+        })
+        .collect()
+}
+
+fn merge(parent: &Recipe, child: Recipe) -> Recipe {
+    let join = |a: &[String], b: Vec<String>| a.iter().cloned().chain(b).collect();
+    let map = |a: &BTreeMap<String, String>, b: BTreeMap<String, String>| {
+        a.clone().into_iter().chain(b).collect()
+    };
+    let commands = |a: &[Vec<String>], b: Vec<Vec<String>>| a.iter().cloned().chain(b).collect();
+    Recipe {
+        description: child.description,
+        inherits: child.inherits,
+        system: child.system.or(parent.system),
+        cmake_args: join(&parent.cmake_args, child.cmake_args),
+        cmake_include: child.cmake_include.or_else(|| parent.cmake_include.clone()),
+        targets: join(&parent.targets, child.targets),
+        configure: commands(&parent.configure, child.configure),
+        build: commands(&parent.build, child.build),
+        install: map(&parent.install, child.install),
+        binary: child.binary.or_else(|| parent.binary.clone()),
+        env: map(&parent.env, child.env),
+    }
+}
+
+fn check(config: &Config, text: &str) -> Result<()> {
+    let wrong = |message: String, needle: &str| {
+        Err(Error::usage(message).at(CONFIG_FILE, line_of(text, needle)))
+    };
+    for release in &config.upstream.release {
+        let sources = [
+            release.debian.is_some(),
+            release.tarball.is_some(),
+            release.git.is_some(),
+            release.directory.is_some(),
+        ];
+        if sources.iter().filter(|given| **given).count() != 1 {
+            return wrong(
+                format!(
+                    "release {} needs exactly one of debian, tarball, git and directory",
+                    release.version
+                ),
+                &format!("\"{}\"", release.version),
+            );
+        }
+    }
+    for (name, recipe) in &config.recipe {
+        let section = format!("[recipe.{name}]");
+        match recipe.system {
+            Some(BuildSystem::Cmake | BuildSystem::Command) => {}
+            // A recipe that only others inherit from may leave it out.
+            None => continue,
+        }
+        if recipe.install.is_empty() {
+            return wrong(format!("recipe `{name}` installs nothing"), &section);
+        }
+        if !recipe
+            .binary
+            .as_ref()
+            .is_some_and(|binary| recipe.install.contains_key(binary))
+        {
+            return wrong(
+                format!("recipe `{name}` needs `binary`, one of the paths it installs"),
+                &section,
+            );
+        }
+    }
+    for (name, preset) in &config.preset {
+        let section = format!("[preset.{name}]");
+        let at = |error: Error| error.at(CONFIG_FILE, line_of(text, &section));
+        let recipe = config.recipe(&preset.recipe).map_err(at)?;
+        if recipe.system.is_none() {
+            return wrong(
+                format!("recipe `{}` has no `system`", preset.recipe),
+                &section,
+            );
+        }
+        for workload in &preset.workloads {
+            config.workload(workload).map_err(at)?;
+        }
+        if preset.workloads.is_empty() || preset.meters.is_empty() || preset.blocks < 2 {
+            return wrong(
+                format!("preset `{name}` needs a workload, a meter and at least 2 blocks"),
+                &section,
+            );
+        }
+    }
+    if config.server.adapter == Adapter::Command && config.server.command.is_none() {
+        return wrong(
+            "adapter `command` needs a [server.command] section".into(),
+            "[server]",
+        );
+    }
+    for (meter, margin) in &config.margin {
+        if !(margin.is_finite() && *margin > 0.0 && *margin < 1.0) {
+            return wrong(
+                format!("margin of {meter} must lie between 0 and 1"),
+                "[margin]",
+            );
+        }
+    }
+    Ok(())
+}

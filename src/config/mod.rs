@@ -1,0 +1,210 @@
+//! `bench-config/perfquilt.toml` and `bench-config/workloads/*.toml`.
+
+mod load;
+mod server;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::observation::Meter;
+
+pub use server::{Adapter, CommandServer, Server};
+pub use workload::{CommandWorkload, SysbenchWorkload, Workload, WorkloadKind};
+
+/// The whole configuration of a workspace, workloads included.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where releases come from.
+    pub upstream: Upstream,
+    /// Where the series is.
+    #[serde(default)]
+    pub series: SeriesFiles,
+    /// How points are built, by name.
+    pub recipe: BTreeMap<String, Recipe>,
+    /// How a built server is run.
+    pub server: Server,
+    /// What `run` does, by name; `quick` is the default.
+    pub preset: BTreeMap<String, Preset>,
+    /// Equivalence margins by meter, as fractions of speed: an effect shown to lie within
+    /// ± margin is `no effect`.
+    #[serde(default)]
+    pub margin: BTreeMap<Meter, f64>,
+    /// Workloads by name, from `bench-config/workloads/NAME.toml`.
+    #[serde(skip)]
+    pub workloads: BTreeMap<String, Workload>,
+}
+
+impl Config {
+    /// The equivalence margin of a meter: the configured one, else 0.5 % for times and 0.05 % for
+    /// counts.
+    pub fn margin(&self, meter: Meter) -> f64 {
+        self.margin
+            .get(&meter)
+            .copied()
+            .unwrap_or_else(|| default_margin(meter))
+    }
+}
+
+/// The equivalence margin used where none is configured, as a fraction of speed.
+pub fn default_margin(meter: Meter) -> f64 {
+    match meter {
+        Meter::Time | Meter::Cpu => 0.005,
+        Meter::Instructions => 0.000_5,
+        Meter::L1iMisses => 0.01,
+    }
+}
+
+/// `[upstream]`: the server's name and the releases known.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Upstream {
+    /// The server's name, first part of a release's name (`mariadb` in `mariadb-10.11.18`).
+    pub name: String,
+    /// The version of the release the series is for.
+    pub current: String,
+    /// `[[upstream.release]]`: the releases.
+    #[serde(default)]
+    pub release: Vec<ReleaseSource>,
+}
+
+/// One release: its version and exactly one place it comes from.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseSource {
+    /// The upstream version, for example `10.11.18`.
+    pub version: String,
+    /// A Debian source package, fetched by the machine's own apt.
+    pub debian: Option<DebianSource>,
+    /// A tarball.
+    pub tarball: Option<TarballSource>,
+    /// A tag in a git repository.
+    pub git: Option<GitSource>,
+    /// An unpacked tree; a relative path starts at the workspace.
+    pub directory: Option<PathBuf>,
+}
+
+/// A Debian source package.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DebianSource {
+    /// The source package's name.
+    pub package: String,
+    /// The suite, for example `bookworm`.
+    pub suite: String,
+    /// The suite's source archive differs from the machine's default one, for example
+    /// `debian-security`; the default is the archive of the machine's own suite.
+    pub archive: Option<String>,
+}
+
+/// A tarball by file or address.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TarballSource {
+    /// A file (relative to the workspace) or an address.
+    pub url: String,
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
+}
+
+/// A tag in a git repository.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitSource {
+    /// Anything `git fetch` takes.
+    pub remote: String,
+    /// The tag.
+    pub tag: String,
+}
+
+/// `[series]`: where series and patches are, relative to the workspace.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SeriesFiles {
+    /// The series file.
+    pub file: PathBuf,
+    /// The folder of the patches.
+    pub patches: PathBuf,
+}
+
+impl Default for SeriesFiles {
+    fn default() -> Self {
+        SeriesFiles {
+            file: "series".into(),
+            patches: "patches".into(),
+        }
+    }
+}
+
+/// What configures and compiles a source tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BuildSystem {
+    /// CMake with Ninja, out of tree.
+    Cmake,
+    /// Commands of the configuration, run in a source tree of their own.
+    Command,
+}
+
+/// `[recipe.NAME]`: how a point is built.
+///
+/// In commands and paths, `{src}` is the source tree, `{build}` the build tree (the same as `{src}`
+/// for [`BuildSystem::Command`]), `{jobs}` the number of parallel jobs and `{config}` the workspace's
+/// `bench-config/`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Recipe {
+    /// One line for people.
+    pub description: String,
+    /// Another recipe whose settings hold where this one has none; lists are appended to its lists.
+    pub inherits: Option<String>,
+    /// The build system.
+    pub system: Option<BuildSystem>,
+    /// Arguments of `cmake` (only [`BuildSystem::Cmake`]).
+    pub cmake_args: Vec<String>,
+    /// A CMake file included by every `project()` of the tree (`CMAKE_PROJECT_INCLUDE`), relative to
+    /// `bench-config/`: it can change targets without touching the upstream tree.
+    pub cmake_include: Option<PathBuf>,
+    /// Ninja targets that make up the server.
+    pub targets: Vec<String>,
+    /// Commands run once before the first compilation (only [`BuildSystem::Command`]).
+    pub configure: Vec<Vec<String>>,
+    /// Commands run for every point (only [`BuildSystem::Command`]).
+    pub build: Vec<Vec<String>>,
+    /// What makes up the runnable server: path inside the result to path of the file or folder to
+    /// copy, with placeholders.
+    pub install: BTreeMap<String, String>,
+    /// The measured executable inside the result: two points with the same bytes here are one.
+    pub binary: Option<String>,
+    /// Extra environment of every command.
+    pub env: BTreeMap<String, String>,
+}
+
+/// `[preset.NAME]`: an experiment.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preset {
+    /// One line for people.
+    #[serde(default)]
+    pub description: String,
+    /// The recipe.
+    pub recipe: String,
+    /// Workload names.
+    pub workloads: Vec<String>,
+    /// The meters.
+    pub meters: Vec<Meter>,
+    /// Blocks of the `time` meter for each workload; every block restarts every server.
+    pub blocks: u32,
+    /// Seconds of measuring in one block of one workload, all points together.
+    pub block_seconds: f64,
+    /// Blocks of the counting meters (`instructions`, …).
+    #[serde(default = "default_count_blocks")]
+    pub count_blocks: u32,
+}
+
+fn default_count_blocks() -> u32 {
+    3
+}

@@ -1,0 +1,30 @@
+//! perfquilt keeps an ordered, quilt-style series of performance patches on top of an upstream
+//! server tree, rebuilds the complete server after each patch, benchmarks each patch separately and
+//! reports what each patch is worth, with its uncertainty.
+//!
+//! Data goes one way: [`series`] → [`stack`] → [`build`] → [`experiment`] (servers × workloads ×
+//! meters) → [`store`] → [`stats`] → [`attribution`] → [`report`]. ARCHITECTURE.md has the map and
+//! the invariants.
+
+pub mod attribution;
+pub mod build;
+pub mod cli;
+pub mod config;
+pub mod error;
+pub mod experiment;
+pub mod meter;
+pub mod observation;
+pub mod point;
+pub mod process;
+pub mod progress;
+pub mod report;
+pub mod series;
+pub mod server;
+pub mod stack;
+pub mod stats;
+pub mod store;
+pub mod upstream;
+pub mod workload;
+pub mod workspace;
+
+pub use error::{Error, Result};

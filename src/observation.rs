@@ -1,0 +1,137 @@
+//! Raw observations: what the machine half hands to the judgement half.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::point::Point;
+
+/// What is read while a server works. All meters are costs: less is faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Meter {
+    /// Wall-clock nanoseconds per transaction.
+    Time,
+    /// Processor nanoseconds per transaction.
+    Cpu,
+    /// Instructions per transaction.
+    Instructions,
+    /// First-level instruction-cache misses per transaction.
+    L1iMisses,
+}
+
+impl Meter {
+    /// Every meter, in the order reports show them.
+    pub const ALL: [Meter; 4] = [
+        Meter::Time,
+        Meter::Cpu,
+        Meter::Instructions,
+        Meter::L1iMisses,
+    ];
+
+    /// The name in configuration, command line and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Meter::Time => "time",
+            Meter::Cpu => "cpu",
+            Meter::Instructions => "instructions",
+            Meter::L1iMisses => "l1i_misses",
+        }
+    }
+
+    /// The unit of [`Observation::value`].
+    pub fn unit(self) -> &'static str {
+        match self {
+            Meter::Time | Meter::Cpu => "ns/txn",
+            Meter::Instructions => "instructions/txn",
+            Meter::L1iMisses => "misses/txn",
+        }
+    }
+}
+
+impl fmt::Display for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Meter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Meter::ALL
+            .into_iter()
+            .find(|meter| meter.name() == text)
+            .ok_or_else(|| {
+                let names: Vec<_> = Meter::ALL.iter().map(|meter| meter.name()).collect();
+                Error::usage(format!("`{text}` is not a meter"))
+                    .hint(format!("meters are {}", names.join(", ")))
+            })
+    }
+}
+
+/// One value read of one point in one block: a line of an observation file.
+///
+/// `value` is the cost of one transaction in `unit`, already reduced over the block's slices for
+/// the `time` meter (see `docs/method.md`); `n` is how many transactions it stands for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// Version of this form: 1.
+    pub schema: u32,
+    /// The experiment this belongs to.
+    pub experiment: String,
+    /// The block (one randomised round over all points with fresh restarts), from 0.
+    pub block: u32,
+    /// Position of the point within its block's random order, from 0.
+    pub order: u32,
+    /// The point measured.
+    pub point: Point,
+    /// The layout seed of the variant measured; 0 is the linker's own order.
+    pub layout: u64,
+    /// The workload's name.
+    pub workload: String,
+    /// The meter read.
+    pub meter: Meter,
+    /// The unit of `value`.
+    pub unit: String,
+    /// Cost of one transaction.
+    pub value: f64,
+    /// Transactions that `value` stands for.
+    pub n: u64,
+}
+
+/// The first line of an observation file: what the observations are of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExperimentHeader {
+    /// Version of this form: 1.
+    pub schema: u32,
+    /// The experiment's name, unique in its store.
+    pub experiment: String,
+    /// The series' patches in order.
+    pub series: Vec<String>,
+    /// One title a patch (first line of its header), in the same order; empty when unknown.
+    #[serde(default)]
+    pub titles: Vec<String>,
+    /// The release, for example `mariadb-10.11.18`.
+    pub release: String,
+    /// The recipe the points were built with.
+    #[serde(default)]
+    pub recipe: String,
+    /// The machine: processor, cores, memory, kernel, virtualisation.
+    pub machine: BTreeMap<String, String>,
+    /// Identity of the measuring harness (tool version and digest of its scripts and settings).
+    pub harness: String,
+    /// Points whose server is the same binary as another's: point to the point it equals. Their
+    /// effect against each other is exactly 0 and they were not measured apart.
+    #[serde(default)]
+    pub identical: BTreeMap<Point, Point>,
+    /// Points that could not be built or measured, with the reason in one line.
+    #[serde(default)]
+    pub failed: BTreeMap<Point, String>,
+    /// When the experiment began, RFC 3339 in UTC; empty when unknown.
+    #[serde(default)]
+    pub started: String,
+}

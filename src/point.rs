@@ -1,0 +1,91 @@
+//! Points: the states of a stack that are built and measured.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// One state of the stack. Patches are counted from 1, as in `series`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Point {
+    /// The release with the first `k` patches applied; `0` is the bare release.
+    Step(usize),
+    /// The release with patch `k` only.
+    Alone(usize),
+    /// The whole series but patch `k`.
+    Without(usize),
+    /// The bare release measured a second time as if it were another point (A/A): whatever it
+    /// appears to gain or lose is noise.
+    Control,
+}
+
+impl Point {
+    /// The bare release.
+    pub const BASE: Point = Point::Step(0);
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Point::Step(k) => write!(f, "{k}"),
+            Point::Alone(k) => write!(f, "alone:{k}"),
+            Point::Without(k) => write!(f, "without:{k}"),
+            Point::Control => f.write_str("control"),
+        }
+    }
+}
+
+impl FromStr for Point {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let number = |digits: &str| digits.parse::<usize>().ok();
+        let point = match text.split_once(':') {
+            Some(("alone", k)) => number(k).filter(|&k| k > 0).map(Point::Alone),
+            Some(("without", k)) => number(k).filter(|&k| k > 0).map(Point::Without),
+            Some(_) => None,
+            None if text == "control" => Some(Point::Control),
+            None => number(text).map(Point::Step),
+        };
+        point.ok_or_else(|| {
+            Error::usage(format!("`{text}` is not a point"))
+                .hint("a point is 0 (the bare release), K, alone:K or without:K")
+        })
+    }
+}
+
+impl From<Point> for String {
+    fn from(point: Point) -> String {
+        point.to_string()
+    }
+}
+
+impl TryFrom<String> for Point {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_form_round_trips() {
+        for text in ["0", "17", "alone:3", "without:2", "control"] {
+            assert_eq!(text.parse::<Point>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "x", "alone:0", "without:", "-1", "alone:1:2"] {
+            assert!(text.parse::<Point>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! The only module that starts processes.
+//!
+//! Every child leads a process group of its own, is told to end when this program dies, gets a small,
+//! explicit environment (so that secrets of ours never reach it) and is stopped when its handle is
+//! dropped.
+
+mod child;
+mod signals;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+pub use child::Child;
+pub use signals::{check_interrupted, install_signal_handlers, interrupted};
+
+use crate::error::{Error, Result};
+
+/// Variables of our environment that children get; everything else is withheld.
+const PASSED_ON: [&str; 12] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "TERM",
+    "XDG_CACHE_HOME",
+    "CCACHE_DIR",
+    "CCACHE_MAXSIZE",
+    "SSH_AUTH_SOCK",
+    "http_proxy",
+    "https_proxy",
+];
+
+/// Where a stream of a child goes.
+#[derive(Debug, Clone, Default)]
+pub enum Sink {
+    /// Nowhere.
+    #[default]
+    Null,
+    /// Appended to a file.
+    File(PathBuf),
+    /// Read by us, see [`Child`].
+    Pipe,
+}
+
+/// A process to be started.
+#[derive(Debug, Clone)]
+pub struct Command {
+    program: OsString,
+    args: Vec<OsString>,
+    directory: Option<PathBuf>,
+    env: BTreeMap<OsString, OsString>,
+    stdin: Option<Vec<u8>>,
+    stdout: Sink,
+    stderr: Sink,
+    death_signal: DeathSignal,
+    cpus: Option<Vec<usize>>,
+}
+
+/// What the kernel sends a child when this program dies, however it dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeathSignal {
+    /// SIGKILL: for programs without children of their own.
+    #[default]
+    Kill,
+    /// SIGTERM: for programs that stop their own children on it (ninja, make).
+    Terminate,
+}
+
+/// What a finished process left.
+#[derive(Debug)]
+pub struct Output {
+    /// Its exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// What it wrote to its standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote to its standard error.
+    pub stderr: Vec<u8>,
+    /// Wall-clock time from start to end.
+    pub elapsed: Duration,
+}
+
+impl Output {
+    /// Whether it exited with 0.
+    pub fn success(&self) -> bool {
+        self.code == Some(0)
+    }
+
+    /// Standard output as text, invalid bytes replaced.
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Standard error as text, invalid bytes replaced.
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// `exited with 1` or `was ended by signal 11`.
+    pub fn how_it_ended(&self) -> String {
+        match (self.code, self.signal) {
+            (Some(code), _) => format!("exited with {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        }
+    }
+
+    /// The last `count` lines of standard error, or of standard output when that is empty.
+    pub fn tail(&self, count: usize) -> Vec<String> {
+        let text = if self.stderr.is_empty() {
+            self.stdout_text()
+        } else {
+            self.stderr_text()
+        };
+        last_lines(&text, count)
+    }
+}
+
+/// The last `count` lines of `text`.
+pub fn last_lines(text: &str, count: usize) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..]
+        .iter()
+        .map(|line| (*line).to_owned())
+        .collect()
+}
+
+/// The full path of an executable on `PATH`.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|path| {
+            std::fs::metadata(path)
+                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        })
+}
+
+impl Command {
+    /// `program` (looked up on `PATH` unless it has a slash) without arguments, its streams closed.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Command {
+            program: program.as_ref().to_owned(),
+            args: Vec::new(),
+            directory: None,
+            env: BTreeMap::new(),
+            stdin: None,
+            stdout: Sink::Null,
+            stderr: Sink::Null,
+            death_signal: DeathSignal::Kill,
+            cpus: None,
+        }
+    }
+
+    /// From a list whose first word is the program.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the list is empty.
+    pub fn from_words(words: &[String]) -> Result<Self> {
+        let (program, args) = words
+            .split_first()
+            .ok_or_else(|| Error::usage("an empty command in the configuration"))?;
+        Ok(Command::new(program).args(args))
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args
+            .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets the working directory.
+    #[must_use]
+    pub fn directory(mut self, directory: &Path) -> Self {
+        self.directory = Some(directory.to_owned());
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env
+            .insert(name.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    /// Gives it `bytes` on standard input; without, standard input is empty.
+    #[must_use]
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(bytes.into());
+        self
+    }
+
+    /// Where standard output goes ([`Command::run`] always captures).
+    #[must_use]
+    pub fn stdout(mut self, sink: Sink) -> Self {
+        self.stdout = sink;
+        self
+    }
+
+    /// Where standard error goes ([`Command::run`] always captures).
+    #[must_use]
+    pub fn stderr(mut self, sink: Sink) -> Self {
+        self.stderr = sink;
+        self
+    }
+
+    /// What the kernel sends it when this program dies.
+    #[must_use]
+    pub fn death_signal(mut self, signal: DeathSignal) -> Self {
+        self.death_signal = signal;
+        self
+    }
+
+    /// Restricts it to these processors (ignored where the kernel refuses).
+    #[must_use]
+    pub fn cpus(mut self, cpus: &[usize]) -> Self {
+        self.cpus = Some(cpus.to_vec());
+        self
+    }
+
+    /// The command as a user would type it.
+    pub fn shown(&self) -> String {
+        let words = std::iter::once(&self.program).chain(&self.args);
+        let quoted = words.map(|word| {
+            let text = word.to_string_lossy();
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%{}".contains(c);
+            if !text.is_empty() && text.chars().all(plain) {
+                text.into_owned()
+            } else {
+                format!("'{}'", text.replace('\'', r"'\''"))
+            }
+        });
+        quoted.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Starts it. Call this from a thread that lives as long as the child may: the kernel's death
+    /// signal follows the starting thread.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the program is not installed,
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be started.
+    pub fn spawn(&self) -> Result<Child> {
+        // The one place where the standard library's command is allowed.
+        #[allow(clippy::disallowed_methods)]
+        let mut command = std::process::Command::new(&self.program);
+        command.args(&self.args).env_clear().process_group(0);
+        for name in PASSED_ON {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        command.env("LC_ALL", "C.UTF-8").envs(&self.env);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        command.stdin(if self.stdin.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        });
+        command.stdout(open_sink(&self.stdout)?);
+        command.stderr(open_sink(&self.stderr)?);
+        self.before_exec(&mut command);
+        let mut child = command.spawn().map_err(|error| {
+            let program = self.program.to_string_lossy();
+            if error.kind() == std::io::ErrorKind::NotFound {
+                Error::usage(format!("`{program}` is not installed")).hint(
+                    "`perfquilt doctor` names what is missing and the command that installs it",
+                )
+            } else {
+                Error::internal(format!("cannot start `{program}`: {error}"))
+            }
+        })?;
+        if let (Some(bytes), Some(mut pipe)) = (self.stdin.clone(), child.stdin.take()) {
+            // A child that does not read its input to the end closes the pipe; that is its right.
+            std::thread::spawn(move || drop(pipe.write_all(&bytes)));
+        }
+        Ok(Child::new(child, self.shown()))
+    }
+
+    #[allow(unsafe_code)]
+    fn before_exec(&self, command: &mut std::process::Command) {
+        let signal = match self.death_signal {
+            DeathSignal::Kill => rustix::process::Signal::KILL,
+            DeathSignal::Terminate => rustix::process::Signal::TERM,
+        };
+        let parent = rustix::process::getpid();
+        let cpus = self.cpus.as_ref().map(|cpus| {
+            let mut set = rustix::thread::CpuSet::new();
+            cpus.iter().for_each(|&cpu| set.set(cpu));
+            set
+        });
+        // SAFETY: between fork and exec only async-signal-safe system calls are made (prctl,
+        // getppid, sched_setaffinity); nothing allocates or locks.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::process::set_parent_process_death_signal(Some(signal))?;
+                // The parent may have died before the line above took effect.
+                if rustix::process::getppid() != Some(parent) {
+                    return Err(std::io::Error::other("parent is gone"));
+                }
+                if let Some(set) = &cpus {
+                    let _ = rustix::thread::sched_setaffinity(None, set);
+                }
+                Ok(())
+            });
+        }
+    }
+
+    /// Runs it to its end, capturing both streams.
+    ///
+    /// # Errors
+    /// As [`Command::spawn`]; [`Kind::Interrupted`](crate::error::Kind::Interrupted) when a signal
+    /// asks this program to stop; the exit code is the caller's to judge.
+    pub fn run(&self) -> Result<Output> {
+        self.run_within(Duration::MAX)
+    }
+
+    /// Like [`Command::run`], but ends the process after `limit`.
+    ///
+    /// # Errors
+    /// As [`Command::run`], and [`Kind::Bench`](crate::error::Kind::Bench) when the limit is over.
+    pub fn run_within(&self, limit: Duration) -> Result<Output> {
+        let started = Instant::now();
+        let mut command = self.clone();
+        command.stdout = Sink::Pipe;
+        command.stderr = Sink::Pipe;
+        let child = command.spawn()?;
+        child.finish(started, limit)
+    }
+
+    /// Runs it and makes anything but exit code 0 an error of `kind` with the last lines it wrote.
+    ///
+    /// # Errors
+    /// As [`Command::run`], and `kind`.
+    pub fn run_ok(&self, kind: crate::error::Kind) -> Result<Output> {
+        let output = self.run()?;
+        if output.success() {
+            return Ok(output);
+        }
+        let program = Path::new(&self.program)
+            .file_name()
+            .unwrap_or(&self.program)
+            .to_string_lossy()
+            .into_owned();
+        Err(
+            Error::new(kind, format!("{program} {}", output.how_it_ended()))
+                .details(output.tail(15))
+                .hint(format!("the command was: {}", self.shown())),
+        )
+    }
+}
+
+fn open_sink(sink: &Sink) -> Result<Stdio> {
+    Ok(match sink {
+        Sink::Null => Stdio::null(),
+        Sink::Pipe => Stdio::piped(),
+        Sink::File(path) => {
+            let file = File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .map_err(|e| Error::io("open", path, &e))?;
+            Stdio::from(file)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn captures_and_reports() {
+        let output = Command::new("sh")
+            .args(["-c", "cat; echo no >&2; exit 3"])
+            .stdin("yes")
+            .run()
+            .unwrap();
+        assert_eq!(output.stdout, b"yes");
+        assert_eq!(output.tail(1), ["no"]);
+        assert_eq!(output.how_it_ended(), "exited with 3");
+    }
+
+    #[test]
+    fn environment_is_explicit() {
+        let output = Command::new("env").env("GIVEN", "1").run().unwrap();
+        let names: Vec<String> = output
+            .stdout_text()
+            .lines()
+            .filter_map(|line| line.split_once('=').map(|(name, _)| name.to_owned()))
+            .collect();
+        assert!(names.contains(&"GIVEN".to_owned()));
+        assert!(
+            !names.iter().any(|name| name.starts_with("CARGO")),
+            "{names:?}"
+        );
+    }
+
+    #[test]
+    fn time_limit_ends_the_whole_group() {
+        let error = Command::new("sh")
+            .args(["-c", "sleep 60 & sleep 60"])
+            .run_within(Duration::from_millis(100))
+            .unwrap_err();
+        assert_eq!(error.kind(), Kind::Bench);
+    }
+
+    #[test]
+    fn missing_program_points_at_doctor() {
+        let error = Command::new("no-such-program").run().unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.hint_text().unwrap().contains("doctor"));
+    }
+
+    #[test]
+    fn shown_is_quoted() {
+        let command = Command::new("sh").args(["-c", "echo 'a'"]);
+        assert_eq!(command.shown(), r"sh -c 'echo '\''a'\'''");
+    }
+}

@@ -1,0 +1,42 @@
+//! Ctrl-C and SIGTERM: noted here, acted on wherever the work can stop cleanly.
+
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Error, Result};
+
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Notes SIGINT, SIGTERM and SIGHUP instead of dying of them; a second one ends the process at once
+/// (children then get their death signal from the kernel).
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the kernel refuses.
+pub fn install_signal_handlers() -> Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // In this order the flag is still unset at the first signal, so only the second ends us.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&INTERRUPTED))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED)))
+            .map_err(|error| Error::internal(format!("cannot watch signals: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Whether a signal has asked this program to stop.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// An error once a signal has asked this program to stop; for loops without a child to wait for.
+///
+/// # Errors
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+pub fn check_interrupted() -> Result<()> {
+    if interrupted() {
+        Err(Error::interrupted())
+    } else {
+        Ok(())
+    }
+}
