@@ -12,6 +12,7 @@ pub mod cli;
 pub mod config;
 pub mod error;
 pub mod experiment;
+pub mod lint;
 pub mod meter;
 pub mod observation;
 pub mod point;

@@ -1,7 +1,12 @@
 //! The command line: one file a subcommand; reads flags, calls the library, prints.
 
+mod export;
+mod lint;
 mod output;
+mod stack;
+mod status;
 mod terminal;
+mod upstream;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -50,7 +55,14 @@ pub struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    #[command(subcommand)]
+    Upstream(upstream::Upstream),
+    Status(status::Status),
+    Lint(lint::Lint),
+    Stack(stack::Stack),
+    Export(export::Export),
+}
 
 /// What a subcommand works with.
 pub struct Context {
@@ -96,6 +108,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn dispatch(_context: &Context, command: Command) -> Result<()> {
-    match command {}
+fn dispatch(context: &Context, command: Command) -> Result<()> {
+    match command {
+        Command::Upstream(command) => upstream::run(context, command),
+        Command::Status(args) => status::run(context, &args),
+        Command::Lint(args) => lint::run(context, &args),
+        Command::Stack(args) => stack::run(context, &args),
+        Command::Export(args) => export::run(context, &args),
+    }
 }
