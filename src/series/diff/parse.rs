@@ -235,10 +235,12 @@ impl Parser<'_> {
             new_start += 1;
         }
         let mut lines: Vec<Line> = Vec::new();
+        let mut assumed = 0;
         while old_left > 0 || new_left > 0 {
             let Some(&raw) = self.lines.get(self.at) else {
                 // Mail programs cut blank lines off the end.
                 if old_left == new_left && new_left <= 2 {
+                    assumed = new_left;
                     lines.extend((0..new_left).map(|_| Line {
                         change: Change::Context,
                         text: b"\n".to_vec(),
@@ -284,6 +286,7 @@ impl Parser<'_> {
             old_start,
             new_start,
             lines,
+            assumed,
         })
     }
 }
