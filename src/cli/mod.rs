@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand; reads flags, calls the library, prints.
 
+mod doctor;
 mod output;
 mod terminal;
 
@@ -50,7 +51,10 @@ pub struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// Check that this machine has what the workspace needs
+    Doctor(doctor::Doctor),
+}
 
 /// What a subcommand works with.
 pub struct Context {
@@ -96,6 +100,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn dispatch(_context: &Context, command: Command) -> Result<()> {
-    match command {}
+fn dispatch(context: &Context, command: Command) -> Result<()> {
+    match command {
+        Command::Doctor(command) => command.run(context),
+    }
 }
