@@ -30,6 +30,8 @@ typedef struct {
    uint64_t barrier[16];
    uint64_t mutex[16];
    uint32_t per_slice;
+   uint32_t slices;
+   uint32_t lead;
    uint32_t stop;
    uint32_t spoiled;
    uint32_t unused;
@@ -374,29 +376,36 @@ local function transactions(server, tid, count)
    return spoiled
 end
 
--- A growing array of floats.
-local function series_of_rounds()
-   local capacity, rounds = 1024, 0
+-- A growing array of floats, one row of `servers` numbers a slice.
+local function table_of_slices()
+   local capacity, rows = 1024, 0
    local values = ffi.new("float[?]", capacity * servers)
-   local series = {}
-   function series.append(row)
-      if rounds == capacity then
+   local slices = {}
+   -- Room for `count` more rows; made outside the timed part.
+   function slices.reserve(count)
+      while rows + count > capacity do
          local larger = ffi.new("float[?]", 2 * capacity * servers)
          ffi.copy(larger, values, 4 * capacity * servers)
          values, capacity = larger, 2 * capacity
       end
-      for server = 1, servers do
-         values[rounds * servers + server - 1] = row[server]
-      end
-      rounds = rounds + 1
    end
-   function series.bytes()
-      return ffi.string(values, 4 * rounds * servers)
+   -- `row` counts from 0 within the rows not yet kept.
+   function slices.set(row, server, value)
+      values[(rows + row) * servers + server - 1] = value
    end
-   function series.rounds()
-      return rounds
+   function slices.get(row, server)
+      return values[(rows + row) * servers + server - 1]
    end
-   return series
+   function slices.keep(count)
+      rows = rows + count
+   end
+   function slices.rows()
+      return rows
+   end
+   function slices.bytes()
+      return ffi.string(values, 4 * rows * servers)
+   end
+   return slices
 end
 
 local function median(list)
@@ -416,14 +425,31 @@ local function write_result(head, ...)
    assert(os.rename(out .. "/slices.part", out .. "/slices"))
 end
 
+-- Chooses how a server's turn in a round is spent, from the time of one transaction (ns): some
+-- transactions that are not timed (they fetch code and data back into the caches that the other
+-- servers used in the meantime), then `slices` timed slices of `per_slice` transactions.
+local function choose_turn(one)
+   local slice_ns = number("SLICE_MS", "0.2") * 1e6
+   local turn_ns = number("TURN_MS", "2") * 1e6
+   local lead_ns = number("LEAD_MS", "0.3") * 1e6
+   local per_slice = number("SLICE_TRANSACTIONS", "0")
+   if per_slice == 0 then
+      per_slice = math.max(1, math.floor(slice_ns / one + 0.5))
+   end
+   local slices, lead = 1, 0
+   if threads == 1 then
+      slices = math.max(1, math.floor(turn_ns / (one * per_slice) + 0.5))
+      lead = slices > 1 and math.ceil(lead_ns / one) or 0
+   end
+   return lead, slices, per_slice
+end
+
 local function interleave(tid)
    local leader = tid == 0
    local seed = number("SEED")
    local ordering = generator(seed)
    local own = generator(seed + 1000003 * (tid + 1))
    local round_state = ffi.new("uint64_t[2]")
-   local slice_ns = number("SLICE_MS", "1") * 1e6
-   local fixed = number("SLICE_TRANSACTIONS", "0")
    local warmup_ns = number("WARMUP_SECONDS", "0.5") * 1e9
    local run_ns = number("SECONDS") * 1e9
 
@@ -431,12 +457,11 @@ local function interleave(tid)
    for server = 1, servers do
       order[server] = server
    end
-   local times, cpu_times = {}, {}
-   local kept, kept_cpu = series_of_rounds(), series_of_rounds()
+   local times, cpu_times = table_of_slices(), table_of_slices()
    local recent = {}
-   local warm, spoiled_rounds, warm_rounds = true, 0, 0
+   local warm, rounds, spoiled_rounds, warm_rounds = true, 0, 0, 0
    if leader then
-      shared.per_slice = fixed > 0 and fixed or 1
+      shared.lead, shared.slices, shared.per_slice = 0, 1, 1
    end
    local deadline = now(MONOTONIC) + warmup_ns
    collectgarbage()
@@ -449,21 +474,20 @@ local function interleave(tid)
          if now(MONOTONIC) >= deadline then
             if warm and warm_rounds >= 5 then
                warm = false
-               if fixed == 0 then
-                  local one = median(recent) / shared.per_slice
-                  shared.per_slice = math.max(1, math.floor(slice_ns / one + 0.5))
-               end
+               shared.lead, shared.slices, shared.per_slice = choose_turn(median(recent))
                deadline = now(MONOTONIC) + run_ns
-            elseif not warm and kept.rounds() + spoiled_rounds >= 1 then
+            elseif not warm and rounds + spoiled_rounds >= 1 then
                shared.stop = 1
             end
          end
+         times.reserve(shared.slices)
+         cpu_times.reserve(shared.slices)
       end
       wait_for_others()
       if shared.stop == 1 then
          break
       end
-      local count = shared.per_slice
+      local lead, slices, count = shared.lead, shared.slices, shared.per_slice
       -- All servers of this round draw the same numbers.
       swap_in(own)
       round_state[0] = C.sb_rand_uniform_uint64()
@@ -472,42 +496,54 @@ local function interleave(tid)
       shuffle(order, ordering)
       for position = 1, servers do
          local server = order[position]
+         local cpu_clock = leader and cpu_clocks and cpu_clocks[server]
+         local spoiled = false
          swap_in(round_state)
-         local cpu_before = leader and cpu_clocks and now(cpu_clocks[server])
          wait_for_others()
-         local before = now(MONOTONIC)
-         local spoiled = transactions(server, tid, count)
-         local after = now(MONOTONIC)
+         if lead > 0 then
+            spoiled = transactions(server, tid, lead)
+         end
+         local cpu_before = cpu_clock and now(cpu_clock)
+         for slice = 0, slices - 1 do
+            local before = now(MONOTONIC)
+            spoiled = transactions(server, tid, count) or spoiled
+            local after = now(MONOTONIC)
+            if threads > 1 then
+               shared.started[tid], shared.ended[tid] = before, after
+               wait_for_others()
+               if leader then
+                  -- The burst of all threads: from the first that began to the last that ended.
+                  for other = 0, threads - 1 do
+                     before = math.min(before, shared.started[other])
+                     after = math.max(after, shared.ended[other])
+                  end
+               end
+            end
+            if leader then
+               times.set(slice, server, after - before)
+            end
+            if cpu_clock then
+               local cpu_after = now(cpu_clock)
+               cpu_times.set(slice, server, cpu_after - cpu_before)
+               cpu_before = cpu_after
+            end
+         end
          if spoiled then
             shared.spoiled = 1
          end
-         if threads > 1 then
-            shared.started[tid], shared.ended[tid] = before, after
-            wait_for_others()
-            if leader then
-               -- The burst of all threads: from the first that began to the last that ended.
-               for other = 0, threads - 1 do
-                  before = math.min(before, shared.started[other])
-                  after = math.max(after, shared.ended[other])
-               end
-            end
-         end
-         times[server] = after - before
-         if cpu_before then
-            cpu_times[server] = now(cpu_clocks[server]) - cpu_before
-         end
       end
+      -- A thread may still have to say that its transactions spoiled the round.
+      wait_for_others()
       if leader then
          if warm then
             warm_rounds = warm_rounds + 1
-            recent[(warm_rounds - 1) % 101 + 1] = times[order[1]]
+            recent[(warm_rounds - 1) % 101 + 1] = times.get(0, order[1])
          elseif shared.spoiled == 1 then
             spoiled_rounds = spoiled_rounds + 1
          else
-            kept.append(times)
-            if cpu_clocks then
-               kept_cpu.append(cpu_times)
-            end
+            rounds = rounds + 1
+            times.keep(slices)
+            cpu_times.keep(slices)
          end
       end
       if collectgarbage("count") > heap_limit then
@@ -519,10 +555,11 @@ local function interleave(tid)
    if leader then
       write_result(
          string.format(
-            "perfquilt-slices 1 servers=%d rounds=%d transactions=%d threads=%d spoiled=%d warmup=%d cpu=%d",
-            servers, kept.rounds(), shared.per_slice * threads, threads, spoiled_rounds,
-            warm_rounds, cpu_clocks and 1 or 0),
-         kept.bytes(), cpu_clocks and kept_cpu.bytes() or "")
+            "perfquilt-slices 1 servers=%d rows=%d rounds=%d slices=%d transactions=%d lead=%d"
+               .. " threads=%d spoiled=%d warmup=%d cpu=%d",
+            servers, times.rows(), rounds, shared.slices, shared.per_slice * threads, shared.lead,
+            threads, spoiled_rounds, warm_rounds, cpu_clocks and 1 or 0),
+         times.bytes(), cpu_clocks and cpu_times.bytes() or "")
    end
 end
 
