@@ -91,7 +91,7 @@ impl CommandAdapter {
             Some(words) => Stop::Command(
                 Command::from_words(&expand(words, &values)?)?.directory(&self.config),
             ),
-            None => Stop::Signal,
+            None => Stop::Signal { may_kill: true },
         };
         let plan = Plan {
             launch,

@@ -205,7 +205,7 @@ impl ServerAdapter for Mariadb {
             words,
             env: BTreeMap::new(),
             place,
-            stop: Stop::Signal,
+            stop: Stop::Signal { may_kill: false },
             start_seconds: self.start_seconds,
             kept_logs: self.logs.clone(),
             values,

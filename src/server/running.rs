@@ -47,7 +47,10 @@ pub struct Running {
 #[derive(Debug, Clone)]
 pub(super) enum Stop {
     /// SIGTERM.
-    Signal,
+    Signal {
+        /// Whether dying of it is as good as exiting with 0 (a server without a handler of its own).
+        may_kill: bool,
+    },
     /// A command; SIGTERM if the server still runs afterwards.
     Command(Command),
 }
@@ -282,8 +285,9 @@ impl Running {
             Some(status) => status,
             None => self.child.stop(limit)?,
         };
-        // A server without a handler of its own ends by the signal it was sent.
-        let clean = status.success() || status.signal() == Some(SIGTERM);
+        let killed = status.signal() == Some(SIGTERM);
+        let clean =
+            status.success() || (killed && !matches!(self.stop, Stop::Signal { may_kill: false }));
         if !clean {
             return Err(self.failure(&format!("{} while stopping", how(status))));
         }
