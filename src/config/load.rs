@@ -173,6 +173,7 @@ fn merge(parent: &Recipe, child: Recipe) -> Recipe {
         system: child.system.or(parent.system),
         cmake_args: join(&parent.cmake_args, child.cmake_args),
         cmake_include: child.cmake_include.or_else(|| parent.cmake_include.clone()),
+        linker: child.linker.or(parent.linker),
         targets: join(&parent.targets, child.targets),
         configure: commands(&parent.configure, child.configure),
         build: commands(&parent.build, child.build),
