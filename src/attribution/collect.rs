@@ -71,7 +71,7 @@ impl<'a> Collector<'a> {
                 .of_kind(Kind::Control, Point::Control, &|_| vec![Point::BASE])
                 .into_iter()
                 .map(|effect| ControlEffect {
-                    contains_zero: effect.contains_zero(),
+                    contains_zero: effect.low.map(|_| effect.contains_zero()),
                     effect,
                 })
                 .collect(),
@@ -159,7 +159,7 @@ impl<'a> Collector<'a> {
         let control = &attribution.noise.control;
         let off: Vec<String> = control
             .iter()
-            .filter(|control| !control.contains_zero)
+            .filter(|control| control.contains_zero == Some(false))
             .map(|control| match control.effect.workload.as_str() {
                 SUITE => format!("{} over all workloads", control.effect.meter),
                 workload => format!("{} of {workload}", control.effect.meter),
@@ -182,11 +182,6 @@ impl<'a> Collector<'a> {
                     "{incomplete} of {} blocks of {workload} ({meter}) lack a point; every effect \
                      uses the blocks that have both its points, so effects need not add up exactly.",
                     table.blocks()
-                ));
-            }
-            if table.blocks() == 1 {
-                warnings.push(format!(
-                    "{workload} ({meter}) has a single block: no interval can be told from it."
                 ));
             }
             let still = table.spread().is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);

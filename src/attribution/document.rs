@@ -179,8 +179,8 @@ pub struct ControlEffect {
     /// The effect.
     #[serde(flatten)]
     pub effect: Effect,
-    /// Whether 0 lies within its interval, as it should 19 times in 20.
-    pub contains_zero: bool,
+    /// Whether 0 lies within its interval, as it should 19 times in 20; `null` without interval.
+    pub contains_zero: Option<bool>,
 }
 
 /// Standard deviations, as fractions of the value.

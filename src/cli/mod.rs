@@ -1,13 +1,16 @@
 //! The command line: one file a subcommand; reads flags, calls the library, prints.
 
+mod analyse;
+mod completions;
 mod output;
+mod report;
 mod terminal;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::error::Result;
 use crate::workspace::Workspace;
@@ -50,7 +53,14 @@ pub struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// Report on an observation file from any source
+    Analyse(analyse::Arguments),
+    /// Report on a stored experiment again
+    Report(report::Arguments),
+    /// Print a shell's completion script
+    Completions(completions::Arguments),
+}
 
 /// What a subcommand works with.
 pub struct Context {
@@ -96,6 +106,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn dispatch(_context: &Context, command: Command) -> Result<()> {
-    match command {}
+fn dispatch(context: &Context, command: Command) -> Result<()> {
+    match command {
+        Command::Analyse(arguments) => analyse::run(context, &arguments),
+        Command::Report(arguments) => report::run(context, &arguments),
+        Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
+    }
 }
