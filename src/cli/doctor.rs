@@ -14,34 +14,32 @@ use crate::workspace::{CONFIG_FILE, Workspace, cache_dir};
 /// Outside a workspace: what every workspace needs. Exits with 2 when something required is missing;
 /// the last line printed is then the command that installs it.
 #[derive(Debug, Args)]
-pub struct Doctor {}
+pub struct Arguments {}
 
-impl Doctor {
-    /// Examines, prints, and fails when something required is missing.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for what is missing or a wrong configuration.
-    pub fn run(&self, context: &Context) -> Result<()> {
-        let workspace = workspace(context)?;
-        let cache = match &workspace {
-            Some(workspace) => workspace.cache().to_owned(),
-            None => cache_dir()?,
-        };
-        let examination = examine(workspace.as_ref(), &cache)?;
-        if context.output.json() {
-            context.output.print_json(&examination)?;
-        } else {
-            context.output.print(&text(&examination))?;
-        }
-        if workspace.is_none() {
-            context.output.progress().note(
-                "no workspace here: checked only what every workspace needs (`-C DIR` names one)",
-            );
-        }
-        match examination.missing().as_slice() {
-            [] => Ok(()),
-            missing => Err(Error::usage(format!("missing: {}", missing.join(", ")))),
-        }
+/// Examines, prints, and fails when something required is missing.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for what is missing or a wrong configuration.
+pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
+    let workspace = workspace(context)?;
+    let cache = match &workspace {
+        Some(workspace) => workspace.cache().to_owned(),
+        None => cache_dir()?,
+    };
+    let examination = examine(workspace.as_ref(), &cache)?;
+    if context.output.json() {
+        context.output.print_json(&examination)?;
+    } else {
+        context.output.print(&text(&examination))?;
+    }
+    if workspace.is_none() {
+        context.output.progress().note(
+            "no workspace here: checked only what every workspace needs (`-C DIR` names one)",
+        );
+    }
+    match examination.missing().as_slice() {
+        [] => Ok(()),
+        missing => Err(Error::usage(format!("missing: {}", missing.join(", ")))),
     }
 }
 

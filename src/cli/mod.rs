@@ -1,14 +1,17 @@
 //! The command line: one file a subcommand; reads flags, calls the library, prints.
 
+mod analyse;
+mod completions;
 mod doctor;
 mod output;
+mod report;
 mod terminal;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::error::Result;
 use crate::workspace::Workspace;
@@ -53,7 +56,13 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Check that this machine has what the workspace needs
-    Doctor(doctor::Doctor),
+    Doctor(doctor::Arguments),
+    /// Report on an observation file from any source
+    Analyse(analyse::Arguments),
+    /// Report on a stored experiment again
+    Report(report::Arguments),
+    /// Print a shell's completion script
+    Completions(completions::Arguments),
 }
 
 /// What a subcommand works with.
@@ -102,6 +111,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(context: &Context, command: Command) -> Result<()> {
     match command {
-        Command::Doctor(command) => command.run(context),
+        Command::Doctor(arguments) => doctor::run(context, &arguments),
+        Command::Analyse(arguments) => analyse::run(context, &arguments),
+        Command::Report(arguments) => report::run(context, &arguments),
+        Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
     }
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::observation::Meter;
 
+pub(crate) use load::unknown;
 pub use server::{Adapter, CommandServer, Server};
 pub use workload::{CommandWorkload, SysbenchWorkload, Workload, WorkloadKind};
 
