@@ -20,6 +20,7 @@ pub mod point;
 pub mod process;
 pub mod progress;
 pub mod report;
+pub mod run;
 pub mod series;
 pub mod server;
 pub mod stack;
