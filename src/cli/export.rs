@@ -17,7 +17,8 @@ pub struct Export {
     /// 0 (the bare release), K (after patch K), alone:K or without:K
     point: Point,
     /// The folder: new or empty
-    directory: PathBuf,
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
@@ -30,19 +31,19 @@ pub struct Export {
 pub fn run(context: &Context, args: &Export) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
-    refuse_unless_empty(&args.directory)?;
+    refuse_unless_empty(&args.target)?;
     let series = Series::load(&ws)?;
     let release = upstream::ensure(&ws, args.release.as_deref(), progress)?;
     let stack = stack::apply(&ws, &release, &series)?;
     let tree = stack.tree(args.point)?;
-    let files = stack::export(&ws.object_store(), &tree, &args.directory, progress)?;
+    let files = stack::export(&ws.object_store(), &tree, &args.target, progress)?;
     if context.output.json() {
         return context.output.print_json(&json!({
             "schema": 1,
             "release": release.name,
             "point": args.point.to_string(),
             "tree": tree,
-            "directory": args.directory,
+            "directory": args.target,
             "files": files,
         }));
     }
@@ -50,7 +51,7 @@ pub fn run(context: &Context, args: &Export) -> Result<()> {
         "{} point {}: {files} files in {}\n",
         release.name,
         args.point,
-        args.directory.display()
+        args.target.display()
     ))
 }
 

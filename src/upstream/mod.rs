@@ -24,7 +24,8 @@ use crate::progress::Progress;
 use crate::workspace::Workspace;
 
 pub use lock::{LockFile, Locked};
-pub use objects::Objects;
+pub use objects::{Objects, TreeEntry};
+pub use tarball::sha256;
 pub use verify::{Verified, verify};
 
 use fetch::Fetched;

@@ -4,8 +4,9 @@
 //! compression and file creation, and one file for 36,000 objects avoids the latter.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
@@ -194,6 +195,10 @@ impl PackWriter {
             .map_err(&io)?;
         index_file.write_all(&index).map_err(&io)?;
         index_file.as_file().sync_all().map_err(&io)?;
+        for file in [self.temporary.as_file(), index_file.as_file()] {
+            file.set_permissions(Permissions::from_mode(0o444))
+                .map_err(&io)?;
+        }
         // Readers look for indices, so the pack must be in place before its index.
         let PackWriter {
             temporary, folder, ..
