@@ -45,7 +45,11 @@ fn the_main_job() {
 
     // Any report can be made again from what was stored, and from an exported file.
     let markdown = environment.run(&["report", "--format", "markdown"]);
-    assert!(markdown.stdout.contains("three quarters of the rounds"), "{}", markdown.stdout);
+    assert!(
+        markdown.stdout.contains("three quarters of the rounds"),
+        "{}",
+        markdown.stdout
+    );
     let lines = environment.run(&["report", "--format", "jsonl"]);
     environment.write("observations.jsonl", &lines.stdout);
     let analysed = document(&environment, &["analyse", "observations.jsonl", "--json"]);
@@ -55,10 +59,18 @@ fn the_main_job() {
 #[test]
 fn a_patch_that_does_not_compile_fails_alone() {
     let environment = TestEnvironment::with_fixture("toy");
-    environment.replace("patches/0002-comment-only.patch", "+/* What one request costs: rounds of a linear congruential generator. */", "+#error rounds of a linear congruential generator");
+    environment.replace(
+        "patches/0002-comment-only.patch",
+        "+/* What one request costs: rounds of a linear congruential generator. */",
+        "+#error rounds of a linear congruential generator",
+    );
     let finished = environment.run(&["run", "--json"]);
     assert_eq!(finished.code, Some(4), "{}", finished.stderr);
-    assert!(finished.stderr.contains("0002-comment-only.patch"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("0002-comment-only.patch"),
+        "{}",
+        finished.stderr
+    );
     assert!(finished.stderr.contains("work.h:1"), "{}", finished.stderr);
     // The points that were built are measured and reported all the same.
     let document: Value = serde_json::from_str(&finished.stdout).unwrap();
@@ -73,9 +85,17 @@ fn a_server_that_dies_under_load_fails_alone() {
         "+/* What one request costs: rounds of a linear congruential generator. */",
         "+static int served; __attribute__((constructor)) static void count(void) { served = 0; }",
     );
-    environment.replace("patches/0002-comment-only.patch", "@@ -1,4 +1,4 @@", "@@ -1,6 +1,7 @@");
+    environment.replace(
+        "patches/0002-comment-only.patch",
+        "@@ -1,4 +1,4 @@",
+        "@@ -1,6 +1,7 @@",
+    );
     let patch = "patches/0002-comment-only.patch";
-    environment.replace(patch, " static unsigned work(unsigned state)\n", " static unsigned work(unsigned state)\n {\n+  if (++served > 150) __builtin_trap();\n");
+    environment.replace(
+        patch,
+        " static unsigned work(unsigned state)\n",
+        " static unsigned work(unsigned state)\n {\n+  if (++served > 150) __builtin_trap();\n",
+    );
     let finished = environment.run(&["run", "--json"]);
     assert_eq!(finished.code, Some(5), "{}", finished.stderr);
     let document: Value = serde_json::from_str(&finished.stdout).unwrap();
@@ -86,10 +106,18 @@ fn a_server_that_dies_under_load_fails_alone() {
 #[test]
 fn a_server_that_does_not_start_is_told_with_its_log() {
     let environment = TestEnvironment::with_fixture("toy");
-    environment.replace("bench-config/perfquilt.toml", "\"{socket}\"]\nready", "\"{socket}\", \"too\", \"many\"]\nready");
+    environment.replace(
+        "bench-config/perfquilt.toml",
+        "\"{socket}\"]\nready",
+        "\"{socket}\", \"too\", \"many\"]\nready",
+    );
     let finished = environment.run(&["run"]);
     assert_eq!(finished.code, Some(5), "{}", finished.stderr);
-    assert!(finished.stderr.contains("usage: toyd SOCKET"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("usage: toyd SOCKET"),
+        "{}",
+        finished.stderr
+    );
 }
 
 /// Starts a long run, waits until `mark` is on its standard error, sends `signal`, and returns its
@@ -103,7 +131,10 @@ fn stopped_at(environment: &TestEnvironment, mark: &str, signal: &str) -> Option
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let found = lines.by_ref().map_while(Result::ok).any(|line| line.contains(mark));
+    let found = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains(mark));
     assert!(found, "the run ended without saying {mark:?}");
     let sent = std::process::Command::new("kill")
         .args([signal, &child.id().to_string()])
@@ -117,7 +148,11 @@ fn stopped_at(environment: &TestEnvironment, mark: &str, signal: &str) -> Option
 fn wait_until_no_process_is_left(environment: &TestEnvironment) {
     let started = Instant::now();
     while !environment.processes().is_empty() {
-        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", environment.processes());
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            environment.processes()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -241,7 +241,10 @@ mod tests {
             !fits_in_memory(GIB, 6, 12 * GIB, 3 * GIB),
             "memory too small"
         );
-        assert!(!fits_in_memory(u64::MAX, 1, u64::MAX, 20 * GIB), "no overflow");
+        assert!(
+            !fits_in_memory(u64::MAX, 1, u64::MAX, 20 * GIB),
+            "no overflow"
+        );
     }
 
     #[test]

@@ -36,7 +36,9 @@ impl TestEnvironment {
         let environment = TestEnvironment {
             folder: TempDir::new().unwrap(),
         };
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures")
+            .join(name);
         copy(&source, &environment.workspace());
         for folder in ["home", "cache", "tmp"] {
             fs::create_dir(environment.folder.path().join(folder)).unwrap();
