@@ -10,6 +10,7 @@ pub mod attribution;
 pub mod build;
 pub mod cli;
 pub mod config;
+pub mod doctor;
 pub mod error;
 pub mod experiment;
 pub mod meter;

@@ -88,7 +88,11 @@ impl Workspace {
     }
 }
 
-fn cache_dir() -> Result<PathBuf> {
+/// `$XDG_CACHE_HOME/perfquilt`, or the same below `$HOME/.cache`.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when neither variable is an absolute path.
+pub fn cache_dir() -> Result<PathBuf> {
     let absolute = |name: &str| {
         std::env::var_os(name)
             .map(PathBuf::from)

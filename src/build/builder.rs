@@ -67,7 +67,12 @@ impl Builder {
             }
             _ => None,
         };
-        let tools = Toolchain::find(&recipe, &[])?;
+        let packages: Vec<String> = crate::doctor::packages(Some(ws))?
+            .into_iter()
+            .map(|package| package.name)
+            .filter(|name| name.ends_with("-dev"))
+            .collect();
+        let tools = Toolchain::find(&recipe, &packages)?;
         let recipe_digest = digest_recipe(&recipe, include.as_deref(), &config);
         Ok(Builder {
             recipe_name: name.to_owned(),

@@ -79,14 +79,22 @@ impl Cache {
             files: BTreeMap::new(),
         };
         for (inside, outside) in install {
-            let from = Path::new(outside);
-            if !from.exists() {
+            let to = collected.dir.join(inside);
+            let sources = matching(Path::new(outside));
+            if sources.is_empty() {
                 return Err(Error::build(format!(
-                    "the build made no {outside}, which the recipe installs as `{inside}`"
+                    "there is no {outside}, which the recipe installs as `{inside}`"
                 ))
                 .hint("correct `install` or `targets` of the recipe"));
             }
-            collected.copy(from, &collected.dir.join(inside))?;
+            for from in sources {
+                match from.file_name() {
+                    Some(name) if outside.contains('*') => {
+                        collected.copy(&from, &to.join(name))?;
+                    }
+                    _ => collected.copy(&from, &to)?,
+                }
+            }
         }
         collected.files = list(&collected.dir)?;
         collected.identity = identity::of_files(&collected.dir, &collected.files)?;
@@ -165,6 +173,38 @@ impl Collected {
     }
 }
 
+/// `path` if it is there; with `*` in its last part, every entry of the folder that matches.
+fn matching(path: &Path) -> Vec<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let (Some(folder), true) = (path.parent(), name.contains('*')) else {
+        return path.exists().then(|| path.to_owned()).into_iter().collect();
+    };
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| is_match(&name, &entry.file_name().to_string_lossy()))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    found
+}
+
+/// Whether `name` has the parts between the stars of `pattern`, in order, ends included.
+fn is_match(pattern: &str, name: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    let Some(name) = name.strip_prefix(head) else {
+        return false;
+    };
+    let mut ends = name
+        .char_indices()
+        .map(|(index, _)| index)
+        .chain([name.len()]);
+    ends.any(|index| is_match(rest, &name[index..]))
+}
+
 fn list(dir: &Path) -> Result<BTreeMap<String, u64>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![dir.to_owned()];
@@ -228,6 +268,25 @@ mod tests {
         let collected = cache.collect("w", &install).unwrap();
         cache.publish("k", collected, meta()).unwrap();
         assert!(cache.get("k").is_some(), "mended");
+    }
+
+    #[test]
+    fn stars_match_names() {
+        for name in ["mysql_system_tables.sql", "mariadb_system_tables_data.sql"] {
+            assert!(is_match("m*_system_tables*.sql", name), "{name}");
+        }
+        for name in ["mysql_test_db.sql", "mysql_system_tables.sql.in", ""] {
+            assert!(!is_match("m*_system_tables*.sql", name), "{name}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.sql", "a.sql", "c.txt"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        let outside = folder.path().join("*.sql").display().to_string();
+        let install = BTreeMap::from([("share/scripts".to_owned(), outside)]);
+        let collected = Cache::new(folder.path()).collect("w", &install).unwrap();
+        let files: Vec<&String> = collected.files.keys().collect();
+        assert_eq!(files, ["share/scripts/a.sql", "share/scripts/b.sql"]);
     }
 
     #[test]

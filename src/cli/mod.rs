@@ -2,6 +2,7 @@
 
 mod analyse;
 mod completions;
+mod doctor;
 mod output;
 mod report;
 mod terminal;
@@ -54,6 +55,8 @@ pub struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Check that this machine has what the workspace needs
+    Doctor(doctor::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
     /// Report on a stored experiment again
@@ -108,6 +111,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(context: &Context, command: Command) -> Result<()> {
     match command {
+        Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),

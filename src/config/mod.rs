@@ -193,7 +193,8 @@ pub struct Recipe {
     /// Commands run for every point (only [`BuildSystem::Command`]).
     pub build: Vec<Vec<String>>,
     /// What makes up the runnable server: path inside the result to path of the file or folder to
-    /// copy, with placeholders.
+    /// copy, with placeholders. Stars in the last part of the latter take every file that matches
+    /// into the folder of the former.
     pub install: BTreeMap<String, String>,
     /// The measured executable inside the result: two points with the same bytes here are one.
     pub binary: Option<String>,

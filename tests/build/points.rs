@@ -3,7 +3,6 @@
 use std::os::unix::fs::MetadataExt;
 
 use perfquilt::process::Command;
-use perfquilt::progress::Silent;
 
 use crate::fixture::{Fixture, RECIPE, item};
 
@@ -154,8 +153,9 @@ fn progress_counts_steps() {
     use perfquilt::progress::{Progress, Step};
     use std::sync::{Arc, Mutex};
 
+    type Update = (u64, Option<u64>);
     #[derive(Clone, Default)]
-    struct Seen(Arc<Mutex<Vec<(u64, Option<u64>)>>>);
+    struct Seen(Arc<Mutex<Vec<Update>>>);
     impl Progress for Seen {
         fn begin(&self, _: &str, _: Option<u64>) -> Box<dyn Step> {
             Box::new(self.clone())
@@ -181,5 +181,4 @@ fn progress_counts_steps() {
     assert_eq!(Some(done), total);
     assert!(total.unwrap() >= 5, "three units, an archive, a program");
     assert!(updates.windows(2).all(|pair| pair[0].0 <= pair[1].0));
-    let _ = Silent;
 }
