@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand; reads flags, calls the library, prints.
 
 mod analyse;
+pub mod bench;
 mod completions;
 mod doctor;
 mod output;
@@ -57,6 +58,8 @@ pub struct Global {
 enum Command {
     /// Check that this machine has what the workspace needs
     Doctor(doctor::Arguments),
+    /// Measure servers that are built already
+    Bench(bench::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
     /// Report on a stored experiment again
@@ -112,6 +115,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(context: &Context, command: Command) -> Result<()> {
     match command {
         Command::Doctor(arguments) => doctor::run(context, &arguments),
+        Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),

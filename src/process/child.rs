@@ -104,6 +104,11 @@ impl Child {
         self.kill()
     }
 
+    /// Sends SIGINT to the group, as Ctrl-C in a terminal would.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
     /// Kills the group at once.
     ///
     /// # Errors
