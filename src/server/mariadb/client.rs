@@ -45,7 +45,7 @@ impl Client {
             stream,
             sequence: 0,
         };
-        let greeting = client.receive.write_all(&packet)?;
+        let greeting = client.receive()?;
         if greeting.first() != Some(&10) {
             return Err(refused(&greeting));
         }
