@@ -174,9 +174,24 @@ fn build_item(prepared: &Prepared, point: Point) -> Result<BuildItem> {
         point,
         tree: prepared.stack.tree(point)?,
         patch,
-        touches: Vec::new(),
+        touches: touched(prepared, point),
         release: release.clone(),
     })
+}
+
+/// The files that the patch which makes `point` changes, for the error when it does not compile.
+fn touched(prepared: &Prepared, point: Point) -> Vec<String> {
+    let (Point::Step(k) | Point::Alone(k)) = point else {
+        return Vec::new();
+    };
+    let files = prepared.series.patch(k).map(|patch| &patch.files);
+    let paths = files
+        .into_iter()
+        .flatten()
+        .filter_map(|file| file.new.as_ref().or(file.old.as_ref()));
+    paths
+        .map(|path| String::from_utf8_lossy(path).into_owned())
+        .collect()
 }
 
 /// What a run found.
