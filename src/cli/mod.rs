@@ -1,8 +1,8 @@
 //! The command line: one file a subcommand; reads flags, calls the library, prints.
 
 mod analyse;
+mod bench;
 mod build;
-pub mod bench;
 mod completions;
 mod doctor;
 mod export;
@@ -82,8 +82,6 @@ enum Command {
     Build(build::Arguments),
     /// Measure servers that are built already
     Bench(bench::Arguments),
-    /// Report on an observation file from any source
-    Analyse(analyse::Arguments),
     /// Report on a stored experiment again
     Report(report::Arguments),
     /// Report on an observation file from any source
@@ -138,7 +136,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(context: &Context, command: Command) -> Result<()> {
     match command {
-        Command::Run(arguments) => run::run(context, arguments),
+        Command::Run(arguments) => run::run(context, &arguments),
         Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Upstream(command) => upstream::run(context, command),
         Command::Status(arguments) => status::run(context, &arguments),
@@ -147,7 +145,6 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Export(arguments) => export::run(context, &arguments),
         Command::Build(arguments) => build::run(context, &arguments),
         Command::Bench(arguments) => bench::run(context, &arguments),
-        Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
