@@ -1,5 +1,8 @@
 //! Raw observations: what the machine half hands to the judgement half.
 
+mod check;
+mod supplement;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -8,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::point::Point;
+
+pub use check::SCHEMA;
+pub use supplement::{Planned, PointBuild, Supplement, Within};
 
 /// What is read while a server works. All meters are costs: less is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -24,6 +24,14 @@ impl Workspace {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) when there is none or its configuration is wrong.
     pub fn open(dir: &Path) -> Result<Self> {
+        Self::open_with_cache(dir, cache_dir()?)
+    }
+
+    /// Like [`Workspace::open`], with `cache` in place of the user's cache folder.
+    ///
+    /// # Errors
+    /// As [`Workspace::open`].
+    pub fn open_with_cache(dir: &Path, cache: PathBuf) -> Result<Self> {
         let start = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
         let root = start
             .ancestors()
@@ -39,7 +47,7 @@ impl Workspace {
         let config = Config::load(&root)?;
         Ok(Workspace {
             root,
-            cache: cache_dir()?,
+            cache,
             config,
         })
     }
@@ -80,7 +88,11 @@ impl Workspace {
     }
 }
 
-fn cache_dir() -> Result<PathBuf> {
+/// `$XDG_CACHE_HOME/perfquilt`, or the same below `$HOME/.cache`.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when neither variable is an absolute path.
+pub fn cache_dir() -> Result<PathBuf> {
     let absolute = |name: &str| {
         std::env::var_os(name)
             .map(PathBuf::from)

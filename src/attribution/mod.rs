@@ -1,1 +1,47 @@
-//! attribution
+//! From observations to effects and verdicts. Pure.
+
+mod collect;
+mod document;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+use crate::error::Result;
+use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
+
+pub use document::{
+    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress, SUITE,
+    Verdict,
+};
+pub use summary::Agreement;
+
+/// Attributes effects to patches. `margin` gives the equivalence margin of a meter as a fraction of
+/// speed.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when an observation does not fit the header or a block
+/// has a point twice.
+pub fn attribute(
+    header: &ExperimentHeader,
+    observations: &[Observation],
+    margin: &dyn Fn(Meter) -> f64,
+) -> Result<Attribution> {
+    attribute_with(header, observations, &Supplement::default(), margin)
+}
+
+/// [`attribute`] with what else is known: planned blocks, build times, noise within blocks.
+///
+/// # Errors
+/// As [`attribute`].
+pub fn attribute_with(
+    header: &ExperimentHeader,
+    observations: &[Observation],
+    supplement: &Supplement,
+    margin: &dyn Fn(Meter) -> f64,
+) -> Result<Attribution> {
+    let mut collector = collect::Collector::new(header, supplement)?;
+    for observation in observations {
+        collector.add(observation)?;
+    }
+    Ok(collector.finish(margin))
+}

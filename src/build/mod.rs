@@ -1,1 +1,99 @@
-//! build
+//! Builds points: one source tree and one build tree a recipe, moved from point to point, and a
+//! content-addressed cache of runnable servers.
+//!
+//! A point is built in `CACHE/work/RELEASE-RECIPE-DIGEST/{src,build}`. That path is stable, because
+//! compilers write paths into what they make and ccache's keys hold them. The runnable server is
+//! copied to `CACHE/builds/KEY` under another name and appears there by a rename, so that what is
+//! there is complete. KEY is a digest of everything the result depends on: the tree's object id, the
+//! recipe with the content of the files it names, and the tool chain.
+
+mod builder;
+mod cache;
+mod cmake;
+mod command;
+mod diagnose;
+mod identity;
+mod ninja;
+mod ninja_log;
+mod plan;
+mod run;
+mod toolchain;
+mod work;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::point::Point;
+use crate::progress::Progress;
+
+pub use builder::Builder;
+
+/// Moves a source tree from point to point.
+pub trait SourceTree {
+    /// Makes `dir` (created when missing) hold exactly the files of the git tree `tree` among those it
+    /// manages; files that are the same in both trees keep their times, files it does not manage
+    /// (objects of a build in the source tree) stay.
+    ///
+    /// # Errors
+    /// Whatever keeps it from doing so; the next call must then be able to go on.
+    fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()>;
+}
+
+/// One point to build, with everything needed to do so and to talk about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuildItem {
+    /// For people: `mariadb-10.11.18 + 0002-x.patch`.
+    pub label: String,
+    /// The point.
+    pub point: Point,
+    /// The patch that makes this point differ from the one before; `None` for the bare release.
+    pub patch: Option<String>,
+    /// The files that patch touches, relative to the source tree; empty when unknown.
+    pub touches: Vec<String>,
+    /// Object id of the point's git tree.
+    pub tree: String,
+    /// The release's name.
+    pub release: String,
+}
+
+/// A runnable server in the cache.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Built {
+    /// Digest of everything it depends on; the folder's name.
+    pub key: String,
+    /// The folder with `bin/…`, `share/…` as the recipe's `install` says.
+    pub dir: PathBuf,
+    /// SHA-256 of what the server is when it runs: the loadable content of the executables and
+    /// libraries and the bytes of the other files installed. Two points with the same identity are
+    /// the same server, whatever their sources look like.
+    pub identity: String,
+    /// Where the time went when it was built.
+    pub seconds: BuildSeconds,
+    /// Units that were compiled (or taken from ccache) for it.
+    pub compiled_units: u64,
+    /// Whether it was in the cache already.
+    pub cached: bool,
+}
+
+/// Wall-clock seconds of one build.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct BuildSeconds {
+    /// CMake, or the recipe's `configure` commands.
+    pub configure: f64,
+    /// Everything ninja did but linking, or the recipe's `build` commands. Where compiling and
+    /// linking went on side by side, each gets its share of that time.
+    pub compile: f64,
+    /// Linking and archiving.
+    pub link: f64,
+    /// The tool's own share: moving the source tree, planning, copying the result.
+    pub overhead: f64,
+}
+
+impl BuildSeconds {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.configure + self.compile + self.link + self.overhead
+    }
+}

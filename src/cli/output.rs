@@ -43,6 +43,18 @@ impl Output {
         self.color
     }
 
+    /// Columns of standard output: the terminal's, else those of `COLUMNS`, else 80.
+    pub fn width(&self) -> usize {
+        let terminal = rustix::termios::tcgetwinsize(std::io::stdout())
+            .ok()
+            .map(|size| usize::from(size.ws_col));
+        let given = || std::env::var("COLUMNS").ok()?.parse().ok();
+        terminal
+            .filter(|&columns| columns > 0)
+            .or_else(given)
+            .unwrap_or(80)
+    }
+
     /// Whether the user wants JSON.
     pub fn json(&self) -> bool {
         self.json

@@ -173,6 +173,7 @@ fn merge(parent: &Recipe, child: Recipe) -> Recipe {
         system: child.system.or(parent.system),
         cmake_args: join(&parent.cmake_args, child.cmake_args),
         cmake_include: child.cmake_include.or_else(|| parent.cmake_include.clone()),
+        linker: child.linker.or(parent.linker),
         targets: join(&parent.targets, child.targets),
         configure: commands(&parent.configure, child.configure),
         build: commands(&parent.build, child.build),
@@ -259,4 +260,113 @@ fn check(config: &Config, text: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    const GOOD: &str = r#"
+[upstream]
+name = "toy"
+current = "1.0"
+
+[[upstream.release]]
+version = "1.0"
+directory = "upstream"
+
+[recipe.base]
+system = "command"
+build = [["make"]]
+binary = "bin/toy"
+
+[recipe.base.install]
+"bin/toy" = "{build}/toy"
+
+[recipe.quick]
+inherits = "base"
+build = [["make", "extra"]]
+
+[server]
+adapter = "command"
+command = { start = ["{server}/bin/toy"], ready = ["true"] }
+
+[preset.quick]
+recipe = "quick"
+workloads = ["ping"]
+meters = ["time"]
+blocks = 4
+block_seconds = 1.0
+"#;
+
+    const WORKLOAD: &str = r#"
+description = "pings"
+kind = "command"
+
+[command]
+run = ["true"]
+transactions = 10
+"#;
+
+    fn load(config: &str, workload: &str) -> Result<Config> {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("bench-config/workloads");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(root.path().join(CONFIG_FILE), config).unwrap();
+        std::fs::write(folder.join("ping.toml"), workload).unwrap();
+        Config::load(root.path())
+    }
+
+    fn refused(config: &str) -> (Option<usize>, String) {
+        let error = load(config, WORKLOAD).unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        let line = error.place().and_then(|place| place.line);
+        let hint = error.hint_text().unwrap_or_default();
+        (line, format!("{} {hint}", error.message()))
+    }
+
+    #[test]
+    fn recipes_inherit() {
+        let config = load(GOOD, WORKLOAD).unwrap();
+        let quick = config.recipe("quick").unwrap();
+        assert_eq!(quick.build, [vec!["make"], vec!["make", "extra"]]);
+        assert_eq!(quick.binary.as_deref(), Some("bin/toy"));
+        assert_eq!(config.workloads["ping"].name, "ping");
+    }
+
+    #[test]
+    fn unknown_key_names_its_line() {
+        let config = GOOD.replace("blocks = 4", "blokcs = 4");
+        let (line, message) = refused(&config);
+        assert_eq!(line, line_of(&config, "blokcs"), "{message}");
+        assert!(message.contains("blokcs"), "{message}");
+    }
+
+    #[test]
+    fn circle_is_refused() {
+        let (line, message) =
+            refused(&GOOD.replace("[recipe.base]\n", "[recipe.base]\ninherits = \"quick\"\n"));
+        assert!(line.is_some());
+        assert!(message.contains("circle"), "{message}");
+    }
+
+    #[test]
+    fn misspelt_workload_is_guessed() {
+        let (line, message) = refused(&GOOD.replace("[\"ping\"]", "[\"pimg\"]"));
+        assert_eq!(line, line_of(GOOD, "[preset.quick]"));
+        assert!(message.contains("did you mean `ping`?"), "{message}");
+    }
+
+    #[test]
+    fn a_release_has_one_source() {
+        let (line, message) = refused(&GOOD.replace("directory = \"upstream\"\n", ""));
+        assert_eq!(line, Some(4), "{message}");
+    }
+
+    #[test]
+    fn workload_kind_and_section_agree() {
+        let error = load(GOOD, "description = \"x\"\nkind = \"sysbench\"\n").unwrap_err();
+        assert!(error.to_string().contains("workloads/ping.toml"), "{error}");
+    }
 }

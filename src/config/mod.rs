@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::observation::Meter;
 
+pub(crate) use load::unknown;
 pub use server::{Adapter, CommandServer, Server};
 pub use workload::{CommandWorkload, SysbenchWorkload, Workload, WorkloadKind};
 
@@ -149,6 +150,20 @@ pub enum BuildSystem {
     Command,
 }
 
+/// Which linker a recipe uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Linker {
+    /// The fastest there is: mold, else lld, else the compiler's own choice.
+    Auto,
+    /// The compiler's own choice.
+    Default,
+    /// mold.
+    Mold,
+    /// LLVM's lld.
+    Lld,
+}
+
 /// `[recipe.NAME]`: how a point is built.
 ///
 /// In commands and paths, `{src}` is the source tree, `{build}` the build tree (the same as `{src}`
@@ -168,6 +183,9 @@ pub struct Recipe {
     /// A CMake file included by every `project()` of the tree (`CMAKE_PROJECT_INCLUDE`), relative to
     /// `bench-config/`: it can change targets without touching the upstream tree.
     pub cmake_include: Option<PathBuf>,
+    /// The linker (only [`BuildSystem::Cmake`]); without, the compiler's own choice or what
+    /// `cmake_args` say.
+    pub linker: Option<Linker>,
     /// Ninja targets that make up the server.
     pub targets: Vec<String>,
     /// Commands run once before the first compilation (only [`BuildSystem::Command`]).
@@ -175,7 +193,8 @@ pub struct Recipe {
     /// Commands run for every point (only [`BuildSystem::Command`]).
     pub build: Vec<Vec<String>>,
     /// What makes up the runnable server: path inside the result to path of the file or folder to
-    /// copy, with placeholders.
+    /// copy, with placeholders. Stars in the last part of the latter take every file that matches
+    /// into the folder of the former.
     pub install: BTreeMap<String, String>,
     /// The measured executable inside the result: two points with the same bytes here are one.
     pub binary: Option<String>,

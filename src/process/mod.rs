@@ -14,6 +14,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use child::Child;
@@ -61,6 +62,7 @@ pub struct Command {
     stderr: Sink,
     death_signal: DeathSignal,
     cpus: Option<Vec<usize>>,
+    holds: Option<Arc<File>>,
 }
 
 /// What the kernel sends a child when this program dies, however it dies.
@@ -157,6 +159,7 @@ impl Command {
             stderr: Sink::Null,
             death_signal: DeathSignal::Kill,
             cpus: None,
+            holds: None,
         }
     }
 
@@ -236,6 +239,25 @@ impl Command {
         self
     }
 
+    /// Keeps `file` open in the child and in what it starts in turn, so that a lock on it lasts until
+    /// the last of them is gone, even when this program dies first.
+    #[must_use]
+    pub fn holding(mut self, file: &Arc<File>) -> Self {
+        self.holds = Some(Arc::clone(file));
+        self
+    }
+
+    /// The same command started by another one that takes it as its last arguments (`chrt --rr 1`).
+    #[must_use]
+    pub fn through(mut self, prefix: &[&str]) -> Self {
+        if let Some((first, rest)) = prefix.split_first() {
+            let program = std::mem::replace(&mut self.program, OsString::from(first));
+            let before = rest.iter().map(OsString::from).chain([program]);
+            self.args.splice(0..0, before);
+        }
+        self
+    }
+
     /// The command as a user would type it.
     pub fn shown(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.args);
@@ -308,8 +330,9 @@ impl Command {
             cpus.iter().for_each(|&cpu| set.set(cpu));
             set
         });
+        let holds = self.holds.clone();
         // SAFETY: between fork and exec only async-signal-safe system calls are made (prctl,
-        // getppid, sched_setaffinity); nothing allocates or locks.
+        // getppid, sched_setaffinity, fcntl); nothing allocates or locks.
         unsafe {
             command.pre_exec(move || {
                 rustix::process::set_parent_process_death_signal(Some(signal))?;
@@ -319,6 +342,9 @@ impl Command {
                 }
                 if let Some(set) = &cpus {
                     let _ = rustix::thread::sched_setaffinity(None, set);
+                }
+                if let Some(file) = &holds {
+                    rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
                 }
                 Ok(())
             });
@@ -430,6 +456,12 @@ mod tests {
         let error = Command::new("no-such-program").run().unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);
         assert!(error.hint_text().unwrap().contains("doctor"));
+    }
+
+    #[test]
+    fn another_program_may_start_it() {
+        let command = Command::new("echo").arg("a").through(&["env", "-i"]);
+        assert_eq!(command.shown(), "env -i echo a");
     }
 
     #[test]

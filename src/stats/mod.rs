@@ -1,1 +1,16 @@
-//! stats
+//! Statistics: block values from slices, contrasts of points over blocks, intervals. Pure.
+//!
+//! `docs/method.md` explains the choices in words.
+
+mod interval;
+mod robust;
+mod slices;
+mod table;
+
+#[cfg(test)]
+mod simulation;
+
+pub use interval::{Interval, LEVEL, POWER, speed};
+pub use robust::{median, trimmed_mean};
+pub use slices::{BlockValue, Slices, block_values, reduce_block};
+pub use table::{BlockTable, Spread};

@@ -1,1 +1,598 @@
-//! store
+//! Raw observations in SQLite: everything after the store is a pure function of what it holds.
+
+mod blob;
+pub mod jsonl;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use crate::error::{Error, Result};
+use crate::observation::{
+    ExperimentHeader, Meter, Observation, Planned, PointBuild, SCHEMA, Supplement, Within,
+};
+use crate::point::Point;
+use crate::stats::{self, Slices};
+
+/// An experiment in a [`Store`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExperimentId(i64);
+
+/// The slices of one point in one block of one workload, in round order: round `i` of every point
+/// of the block happened at the same time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SliceBlob {
+    /// The block.
+    pub block: u32,
+    /// The workload.
+    pub workload: String,
+    /// The point.
+    pub point: Point,
+    /// Transactions in one slice.
+    pub txns_per_slice: u64,
+    /// Wall-clock nanoseconds of each slice.
+    pub nanoseconds: Vec<f32>,
+}
+
+/// One line of [`Store::list`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    /// The experiment.
+    pub id: ExperimentId,
+    /// What it is of.
+    pub header: ExperimentHeader,
+    /// Observations stored.
+    pub observations: u64,
+}
+
+/// The results database. Every change is one transaction: a process killed at any moment leaves
+/// whole blocks only.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Store {
+    /// Opens the database at `path`, making file and folder where they are missing.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the file belongs to another program or a newer
+    /// version of this one, or the folder cannot be written to;
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is damaged or the disk is full.
+    pub fn open(path: &Path) -> Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
+        }
+        Self::with(path, true)
+    }
+
+    /// Opens the database at `path` for reading results; it must exist.
+    ///
+    /// # Errors
+    /// As [`Store::open`], and [`Kind::Usage`](crate::error::Kind::Usage) when there is none.
+    pub fn open_existing(path: &Path) -> Result<Self> {
+        if !path.exists() {
+            return Err(Error::usage("there are no results yet")
+                .hint("`perfquilt run` builds, measures and reports"));
+        }
+        Self::with(path, false)
+    }
+
+    fn with(path: &Path, create: bool) -> Result<Self> {
+        Ok(Store {
+            connection: schema::open(path, create)?,
+            path: path.to_path_buf(),
+        })
+    }
+
+    /// Begins an experiment, or goes on with the one that has the same `key` (its name and start
+    /// stay, the rest of its header becomes that of `header`). A name already taken by another
+    /// experiment gets a number appended; [`Store::header`] says which name it became.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the header is inconsistent or cannot be
+    /// stored.
+    pub fn begin(&self, header: &ExperimentHeader, key: &str) -> Result<ExperimentId> {
+        header.check().map_err(Error::internal)?;
+        let transaction = self.transaction()?;
+        let known: Option<(i64, String)> = transaction
+            .query_row(
+                "SELECT id, header FROM experiments WHERE key = ?1",
+                [key],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()
+            .map_err(self.failed("read"))?;
+        let mut header = header.clone();
+        let id = match known {
+            Some((id, text)) => {
+                let old = self.parse_header(&text)?;
+                header.experiment = old.experiment;
+                header.started = old.started;
+                transaction
+                    .execute(
+                        "UPDATE experiments SET header = ?2 WHERE id = ?1",
+                        params![id, self.header_text(&header)?],
+                    )
+                    .map_err(self.failed("write"))?;
+                id
+            }
+            None => {
+                header.experiment = self.free_name(&transaction, &header.experiment)?;
+                transaction
+                    .execute(
+                        "INSERT INTO experiments (key, name, header, touched) VALUES (?1, ?2, ?3, 0)",
+                        params![key, header.experiment, self.header_text(&header)?],
+                    )
+                    .map_err(self.failed("write"))?;
+                transaction.last_insert_rowid()
+            }
+        };
+        self.touch(&transaction, id)?;
+        transaction.commit().map_err(self.failed("write"))?;
+        Ok(ExperimentId(id))
+    }
+
+    /// Says how many blocks the experiment is to have, so that a report can say how far it is.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn plan(&self, id: ExperimentId, planned: &[Planned]) -> Result<()> {
+        let transaction = self.transaction()?;
+        transaction
+            .execute("DELETE FROM plans WHERE experiment = ?1", [id.0])
+            .map_err(self.failed("write"))?;
+        for plan in planned {
+            transaction
+                .execute(
+                    "INSERT OR REPLACE INTO plans VALUES (?1, ?2, ?3, ?4)",
+                    params![id.0, plan.workload, plan.meter.name(), plan.blocks],
+                )
+                .map_err(self.failed("write"))?;
+        }
+        transaction.commit().map_err(self.failed("write"))
+    }
+
+    /// Keeps how long points took to build. The seconds of a cached build do not replace those of
+    /// the build that made it.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be stored.
+    pub fn record_builds(&self, id: ExperimentId, builds: &[PointBuild]) -> Result<()> {
+        let transaction = self.transaction()?;
+        for build in builds {
+            let conflict = if build.cached { "IGNORE" } else { "REPLACE" };
+            let seconds =
+                format!("INSERT OR {conflict} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
+            transaction
+                .execute(
+                    &seconds,
+                    params![
+                        build.key,
+                        build.configure,
+                        build.compile,
+                        build.link,
+                        build.overhead,
+                        signed(build.units)
+                    ],
+                )
+                .and_then(|_| {
+                    transaction.execute(
+                        "INSERT OR REPLACE INTO experiment_builds VALUES (?1, ?2, ?3, ?4)",
+                        params![id.0, build.point.to_string(), build.key, build.cached],
+                    )
+                })
+                .map_err(self.failed("write"))?;
+        }
+        transaction.commit().map_err(self.failed("write"))
+    }
+
+    /// Adds a block: all of it or nothing. The `experiment` fields are not looked at; `id` counts.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when an observation is unusable or already
+    /// there, or cannot be stored.
+    pub fn append(
+        &self,
+        id: ExperimentId,
+        observations: &[Observation],
+        slices: &[SliceBlob],
+    ) -> Result<()> {
+        let header = self.header(id)?;
+        let transaction = self.transaction()?;
+        self.insert_observations(&transaction, id, &header, observations)?;
+        self.insert_slices(&transaction, id, slices)?;
+        self.touch(&transaction, id.0)?;
+        transaction.commit().map_err(self.failed("write"))
+    }
+
+    fn insert_observations(
+        &self,
+        transaction: &Transaction<'_>,
+        id: ExperimentId,
+        header: &ExperimentHeader,
+        observations: &[Observation],
+    ) -> Result<()> {
+        let mut insert = transaction
+            .prepare_cached("INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")
+            .map_err(self.failed("write"))?;
+        for observation in observations {
+            let mut checked = observation.clone();
+            checked.experiment.clone_from(&header.experiment);
+            header.check_observation(&checked).map_err(|fault| {
+                Error::internal(format!(
+                    "block {} of {}: {fault}",
+                    checked.block, checked.workload
+                ))
+            })?;
+            insert
+                .execute(params![
+                    id.0,
+                    checked.workload,
+                    checked.meter.name(),
+                    checked.block,
+                    checked.point.to_string(),
+                    checked.order,
+                    i64::from_ne_bytes(checked.layout.to_ne_bytes()),
+                    checked.value,
+                    signed(checked.n),
+                ])
+                .map_err(|error| match error.sqlite_error_code() {
+                    Some(rusqlite::ErrorCode::ConstraintViolation) => Error::internal(format!(
+                        "block {} of {} ({}) already has point {}",
+                        checked.block, checked.workload, checked.meter, checked.point
+                    )),
+                    _ => schema::explain(&self.path, "write", &error),
+                })?;
+        }
+        Ok(())
+    }
+
+    fn insert_slices(
+        &self,
+        transaction: &Transaction<'_>,
+        id: ExperimentId,
+        slices: &[SliceBlob],
+    ) -> Result<()> {
+        let mut insert = transaction
+            .prepare_cached("INSERT INTO slices VALUES (?1, ?2, ?3, ?4, ?5, ?6)")
+            .map_err(self.failed("write"))?;
+        for blob in slices {
+            insert
+                .execute(params![
+                    id.0,
+                    blob.workload,
+                    blob.block,
+                    blob.point.to_string(),
+                    signed(blob.txns_per_slice),
+                    blob::encode(&blob.nanoseconds),
+                ])
+                .map_err(self.failed("write"))?;
+        }
+        Ok(())
+    }
+
+    /// The blocks that are stored for a workload and meter, ascending.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn blocks_done(&self, id: ExperimentId, workload: &str, meter: Meter) -> Result<Vec<u32>> {
+        self.rows(
+            "SELECT DISTINCT block FROM observations
+             WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 ORDER BY block",
+            params![id.0, workload, meter.name()],
+            |row| row.get(0),
+        )
+    }
+
+    /// The experiment's header.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when there is no such experiment or the file
+    /// cannot be read.
+    pub fn header(&self, id: ExperimentId) -> Result<ExperimentHeader> {
+        let text: String = self
+            .connection
+            .query_row(
+                "SELECT header FROM experiments WHERE id = ?1",
+                [id.0],
+                |row| row.get(0),
+            )
+            .map_err(self.failed("read"))?;
+        self.parse_header(&text)
+    }
+
+    /// The experiment's header and observations, ordered by workload, meter, block and position.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn load(&self, id: ExperimentId) -> Result<(ExperimentHeader, Vec<Observation>)> {
+        let header = self.header(id)?;
+        let raw = self.rows(
+            "SELECT workload, meter, block, point, position, layout, value, n FROM observations
+             WHERE experiment = ?1 ORDER BY workload, meter, block, position, point",
+            params![id.0],
+            |row| {
+                Ok((
+                    row.get::<_, String>(1)?,
+                    row.get::<_, String>(3)?,
+                    Observation {
+                        schema: SCHEMA,
+                        experiment: header.experiment.clone(),
+                        block: row.get(2)?,
+                        order: row.get(4)?,
+                        point: Point::BASE,
+                        layout: u64::from_ne_bytes(row.get::<_, i64>(5)?.to_ne_bytes()),
+                        workload: row.get(0)?,
+                        meter: Meter::Time,
+                        unit: String::new(),
+                        value: row.get(6)?,
+                        n: unsigned(row.get(7)?),
+                    },
+                ))
+            },
+        )?;
+        let observations = raw
+            .into_iter()
+            .map(|(meter, point, mut observation)| {
+                observation.meter = self.known(meter.parse())?;
+                observation.point = self.known(point.parse())?;
+                observation.unit = observation.meter.unit().to_owned();
+                Ok(observation)
+            })
+            .collect::<Result<_>>()?;
+        Ok((header, observations))
+    }
+
+    /// What else is known: planned blocks, build times, and from the slices how exactly values are
+    /// known within a block.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn supplement(&self, id: ExperimentId) -> Result<Supplement> {
+        let planned = self
+            .rows(
+                "SELECT workload, meter, blocks FROM plans WHERE experiment = ?1",
+                params![id.0],
+                |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)),
+            )?
+            .into_iter()
+            .map(|(workload, meter, blocks)| {
+                Ok(Planned {
+                    workload,
+                    meter: self.known(meter.parse())?,
+                    blocks,
+                })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Supplement {
+            planned,
+            builds: self.builds(id)?,
+            within: self.within(id)?,
+        })
+    }
+
+    fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
+        let mut builds = self
+            .rows(
+                "SELECT point, key, configure, compile, link, overhead, units, cached
+                 FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1",
+                params![id.0],
+                |row| {
+                    let build = PointBuild {
+                        point: Point::BASE,
+                        key: row.get(1)?,
+                        configure: row.get(2)?,
+                        compile: row.get(3)?,
+                        link: row.get(4)?,
+                        overhead: row.get(5)?,
+                        units: unsigned(row.get(6)?),
+                        cached: row.get(7)?,
+                    };
+                    Ok((row.get::<_, String>(0)?, build))
+                },
+            )?
+            .into_iter()
+            .map(|(point, mut build)| {
+                build.point = self.known(point.parse())?;
+                Ok(build)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        builds.sort_by_key(|build| build.point);
+        Ok(builds)
+    }
+
+    fn within(&self, id: ExperimentId) -> Result<Vec<Within>> {
+        let blocks: Vec<(String, u32)> = self.rows(
+            "SELECT DISTINCT workload, block FROM slices WHERE experiment = ?1 ORDER BY 1, 2",
+            params![id.0],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        let mut squares: BTreeMap<String, (f64, u32)> = BTreeMap::new();
+        for (workload, block) in blocks {
+            let slices = self.slices(id, &workload, block)?;
+            let (sum, count) = squares.entry(workload).or_default();
+            for value in stats::reduce_block(&slices) {
+                if let Some(error) = value.standard_error {
+                    *sum += error * error;
+                    *count += 1;
+                }
+            }
+        }
+        Ok(squares
+            .into_iter()
+            .filter(|(_, (_, count))| *count > 0)
+            .map(|(workload, (sum, count))| Within {
+                workload,
+                meter: Meter::Time,
+                sd: (sum / f64::from(count)).sqrt(),
+            })
+            .collect())
+    }
+
+    /// The raw slices of a block of a workload.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
+        self.rows(
+            "SELECT point, transactions, nanoseconds FROM slices
+             WHERE experiment = ?1 AND workload = ?2 AND block = ?3 ORDER BY point",
+            params![id.0, workload, block],
+            |row| {
+                Ok((
+                    row.get::<_, String>(0)?,
+                    unsigned(row.get(1)?),
+                    blob::decode(row.get_ref(2)?.as_blob()?),
+                ))
+            },
+        )?
+        .into_iter()
+        .map(|(point, transactions_per_slice, nanoseconds)| {
+            Ok(Slices {
+                point: self.known(point.parse())?,
+                nanoseconds,
+                transactions_per_slice,
+            })
+        })
+        .collect()
+    }
+
+    /// The experiment that was begun, continued or added to last.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn latest(&self) -> Result<Option<ExperimentId>> {
+        self.connection
+            .query_row(
+                "SELECT id FROM experiments ORDER BY touched DESC LIMIT 1",
+                [],
+                |row| row.get(0).map(ExperimentId),
+            )
+            .optional()
+            .map_err(self.failed("read"))
+    }
+
+    /// The experiment called `name`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage), naming the nearest one there is.
+    pub fn find(&self, name: &str) -> Result<ExperimentId> {
+        let listed = self.list()?;
+        if let Some(found) = listed.iter().find(|l| l.header.experiment == name) {
+            return Ok(found.id);
+        }
+        let names: Vec<String> = listed.into_iter().map(|l| l.header.experiment).collect();
+        Err(crate::config::unknown("experiment", name, names.iter()))
+    }
+
+    /// All experiments, the latest first.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn list(&self) -> Result<Vec<Listed>> {
+        self.rows(
+            "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)
+             FROM experiments ORDER BY touched DESC",
+            [],
+            |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)),
+        )?
+        .into_iter()
+        .map(|(id, header, observations)| {
+            Ok(Listed {
+                id: ExperimentId(id),
+                header: self.parse_header(&header)?,
+                observations: unsigned(observations),
+            })
+        })
+        .collect()
+    }
+
+    fn transaction(&self) -> Result<Transaction<'_>> {
+        Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
+            .map_err(self.failed("write"))
+    }
+
+    fn rows<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        row: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>> {
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_map(params, row)?.collect())
+            .map_err(self.failed("read"))
+    }
+
+    fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
+        move |error| schema::explain(&self.path, what, &error)
+    }
+
+    /// Text this program wrote itself that it cannot read back: the file was tampered with.
+    fn known<T>(&self, parsed: Result<T>) -> Result<T> {
+        parsed.map_err(|error| {
+            Error::internal(format!("{} is damaged", self.path.display()))
+                .details([error.message().to_owned()])
+        })
+    }
+
+    fn parse_header(&self, text: &str) -> Result<ExperimentHeader> {
+        self.known(serde_json::from_str(text).map_err(|e| Error::internal(e.to_string())))
+    }
+
+    fn header_text(&self, header: &ExperimentHeader) -> Result<String> {
+        serde_json::to_string(header)
+            .map_err(|error| Error::internal(format!("cannot write the header: {error}")))
+    }
+
+    fn free_name(&self, transaction: &Transaction<'_>, wanted: &str) -> Result<String> {
+        let wanted = if wanted.is_empty() {
+            "experiment"
+        } else {
+            wanted
+        };
+        let mut name = wanted.to_owned();
+        let mut number = 1;
+        loop {
+            let taken: bool = transaction
+                .query_row(
+                    "SELECT EXISTS (SELECT 1 FROM experiments WHERE name = ?1)",
+                    [&name],
+                    |row| row.get(0),
+                )
+                .map_err(self.failed("read"))?;
+            if !taken {
+                return Ok(name);
+            }
+            number += 1;
+            name = format!("{wanted}-{number}");
+        }
+    }
+
+    /// Makes the experiment the latest one.
+    fn touch(&self, transaction: &Transaction<'_>, id: i64) -> Result<()> {
+        transaction
+            .execute(
+                "UPDATE experiments
+                 SET touched = (SELECT max(touched) + 1 FROM experiments) WHERE id = ?1",
+                [id],
+            )
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+}
+
+/// SQLite's integers are signed; counts never reach the sign.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}

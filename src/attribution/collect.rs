@@ -1,0 +1,385 @@
+//! Tables of observations and the effects computed from them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::document::{
+    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress, SUITE,
+    Verdict,
+};
+use crate::error::{Error, Result};
+use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
+use crate::point::Point;
+use crate::stats::{BlockTable, Interval, LEVEL, speed};
+
+/// Gathers observations by meter and workload.
+pub(super) struct Collector<'a> {
+    header: &'a ExperimentHeader,
+    supplement: &'a Supplement,
+    tables: BTreeMap<Meter, BTreeMap<String, BlockTable>>,
+    layouts: BTreeSet<u64>,
+}
+
+impl<'a> Collector<'a> {
+    pub(super) fn new(header: &'a ExperimentHeader, supplement: &'a Supplement) -> Result<Self> {
+        header.check().map_err(Error::usage)?;
+        let mut tables: BTreeMap<Meter, BTreeMap<String, BlockTable>> = BTreeMap::new();
+        // What is planned has a (yet empty) table: a series of identical binaries is known to have
+        // no effect without a single observation.
+        for plan in &supplement.planned {
+            tables
+                .entry(plan.meter)
+                .or_default()
+                .entry(plan.workload.clone())
+                .or_default();
+        }
+        Ok(Collector {
+            header,
+            supplement,
+            tables,
+            layouts: BTreeSet::new(),
+        })
+    }
+
+    pub(super) fn add(&mut self, observation: &Observation) -> Result<()> {
+        self.header
+            .check_observation(observation)
+            .map_err(Error::usage)?;
+        self.layouts.insert(observation.layout);
+        let by_workload = self.tables.entry(observation.meter).or_default();
+        let table = match by_workload.get_mut(&observation.workload) {
+            Some(table) => table,
+            None => by_workload.entry(observation.workload.clone()).or_default(),
+        };
+        if table.insert(observation.block, observation.point, observation.value) {
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "block {} of workload {} ({}) has point {} twice",
+            observation.block, observation.workload, observation.meter, observation.point
+        )))
+    }
+
+    pub(super) fn finish(self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
+        let header = self.header;
+        let effects = Effects {
+            header,
+            tables: &self.tables,
+            margin,
+        };
+        let patches = (1..=header.series.len())
+            .map(|index| effects.patch(index))
+            .collect();
+        let noise = Noise {
+            control: effects
+                .of_kind(Kind::Control, Point::Control, &|_| vec![Point::BASE])
+                .into_iter()
+                .map(|effect| ControlEffect {
+                    contains_zero: effect.low.map(|_| effect.contains_zero()),
+                    effect,
+                })
+                .collect(),
+            spread: self.spread(),
+            layouts: self.layouts.len(),
+        };
+        let mut attribution = Attribution {
+            schema: 1,
+            experiment: header.experiment.clone(),
+            release: header.release.clone(),
+            recipe: header.recipe.clone(),
+            started: header.started.clone(),
+            machine: header.machine.clone(),
+            harness: header.harness.clone(),
+            level: LEVEL,
+            margins: self.tables.keys().map(|&m| (m, margin(m))).collect(),
+            workloads: self.workloads().into_iter().collect(),
+            progress: self.progress(),
+            total: effects.total(),
+            patches,
+            noise,
+            failed: header.failed.clone(),
+            builds: self.supplement.builds.clone(),
+            warnings: Vec::new(),
+        };
+        attribution.warnings = self.warnings(&attribution);
+        attribution
+    }
+
+    fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
+        self.tables.iter().flat_map(|(&meter, by_workload)| {
+            by_workload
+                .iter()
+                .map(move |(workload, table)| (meter, workload, table))
+        })
+    }
+
+    fn workloads(&self) -> BTreeSet<String> {
+        self.each()
+            .map(|(_, workload, _)| workload.clone())
+            .collect()
+    }
+
+    fn progress(&self) -> Vec<Progress> {
+        self.each()
+            .map(|(meter, workload, table)| Progress {
+                workload: workload.clone(),
+                meter,
+                done: u32::try_from(table.blocks()).unwrap_or(u32::MAX),
+                planned: self
+                    .supplement
+                    .planned
+                    .iter()
+                    .find(|plan| plan.meter == meter && plan.workload == *workload)
+                    .map(|plan| plan.blocks),
+            })
+            .collect()
+    }
+
+    fn spread(&self) -> Vec<NoiseSpread> {
+        self.each()
+            .map(|(meter, workload, table)| {
+                let block_sd = table.spread().map(|spread| spread.sd);
+                let within_sd = self
+                    .supplement
+                    .within
+                    .iter()
+                    .find(|within| within.meter == meter && within.workload == *workload)
+                    .map(|within| within.sd);
+                NoiseSpread {
+                    workload: workload.clone(),
+                    meter,
+                    blocks: table.blocks(),
+                    block_sd,
+                    within_sd,
+                    restart_sd: block_sd
+                        .zip(within_sd)
+                        .map(|(block, within)| (block * block - within * within).max(0.0).sqrt()),
+                }
+            })
+            .collect()
+    }
+
+    fn warnings(&self, attribution: &Attribution) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let control = &attribution.noise.control;
+        let off: Vec<String> = control
+            .iter()
+            .filter(|control| control.contains_zero == Some(false))
+            .map(|control| match control.effect.workload.as_str() {
+                SUITE => format!("{} over all workloads", control.effect.meter),
+                workload => format!("{} of {workload}", control.effect.meter),
+            })
+            .collect();
+        if !off.is_empty() {
+            warnings.push(format!(
+                "The control, the same binary measured twice, differs from itself in {} of {} \
+                 intervals ({}). One interval in twenty misses by chance even when all is well; \
+                 read effects of that size with care.",
+                off.len(),
+                control.len(),
+                off.join(", ")
+            ));
+        }
+        for (meter, workload, table) in self.each() {
+            let incomplete = table.incomplete_blocks();
+            if incomplete > 0 {
+                warnings.push(format!(
+                    "{incomplete} of {} blocks of {workload} ({meter}) lack a point; every effect \
+                     uses the blocks that have both its points, so effects need not add up exactly.",
+                    table.blocks()
+                ));
+            }
+            let still = table.spread().is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
+            if still && meter != Meter::Instructions {
+                warnings.push(format!(
+                    "All blocks of {workload} ({meter}) agree to the last digit: check that these \
+                     are measured values."
+                ));
+            }
+        }
+        warnings
+    }
+}
+
+struct Effects<'a> {
+    header: &'a ExperimentHeader,
+    tables: &'a BTreeMap<Meter, BTreeMap<String, BlockTable>>,
+    margin: &'a dyn Fn(Meter) -> f64,
+}
+
+impl Effects<'_> {
+    fn patch(&self, index: usize) -> PatchEffects {
+        let header = self.header;
+        let point = Point::Step(index);
+        let full = Point::Step(header.series.len());
+        let earlier = |_: Point| (0..index).rev().map(Point::Step).collect();
+        let mut effects = self.of_kind(Kind::InOrder, point, &earlier);
+        effects.extend(self.of_kind(Kind::Alone, Point::Alone(index), &|_| vec![Point::BASE]));
+        if self.is_known(Point::Without(index)) {
+            effects.extend(self.of_kind(Kind::Without, full, &|_| vec![Point::Without(index)]));
+        }
+        let identical_to = (0..index)
+            .map(Point::Step)
+            .find(|&other| self.server_of(other) == self.server_of(point))
+            .filter(|_| !header.failed.contains_key(&point));
+        let in_order = effects.iter().any(|effect| effect.kind == Kind::InOrder);
+        let reason = match header.failed.get(&point) {
+            Some(reason) => Some(reason.clone()),
+            None if in_order || identical_to == Some(Point::Step(index - 1)) => None,
+            None if self.is_measured(point) => Some("no earlier point to compare with".to_owned()),
+            None => Some("not measured so far".to_owned()),
+        };
+        PatchEffects {
+            index,
+            name: header.series[index - 1].clone(),
+            title: header.titles.get(index - 1).cloned().unwrap_or_default(),
+            reason,
+            identical_to,
+            effects,
+        }
+    }
+
+    /// The release against the last point that was measured.
+    fn total(&self) -> Vec<Effect> {
+        let candidates = (1..=self.header.series.len()).rev().map(Point::Step);
+        let mut effects: Vec<Effect> = Vec::new();
+        for point in candidates {
+            for effect in self.of_kind(Kind::Total, point, &|_| vec![Point::BASE]) {
+                let same = |e: &&Effect| e.meter == effect.meter && e.workload == effect.workload;
+                if !effects.iter().any(|e| same(&e)) {
+                    effects.push(effect);
+                }
+            }
+        }
+        effects.sort_by(|a, b| (a.meter, &a.workload).cmp(&(b.meter, &b.workload)));
+        effects
+    }
+
+    /// The effects of `point` by meter, the suite first, then the workloads; each against the first
+    /// of `against(point)` that can be compared.
+    fn of_kind(
+        &self,
+        kind: Kind,
+        point: Point,
+        against: &dyn Fn(Point) -> Vec<Point>,
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for (&meter, by_workload) in self.tables {
+            let suite = (by_workload.len() > 1).then(|| {
+                let tables: Vec<&BlockTable> = by_workload.values().collect();
+                (SUITE, tables)
+            });
+            let single = by_workload
+                .iter()
+                .map(|(workload, table)| (workload.as_str(), vec![table]));
+            for (workload, tables) in suite.into_iter().chain(single) {
+                let effect = against(point).into_iter().find_map(|against| {
+                    self.effect(kind, workload, meter, &tables, point, against)
+                });
+                effects.extend(effect);
+            }
+        }
+        effects
+    }
+
+    fn effect(
+        &self,
+        kind: Kind,
+        workload: &str,
+        meter: Meter,
+        tables: &[&BlockTable],
+        point: Point,
+        against: Point,
+    ) -> Option<Effect> {
+        let failed = &self.header.failed;
+        if failed.contains_key(&point) || failed.contains_key(&against) {
+            return None;
+        }
+        let (after, before) = (self.server_of(point), self.server_of(against));
+        let effect = Effect {
+            kind,
+            workload: workload.to_owned(),
+            meter,
+            point,
+            against,
+            estimate: 0.0,
+            low: Some(0.0),
+            high: Some(0.0),
+            level: LEVEL,
+            verdict: Verdict::NoEffect,
+            minimum_detectable: Some(0.0),
+            blocks: 0,
+            identical: true,
+        };
+        if after == before {
+            return Some(effect);
+        }
+        let interval = Interval::of(&mean_log_ratios(tables, before, after))?;
+        let known = interval.blocks > 1;
+        Some(Effect {
+            estimate: speed(interval.estimate),
+            low: known.then(|| speed(interval.low())),
+            high: known.then(|| speed(interval.high())),
+            verdict: verdict(&interval, (self.margin)(meter)),
+            minimum_detectable: known.then(|| speed(interval.minimum_detectable())),
+            blocks: interval.blocks,
+            identical: false,
+            ..effect
+        })
+    }
+
+    /// The point whose observations speak for `point`: the one with the same binary that was
+    /// measured. The control is the release's binary by intent and stays itself.
+    fn server_of(&self, point: Point) -> Point {
+        let mut server = point;
+        for _ in 0..=self.header.identical.len() {
+            match self.header.identical.get(&server) {
+                Some(&same) if server != Point::Control && same != server => server = same,
+                _ => break,
+            }
+        }
+        server
+    }
+
+    fn is_measured(&self, point: Point) -> bool {
+        let server = self.server_of(point);
+        self.tables
+            .values()
+            .flat_map(BTreeMap::values)
+            .any(|table| table.points().contains(&server))
+    }
+
+    fn is_known(&self, point: Point) -> bool {
+        self.header.identical.contains_key(&point) || self.is_measured(point)
+    }
+}
+
+/// In every block that all tables have both points in: the mean over tables of the log ratio of
+/// costs, which is the log of the geometric mean of the ratios.
+fn mean_log_ratios(tables: &[&BlockTable], before: Point, after: Point) -> Vec<f64> {
+    let ratios: Vec<BTreeMap<u32, f64>> = tables
+        .iter()
+        .map(|table| table.log_ratio(before, after))
+        .collect();
+    let Some((first, others)) = ratios.split_first() else {
+        return Vec::new();
+    };
+    first
+        .iter()
+        .filter_map(|(block, ratio)| {
+            let sum: Option<f64> = others.iter().map(|other| other.get(block)).sum();
+            sum.map(|sum| (ratio + sum) / ratios.len() as f64)
+        })
+        .collect()
+}
+
+fn verdict(interval: &Interval, margin: f64) -> Verdict {
+    if interval.low() > 0.0 {
+        Verdict::Faster
+    } else if interval.high() < 0.0 {
+        Verdict::Slower
+    } else if interval.equivalent(margin) {
+        Verdict::NoEffect
+    } else {
+        Verdict::Unclear
+    }
+}

@@ -1,0 +1,205 @@
+//! The attribution document (docs/json.md): what a report is made of.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::observation::{Meter, PointBuild};
+use crate::point::Point;
+
+/// The name a suite's effect has in [`Effect::workload`].
+pub const SUITE: &str = "*";
+
+/// What every patch of an experiment's series is worth.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Attribution {
+    /// Version of this document: 1.
+    pub schema: u32,
+    /// The experiment's name.
+    pub experiment: String,
+    /// The release.
+    pub release: String,
+    /// The recipe the points were built with; empty when unknown.
+    pub recipe: String,
+    /// When the experiment began, RFC 3339 in UTC; empty when unknown.
+    pub started: String,
+    /// The machine.
+    pub machine: BTreeMap<String, String>,
+    /// The measuring harness.
+    pub harness: String,
+    /// The confidence level of every interval.
+    pub level: f64,
+    /// The equivalence margin of each meter that was read, as a fraction of speed.
+    pub margins: BTreeMap<Meter, f64>,
+    /// The workloads, sorted.
+    pub workloads: Vec<String>,
+    /// How far the experiment is, by workload and meter.
+    pub progress: Vec<Progress>,
+    /// The effect of the whole series, by meter and workload.
+    pub total: Vec<Effect>,
+    /// The patches in the series' order.
+    pub patches: Vec<PatchEffects>,
+    /// How noisy the measurement was.
+    pub noise: Noise,
+    /// Points that could not be built or measured, with the reason.
+    pub failed: BTreeMap<Point, String>,
+    /// How long the points took to build; empty when unknown.
+    pub builds: Vec<PointBuild>,
+    /// What the reader must know to judge the figures, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// How far the experiment is with one workload and meter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    /// The workload.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// Blocks measured.
+    pub done: u32,
+    /// Blocks planned; `null` when unknown.
+    pub planned: Option<u32>,
+}
+
+/// What one patch does.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PatchEffects {
+    /// Its place in the series, from 1.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// Its title; empty when unknown.
+    pub title: String,
+    /// Why it has no effects, where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The server with this patch is the same binary as this earlier point's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identical_to: Option<Point>,
+    /// Its effects, by kind, meter and workload.
+    pub effects: Vec<Effect>,
+}
+
+/// Which points an effect compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// With the patch against the point before it.
+    InOrder,
+    /// The release with the patch alone against the release.
+    Alone,
+    /// The whole series against all of it but the patch.
+    Without,
+    /// The whole series against the release.
+    Total,
+    /// The release measured twice.
+    Control,
+}
+
+/// What an effect's interval says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The whole interval is above 0.
+    Faster,
+    /// The whole interval is below 0.
+    Slower,
+    /// The interval holds 0 and lies within the margin: shown equivalent.
+    NoEffect,
+    /// The interval holds 0 and reaches beyond the margin.
+    Unclear,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "slower",
+            Verdict::NoEffect => "no effect",
+            Verdict::Unclear => "unclear",
+        })
+    }
+}
+
+/// The difference between two points on one workload and meter, as a fraction of speed on every
+/// meter (0.01 is 1 % faster: 1 % more transactions for the same cost).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Effect {
+    /// Which points are compared.
+    pub kind: Kind,
+    /// The workload, or [`SUITE`] for the geometric mean over all of them.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// The point whose speed is told.
+    pub point: Point,
+    /// The point it is compared with.
+    pub against: Point,
+    /// The estimate.
+    pub estimate: f64,
+    /// The interval's lower end; `null` with a single block.
+    pub low: Option<f64>,
+    /// The interval's upper end; `null` with a single block.
+    pub high: Option<f64>,
+    /// The confidence level.
+    pub level: f64,
+    /// What the interval says.
+    pub verdict: Verdict,
+    /// The smallest effect that would have been seen with 80 % probability; `null` with a single
+    /// block.
+    pub minimum_detectable: Option<f64>,
+    /// Blocks behind the estimate.
+    pub blocks: usize,
+    /// Both points are the same binary: the effect is exactly 0 and was not measured.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub identical: bool,
+}
+
+impl Effect {
+    /// Whether 0 lies within the interval (or there is no interval).
+    pub fn contains_zero(&self) -> bool {
+        !matches!(self.verdict, Verdict::Faster | Verdict::Slower)
+    }
+}
+
+/// How noisy the measurement was.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Noise {
+    /// The control's apparent effect: the same binary measured twice.
+    pub control: Vec<ControlEffect>,
+    /// The spread of values, by workload and meter.
+    pub spread: Vec<NoiseSpread>,
+    /// Different layout seeds among the observations.
+    pub layouts: usize,
+}
+
+/// The control's apparent effect.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ControlEffect {
+    /// The effect.
+    #[serde(flatten)]
+    pub effect: Effect,
+    /// Whether 0 lies within its interval, as it should 19 times in 20; `null` without interval.
+    pub contains_zero: Option<bool>,
+}
+
+/// Standard deviations, as fractions of the value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NoiseSpread {
+    /// The workload.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// Blocks measured.
+    pub blocks: usize,
+    /// Of a point's value around block and point: restart and within-block noise together; `null`
+    /// with fewer than two complete blocks.
+    pub block_sd: Option<f64>,
+    /// Standard error of a point's value within one block; `null` when unknown.
+    pub within_sd: Option<f64>,
+    /// What is left of `block_sd` without `within_sd`: what a restart changes; `null` when either is
+    /// unknown.
+    pub restart_sd: Option<f64>,
+}

@@ -1,0 +1,385 @@
+//! Builds points of one recipe and release.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use sha2::{Digest, Sha256};
+
+use super::cache::{Cache, Meta};
+use super::cmake::{Cmake, Made, ccache_env};
+use super::command::Commands;
+use super::diagnose::{self, Cause, Fault};
+use super::identity::hex;
+use super::run::Log;
+use super::toolchain::Toolchain;
+use super::work::Work;
+use super::{BuildItem, BuildSeconds, Built, SourceTree};
+use crate::config::{BuildSystem, Recipe};
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::workspace::Workspace;
+
+/// Part of every key: raised when the same inputs would give another result.
+const KEY_FORM: &str = "perfquilt-build 1";
+
+/// Builds the points of one release with one recipe.
+#[derive(Debug)]
+pub struct Builder {
+    recipe_name: String,
+    recipe: Recipe,
+    release: String,
+    /// Content of `cmake_include`.
+    include: Option<String>,
+    tools: Toolchain,
+    /// Digest of the recipe and the files it names.
+    recipe_digest: String,
+    /// The same of that part which says how a build tree is made, and not what is taken from it.
+    configuration_digest: String,
+    config: PathBuf,
+    cache_dir: PathBuf,
+    cache: Cache,
+    logs: PathBuf,
+    jobs: usize,
+}
+
+impl Builder {
+    /// A builder of `release` with the recipe called `recipe`. Looks at the tools installed (a tenth
+    /// of a second) but builds nothing.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for a recipe that is unknown, not buildable, or
+    /// whose files or tools are missing.
+    pub fn new(ws: &Workspace, recipe: &str, release: &str) -> Result<Builder> {
+        let name = recipe;
+        let recipe = ws.config.recipe(name)?.clone();
+        let system = recipe.system.ok_or_else(|| {
+            Error::usage(format!(
+                "recipe `{name}` is only there to be inherited from: it has no `system`"
+            ))
+        })?;
+        let config = ws.bench_config();
+        let include = match (&recipe.cmake_include, system) {
+            (Some(file), BuildSystem::Cmake) => {
+                let path = config.join(file);
+                let text = std::fs::read_to_string(&path).map_err(|error| {
+                    Error::usage(format!("cannot read {}: {error}", path.display()))
+                        .hint(format!("`cmake_include` of recipe `{name}` names it"))
+                })?;
+                Some(text)
+            }
+            _ => None,
+        };
+        let packages: Vec<String> = crate::doctor::packages(Some(ws))?
+            .into_iter()
+            .map(|package| package.name)
+            .filter(|name| name.ends_with("-dev"))
+            .collect();
+        let tools = Toolchain::find(&recipe, &packages)?;
+        let recipe_digest = digest_recipe(&recipe, include.as_deref(), &config);
+        let configuration = Recipe {
+            targets: Vec::new(),
+            install: Default::default(),
+            ..recipe.clone()
+        };
+        let configuration_digest = digest_recipe(&configuration, include.as_deref(), &config);
+        Ok(Builder {
+            recipe_name: name.to_owned(),
+            recipe,
+            release: release.to_owned(),
+            include,
+            tools,
+            recipe_digest,
+            configuration_digest,
+            config,
+            cache_dir: ws.cache().to_owned(),
+            cache: Cache::new(ws.cache()),
+            logs: ws.state().join("logs"),
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        })
+    }
+
+    /// Runs that many compilers at a time (default: one a processor).
+    #[must_use]
+    pub fn jobs(mut self, jobs: usize) -> Self {
+        self.jobs = jobs.max(1);
+        self
+    }
+
+    /// The key of the server made of the git tree `tree`.
+    pub fn key(&self, tree: &str) -> String {
+        let mut digest = Sha256::new();
+        for part in [KEY_FORM, tree, &self.recipe_digest]
+            .into_iter()
+            .chain(self.tools.lines.iter().map(String::as_str))
+        {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+        hex(&digest.finalize())[..40].to_owned()
+    }
+
+    /// The server made of `tree`, if it is in the cache.
+    pub fn cached(&self, tree: &str) -> Option<Built> {
+        self.cache.get(&self.key(tree))
+    }
+
+    /// What compiles and links, a line a tool.
+    pub fn toolchain(&self) -> &[String] {
+        &self.tools.lines
+    }
+
+    /// The folder with this recipe's source and build tree.
+    pub fn work_dir(&self) -> PathBuf {
+        let name = format!(
+            "{}-{}-{}",
+            safe(&self.release),
+            safe(&self.recipe_name),
+            &self.configuration_digest[..8]
+        );
+        self.cache_dir.join("work").join(name)
+    }
+
+    /// The log of building `item`.
+    pub fn log_path(&self, item: &BuildItem) -> PathBuf {
+        let key = self.key(&item.tree);
+        let point = safe(&item.point.to_string());
+        self.logs.join(format!("build-{point}-{}.log", &key[..12]))
+    }
+
+    /// Builds `item`, or takes it from the cache.
+    ///
+    /// # Errors
+    /// [`Kind::Build`](crate::error::Kind::Build) with patch, file, line and message when it does not
+    /// compile; other points can still be built then.
+    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) when a signal stops it; what was
+    /// compiled is kept and the next call goes on from there.
+    pub fn build(
+        &self,
+        item: &BuildItem,
+        source: &dyn SourceTree,
+        progress: &dyn Progress,
+    ) -> Result<Built> {
+        let key = self.key(&item.tree);
+        if let Some(built) = self.cache.get(&key) {
+            return Ok(built);
+        }
+        let work = Work::lock(&self.work_dir(), progress)?;
+        // Whoever held the lock may have built just this.
+        if let Some(built) = self.cache.get(&key) {
+            return Ok(built);
+        }
+        let started = Instant::now();
+        let mut log = Log::create(&self.log_path(item))?;
+        log.line(&format!("{} (recipe {})", item.label, self.recipe_name))?;
+        for line in &self.tools.lines {
+            log.line(line)?;
+        }
+        work.prepare(&self.tools.lines.join("\n"), progress)?;
+        source.move_to(&item.tree, &work.src(), progress)?;
+        let step = progress.begin(&format!("building {}", item.label), None);
+        let mut made = self.make(&work, &mut log, step.as_ref())?;
+        if let Some(ran) = made.failed.take() {
+            let fault = diagnose::find(&ran.output, &work.src(), &self.build_dir(work.dir()));
+            return Err(self.explain(item, fault, &ran.ended, &log));
+        }
+        let install = self.filled_map(work.dir());
+        let owner = self.work_dir();
+        let owner = owner.file_name().unwrap_or_default().to_string_lossy();
+        let collected = self.cache.collect(&owner, &install)?;
+        let theirs = made.configure + made.compile + made.link;
+        let seconds = BuildSeconds {
+            configure: made.configure,
+            compile: made.compile,
+            link: made.link,
+            overhead: (started.elapsed().as_secs_f64() - theirs).max(0.0),
+        };
+        let meta = Meta {
+            format: 0,
+            label: item.label.clone(),
+            release: item.release.clone(),
+            tree: item.tree.clone(),
+            recipe: self.recipe_name.clone(),
+            toolchain: self.tools.lines.clone(),
+            identity: String::new(),
+            seconds,
+            compiled_units: made.units,
+            files: std::collections::BTreeMap::new(),
+        };
+        let built = self.cache.publish(&key, collected, meta)?;
+        step.finish(&format!("built {}: {}", item.label, summary(&built)));
+        Ok(built)
+    }
+
+    fn make(&self, work: &Work, log: &mut Log, step: &dyn crate::progress::Step) -> Result<Made> {
+        let dir = work.dir();
+        let fill = |words: &[String]| -> Vec<String> {
+            words.iter().map(|word| self.fill(word, dir)).collect()
+        };
+        let mut env: Vec<(String, String)> = self
+            .recipe
+            .env
+            .iter()
+            .map(|(name, value)| (name.clone(), self.fill(value, dir)))
+            .collect();
+        if self.tools.ccache.is_some() {
+            let user =
+                |name: &str| std::env::var_os(name).is_some() || self.recipe.env.contains_key(name);
+            env.extend(ccache_env(&self.cache_dir, dir, &user));
+        }
+        match self.recipe.system {
+            Some(BuildSystem::Command) => Commands {
+                configure: self.recipe.configure.iter().map(|w| fill(w)).collect(),
+                build: self.recipe.build.iter().map(|w| fill(w)).collect(),
+                env,
+            }
+            .make(work, log, step),
+            _ => Cmake {
+                args: fill(&self.recipe.cmake_args),
+                include: self.include.clone(),
+                targets: fill(&self.recipe.targets),
+                env,
+                jobs: self.jobs,
+            }
+            .with_tools(dir, &self.tools)
+            .make(work, log, step),
+        }
+    }
+
+    /// The build tree below the working folder `dir`.
+    fn build_dir(&self, dir: &Path) -> PathBuf {
+        match self.recipe.system {
+            Some(BuildSystem::Command) => dir.join("src"),
+            _ => dir.join("build"),
+        }
+    }
+
+    fn fill(&self, text: &str, dir: &Path) -> String {
+        text.replace("{src}", &dir.join("src").display().to_string())
+            .replace("{build}", &self.build_dir(dir).display().to_string())
+            .replace("{jobs}", &self.jobs.to_string())
+            .replace("{config}", &self.config.display().to_string())
+    }
+
+    fn filled_map(&self, dir: &Path) -> std::collections::BTreeMap<String, String> {
+        self.recipe
+            .install
+            .iter()
+            .map(|(inside, outside)| (inside.clone(), self.fill(outside, dir)))
+            .collect()
+    }
+
+    fn explain(&self, item: &BuildItem, fault: Fault, ended: &str, log: &Log) -> Error {
+        let log = format!("the whole log: {}", log.path().display());
+        let who = match &item.patch {
+            Some(patch) => format!("patch \"{patch}\""),
+            None => format!("{} (without patches)", item.label),
+        };
+        let what = match fault.cause {
+            Cause::Compile => "does not compile",
+            Cause::Link => "does not link",
+            Cause::Configure => "cannot be configured",
+            Cause::DiskFull => "not built: the disk is full",
+            Cause::Killed => "not built: a compiler was killed, most likely for want of memory",
+            Cause::Other => "cannot be built",
+        };
+        let mut error = Error::build(format!("{who} {what}: {}", fault.message));
+        if let Some(file) = &fault.file {
+            error = error.at(file, fault.line);
+        }
+        error = error.details(fault.excerpt);
+        if fault.cause == Cause::Other {
+            error = error.details([format!("(it {ended})")]);
+        }
+        if let (Some(file), Some(_), false) = (&fault.file, &item.patch, item.touches.is_empty()) {
+            let touched = item.touches.iter().any(|path| path == file);
+            error = error.details([if touched {
+                format!("the patch touches {file}")
+            } else {
+                format!("the patch does not touch {file} itself")
+            }]);
+        }
+        error.hint(match fault.cause {
+            Cause::DiskFull => format!(
+                "free some space (`perfquilt doctor` says what the caches hold), then run the same \
+                 command again; {log}"
+            ),
+            Cause::Killed => format!("give fewer jobs (`--jobs`) or more memory; {log}"),
+            _ if item.patch.is_some() => log,
+            _ => format!("`perfquilt doctor` says whether something it needs is missing; {log}"),
+        })
+    }
+}
+
+/// `215 units in 34 s (configure 0.0, compile 30.1, link 3.2, own 0.4)`.
+fn summary(built: &Built) -> String {
+    let s = &built.seconds;
+    format!(
+        "{} units in {:.1} s (configure {:.1}, compile {:.1}, link {:.1}, own {:.1})",
+        built.compiled_units,
+        s.total(),
+        s.configure,
+        s.compile,
+        s.link,
+        s.overhead
+    )
+}
+
+/// Fit for a file name.
+fn safe(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_.+".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect()
+}
+
+/// Digest of everything in a recipe that a result depends on, and of the content of the files below
+/// `bench-config/` that it names.
+fn digest_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -> String {
+    let mut digest = Sha256::new();
+    let mut add = |label: &str, value: &[u8]| {
+        for part in [label.as_bytes(), value] {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+    };
+    let mut words: Vec<&String> = Vec::new();
+    add("system", format!("{:?}", recipe.system).as_bytes());
+    add("linker", format!("{:?}", recipe.linker).as_bytes());
+    for (label, list) in [("arg", &recipe.cmake_args), ("target", &recipe.targets)] {
+        for word in list {
+            add(label, word.as_bytes());
+            words.push(word);
+        }
+    }
+    for (label, commands) in [("configure", &recipe.configure), ("build", &recipe.build)] {
+        for command in commands {
+            add(label, command.len().to_string().as_bytes());
+            for word in command {
+                add(label, word.as_bytes());
+                words.push(word);
+            }
+        }
+    }
+    for (label, map) in [("install", &recipe.install), ("env", &recipe.env)] {
+        for (name, value) in map {
+            add(label, name.as_bytes());
+            add(label, value.as_bytes());
+            words.push(value);
+        }
+    }
+    add("include", include.unwrap_or_default().as_bytes());
+    for word in words {
+        let Some((_, rest)) = word.split_once("{config}/") else {
+            continue;
+        };
+        if let Ok(bytes) = std::fs::read(config.join(rest)) {
+            add(rest, &bytes);
+        }
+    }
+    hex(&digest.finalize())
+}

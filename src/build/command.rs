@@ -1,0 +1,94 @@
+//! Builds by commands of the configuration, in the source tree.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::cmake::Made;
+use super::ninja_log::is_unit;
+use super::run::{self, Line, Log, Ran};
+use super::work::{Work, remove, write_whole};
+use crate::error::Result;
+use crate::process::Command;
+use crate::progress::Step;
+
+/// A build by commands, placeholders filled in.
+#[derive(Debug, Clone)]
+pub(super) struct Commands {
+    pub configure: Vec<Vec<String>>,
+    pub build: Vec<Vec<String>>,
+    pub env: Vec<(String, String)>,
+}
+
+impl Commands {
+    /// Runs the `configure` commands unless they succeeded here before, then the `build` commands.
+    pub(super) fn make(&self, work: &Work, log: &mut Log, step: &dyn Step) -> Result<Made> {
+        let mut made = Made {
+            failed: None,
+            configure: 0.0,
+            compile: 0.0,
+            link: 0.0,
+            ours: 0.0,
+            units: 0,
+        };
+        let marker = work.dir().join("configured");
+        let wanted = format!("{:?}\n{:?}\n", self.configure, self.env);
+        if !std::fs::read_to_string(&marker).is_ok_and(|found| found == wanted) {
+            remove(&marker)?;
+            for words in &self.configure {
+                let ran = self.run(words, work, log, step)?;
+                made.configure += ran.elapsed.as_secs_f64();
+                if !ran.success {
+                    made.failed = Some(ran);
+                    return Ok(made);
+                }
+            }
+            write_whole(&marker, &wanted)?;
+        }
+        let started = SystemTime::now();
+        for words in &self.build {
+            let ran = self.run(words, work, log, step)?;
+            made.compile += ran.elapsed.as_secs_f64();
+            if !ran.success {
+                made.failed = Some(ran);
+                break;
+            }
+        }
+        made.units = newer_units(&work.src(), started);
+        Ok(made)
+    }
+
+    fn run(&self, words: &[String], work: &Work, log: &mut Log, step: &dyn Step) -> Result<Ran> {
+        let mut command = Command::from_words(words)?
+            .directory(&work.src())
+            .holding(work.held());
+        for (name, value) in &self.env {
+            command = command.env(name, value);
+        }
+        run::run(&command, log, &mut |line| {
+            step.update(0, None, line.trim());
+            Line::Output
+        })
+    }
+}
+
+/// Object files below `dir` made since `started`. What cannot be read does not count.
+fn newer_units(dir: &Path, started: SystemTime) -> u64 {
+    let mut units = 0;
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.is_dir() {
+                folders.push(entry.path());
+            } else if is_unit(&entry.file_name().to_string_lossy())
+                && meta.modified().is_ok_and(|time| time >= started)
+            {
+                units += 1;
+            }
+        }
+    }
+    units
+}

@@ -1,0 +1,333 @@
+//! Finds in a build program's output the one message that says what is wrong.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+/// What stopped a build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A source file is wrong.
+    Compile,
+    /// The objects do not fit together.
+    Link,
+    /// The build files are wrong, or something they need is missing.
+    Configure,
+    /// No space left on the device.
+    DiskFull,
+    /// A compiler was killed, most likely for want of memory.
+    Killed,
+    /// Something else.
+    Other,
+}
+
+/// The message, its place and its surroundings.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub cause: Cause,
+    /// Relative to the source tree where it is inside.
+    pub file: Option<String>,
+    pub line: Option<usize>,
+    pub message: String,
+    /// The lines from the message on, as the program wrote them.
+    pub excerpt: Vec<String>,
+}
+
+/// Lines shown from the message on.
+const SHOWN: usize = 8;
+
+/// What to look for, in order of how much it explains; the first line that matches wins.
+struct Patterns {
+    disk_full: Regex,
+    killed: Regex,
+    cmake: Regex,
+    compile: Regex,
+    undefined: Regex,
+    link: Regex,
+    ninja: Regex,
+}
+
+// Constants, and the tests use each of them.
+#[allow(clippy::expect_used)]
+static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
+    let regex = |text: &str| Regex::new(text).expect("a valid pattern");
+    Patterns {
+        disk_full: regex(r"No space left on device|Disk quota exceeded"),
+        killed: regex(r"fatal error: Killed signal|virtual memory exhausted|out of memory"),
+        cmake: regex(
+            r"^CMake Error(?: at (?P<file>[^:]+):(?P<line>\d+))?(?: \([^)]*\))?:\s*(?P<message>.*)$",
+        ),
+        // gcc, clang (file:line:column), bison (file:line.column-column), older yaccs (file:line).
+        compile: regex(
+            r"^(?P<file>[^\s:][^:]*):(?P<line>\d+)(?:[.:][\d.-]+)?: (?:fatal )?error: (?P<message>.+)$",
+        ),
+        undefined: regex(
+            r"(?:undefined reference to|undefined symbol:|multiple definition of|duplicate symbol:) *(?P<message>.+)$",
+        ),
+        link: regex(
+            r"^(?:\S*/)?(?:ld|ld\.\w+|mold|collect2)(?:\.real)?: (?:fatal: |error: )*(?P<message>.+)$",
+        ),
+        ninja: regex(r"^(?:ninja: (?:error|fatal): |make(?:\[\d+\])?: \*\*\* )(?P<message>.+)$"),
+    }
+});
+
+/// Finds the fault in `output` of a build of the source tree `src`.
+pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
+    let patterns = &*PATTERNS;
+    let relative = |text: &str| shorten(text, src, build);
+    let excerpt = |from: usize| -> Vec<String> {
+        output[from..]
+            .iter()
+            .take(SHOWN)
+            .take_while(|line| !line.starts_with("FAILED: ") && !line.starts_with("ninja: "))
+            .map(|line| relative(line))
+            .collect()
+    };
+    let fault = |cause, index: usize, message: String| Fault {
+        cause,
+        file: None,
+        line: None,
+        message,
+        excerpt: excerpt(index),
+    };
+    let placed = |cause, index: usize, message: String, found: &Captures| Fault {
+        file: found.name("file").map(|file| relative(file.as_str())),
+        line: found
+            .name("line")
+            .and_then(|line| line.as_str().parse().ok()),
+        ..fault(cause, index, message)
+    };
+    let first = |regex: &Regex| output.iter().position(|line| regex.is_match(line));
+
+    if let Some(index) = first(&patterns.disk_full) {
+        return fault(Cause::DiskFull, index, relative(&output[index]));
+    }
+    if let Some(index) = first(&patterns.killed) {
+        return fault(Cause::Killed, index, relative(&output[index]));
+    }
+    for (index, line) in output.iter().enumerate() {
+        if let Some(found) = patterns.cmake.captures(line) {
+            // CMake puts its message on the lines below, indented.
+            let message = Some(found["message"].trim())
+                .filter(|rest| !rest.is_empty())
+                .or_else(|| {
+                    output[index + 1..]
+                        .iter()
+                        .map(|l| l.trim())
+                        .find(|l| !l.is_empty())
+                })
+                .unwrap_or("CMake failed");
+            return placed(Cause::Configure, index, relative(message), &found);
+        }
+        if let Some(found) = patterns.compile.captures(line) {
+            // lld writes its errors in the compiler's form, without a line number in front.
+            return placed(Cause::Compile, index, relative(&found["message"]), &found);
+        }
+    }
+    if let Some(index) = first(&patterns.undefined) {
+        return link_fault(
+            output,
+            index,
+            &relative,
+            fault(Cause::Link, index, String::new()),
+        );
+    }
+    for (cause, regex) in [
+        (Cause::Link, &patterns.link),
+        (Cause::Other, &patterns.ninja),
+    ] {
+        let informative = |line: &&String| {
+            !line.contains("build stopped: subcommand failed") && !line.contains("ld returned")
+        };
+        let index = output
+            .iter()
+            .position(|line| regex.is_match(line) && informative(&line));
+        if let Some(index) = index
+            && let Some(found) = regex.captures(&output[index])
+        {
+            return fault(cause, index, relative(&found["message"]));
+        }
+    }
+    let failed = output.iter().position(|line| line.starts_with("FAILED: "));
+    let from = failed.map_or(output.len().saturating_sub(SHOWN), |index| index + 1);
+    Fault {
+        cause: Cause::Other,
+        file: None,
+        line: None,
+        message: match failed {
+            Some(index) => format!("{} failed", output[index]["FAILED: ".len()..].trim()),
+            None => "the build failed".to_owned(),
+        },
+        excerpt: output[from..]
+            .iter()
+            .take(SHOWN)
+            .map(|line| relative(line))
+            .collect(),
+    }
+}
+
+/// A missing or doubled symbol: the place is on the same line (`ld`) or on one of the next
+/// (`>>> referenced by`, lld and mold).
+fn link_fault(
+    output: &[String],
+    index: usize,
+    relative: &dyn Fn(&str) -> String,
+    fault: Fault,
+) -> Fault {
+    let line = &output[index];
+    let message = PATTERNS
+        .undefined
+        .find(line)
+        .map_or(line.as_str(), |found| found.as_str());
+    let near = output[index..].iter().take(4);
+    let place = near
+        .flat_map(|line| line.split([' ', '(', ')']))
+        .find_map(|word| {
+            let mut parts = word.trim_end_matches(':').split(':');
+            let file = parts.next()?;
+            let extension = Path::new(file).extension()?.to_str()?;
+            let source = ["c", "cc", "cpp", "cxx", "C", "h", "hpp", "ic", "S"].contains(&extension);
+            let line = parts.next().and_then(|text| text.parse().ok());
+            source.then(|| (relative(file), line))
+        });
+    Fault {
+        file: place.as_ref().map(|(file, _)| file.clone()),
+        line: place.and_then(|(_, line)| line),
+        message: relative(message),
+        ..fault
+    }
+}
+
+/// Takes the path of the source tree off every path in `text`; paths in the build tree are marked as
+/// generated.
+fn shorten(text: &str, src: &Path, build: &Path) -> String {
+    let text = text.replace(&format!("{}/", src.display()), "");
+    if build == src {
+        return text;
+    }
+    // ccache makes paths relative to the build tree.
+    text.replace("../src/", "")
+        .replace(&format!("{}/", build.display()), "(build)/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find_in(text: &str) -> Fault {
+        let output: Vec<String> = text.lines().map(str::to_owned).collect();
+        find(&output, Path::new("/w/src"), Path::new("/w/build"))
+    }
+
+    #[test]
+    fn compiler_error() {
+        let fault = find_in(
+            "FAILED: CMakeFiles/app.dir/main.c.o \n\
+             /usr/bin/cc -c /w/src/sql/main.c\n\
+             /w/src/sql/main.c: In function ‘main’:\n\
+             /w/src/sql/main.c:3:9: warning: unused\n\
+             /w/src/sql/main.c:5:3: error: ‘x’ undeclared (first use in this function)\n    5 |   x;\n\
+             /w/src/sql/main.c:9:3: error: second\n\
+             ninja: build stopped: subcommand failed.",
+        );
+        assert_eq!(fault.cause, Cause::Compile);
+        assert_eq!(fault.file.as_deref(), Some("sql/main.c"));
+        assert_eq!(fault.line, Some(5));
+        assert_eq!(fault.message, "‘x’ undeclared (first use in this function)");
+        assert_eq!(fault.excerpt.len(), 3);
+        assert!(fault.excerpt[0].starts_with("sql/main.c:5:3"));
+    }
+
+    #[test]
+    fn fatal_bison_and_generated() {
+        let fault = find_in("/w/src/a.h:1:10: fatal error: b.h: No such file or directory");
+        assert_eq!(fault.message, "b.h: No such file or directory");
+        let fault = find_in("/w/src/sql/sql_yacc.yy:12.3-7: error: syntax error");
+        assert_eq!((fault.line, fault.cause), (Some(12), Cause::Compile));
+        let fault = find_in("../src/sql/a.cc:12:3: error: bad");
+        assert_eq!(fault.file.as_deref(), Some("sql/a.cc"));
+        let fault = find_in("/w/build/sql/lex.h:2:1: error: bad");
+        assert_eq!(fault.file.as_deref(), Some("(build)/sql/lex.h"));
+    }
+
+    #[test]
+    fn undefined_symbols_of_all_linkers() {
+        for (text, line) in [
+            (
+                "/usr/bin/ld: a.o: in function `main':\n/w/src/main.c:3: undefined reference to `foo'\ncollect2: error: ld returned 1 exit status",
+                Some(3),
+            ),
+            (
+                "/usr/bin/ld: a.o: in function `main':\nmain.c:(.text+0x5): undefined reference to `foo'",
+                None,
+            ),
+            (
+                "mold: error: undefined symbol: foo\n>>> referenced by main.c\n>>>               a.o:(main)",
+                None,
+            ),
+            (
+                "ld.lld: error: undefined symbol: foo\n>>> referenced by main.c:3 (/w/src/main.c:3)",
+                Some(3),
+            ),
+        ] {
+            let fault = find_in(text);
+            assert_eq!(fault.cause, Cause::Link, "{text}");
+            assert_eq!(fault.file.as_deref(), Some("main.c"), "{text}");
+            assert_eq!(fault.line, line, "{text}");
+            assert!(fault.message.contains("foo"), "{text}");
+        }
+        let fault = find_in(
+            "/usr/bin/ld: cannot find -lnuma: No such file or directory\ncollect2: error: ld returned 1 exit status",
+        );
+        assert_eq!(fault.cause, Cause::Link);
+        assert_eq!(
+            fault.message,
+            "cannot find -lnuma: No such file or directory"
+        );
+    }
+
+    #[test]
+    fn machine_trouble_is_named_first() {
+        let fault = find_in(
+            "/w/src/a.c:1:1: error: x\n/tmp/cc.s: fatal error: error writing: No space left on device",
+        );
+        assert_eq!(fault.cause, Cause::DiskFull);
+        let fault = find_in("c++: fatal error: Killed signal terminated program cc1plus");
+        assert_eq!(fault.cause, Cause::Killed);
+    }
+
+    #[test]
+    fn cmake_errors() {
+        let fault = find_in(
+            "CMake Error at cmake/libfmt.cmake:12 (MESSAGE):\n  libfmt not found\n\nCall Stack:",
+        );
+        assert_eq!(fault.cause, Cause::Configure);
+        assert_eq!(fault.file.as_deref(), Some("cmake/libfmt.cmake"));
+        assert_eq!(
+            (fault.line, fault.message.as_str()),
+            (Some(12), "libfmt not found")
+        );
+        let fault = find_in("CMake Error: The source directory does not exist.");
+        assert_eq!(fault.message, "The source directory does not exist.");
+    }
+
+    #[test]
+    fn anything_else_shows_its_last_lines() {
+        let fault = find_in(
+            "ninja: error: '/w/src/x.c', needed by 'x.o', missing and no known rule to make it",
+        );
+        assert_eq!(
+            fault.message,
+            "'x.c', needed by 'x.o', missing and no known rule to make it"
+        );
+        let fault = find_in("make: *** [Makefile:5: server] Error 1");
+        assert_eq!(fault.message, "[Makefile:5: server] Error 1");
+        let fault = find_in(
+            "FAILED: gen.h \n./gen\nSegmentation fault\nninja: build stopped: subcommand failed.",
+        );
+        assert_eq!(fault.message, "gen.h failed");
+        assert_eq!(fault.excerpt[1], "Segmentation fault");
+        assert_eq!(find_in("").message, "the build failed");
+    }
+}

@@ -1,0 +1,180 @@
+//! The identity of a built server: a digest of what counts when it runs.
+//!
+//! Of an ELF file these are the sections that are loaded into memory, with their addresses. Left out
+//! are debug information, symbol tables and the compiler's comments, which are never loaded, and the
+//! build id, which is a digest of all the rest. So a patch that only moves lines about in a file
+//! compiled with debug information gives the same identity, and one that changes a single loaded byte
+//! does not. Paths would differ between machines; the build maps them away
+//! (`-ffile-prefix-map`). Any other file counts byte for byte.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+
+/// Section flag: occupies memory while the program runs.
+const SHF_ALLOC: u64 = 2;
+/// Section type: occupies no room in the file.
+const SHT_NOBITS: u32 = 8;
+/// The digest the linker makes of the whole file.
+const BUILD_ID: &[u8] = b".note.gnu.build-id";
+
+/// Lower-case hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The identity of the files below `dir`, given by relative path and size.
+pub(super) fn of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
+    let mut all = Sha256::new();
+    for name in files.keys() {
+        let path = dir.join(name);
+        let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
+        all.update((name.len() as u64).to_le_bytes());
+        all.update(name);
+        all.update(of_bytes(&bytes));
+    }
+    Ok(hex(&all.finalize()))
+}
+
+fn of_bytes(bytes: &[u8]) -> [u8; 32] {
+    loadable(bytes).unwrap_or_else(|| Sha256::digest(bytes).into())
+}
+
+/// The digest of a 64-bit little-endian ELF file's loaded sections; `None` for anything else, and for
+/// a file whose tables do not fit it.
+fn loadable(bytes: &[u8]) -> Option<[u8; 32]> {
+    if bytes.get(..6)? != b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let table = usize::try_from(word(bytes, 0x28)?).ok()?;
+    let (size, count) = (half(bytes, 0x3a)?, half(bytes, 0x3c)?);
+    let names = header(bytes, table, size, half(bytes, 0x3e)?)?;
+    let names = content(bytes, &names)?;
+    let mut digest = Sha256::new();
+    // Type, machine and version, then the entry point.
+    digest.update(bytes.get(0x10..0x20)?);
+    let mut loaded = 0;
+    for index in 0..count {
+        let section = header(bytes, table, size, index)?;
+        if section.flags & SHF_ALLOC == 0 {
+            continue;
+        }
+        loaded += 1;
+        let name = names.get(section.name as usize..)?;
+        let name = &name[..name.iter().position(|&byte| byte == 0)?];
+        digest.update((name.len() as u64).to_le_bytes());
+        digest.update(name);
+        for value in [
+            u64::from(section.kind),
+            section.flags,
+            section.address,
+            section.size,
+        ] {
+            digest.update(value.to_le_bytes());
+        }
+        if section.kind != SHT_NOBITS && name != BUILD_ID {
+            digest.update(content(bytes, &section)?);
+        }
+    }
+    (loaded > 0).then(|| digest.finalize().into())
+}
+
+struct Section {
+    name: u32,
+    kind: u32,
+    flags: u64,
+    address: u64,
+    offset: u64,
+    size: u64,
+}
+
+fn header(bytes: &[u8], table: usize, size: u16, index: u16) -> Option<Section> {
+    let at = table.checked_add(usize::from(size) * usize::from(index))?;
+    Some(Section {
+        name: dword(bytes, at)?,
+        kind: dword(bytes, at + 4)?,
+        flags: word(bytes, at + 8)?,
+        address: word(bytes, at + 16)?,
+        offset: word(bytes, at + 24)?,
+        size: word(bytes, at + 32)?,
+    })
+}
+
+fn content<'a>(bytes: &'a [u8], section: &Section) -> Option<&'a [u8]> {
+    let start = usize::try_from(section.offset).ok()?;
+    let end = start.checked_add(usize::try_from(section.size).ok()?)?;
+    bytes.get(start..end)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    let field = bytes.get(at..at.checked_add(2)?)?;
+    Some(u16::from_le_bytes(field.try_into().ok()?))
+}
+
+fn dword(bytes: &[u8], at: usize) -> Option<u32> {
+    let field = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes(field.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let field = bytes.get(at..at.checked_add(8)?)?;
+    Some(u64::from_le_bytes(field.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Command;
+
+    fn compile(folder: &Path, source: &str, flags: &[&str]) -> Vec<u8> {
+        std::fs::write(folder.join("a.c"), source).unwrap();
+        Command::new("cc")
+            .args(flags)
+            .args(["a.c", "-o", "a.out"])
+            .directory(folder)
+            .run_ok(crate::error::Kind::Build)
+            .unwrap();
+        std::fs::read(folder.join("a.out")).unwrap()
+    }
+
+    #[test]
+    fn debug_information_and_build_id_do_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = "int main(void) { return 7; }\n";
+        let flags = ["-g", "-Wl,--build-id=sha1"];
+        let plain = compile(folder.path(), source, &flags);
+        let moved = compile(folder.path(), &format!("\n\n\n{source}"), &flags);
+        assert_ne!(plain, moved, "line numbers differ");
+        assert_eq!(of_bytes(&plain), of_bytes(&moved));
+        let other = compile(folder.path(), &source.replace('7', "8"), &flags);
+        assert_ne!(of_bytes(&plain), of_bytes(&other));
+    }
+
+    #[test]
+    fn other_and_damaged_files_count_byte_for_byte() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bytes = compile(folder.path(), "int main(void) { return 7; }\n", &[]);
+        assert!(loadable(&bytes).is_some());
+        bytes.truncate(bytes.len() / 2);
+        assert!(loadable(&bytes).is_none());
+        assert_ne!(of_bytes(b"#!/bin/sh\n"), of_bytes(b"#!/bin/sh"));
+        assert_ne!(of_bytes(b"\x7fELF\x02\x01"), of_bytes(b""));
+    }
+
+    #[test]
+    fn names_count() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "x").unwrap();
+        std::fs::write(folder.path().join("b"), "x").unwrap();
+        let one =
+            |name: &str| of_files(folder.path(), &BTreeMap::from([(name.to_owned(), 1)])).unwrap();
+        assert_ne!(one("a"), one("b"));
+    }
+}

@@ -1,0 +1,126 @@
+//! Runs ninja and listens to its status lines.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::ninja_log::{NinjaLog, Spent, attribute};
+use super::plan::Plan;
+use super::run::{self, Line, Log, Ran};
+use crate::error::Result;
+use crate::process::Command;
+use crate::progress::Step;
+
+/// Begins every status line; no compiler writes this.
+const MARK: &str = "@perfquilt@ ";
+
+/// What one run of ninja needs.
+pub(super) struct Ninja<'a> {
+    pub build: &'a Path,
+    pub targets: &'a [String],
+    pub jobs: usize,
+    pub env: &'a [(String, String)],
+    pub lock: &'a Arc<File>,
+}
+
+/// What it did.
+pub(super) struct Done {
+    pub ran: Ran,
+    pub spent: Spent,
+    /// Time of the dry run, which is ours and not the build's.
+    pub planning: Duration,
+}
+
+impl Ninja<'_> {
+    fn command(&self) -> Command {
+        let mut command = Command::new("ninja")
+            .directory(self.build)
+            .env("NINJA_STATUS", format!("{MARK}%f %t "))
+            .args(["-j".to_owned(), self.jobs.to_string()])
+            .holding(self.lock);
+        for (name, value) in self.env {
+            command = command.env(name, value);
+        }
+        command
+    }
+
+    /// Builds the targets.
+    ///
+    /// # Errors
+    /// As [`run::run`]; a failed build is the caller's to judge.
+    pub(super) fn run(&self, log: &mut Log, step: &dyn Step) -> Result<Done> {
+        let before = NinjaLog::read(self.build);
+        let planning = Instant::now();
+        let mut plan = self.plan(&before)?;
+        let planning = planning.elapsed();
+        let mut linked = HashSet::new();
+        let command = self.command().args(self.targets);
+        let ran = run::run(&command, log, &mut |line| match parse_status(line) {
+            Some((done, total, description)) => {
+                if description.starts_with("Linking ")
+                    && let Some(output) = description.split_whitespace().next_back()
+                {
+                    linked.insert(output.to_owned());
+                }
+                let weighed = plan.advance(description, done, total);
+                step.update(weighed, Some(total), short(description));
+                Line::Status(format!("[{done}/{total}] {description}"))
+            }
+            None => Line::Output,
+        })?;
+        let after = NinjaLog::read(self.build);
+        let spent = attribute(&after.since(&before), &|output| linked.contains(output));
+        Ok(Done {
+            ran,
+            spent,
+            planning,
+        })
+    }
+
+    /// Asks ninja what it would do; without timings of earlier runs there is nothing to weigh.
+    fn plan(&self, before: &NinjaLog) -> Result<Plan> {
+        if before.is_empty() {
+            return Ok(Plan::default());
+        }
+        let output = self.command().arg("-n").args(self.targets).run()?;
+        let text = output.stdout_text();
+        let steps = text
+            .lines()
+            .filter_map(parse_status)
+            .map(|(_, _, description)| description.to_owned());
+        Ok(Plan::new(steps, before))
+    }
+}
+
+fn parse_status(line: &str) -> Option<(u64, u64, &str)> {
+    let mut fields = line.strip_prefix(MARK)?.splitn(3, ' ');
+    let done = fields.next()?.parse().ok()?;
+    let total = fields.next()?.parse().ok()?;
+    Some((done, total, fields.next()?.trim()))
+}
+
+/// `item_func.cc.o` of `Building CXX object sql/CMakeFiles/sql.dir/item_func.cc.o`.
+fn short(description: &str) -> &str {
+    let last = description.split_whitespace().next_back().unwrap_or("");
+    last.rsplit('/').next().unwrap_or(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_lines_are_told_from_output() {
+        let line = "@perfquilt@ 3 10 Building C object x/a.c.o";
+        assert_eq!(
+            parse_status(line),
+            Some((3, 10, "Building C object x/a.c.o"))
+        );
+        assert_eq!(short("Building C object x/a.c.o"), "a.c.o");
+        for other in ["FAILED: x/a.c.o", "@perfquilt@ x 10 y", "@perfquilt@ 3"] {
+            assert_eq!(parse_status(other), None, "{other}");
+        }
+    }
+}

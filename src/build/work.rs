@@ -1,0 +1,184 @@
+//! A recipe's working folder: source tree, build tree, lock and stamp.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::{Error, Result};
+use crate::process::check_interrupted;
+use crate::progress::Progress;
+
+/// Form of a working folder; another one is started afresh.
+const FORM: &str = "perfquilt-work 1";
+
+/// A locked working folder.
+#[derive(Debug)]
+pub(super) struct Work {
+    dir: PathBuf,
+    lock: Arc<File>,
+}
+
+impl Work {
+    /// Opens the folder `dir` and waits until nobody else builds in it.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting; failures of the file
+    /// system.
+    pub(super) fn lock(dir: &Path, progress: &dyn Progress) -> Result<Work> {
+        std::fs::create_dir_all(dir).map_err(|e| Error::io("create", dir, &e))?;
+        let path = dir.join("lock");
+        let mut file = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|e| Error::io("open", &path, &e))?;
+        let mut told = false;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::io("lock", &path, &errno.into())),
+            }
+            if !told {
+                let mut holder = String::new();
+                // The holder's number is a courtesy: the lock is what counts.
+                let _ = file.read_to_string(&mut holder);
+                let holder = match holder.trim() {
+                    "" => String::new(),
+                    pid => format!(" (process {pid})"),
+                };
+                progress.note(&format!(
+                    "waiting: another perfquilt{holder} builds in {}",
+                    dir.display()
+                ));
+                told = true;
+            }
+            check_interrupted()?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let pid = std::process::id().to_string();
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(pid.as_bytes()))
+            .map_err(|e| Error::io("write", &path, &e))?;
+        Ok(Work {
+            dir: dir.to_owned(),
+            lock: Arc::new(file),
+        })
+    }
+
+    /// The lock, for programs that must not outlive it.
+    pub(super) fn held(&self) -> &Arc<File> {
+        &self.lock
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn src(&self) -> PathBuf {
+        self.dir.join("src")
+    }
+
+    pub(super) fn build(&self) -> PathBuf {
+        self.dir.join("build")
+    }
+
+    /// Starts the folder afresh when it is of another form or of another tool chain.
+    pub(super) fn prepare(&self, toolchain: &str, progress: &dyn Progress) -> Result<()> {
+        let stamp = self.dir.join("stamp");
+        let wanted = format!("{FORM}\n{toolchain}\n");
+        if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+            return Ok(());
+        }
+        // The stamp goes first: without it, a folder half removed is removed again.
+        remove(&stamp)?;
+        let entries = std::fs::read_dir(&self.dir).map_err(|e| Error::io("read", &self.dir, &e))?;
+        let mut told = false;
+        for entry in entries {
+            let path = entry.map_err(|e| Error::io("read", &self.dir, &e))?.path();
+            if path.ends_with("lock") {
+                continue;
+            }
+            if !told {
+                progress.note(&format!(
+                    "{} is of another tool chain or version: starting afresh",
+                    self.dir.display()
+                ));
+                told = true;
+            }
+            remove(&path)?;
+        }
+        write_whole(&stamp, &wanted)
+    }
+}
+
+/// Removes a file or folder; it is fine when there is none.
+pub(super) fn remove(path: &Path) -> Result<()> {
+    let removed = match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("remove", path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file that is either there in full or not at all.
+pub(super) fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    std::fs::write(&partial, text).map_err(|e| Error::io("write", &partial, &e))?;
+    std::fs::rename(&partial, path).map_err(|e| Error::io("write", path, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Silent;
+
+    #[test]
+    fn another_form_is_started_afresh_and_the_same_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let work = Work::lock(folder.path(), &Silent).unwrap();
+        work.prepare("a", &Silent).unwrap();
+        std::fs::create_dir_all(work.build()).unwrap();
+        std::fs::write(work.build().join("x"), "").unwrap();
+        work.prepare("a", &Silent).unwrap();
+        assert!(work.build().join("x").exists());
+        work.prepare("b", &Silent).unwrap();
+        assert!(!work.build().exists());
+        std::fs::create_dir_all(work.src()).unwrap();
+        std::fs::write(folder.path().join("stamp"), "perfquilt-work 0\nb\n").unwrap();
+        work.prepare("b", &Silent).unwrap();
+        assert!(!work.src().exists());
+    }
+
+    #[test]
+    fn a_second_builder_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Work::lock(folder.path(), &Silent).unwrap();
+        let (sender, done) = std::sync::mpsc::channel();
+        let dir = folder.path().to_owned();
+        let second = std::thread::spawn(move || {
+            let work = Work::lock(&dir, &Silent);
+            sender.send(()).unwrap();
+            work.unwrap();
+        });
+        assert!(done.recv_timeout(Duration::from_millis(300)).is_err());
+        drop(first);
+        done.recv_timeout(Duration::from_secs(30)).unwrap();
+        second.join().unwrap();
+    }
+}

@@ -1,0 +1,116 @@
+//! `perfquilt analyse FILE`: the report of an observation file, from whatever source.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::Context;
+use super::report::{Form, default_margins, show};
+use crate::error::{Error, Result};
+use crate::observation::Meter;
+use crate::store::jsonl;
+use crate::workspace::{CONFIG_FILE, Workspace};
+
+/// Arguments of `perfquilt analyse`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// An observation file (docs/json.md), may be compressed with gzip; - is standard input
+    #[arg(value_name = "FILE.jsonl")]
+    file: PathBuf,
+    /// Equivalence margin of a meter in per cent of speed, for example time=0.5
+    #[arg(long, value_name = "METER=PERCENT", value_parser = parse_margin)]
+    margin: Vec<(Meter, f64)>,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Runs `perfquilt analyse`.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line; as [`show`].
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let file = jsonl::read(open(&arguments.file)?, &arguments.file)?;
+    let config = workspace(context)?.map(|workspace| workspace.config);
+    let margin = |meter| {
+        let given = arguments.margin.iter().rfind(|(m, _)| *m == meter);
+        match (given, &config) {
+            (Some((_, margin)), _) => *margin,
+            (None, Some(config)) => config.margin(meter),
+            (None, None) => default_margins(meter),
+        }
+    };
+    show(
+        context,
+        &arguments.form,
+        &file.header,
+        &file.observations,
+        &file.supplement,
+        &margin,
+    )
+}
+
+/// The workspace whose margins hold, where there is one: a file can be analysed anywhere.
+fn workspace(context: &Context) -> Result<Option<Workspace>> {
+    let named = context.global.directory.is_some();
+    let here = std::env::current_dir().unwrap_or_default();
+    let inside = here
+        .ancestors()
+        .any(|folder| folder.join(CONFIG_FILE).is_file());
+    if named || inside {
+        return context.workspace().map(Some);
+    }
+    Ok(None)
+}
+
+fn open(path: &Path) -> Result<Box<dyn BufRead>> {
+    let raw: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        let file = File::open(path).map_err(|error| {
+            Error::usage(format!("cannot read {}: {error}", path.display()))
+                .hint("`perfquilt report --format jsonl` writes such a file")
+        })?;
+        Box::new(file)
+    };
+    let mut input = BufReader::with_capacity(1 << 16, raw);
+    let head = input
+        .fill_buf()
+        .map_err(|error| Error::io("read", path, &error))?;
+    if head.starts_with(&[0x1f, 0x8b]) {
+        let inflated = flate2::bufread::MultiGzDecoder::new(input);
+        return Ok(Box::new(BufReader::with_capacity(1 << 16, inflated)));
+    }
+    Ok(Box::new(input))
+}
+
+fn parse_margin(text: &str) -> Result<(Meter, f64), String> {
+    let (meter, percent) = text.split_once('=').ok_or("METER=PERCENT is needed")?;
+    let meter: Meter = meter.parse().map_err(|error: Error| {
+        let hint = error.hint_text().unwrap_or_default();
+        format!("{}: {hint}", error.message())
+    })?;
+    let number = percent.trim_end_matches('%').trim();
+    match number.parse::<f64>() {
+        Ok(value) if value > 0.0 && value < 100.0 => Ok((meter, value / 100.0)),
+        _ => Err(format!("`{percent}` is not a percentage between 0 and 100")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn margins() {
+        assert_eq!(parse_margin("time=0.5"), Ok((Meter::Time, 0.005)));
+        assert_eq!(
+            parse_margin("instructions=1 %"),
+            Ok((Meter::Instructions, 0.01))
+        );
+        for wrong in ["time", "time=", "time=-1", "time=nan", "tim=1", "time=100"] {
+            assert!(parse_margin(wrong).is_err(), "{wrong}");
+        }
+    }
+}

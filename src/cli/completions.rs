@@ -1,0 +1,25 @@
+//! `perfquilt completions SHELL`.
+
+use clap::Args;
+use clap_complete::Shell;
+
+use super::Context;
+use crate::error::Result;
+
+/// Arguments of `perfquilt completions`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints the completion script of a shell for `command`.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "perfquilt", &mut script);
+    context.output.print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,168 @@
+//! `perfquilt doctor`.
+
+use std::fmt::Write;
+
+use clap::Args;
+
+use super::Context;
+use crate::doctor::{Examination, Found, Need, WANTED_DISK, examine};
+use crate::error::{Error, Result};
+use crate::workspace::{CONFIG_FILE, Workspace, cache_dir};
+
+/// Check that this machine has what the workspace needs.
+///
+/// Outside a workspace: what every workspace needs. Exits with 2 when something required is missing;
+/// the last line printed is then the command that installs it.
+#[derive(Debug, Args)]
+pub struct Arguments {}
+
+/// Examines, prints, and fails when something required is missing.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for what is missing or a wrong configuration.
+pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
+    let workspace = workspace(context)?;
+    let cache = match &workspace {
+        Some(workspace) => workspace.cache().to_owned(),
+        None => cache_dir()?,
+    };
+    let examination = examine(workspace.as_ref(), &cache)?;
+    if context.output.json() {
+        context.output.print_json(&examination)?;
+    } else {
+        context.output.print(&text(&examination))?;
+    }
+    if workspace.is_none() {
+        context.output.progress().note(
+            "no workspace here: checked only what every workspace needs (`-C DIR` names one)",
+        );
+    }
+    match examination.missing().as_slice() {
+        [] => Ok(()),
+        missing => Err(Error::usage(format!("missing: {}", missing.join(", ")))),
+    }
+}
+
+/// The workspace, if there is one; a named or broken one must work.
+fn workspace(context: &Context) -> Result<Option<Workspace>> {
+    let here = std::path::absolute(".").unwrap_or_default();
+    let any = here.ancestors().any(|dir| dir.join(CONFIG_FILE).is_file());
+    if context.global.directory.is_none() && !any {
+        return Ok(None);
+    }
+    context.workspace().map(Some)
+}
+
+fn text(examination: &Examination) -> String {
+    let mut text = String::from("programs and packages\n");
+    let found = &examination.packages;
+    let width = |of: fn(&Found) -> usize| found.iter().map(of).max().unwrap_or(0);
+    let name = width(|found| found.package.len());
+    let version = width(|found| found.version.as_ref().map_or(0, |v| v.len().min(24)));
+    for found in found {
+        let state = match (found.present, found.need) {
+            (true, _) => "ok",
+            (false, Need::Required) => "MISSING",
+            (false, Need::Recommended) => "missing",
+            (false, Need::Optional) => "-",
+        };
+        let need = match found.need {
+            Need::Required => "",
+            Need::Recommended => " (recommended)",
+            Need::Optional => " (optional)",
+        };
+        let mut shown = found.version.clone().unwrap_or_default();
+        shown.truncate(24);
+        let _ = writeln!(
+            text,
+            "  {state:<7}  {:<name$}  {shown:<version$}  {}{need}",
+            found.package, found.purpose
+        );
+    }
+    let machine = &examination.machine;
+    let _ = writeln!(text, "\nthis machine");
+    let _ = writeln!(
+        text,
+        "  processor  {} × {}",
+        machine.cores, machine.processor
+    );
+    let _ = writeln!(
+        text,
+        "  memory     {} ({} available)",
+        size(machine.memory),
+        size(machine.memory_available)
+    );
+    let short = if machine.disk_free < WANTED_DISK {
+        format!("; a large server wants {}", size(WANTED_DISK))
+    } else {
+        String::new()
+    };
+    let _ = writeln!(
+        text,
+        "  disk       {} free for the caches{short}",
+        size(machine.disk_free)
+    );
+    let ram_disk = match machine.ram_disk_free {
+        0 => "none: servers' data will be on disk".to_owned(),
+        free => format!("{} free (/dev/shm)", size(free)),
+    };
+    let _ = writeln!(text, "  RAM disk   {ram_disk}");
+    let counters = if machine.counters {
+        "hardware counters (perf)"
+    } else {
+        "no hardware counters to be read: valgrind counts instead, 50 times slower"
+    };
+    let _ = writeln!(text, "  counting   {counters}");
+    if !examination.caches.is_empty() {
+        let _ = writeln!(text, "\ncaches");
+        let width = examination.caches.iter().map(|held| held.what.len()).max();
+        let width = width.unwrap_or(0);
+        for held in &examination.caches {
+            let _ = writeln!(
+                text,
+                "  {:<width$}  {:>9}  {}",
+                held.what,
+                size(held.bytes),
+                held.path.display()
+            );
+        }
+    }
+    match (&examination.install, examination.ok) {
+        (None, _) => text.push_str("\neverything needed is there\n"),
+        (Some(command), ok) => {
+            let what = if ok { "recommended" } else { "missing" };
+            let _ = writeln!(text, "\nwhat is {what} is installed by\n  {command}");
+        }
+    }
+    text
+}
+
+/// `23.5 GiB`.
+fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if unit == "B" {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(3 << 40), "3.0 TiB");
+    }
+}

@@ -1,0 +1,90 @@
+//! What an observation must satisfy before it is stored or analysed.
+
+use super::{ExperimentHeader, Observation};
+use crate::point::Point;
+
+/// The version of headers and observations this program reads and writes.
+pub const SCHEMA: u32 = 1;
+
+impl ExperimentHeader {
+    /// Says in one fragment what is wrong with this header, if anything is.
+    ///
+    /// # Errors
+    /// The fault as a lower-case fragment.
+    pub fn check(&self) -> Result<(), String> {
+        if self.schema != SCHEMA {
+            return Err(version(self.schema));
+        }
+        if !self.titles.is_empty() && self.titles.len() != self.series.len() {
+            return Err(format!(
+                "{} titles for {} patches",
+                self.titles.len(),
+                self.series.len()
+            ));
+        }
+        for (&point, &same) in &self.identical {
+            self.check_point(point)?;
+            self.check_point(same)?;
+        }
+        self.failed
+            .keys()
+            .try_for_each(|&point| self.check_point(point))
+    }
+
+    /// Says in one fragment what is wrong with `observation` in this experiment, if anything is.
+    ///
+    /// # Errors
+    /// The fault as a lower-case fragment that names the field.
+    pub fn check_observation(&self, observation: &Observation) -> Result<(), String> {
+        if observation.schema != SCHEMA {
+            return Err(version(observation.schema));
+        }
+        if observation.experiment != self.experiment {
+            return Err(format!(
+                "`experiment` is `{}`, the header says `{}`",
+                observation.experiment, self.experiment
+            ));
+        }
+        self.check_point(observation.point)?;
+        if observation.workload.is_empty() || observation.workload == "*" {
+            return Err(format!(
+                "`workload` is `{}`: a name other than `*` is needed",
+                observation.workload
+            ));
+        }
+        if observation.unit != observation.meter.unit() {
+            return Err(format!(
+                "`unit` is `{}`, meter {} is read in `{}`",
+                observation.unit,
+                observation.meter,
+                observation.meter.unit()
+            ));
+        }
+        if !(observation.value.is_finite() && observation.value > 0.0) {
+            return Err(format!(
+                "`value` is {}: a cost must be a finite number above 0",
+                observation.value
+            ));
+        }
+        if observation.n == 0 {
+            return Err("`n` is 0: a value stands for at least one transaction".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_point(&self, point: Point) -> Result<(), String> {
+        let patches = self.series.len();
+        match point {
+            Point::Step(k) if k > patches => {}
+            Point::Alone(k) | Point::Without(k) if k == 0 || k > patches => {}
+            _ => return Ok(()),
+        }
+        Err(format!(
+            "point `{point}` is not in the series of {patches} patches"
+        ))
+    }
+}
+
+fn version(found: u32) -> String {
+    format!("`schema` is {found}; this perfquilt reads version {SCHEMA}")
+}

@@ -1,0 +1,66 @@
+//! What is known about an experiment besides its header and observations.
+
+use serde::{Deserialize, Serialize};
+
+use super::Meter;
+use crate::point::Point;
+
+/// Facts that make a report richer; every one may be missing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Supplement {
+    /// How many blocks were planned; empty when unknown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub planned: Vec<Planned>,
+    /// How long the points took to build; empty when unknown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub builds: Vec<PointBuild>,
+    /// How exactly a value is known within its block; empty when unknown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub within: Vec<Within>,
+}
+
+/// The blocks an experiment is to have of one workload and meter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planned {
+    /// The workload.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// The number of blocks.
+    pub blocks: u32,
+}
+
+/// How long a point's server took to build.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PointBuild {
+    /// The point.
+    pub point: Point,
+    /// The built server's key in the cache.
+    pub key: String,
+    /// Seconds of configuring.
+    pub configure: f64,
+    /// Seconds of compiling.
+    pub compile: f64,
+    /// Seconds of linking.
+    pub link: f64,
+    /// Seconds this tool itself took for the build (moving the tree, copying the result).
+    pub overhead: f64,
+    /// Units compiled.
+    pub units: u64,
+    /// Whether this experiment found the server in the cache; the seconds are then those of the
+    /// build that made it, as far as they are known.
+    pub cached: bool,
+}
+
+/// How exactly the values of one workload and meter are known within a block.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Within {
+    /// The workload.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// Standard error of one point's value within one block, as a fraction of the value; root mean
+    /// square over points and blocks.
+    pub sd: f64,
+}

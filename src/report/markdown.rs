@@ -1,0 +1,298 @@
+//! The report as Markdown: what a pull request gets.
+
+use std::fmt::Write;
+
+use super::number;
+use super::text::{clean, code, markdown as escape, shell};
+use super::view::{Label, Row, Tone, View, words_of};
+use crate::attribution::Attribution;
+
+/// The report as GitHub-flavoured Markdown: the verdict first, then one row a patch; noise, method,
+/// machine, builds and the commands that make it again are folded away. Names and titles cannot
+/// introduce markup, links, mentions or HTML.
+pub fn markdown(attribution: &Attribution) -> String {
+    let view = View::new(attribution);
+    let mut page = String::new();
+    let _ = writeln!(page, "## {}\n", view.headline());
+    let _ = writeln!(page, "{}.\n", view.tally(&|name| code(name)));
+    let recipe = match attribution.recipe.as_str() {
+        "" => String::new(),
+        recipe => format!(", recipe {}", code(recipe)),
+    };
+    let _ = writeln!(
+        page,
+        "{}{recipe}: {}\n",
+        code(&attribution.release),
+        view.scope(&|name| code(name))
+    );
+    table(&mut page, &view, &view.rows.iter().collect::<Vec<_>>());
+    page.push_str(
+        "\nPer cent of speed, + is faster (fewer instructions); ± is the 95 % interval over blocks.\n",
+    );
+    for warning in &attribution.warnings {
+        let _ = writeln!(page, "\n> {}", sentence(warning));
+    }
+    striking(&mut page, &view);
+    all_workloads(&mut page, &view);
+    noise(&mut page, attribution);
+    let layout = if attribution.noise.layouts > 1 {
+        ""
+    } else {
+        LAYOUT
+    };
+    details(
+        &mut page,
+        "How the figures come about",
+        &format!("{METHOD}{layout}"),
+    );
+    machine(&mut page, attribution);
+    builds(&mut page, attribution);
+    reproduce(&mut page, attribution);
+    page
+}
+
+const METHOD: &str = "\
+The points' servers are alive at once and take turns every few milliseconds, so that what disturbs the \
+machine disturbs them alike. A block starts every server afresh and gives one value a point. An effect \
+is the mean over blocks of the log ratio of two points' values; its interval is Student's, with blocks \
+as the unit. `no effect` means that the whole interval lies within the margin, `unclear` that it holds 0 \
+but reaches beyond. The control is the bare release measured a second time as if it were another point.";
+
+/// Said unless layouts were varied.
+const LAYOUT: &str = "Code layout is not randomised: a small effect on `time` with unchanged `instructions` may be code that \
+happened to move.";
+
+fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
+    let by_workload = rows
+        .iter()
+        .any(|row| matches!(row.label, Label::Workload { .. }));
+    page.push_str(if by_workload {
+        "| # | patch | workload |"
+    } else {
+        "| # | patch |"
+    });
+    for (meter, _) in &view.columns {
+        let _ = write!(page, " {meter} |");
+    }
+    page.push_str(" verdict |\n|--:|:--|");
+    page.push_str(if by_workload { ":--|" } else { "" });
+    page.push_str(&"--:|".repeat(view.columns.len()));
+    page.push_str(":--|\n");
+    for row in rows {
+        match row.label {
+            Label::Patch { index, name, title } => {
+                let _ = write!(page, "| {index} | {}", code(name));
+                if !title.is_empty() {
+                    let _ = write!(page, "<br>{}", escape(title));
+                }
+            }
+            Label::Total => page.push_str("| | **total**"),
+            Label::Control => page.push_str("| | control (A/A)"),
+            Label::Workload {
+                index,
+                name,
+                workload,
+            } => {
+                let _ = write!(page, "| {index} | {} | {}", code(name), code(workload));
+            }
+        }
+        page.push_str(" |");
+        for (effect, (_, places)) in row.effects.iter().zip(&view.columns) {
+            let figure = match effect {
+                None => "–".to_owned(),
+                Some(effect) if effect.contains_zero() => number::effect(effect, *places),
+                Some(effect) => bold(&number::effect(effect, *places)),
+            };
+            let _ = write!(page, " {figure} |");
+        }
+        let notes: Vec<String> = row.notes.iter().map(|note| sentence(note)).collect();
+        let verdict = match row.tone {
+            Tone::Bad => format!("**{}**", row.verdict),
+            _ => row.verdict.to_owned(),
+        };
+        let _ = match notes.len() {
+            0 => writeln!(page, " {verdict} |"),
+            _ => writeln!(page, " {verdict} ({}) |", notes.join("; ")),
+        };
+    }
+}
+
+/// The estimate stands out, its interval does not.
+fn bold(figure: &str) -> String {
+    match figure.split_once(" %") {
+        Some((estimate, interval)) => format!("**{estimate} %**{interval}"),
+        None => figure.to_owned(),
+    }
+}
+
+/// A sentence of this program that may hold names: harmless, and kept whole.
+fn sentence(text: &str) -> String {
+    text.split(' ')
+        .map(|word| {
+            let word = clean(word);
+            let plain = |c: char| c.is_alphanumeric() || "%()±−,;'".contains(c);
+            match word.trim_end_matches(['.', ':']).chars().all(plain) {
+                true => word,
+                false => escape(&word),
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn details(page: &mut String, summary: &str, body: &str) {
+    let _ = writeln!(
+        page,
+        "\n<details><summary>{summary}</summary>\n\n{}\n\n</details>",
+        body.trim_end()
+    );
+}
+
+fn striking(page: &mut String, view: &View<'_>) {
+    let rows = view.striking();
+    if view.has_suite() && !rows.is_empty() {
+        page.push_str("\nBy workload, where there is an effect:\n\n");
+        table(page, view, &rows);
+    }
+    let further = view.further();
+    if further.is_empty() {
+        return;
+    }
+    page.push_str("\nFurther meters, where there is an effect:\n\n");
+    for (index, meter, effect) in further {
+        let figure = number::effect(effect, number::decimals(meter, [effect].into_iter()));
+        let _ = writeln!(
+            page,
+            "- patch {index}, {} of {}: {figure}",
+            code(meter.name()),
+            code(super::workload_words(&effect.workload)),
+        );
+    }
+}
+
+fn all_workloads(page: &mut String, view: &View<'_>) {
+    if !view.has_suite() || view.striking().len() == view.details.len() {
+        return;
+    }
+    let mut body = String::new();
+    table(&mut body, view, &view.details.iter().collect::<Vec<_>>());
+    let workloads = view.attribution.workloads.len();
+    details(
+        page,
+        &format!("All {workloads} workloads, patch by patch"),
+        &body,
+    );
+}
+
+fn noise(page: &mut String, attribution: &Attribution) {
+    let spreads = &attribution.noise.spread;
+    if spreads.iter().all(|spread| spread.block_sd.is_none()) {
+        return;
+    }
+    let mut body = String::from(
+        "Standard deviations of one point's value in one block.\n\n\
+         | workload | meter | blocks | in all | between restarts | within a block |\n\
+         |:--|:--|--:|--:|--:|--:|\n",
+    );
+    let show = |sd: Option<f64>| sd.map_or("unknown".to_owned(), number::spread);
+    for spread in spreads {
+        let _ = writeln!(
+            body,
+            "| {} | {} | {} | {} | {} | {} |",
+            code(&spread.workload),
+            spread.meter,
+            spread.blocks,
+            show(spread.block_sd),
+            show(spread.restart_sd),
+            show(spread.within_sd)
+        );
+    }
+    let controls = &attribution.noise.control;
+    let missed = controls
+        .iter()
+        .filter(|control| control.contains_zero == Some(false))
+        .count();
+    let summary = match controls.len() {
+        0 => "Noise".to_owned(),
+        n => format!("Noise (the control misses 0 in {missed} of {n} intervals)"),
+    };
+    details(page, &summary, &body);
+}
+
+fn machine(page: &mut String, attribution: &Attribution) {
+    let mut body = String::new();
+    for (key, value) in &attribution.machine {
+        let _ = writeln!(body, "- {}: {}", escape(key), escape(value));
+    }
+    let facts = [
+        ("started", &attribution.started),
+        ("harness", &attribution.harness),
+        ("experiment", &attribution.experiment),
+    ];
+    for (key, value) in facts {
+        if !value.is_empty() {
+            let _ = writeln!(body, "- {key}: {}", code(value));
+        }
+    }
+    let margins: Vec<String> = attribution
+        .margins
+        .iter()
+        .map(|(meter, margin)| format!("{} ±{}", code(meter.name()), number::margin(*margin)))
+        .collect();
+    let _ = writeln!(body, "- margins of `no effect`: {}", margins.join(", "));
+    details(page, "Machine and settings", &body);
+}
+
+fn builds(page: &mut String, attribution: &Attribution) {
+    if attribution.builds.is_empty() {
+        return;
+    }
+    let mut body = String::from(
+        "| point | configure | compile | link | units | tool's own |\n|:--|--:|--:|--:|--:|--:|\n",
+    );
+    for build in &attribution.builds {
+        let from = if build.cached {
+            " (from the cache)"
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            body,
+            "| {}{from} | {} | {} | {} | {} | {} |",
+            words_of(build.point),
+            number::seconds(build.configure),
+            number::seconds(build.compile),
+            number::seconds(build.link),
+            build.units,
+            number::seconds(build.overhead)
+        );
+    }
+    let all: f64 = attribution
+        .builds
+        .iter()
+        .map(|build| build.configure + build.compile + build.link + build.overhead)
+        .sum();
+    details(
+        page,
+        &format!("Builds ({} in all)", number::seconds(all)),
+        &body,
+    );
+}
+
+fn reproduce(page: &mut String, attribution: &Attribution) {
+    let name = shell(&attribution.experiment);
+    // A fence longer than any run of backticks inside stays closed.
+    let longest = name.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    let body = format!(
+        "{fence}sh\n\
+         # builds and measures what is missing, then reports\n\
+         perfquilt run\n\
+         # this report from the stored observations\n\
+         perfquilt report {name} --format markdown\n\
+         # the raw observations, for `perfquilt analyse`\n\
+         perfquilt report {name} --format jsonl\n\
+         {fence}"
+    );
+    details(page, "Do it again", &body);
+}

@@ -1,0 +1,187 @@
+//! Figures as readers see them: per cent of speed with a true minus sign, rounded alike in a column.
+
+use crate::attribution::Effect;
+use crate::observation::Meter;
+use crate::stats::median;
+
+/// Decimals of a meter's per cents: as many as it can resolve on a quiet machine, more where most
+/// half-widths would round to nothing.
+pub(super) fn decimals<'a>(meter: Meter, effects: impl Iterator<Item = &'a Effect>) -> usize {
+    let usual: usize = match meter {
+        Meter::Time | Meter::Cpu | Meter::L1iMisses => 2,
+        Meter::Instructions => 3,
+    };
+    let mut half_widths: Vec<f64> = effects
+        .filter(|effect| !effect.identical)
+        .filter_map(|effect| Some(100.0 * (effect.high? - effect.low?) / 2.0))
+        .collect();
+    let Some(typical) = median(&mut half_widths) else {
+        return usual;
+    };
+    (usual..6)
+        .find(|&places| typical >= 0.5 * 10f64.powi(-i32::try_from(places).unwrap_or(0)))
+        .unwrap_or(usual)
+}
+
+/// A fraction as signed per cent without the unit: `+0.42`, `−0.42`, `0.00`.
+pub(super) fn signed(fraction: f64, places: usize) -> String {
+    let text = format!("{:.places$}", fraction.abs() * 100.0);
+    let zero = text.bytes().all(|b| b == b'0' || b == b'.');
+    match fraction {
+        _ if zero => text,
+        f if f < 0.0 => format!("−{text}"),
+        _ => format!("+{text}"),
+    }
+}
+
+/// A fraction as per cent without sign of its direction or unit.
+pub(super) fn plain(fraction: f64, places: usize) -> String {
+    let text = signed(fraction, places);
+    match text.strip_prefix('+') {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    }
+}
+
+/// A standard deviation or margin as per cent with two significant digits: `0.40 %`, `0.0012 %`.
+pub(super) fn spread(fraction: f64) -> String {
+    let percent = fraction * 100.0;
+    let places = (0..8usize)
+        .find(|&places| percent * 10f64.powi(i32::try_from(places).unwrap_or(0)) >= 10.0)
+        .unwrap_or(2);
+    format!("{percent:.places$} %")
+}
+
+/// A margin as per cent without superfluous zeros: `0.5 %`.
+pub(super) fn margin(fraction: f64) -> String {
+    let text = format!("{:.4}", fraction * 100.0);
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{text} %")
+}
+
+/// An interval is shown as ± when its halves differ by less than this share.
+const LOPSIDED: f64 = 0.05;
+
+/// An effect with its interval: `+0.42 % ± 0.11`, or `+37.12 % (30.01 to 45.28)` where the interval is
+/// visibly lopsided.
+pub(super) fn effect(effect: &Effect, places: usize) -> String {
+    if effect.identical {
+        return "0 %".to_owned();
+    }
+    let estimate = signed(effect.estimate, places);
+    let (Some(low), Some(high)) = (effect.low, effect.high) else {
+        return format!("{estimate} % ± ?");
+    };
+    let above = high - effect.estimate;
+    let below = effect.estimate - low;
+    let half = above.max(below);
+    let unit = 0.01 * 10f64.powi(-i32::try_from(places).unwrap_or(0));
+    let even = (above - below).abs() <= unit.max(LOPSIDED * half);
+    // The shown interval must not hold 0 when the verdict says that it does not.
+    if even && (effect.contains_zero() || half < effect.estimate.abs()) {
+        return format!("{estimate} % ± {}", plain(half, places));
+    }
+    format!(
+        "{estimate} % ({} to {})",
+        plain(low, places),
+        plain(high, places)
+    )
+}
+
+/// Seconds as people say them: `3.2 s`, `22 min 57 s`, `6 h 12 min`.
+pub(super) fn seconds(seconds: f64) -> String {
+    if seconds <= 0.0 {
+        return "0 s".to_owned();
+    }
+    if seconds < 10.0 {
+        return format!("{seconds:.1} s");
+    }
+    if seconds < 60.0 {
+        return format!("{seconds:.0} s");
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let whole = seconds.round() as u64;
+    match whole {
+        0..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribution::{Kind, Verdict};
+    use crate::point::Point;
+
+    fn of(estimate: f64, low: f64, high: f64) -> Effect {
+        Effect {
+            kind: Kind::InOrder,
+            workload: "w".into(),
+            meter: Meter::Time,
+            point: Point::Step(1),
+            against: Point::BASE,
+            estimate,
+            low: Some(low),
+            high: Some(high),
+            level: 0.95,
+            verdict: Verdict::Unclear,
+            minimum_detectable: None,
+            blocks: 5,
+            identical: false,
+        }
+    }
+
+    #[test]
+    fn signs_and_zero() {
+        assert_eq!(signed(0.0042, 2), "+0.42");
+        assert_eq!(signed(-0.0042, 2), "−0.42");
+        assert_eq!(signed(-0.000_01, 2), "0.00");
+        assert_eq!(plain(0.0042, 1), "0.4");
+        assert_eq!(plain(-0.0042, 1), "−0.4");
+    }
+
+    #[test]
+    fn intervals() {
+        assert_eq!(effect(&of(0.0042, 0.0031, 0.0053), 2), "+0.42 % ± 0.11");
+        assert_eq!(
+            effect(&of(0.3712, 0.3001, 0.4528), 2),
+            "+37.12 % (30.01 to 45.28)"
+        );
+        assert_eq!(effect(&of(-0.0001, -0.006, 0.0058), 2), "−0.01 % ± 0.59");
+        let mut barely = of(0.024, 0.0002, 0.0485);
+        barely.verdict = Verdict::Faster;
+        assert_eq!(effect(&barely, 2), "+2.40 % (0.02 to 4.85)");
+        let mut single = of(0.01, 0.0, 0.0);
+        (single.low, single.high) = (None, None);
+        assert_eq!(effect(&single, 2), "+1.00 % ± ?");
+    }
+
+    #[test]
+    fn decimals_grow_when_intervals_are_narrow() {
+        assert_eq!(decimals(Meter::Time, [of(0.1, 0.09, 0.11)].iter()), 2);
+        assert_eq!(
+            decimals(Meter::Time, [of(0.1, 0.099_99, 0.100_01)].iter()),
+            3
+        );
+        assert_eq!(decimals(Meter::Instructions, std::iter::empty()), 3);
+        // A figure known beyond what is worth printing keeps the usual places.
+        assert_eq!(decimals(Meter::Time, [of(0.1, 0.1, 0.1)].iter()), 2);
+    }
+
+    #[test]
+    fn spreads_durations_margins() {
+        assert_eq!(spread(0.004), "0.40 %");
+        assert_eq!(spread(0.0107), "1.1 %");
+        assert_eq!(spread(0.000_012_3), "0.0012 %");
+        assert_eq!(spread(0.123), "12 %");
+        assert_eq!(spread(0.0), "0.00 %");
+        assert_eq!(margin(0.005), "0.5 %");
+        assert_eq!(margin(0.01), "1 %");
+        assert_eq!(margin(0.0005), "0.05 %");
+        assert_eq!(seconds(0.0), "0 s");
+        assert_eq!(seconds(3.21), "3.2 s");
+        assert_eq!(seconds(59.4), "59 s");
+        assert_eq!(seconds(1377.0), "22 min 57 s");
+        assert_eq!(seconds(22_320.0), "6 h 12 min");
+    }
+}

@@ -1,0 +1,288 @@
+//! The report on a terminal.
+
+use std::fmt::Write;
+
+use super::number;
+use super::text::{clean, fit, width, wrap};
+use super::view::{Label, Row, Tone, View, words_of};
+use crate::attribution::Attribution;
+
+/// Columns narrower than this are not worth fitting into.
+const NARROWEST: usize = 60;
+
+/// The report as text of at most `columns` columns (wider names use the room there is); `color` allows
+/// ANSI colours.
+pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
+    let view = View::new(attribution);
+    let mut page = Page {
+        width: columns.max(NARROWEST),
+        color,
+        text: String::new(),
+    };
+    let scope = view.scope(&|name| clean(name));
+    let recipe = match attribution.recipe.as_str() {
+        "" => String::new(),
+        recipe => format!(", recipe {}", clean(recipe)),
+    };
+    page.paragraph(
+        &format!("{}{recipe}: {scope}", clean(&attribution.release)),
+        "",
+    );
+    page.paragraph(&view.headline(), BOLD);
+    page.paragraph(&view.tally(&|name| clean(name)), "");
+    page.blank();
+    page.table(&view, &view.rows.iter().collect::<Vec<_>>());
+    page.blank();
+    page.paragraph(LEGEND, DIM);
+    page.warnings(attribution);
+    page.workloads(&view);
+    page.noise(attribution);
+    page.builds(attribution);
+    page.text
+}
+
+const LEGEND: &str =
+    "Per cent of speed, + is faster (fewer instructions); ± is the 95 % interval over blocks.";
+
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
+
+struct Page {
+    width: usize,
+    color: bool,
+    text: String,
+}
+
+impl Page {
+    fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    fn styled(&self, text: &str, style: &str) -> String {
+        if self.color && !style.is_empty() && !text.is_empty() {
+            format!("{style}{text}{RESET}")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    fn paragraph(&mut self, text: &str, style: &str) {
+        self.indented(text, 0, style);
+    }
+
+    fn indented(&mut self, text: &str, indent: usize, style: &str) {
+        for line in wrap(text, self.width - indent) {
+            let line = self.styled(&line, style);
+            let _ = writeln!(self.text, "{:indent$}{line}", "");
+        }
+    }
+
+    /// One table: rows' names take what the figures leave.
+    fn table(&mut self, view: &View<'_>, rows: &[&Row<'_>]) {
+        let cells: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| {
+                row.effects
+                    .iter()
+                    .zip(&view.columns)
+                    .map(|(effect, (_, places))| {
+                        effect.map_or("–".to_owned(), |effect| number::effect(effect, *places))
+                    })
+                    .collect()
+            })
+            .collect();
+        let heads: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
+        let widths: Vec<usize> = heads
+            .iter()
+            .enumerate()
+            .map(|(column, head)| {
+                cells
+                    .iter()
+                    .map(|row| width(&row[column]))
+                    .fold(width(head), usize::max)
+            })
+            .collect();
+        let names: Vec<String> = rows.iter().map(|row| name(row)).collect();
+        let longest = names.iter().map(|name| width(name)).fold(5, usize::max);
+        // Four columns of number and gap, a gap before each figure and before the verdict.
+        let figures: usize = widths.iter().map(|width| width + 2).sum();
+        let room = self.width.saturating_sub(4 + figures + 2 + VERDICT).max(12);
+        let first = longest.min(room);
+        let mut head = format!("{:>2}  {:first$}", "#", "patch");
+        for (text, width) in heads.iter().zip(&widths) {
+            let _ = write!(head, "  {text:>width$}");
+        }
+        head.push_str("  verdict");
+        let head = self.styled(&head, BOLD);
+        let _ = writeln!(self.text, "{head}");
+        let mut previous = None;
+        for ((row, cells), name) in rows.iter().zip(&cells).zip(&names) {
+            if matches!(row.label, Label::Total) && previous.is_some() {
+                let rule = "─".repeat(4 + first + figures + 2 + VERDICT);
+                let rule = self.styled(&rule, DIM);
+                let _ = writeln!(self.text, "{rule}");
+            }
+            // The second workload of a patch needs no number again.
+            let number = match row.label {
+                Label::Patch { index, .. } | Label::Workload { index, .. }
+                    if previous != Some(index) =>
+                {
+                    previous = Some(index);
+                    index.to_string()
+                }
+                _ => String::new(),
+            };
+            let name = fit(name, first);
+            let pad = first - width(&name);
+            let _ = write!(self.text, "{number:>2}  {name}{:pad$}", "");
+            for (cell, column) in cells.iter().zip(&widths) {
+                let _ = write!(self.text, "  {:gap$}{cell}", "", gap = column - width(cell));
+            }
+            let verdict = self.styled(row.verdict, colour(row.tone));
+            let _ = write!(self.text, "  {verdict}");
+            self.remarks(row, 4 + first + figures);
+        }
+    }
+
+    /// Title and notes of a row: behind the verdict where there is room, else below.
+    fn remarks(&mut self, row: &Row<'_>, used: usize) {
+        let mut notes = clean(&row.notes.join("; "));
+        let pad = VERDICT.saturating_sub(width(row.verdict)) + 2;
+        let behind = used + 2 + width(row.verdict) + pad + width(&notes) <= self.width;
+        if behind && !notes.is_empty() {
+            let _ = write!(self.text, "{:pad$}{notes}", "");
+            notes.clear();
+        }
+        self.blank();
+        let title = match row.label {
+            Label::Patch { title, .. } => clean(title),
+            _ => String::new(),
+        };
+        if !title.is_empty() {
+            self.indented(&title, 4, DIM);
+        }
+        if !notes.is_empty() {
+            self.indented(&notes, 4, "");
+        }
+    }
+
+    fn warnings(&mut self, attribution: &Attribution) {
+        for warning in &attribution.warnings {
+            self.blank();
+            self.paragraph(&format!("Note: {}", long(warning)), "");
+        }
+    }
+
+    fn workloads(&mut self, view: &View<'_>) {
+        if view.has_suite() && view.has_intervals() {
+            let rows = view.striking();
+            let others = view.details.len() - rows.len();
+            self.blank();
+            if rows.is_empty() {
+                self.paragraph("No single workload shows an effect.", "");
+            } else {
+                self.paragraph("By workload, where there is an effect:", "");
+                self.table(view, &rows);
+                if others > 0 {
+                    self.paragraph(
+                        &format!("{others} further pairs of patch and workload show none."),
+                        DIM,
+                    );
+                }
+            }
+        }
+        let further = view.further();
+        if further.is_empty() {
+            return;
+        }
+        self.blank();
+        self.paragraph("Further meters, where there is an effect:", "");
+        for (index, meter, effect) in further {
+            let workload = clean(super::workload_words(&effect.workload));
+            let figure = number::effect(effect, number::decimals(meter, [effect].into_iter()));
+            self.indented(&format!("{index}  {meter} of {workload}: {figure}"), 1, "");
+        }
+    }
+
+    fn noise(&mut self, attribution: &Attribution) {
+        let lines: Vec<String> = attribution
+            .noise
+            .spread
+            .iter()
+            .filter_map(|spread| {
+                let block = spread.block_sd?;
+                let parts = match (spread.restart_sd, spread.within_sd) {
+                    (Some(restart), Some(within)) => format!(
+                        " (restart {}, within a block {})",
+                        number::spread(restart),
+                        number::spread(within)
+                    ),
+                    _ => String::new(),
+                };
+                Some(format!(
+                    "{} of {}: {}{parts}",
+                    spread.meter,
+                    clean(&spread.workload),
+                    number::spread(block)
+                ))
+            })
+            .collect();
+        if lines.is_empty() {
+            return;
+        }
+        self.blank();
+        self.paragraph("Noise of one value in one block (standard deviation):", "");
+        for line in lines {
+            self.indented(&line, 2, "");
+        }
+    }
+
+    fn builds(&mut self, attribution: &Attribution) {
+        if attribution.builds.is_empty() {
+            return;
+        }
+        self.blank();
+        self.paragraph("Builds (configure, compile, link):", "");
+        for build in &attribution.builds {
+            let from = if build.cached { ", from the cache" } else { "" };
+            self.indented(
+                &format!(
+                    "{}: {}, {}, {}{from}",
+                    words_of(build.point),
+                    number::seconds(build.configure),
+                    number::seconds(build.compile),
+                    number::seconds(build.link)
+                ),
+                2,
+                "",
+            );
+        }
+    }
+}
+
+/// Columns kept for the longest verdict.
+const VERDICT: usize = 9;
+
+fn name(row: &Row<'_>) -> String {
+    match row.label {
+        Label::Patch { name, .. } => clean(name),
+        Label::Total => "total".to_owned(),
+        Label::Control => "control (A/A)".to_owned(),
+        Label::Workload { workload, .. } => clean(workload),
+    }
+}
+
+/// Sentences of this program that hold names: cleaned word by word, so that they are not cut.
+fn long(text: &str) -> String {
+    text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
+}
+
+fn colour(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Good => "\x1b[32m",
+        Tone::Bad => "\x1b[31m",
+        Tone::Open => "\x1b[33m",
+        Tone::Quiet => DIM,
+    }
+}

@@ -1,0 +1,244 @@
+//! Any server: commands of the configuration start it, ask whether it is ready and stop it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::running::{Place, Plan, Running, Stop};
+use super::{ClientThreads, Launch, ServerAdapter, copy_tree};
+use crate::config::CommandServer;
+use crate::error::{Error, Kind, Result};
+use crate::process::Command;
+use crate::progress::Progress;
+
+/// How long one try of the ready command may take.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Starts tried when another process takes the port between our choice and the server's.
+const PORT_TRIES: usize = 3;
+
+/// Runs a server by the commands of `[server.command]`.
+#[derive(Debug)]
+pub struct CommandAdapter {
+    commands: CommandServer,
+    config: PathBuf,
+    start_seconds: f64,
+    logs: PathBuf,
+}
+
+impl CommandAdapter {
+    /// An adapter for `commands`; `config` is the workspace's `bench-config/`, `logs` where logs of
+    /// failed servers are kept.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when a command is empty, has an unknown
+    /// placeholder, or when the server would not listen where it is told to.
+    pub fn new(
+        commands: CommandServer,
+        config: PathBuf,
+        start_seconds: f64,
+        logs: PathBuf,
+    ) -> Result<Self> {
+        let sample: BTreeMap<String, String> = ["server", "dir", "socket", "port", "config"]
+            .map(|name| (name.to_owned(), String::new()))
+            .into();
+        let given = [
+            Some(&commands.start),
+            Some(&commands.ready),
+            commands.stop.as_ref(),
+        ];
+        for words in given.into_iter().flatten() {
+            if words.is_empty() {
+                return Err(Error::usage("[server.command] has an empty command"));
+            }
+            expand(words, &sample)?;
+        }
+        // Several servers run at once, and a fixed address might be somebody else's server.
+        if !uses(&commands.start, "{socket}") && !uses(&commands.start, "{port}") {
+            return Err(Error::usage(
+                "`start` of [server.command] mentions neither {socket} nor {port}",
+            )
+            .hint("tell the server to listen on {socket}, or on {port} if it has no sockets"));
+        }
+        Ok(CommandAdapter {
+            commands,
+            config,
+            start_seconds,
+            logs,
+        })
+    }
+
+    fn start_once(&self, launch: &Launch<'_>) -> Result<Running> {
+        let wants_port = [Some(&self.commands.start), Some(&self.commands.ready)]
+            .into_iter()
+            .flatten()
+            .any(|words| uses(words, "{port}"));
+        let port = wants_port.then(free_port).transpose()?;
+        let place = Place::new(launch.dir, port)?;
+        let values = values(launch, &place, Some(&self.config));
+        let env = self
+            .commands
+            .env
+            .iter()
+            .map(|(name, value)| Ok((name.clone(), expand_word(value, &values)?)))
+            .collect::<Result<_>>()?;
+        let ready =
+            Command::from_words(&expand(&self.commands.ready, &values)?)?.directory(&self.config);
+        let stop = match &self.commands.stop {
+            Some(words) => Stop::Command(
+                Command::from_words(&expand(words, &values)?)?.directory(&self.config),
+            ),
+            None => Stop::Signal { may_kill: true },
+        };
+        let plan = Plan {
+            launch,
+            words: expand(&self.commands.start, &values)?
+                .into_iter()
+                .map(OsString::from)
+                .collect(),
+            env,
+            place,
+            stop,
+            start_seconds: self.start_seconds,
+            kept_logs: self.logs.clone(),
+            uncounted: &[],
+            values,
+        };
+        Running::begin(plan, &mut |_| match ready.run_within(READY_LIMIT) {
+            Ok(output) => Ok(output.success()),
+            // One try that hangs is a "not yet"; the whole start has its own limit.
+            Err(error) if error.kind() == Kind::Bench => Ok(false),
+            Err(error) => Err(error),
+        })
+    }
+}
+
+impl ServerAdapter for CommandAdapter {
+    fn name(&self) -> &'static str {
+        "command"
+    }
+
+    fn identity(&self) -> Result<String> {
+        let mut digest = Sha256::new();
+        digest.update(format!("command {:?}\n", self.commands));
+        Ok(super::mariadb::hex(&digest.finalize()))
+    }
+
+    fn prepare(&self, _server: &Path, data: &Path, _progress: &dyn Progress) -> Result<()> {
+        std::fs::create_dir_all(data).map_err(|e| Error::io("create", data, &e))
+    }
+
+    fn start(&self, launch: &Launch<'_>) -> Result<Running> {
+        let data = launch.dir.join("data");
+        let mut tries = PORT_TRIES;
+        loop {
+            match launch.template {
+                Some(template) => copy_tree(template, &data)?,
+                None => {
+                    std::fs::create_dir_all(&data).map_err(|e| Error::io("create", &data, &e))?
+                }
+            }
+            tries -= 1;
+            match self.start_once(launch) {
+                Err(error) if tries > 0 && lost_its_port(&error) => {
+                    // The failed start has removed the folder.
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn settle(&self, _running: &mut Running) -> Result<()> {
+        Ok(())
+    }
+
+    fn client_threads(&self) -> ClientThreads {
+        // Nothing is known of its threads; idle ones execute nothing that would count.
+        ClientThreads::All
+    }
+}
+
+fn lost_its_port(error: &Error) -> bool {
+    error
+        .detail_lines()
+        .iter()
+        .any(|line| line.contains("ddress already in use"))
+}
+
+fn free_port() -> Result<u16> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| Error::internal(format!("cannot find a free port: {error}")))
+}
+
+fn uses(words: &[String], placeholder: &str) -> bool {
+    words.iter().any(|word| word.contains(placeholder))
+}
+
+/// The placeholders' values for one start.
+pub(super) fn values(
+    launch: &Launch<'_>,
+    place: &Place,
+    config: Option<&Path>,
+) -> BTreeMap<String, String> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut values = BTreeMap::from([
+        ("server".to_owned(), text(launch.server)),
+        ("dir".to_owned(), text(&launch.dir.join("data"))),
+        ("socket".to_owned(), text(&place.socket)),
+    ]);
+    if let Some(config) = config {
+        values.insert("config".to_owned(), text(config));
+    }
+    if let Some(port) = place.port {
+        values.insert("port".to_owned(), port.to_string());
+    }
+    values
+}
+
+/// Replaces `{name}` in every word by its value; braces that hold no lower-case name stay.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for a name without value.
+pub fn expand(words: &[String], values: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    words.iter().map(|word| expand_word(word, values)).collect()
+}
+
+fn expand_word(word: &str, values: &BTreeMap<String, String>) -> Result<String> {
+    let mut result = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some(open) = rest.find('{') {
+        result.push_str(&rest[..open]);
+        let inner = &rest[open + 1..];
+        let name = inner.find('}').map(|close| &inner[..close]);
+        match name.filter(|name| is_name(name)) {
+            Some(name) => {
+                let value = values.get(name).ok_or_else(|| {
+                    let known: Vec<String> =
+                        values.keys().map(|key| format!("{{{key}}}")).collect();
+                    Error::usage(format!("`{word}` has the unknown placeholder {{{name}}}"))
+                        .hint(format!("there are {}", known.join(", ")))
+                })?;
+                result.push_str(value);
+                rest = &inner[name.len() + 1..];
+            }
+            None => {
+                result.push('{');
+                rest = inner;
+            }
+        }
+    }
+    result.push_str(rest);
+    Ok(result)
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}

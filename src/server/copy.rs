@@ -1,0 +1,178 @@
+//! Cloning a data directory: by reflink where the file system can, else by copying.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Unit of copying.
+const BLOCK: usize = 64 * 1024;
+
+/// Copies the folder `from` to the new folder `to`, sharing blocks where the file system can
+/// (`FICLONE`). Symbolic links are copied as links.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) on any input/output failure, for example a full
+/// disk; `to` is then incomplete.
+pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).map_err(|e| Error::io("create", to, &e))?;
+    for entry in std::fs::read_dir(from).map_err(|e| Error::io("read", from, &e))? {
+        let entry = entry.map_err(|e| Error::io("read", from, &e))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry
+            .file_type()
+            .map_err(|e| Error::io("read", &source, &e))?;
+        if kind.is_dir() {
+            copy_tree(&source, &target)?;
+        } else if kind.is_symlink() {
+            std::fs::read_link(&source)
+                .and_then(|link| std::os::unix::fs::symlink(link, &target))
+                .map_err(|e| Error::io("copy", &source, &e))?;
+        } else if kind.is_file() {
+            copy_file(&source, &target).map_err(|e| Error::io("copy to", &target, &e))?;
+        }
+        // Sockets and pipes belong to a process, not to its data.
+    }
+    Ok(())
+}
+
+fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
+    let source = File::open(from)?;
+    let target = File::create_new(to)?;
+    if rustix::fs::ioctl_ficlone(&target, &source).is_ok() {
+        return target.set_permissions(source.metadata()?.permissions());
+    }
+    copy_sparsely(source, target)
+}
+
+/// Copies without writing blocks of zeros: most of a new database's log is empty, and on a RAM disk
+/// every page not written is memory and time saved.
+fn copy_sparsely(mut source: File, mut target: File) -> std::io::Result<()> {
+    static ZEROS: [u8; BLOCK] = [0; BLOCK];
+    let meta = source.metadata()?;
+    let mut block = vec![0; BLOCK];
+    loop {
+        let filled = read_block(&mut source, &mut block)?;
+        if filled == 0 {
+            break;
+        }
+        if block[..filled] == ZEROS[..filled] {
+            target.seek_relative(filled as i64)?;
+        } else {
+            target.write_all(&block[..filled])?;
+        }
+    }
+    // Gives a file that ends in zeros its full length.
+    let length = target.stream_position()?;
+    target.set_len(length)?;
+    target.set_permissions(meta.permissions())
+}
+
+fn read_block(source: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < block.len() {
+        match source.read(&mut block[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Bytes that the files under `dir` take once copied.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when a folder cannot be read.
+pub fn size_of_tree(dir: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))? {
+        let entry = entry.map_err(|e| Error::io("read", dir, &e))?;
+        let path = entry.path();
+        // Never through a symbolic link: it would not be followed when copying either.
+        let meta = std::fs::symlink_metadata(&path).map_err(|e| Error::io("read", &path, &e))?;
+        if meta.is_dir() {
+            bytes += size_of_tree(&path)?;
+        } else {
+            bytes += meta.len();
+        }
+    }
+    Ok(bytes)
+}
+
+/// Writes everything under `dir` through to the disk, so that a power failure after its publication
+/// cannot leave it half written.
+pub(super) fn sync_tree(dir: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))? {
+        let path = entry.map_err(|e| Error::io("read", dir, &e))?.path();
+        let meta = std::fs::symlink_metadata(&path).map_err(|e| Error::io("read", &path, &e))?;
+        if meta.is_dir() {
+            sync_tree(&path)?;
+        } else if meta.is_file() {
+            File::open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(|e| Error::io("sync", &path, &e))?;
+        }
+    }
+    File::open(dir)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|e| Error::io("sync", dir, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_files_folders_and_links_but_no_sockets() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::create_dir_all(from.join("sub/empty")).unwrap();
+        std::fs::write(from.join("sub/file"), "text").unwrap();
+        std::os::unix::fs::symlink("sub/file", from.join("link")).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(from.join("s")).unwrap();
+        copy_tree(&from, &to).unwrap();
+        assert_eq!(std::fs::read_to_string(to.join("link")).unwrap(), "text");
+        assert!(to.join("link").is_symlink());
+        assert!(to.join("sub/empty").is_dir());
+        assert!(!to.join("s").exists());
+        sync_tree(&to).unwrap();
+    }
+
+    #[test]
+    fn zeros_are_holes_and_lengths_stay() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        for length in [0, 1, BLOCK, BLOCK + 1, 5 * BLOCK + 7] {
+            let mut bytes = vec![0; length];
+            if length > BLOCK {
+                bytes[BLOCK] = 1;
+            }
+            let (from, to) = (dir.path().join("f"), dir.path().join(format!("t{length}")));
+            std::fs::write(&from, &bytes).unwrap();
+            copy_sparsely(File::open(&from).unwrap(), File::create_new(&to).unwrap()).unwrap();
+            assert!(std::fs::read(&to).unwrap() == bytes, "{length}");
+            assert!(to.metadata().unwrap().blocks() * 512 <= 2 * BLOCK as u64);
+        }
+    }
+
+    #[test]
+    fn size_counts_files_and_does_not_follow_links() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(dir.path().join("sub/a"), [0; 1000]).unwrap();
+        std::fs::write(dir.path().join("b"), [0; 24]).unwrap();
+        assert_eq!(size_of_tree(dir.path()).unwrap(), 1024);
+        std::os::unix::fs::symlink("/", dir.path().join("root")).unwrap();
+        assert!(size_of_tree(dir.path()).unwrap() < 2000);
+    }
+
+    #[test]
+    fn missing_source_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = copy_tree(&dir.path().join("no"), &dir.path().join("b")).unwrap_err();
+        assert!(error.message().contains("/no"), "{error}");
+    }
+}

@@ -1,0 +1,318 @@
+//! MariaDB: a bootstrapped data directory, a Unix socket, no network.
+
+mod client;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::running::{Endpoint, Place, Plan, Running, Stop};
+use super::{ClientThreads, Launch, ServerAdapter, Under, command, copy_tree};
+use crate::error::{Error, Kind, Result};
+use crate::process::{Command, Output};
+use crate::progress::Progress;
+
+pub use client::Client;
+
+/// Files of SQL that make up an empty installation, in this order; each by its names in releases
+/// from 11.0 on and before.
+const SYSTEM_SQL: [[&str; 2]; 2] = [
+    ["mariadb_system_tables.sql", "mysql_system_tables.sql"],
+    [
+        "mariadb_system_tables_data.sql",
+        "mysql_system_tables_data.sql",
+    ],
+];
+
+/// Where the files of `share/` lie inside it, depending on who laid it out.
+const SHARE_FOLDERS: [&str; 5] = ["", "mariadb", "mysql", "scripts", "sql"];
+
+/// Part of the identity: changes whenever the options given on the command line do.
+const OPTIONS_VERSION: u32 = 1;
+
+/// Runs `bin/mariadbd` of a built server.
+#[derive(Debug)]
+pub struct Mariadb {
+    config: Option<PathBuf>,
+    start_seconds: f64,
+    logs: PathBuf,
+}
+
+/// The parts of a built server that the adapter needs.
+struct Layout {
+    program: PathBuf,
+    messages: PathBuf,
+    charsets: PathBuf,
+    sql: Vec<PathBuf>,
+}
+
+impl Mariadb {
+    /// An adapter whose servers read `config`, may take `start_seconds` to start, and whose logs
+    /// are kept in `logs` when they fail.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the file is missing or the server would
+    /// ignore it.
+    pub fn new(config: Option<PathBuf>, start_seconds: f64, logs: PathBuf) -> Result<Self> {
+        if let Some(file) = &config {
+            let meta = std::fs::metadata(file).map_err(|e| {
+                Error::usage(format!("cannot read the server's configuration: {e}")).at(file, None)
+            })?;
+            if meta.permissions().mode() & 0o002 != 0 {
+                // MariaDB skips such a file with nothing but a warning in its log.
+                return Err(Error::usage(
+                    "everyone may write this file, so the server would ignore it",
+                )
+                .at(file, None)
+                .hint(format!("chmod o-w {}", file.display())));
+            }
+        }
+        Ok(Mariadb {
+            config,
+            start_seconds,
+            logs,
+        })
+    }
+
+    fn layout(server: &Path) -> Result<Layout> {
+        let program = ["bin/mariadbd", "sbin/mariadbd", "bin/mysqld"]
+            .iter()
+            .map(|name| server.join(name))
+            .find(|path| path.is_file())
+            .ok_or_else(|| incomplete(server, "bin/mariadbd"))?;
+        let share = |name: &str| {
+            SHARE_FOLDERS
+                .iter()
+                .map(|folder| server.join("share").join(folder))
+                .find(|folder| folder.join(name).exists())
+        };
+        let needed =
+            |name: &str| share(name).ok_or_else(|| incomplete(server, &format!("share/{name}")));
+        let sql = SYSTEM_SQL
+            .iter()
+            .map(|names| {
+                names
+                    .iter()
+                    .find_map(|name| share(name).map(|folder| folder.join(name)))
+                    .ok_or_else(|| incomplete(server, &format!("share/{}", names[1])))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Layout {
+            program,
+            messages: needed("english/errmsg.sys")?,
+            charsets: needed("charsets/Index.xml")?.join("charsets"),
+            sql,
+        })
+    }
+
+    /// Options of every run, bootstrap included. The configuration file must be named first.
+    fn common(&self, layout: &Layout, data: &Path) -> Vec<OsString> {
+        let mut words = vec![match &self.config {
+            Some(file) => option("--defaults-file=", file),
+            None => "--no-defaults".into(),
+        }];
+        words.extend([
+            option("--datadir=", data),
+            option("--lc-messages-dir=", &layout.messages),
+            option("--character-sets-dir=", &layout.charsets),
+            // No plugin is loaded from wherever this build would look by itself.
+            option("--plugin-dir=", data),
+            option("--tmpdir=", data),
+        ]);
+        if rustix::process::geteuid().is_root() {
+            // It refuses to run as root unless told to.
+            words.push("--user=root".into());
+        }
+        words
+    }
+}
+
+fn option(name: &str, value: &Path) -> OsString {
+    let mut word = OsString::from(name);
+    word.push(value);
+    word
+}
+
+fn incomplete(server: &Path, what: &str) -> Error {
+    Error::bench(format!("the built server has no {what}"))
+        .details([format!("built server: {}", server.display())])
+        .hint("check `install` of the recipe in bench-config/perfquilt.toml")
+}
+
+impl ServerAdapter for Mariadb {
+    fn name(&self) -> &'static str {
+        "mariadb"
+    }
+
+    fn identity(&self) -> Result<String> {
+        let mut digest = Sha256::new();
+        digest.update(format!("mariadb {OPTIONS_VERSION}\n"));
+        if let Some(file) = &self.config {
+            digest.update(std::fs::read(file).map_err(|e| Error::io("read", file, &e))?);
+        }
+        Ok(hex(&digest.finalize()))
+    }
+
+    fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()> {
+        let layout = Self::layout(server)?;
+        let step = progress.begin("bootstrap", None);
+        let system = data.join("mysql");
+        std::fs::create_dir_all(&system).map_err(|e| Error::io("create", &system, &e))?;
+        let mut input = b"create database test;\ncreate database sbtest;\nuse mysql;\n".to_vec();
+        for file in &layout.sql {
+            let text = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
+            input.extend_from_slice(&text);
+            input.push(b'\n');
+        }
+        let output = Command::new(&layout.program)
+            .args(self.common(&layout, data))
+            .args(["--bootstrap", "--max-allowed-packet=8M", "--log-warnings=0"])
+            .directory(data)
+            .stdin(input)
+            .run_within(Duration::from_secs(300))?;
+        check_bootstrap(&output)?;
+        step.finish("");
+        Ok(())
+    }
+
+    fn start(&self, launch: &Launch<'_>) -> Result<Running> {
+        let layout = Self::layout(launch.server)?;
+        let data = launch.dir.join("data");
+        match launch.template {
+            Some(template) => copy_tree(template, &data)?,
+            None if data.exists() => {}
+            None => self.prepare(launch.server, &data, &crate::progress::Silent)?,
+        }
+        let place = Place::new(launch.dir, None)?;
+        let mut words = vec![OsString::from(&layout.program)];
+        words.extend(self.common(&layout, &data));
+        words.extend([
+            "--skip-networking".into(),
+            option("--socket=", &place.socket),
+            option("--pid-file=", &launch.dir.join("server.pid")),
+        ]);
+        if launch.filling {
+            words.push("--innodb-fast-shutdown=0".into());
+        }
+        if matches!(launch.under, Under::Callgrind { .. }) {
+            words.extend(CALLGRIND_OPTIONS.map(OsString::from));
+        }
+        let values = command::values(launch, &place, self.config.as_deref());
+        let plan = Plan {
+            launch,
+            words,
+            env: BTreeMap::new(),
+            place,
+            stop: Stop::Signal { may_kill: false },
+            start_seconds: self.start_seconds,
+            kept_logs: self.logs.clone(),
+            uncounted: UNCOUNTED,
+            values,
+        };
+        let mut running = Running::begin(plan, &mut |endpoint| Ok(greets(endpoint)))?;
+        if matches!(launch.under, Under::Callgrind { .. }) {
+            let snapshot = stop_purge(&running.endpoint).map_err(|error| running.explain(error))?;
+            running.hold(snapshot);
+        }
+        Ok(running)
+    }
+
+    fn settle(&self, running: &mut Running) -> Result<()> {
+        let mut client = Client::connect(&running.endpoint.socket)?;
+        let tables = client.query(
+            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES \
+             WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA NOT IN \
+             ('mysql', 'information_schema', 'performance_schema', 'sys')",
+        )?;
+        for table in tables {
+            let quoted: Vec<String> = table
+                .iter()
+                .map(|name| format!("`{}`", name.replace('`', "``")))
+                .collect();
+            // Plans come from these numbers, so every clone of the data must have the same ones.
+            client.query(&format!("ANALYZE TABLE {}", quoted.join(".")))?;
+        }
+        Ok(())
+    }
+
+    fn client_threads(&self) -> ClientThreads {
+        // Reads and executes a client's commands, one at a time; background threads never run it.
+        ClientThreads::WithFunction("do_command")
+    }
+}
+
+/// Opens a snapshot; while it is open, nothing newer is purged.
+///
+/// How far the purge of old row versions has come decides what an update finds. Under valgrind, where
+/// one thread runs at a time, that is left to chance: instructions of an update workload differ by
+/// 30 % from start to start with it and by less than 0.1 % without.
+fn stop_purge(endpoint: &Endpoint) -> Result<Client> {
+    let mut client = Client::connect(&endpoint.socket)?;
+    client.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
+    Ok(client)
+}
+
+/// Reading from the client: when the next packet is not there yet, the server asks for it, waits and
+/// asks again, so that the cost depends on who was faster.
+const UNCOUNTED: &[&str] = &["vio_read"];
+
+/// What a server needs to run under valgrind.
+const CALLGRIND_OPTIONS: [&str; 3] = [
+    // It hangs at start with io_uring.
+    "--innodb-use-native-aio=0",
+    // Releases that know the option reserve terabytes of address space otherwise. They round the
+    // value up to at least the pool's size.
+    "--loose-innodb-buffer-pool-size-max=1",
+    // Resolving a stack under valgrind takes minutes.
+    "--skip-stack-trace",
+];
+
+/// Whether the server sends its greeting: a packet with a 4-byte head whose first byte of content
+/// is the protocol's version, 10 (255 marks an error, such as too many connections).
+fn greets(endpoint: &Endpoint) -> bool {
+    let greeting = || -> std::io::Result<[u8; 5]> {
+        let mut stream = UnixStream::connect(&endpoint.socket)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut head = [0; 5];
+        stream.read_exact(&mut head)?;
+        Ok(head)
+    };
+    greeting().is_ok_and(|head| head[4] == 10)
+}
+
+fn check_bootstrap(output: &Output) -> Result<()> {
+    let text = output.stderr_text();
+    // It goes on after a failed statement and may still exit with 0.
+    let errors: Vec<String> = text
+        .lines()
+        .filter(|line| line.contains("ERROR"))
+        .take(10)
+        .map(str::to_owned)
+        .collect();
+    if output.success() && errors.is_empty() {
+        return Ok(());
+    }
+    let details = if errors.is_empty() {
+        output.tail(14)
+    } else {
+        errors
+    };
+    Err(Error::new(
+        Kind::Bench,
+        format!(
+            "the server could not fill an empty data directory (bootstrap {})",
+            output.how_it_ended()
+        ),
+    )
+    .details(details))
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

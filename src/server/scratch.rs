@@ -1,0 +1,305 @@
+//! Where running servers live: a private folder on a RAM disk when everything fits, else under the
+//! cache.
+//!
+//! The folder is locked for as long as this process lives. A process that was killed leaves its
+//! folder behind unlocked, and the next one to need a folder removes it.
+
+use std::fs::File;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::FlockOperation;
+use tempfile::TempDir;
+
+use crate::error::{Error, Result};
+use crate::workspace::Workspace;
+
+/// Linux's RAM disk for everyone.
+const RAM_DISK: &str = "/dev/shm";
+/// Magic number of tmpfs in `statfs(2)`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+/// Memory that one server is expected to take beside its data (buffers, code, threads).
+const SERVER_MEMORY: u64 = 320 << 20;
+/// What is left alone of memory and of disk.
+const RESERVE: u64 = 512 << 20;
+/// The longest path a Unix socket can have on Linux, without its final zero.
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// A private folder for the servers of one experiment, removed when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    dir: TempDir,
+    // Held for its lock.
+    _lock: File,
+    started: AtomicU32,
+    in_memory: bool,
+}
+
+impl Scratch {
+    /// A folder with room for `servers` servers at once, each with `bytes` of data that may grow
+    /// by half.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](crate::error::Kind::Bench) when neither the RAM disk nor the cache's disk
+    /// has the room, [`Kind::Internal`](crate::error::Kind::Internal) when no folder can be made.
+    pub fn open(ws: &Workspace, servers: usize, bytes: u64) -> Result<Self> {
+        let servers = u64::try_from(servers).unwrap_or(u64::MAX);
+        let need = bytes.saturating_add(bytes / 2).saturating_mul(servers);
+        let ram = Path::new(RAM_DISK);
+        let memory = memory_available();
+        if is_tmpfs(ram) && fits_in_memory(need, servers, free_bytes(ram), memory) {
+            // Someone else may own the folder's name there; then the cache serves.
+            let parent = ram.join(format!("perfquilt-{}", rustix::process::getuid().as_raw()));
+            if let Ok(scratch) = Self::within(&parent, true) {
+                return Ok(scratch);
+            }
+        }
+        let parent = ws.cache().join("run");
+        std::fs::create_dir_all(ws.cache()).map_err(|e| Error::io("create", ws.cache(), &e))?;
+        let free = free_bytes(ws.cache());
+        if need.saturating_add(RESERVE) > free {
+            let mib = |bytes: u64| bytes >> 20;
+            return Err(Error::bench(format!(
+                "the data of {servers} servers needs {} MiB, but {RAM_DISK} has {} MiB and {} has \
+                 {} MiB to spare",
+                mib(need),
+                mib(free_bytes(ram).min(memory.saturating_sub(RESERVE))),
+                ws.cache().display(),
+                mib(free.saturating_sub(RESERVE)),
+            ))
+            .hint("free some space, or measure fewer points at once"));
+        }
+        Self::within(&parent, false)
+    }
+
+    /// A folder inside `parent`, which is made for this user alone; folders of dead processes
+    /// there are removed first.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal), also when `parent` belongs to someone else
+    /// or lets others in.
+    pub fn within(parent: &Path, in_memory: bool) -> Result<Self> {
+        make_private(parent)?;
+        // One process at a time looks for dead folders or makes its own, so that a folder between
+        // its making and its locking is not taken for a dead one.
+        let gate_path = parent.join(".lock");
+        let _gate = lock(&gate_path, FlockOperation::LockExclusive)
+            .map_err(|e| Error::io("lock", &gate_path, &e))?;
+        remove_dead(parent);
+        let dir = tempfile::Builder::new()
+            .prefix("")
+            .rand_bytes(6)
+            .permissions(std::fs::Permissions::from_mode(0o700))
+            .tempdir_in(parent)
+            .map_err(|e| Error::io("create a folder in", parent, &e))?;
+        let lock_path = dir.path().join(".lock");
+        let held = lock(&lock_path, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| Error::io("lock", &lock_path, &e))?;
+        Ok(Scratch {
+            dir,
+            _lock: held,
+            started: AtomicU32::new(0),
+            in_memory,
+        })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Whether it is on a RAM disk.
+    pub fn in_memory(&self) -> bool {
+        self.in_memory
+    }
+
+    /// An empty folder for one start.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be made.
+    pub fn fresh(&self) -> Result<PathBuf> {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        // Names of one length: the length of a path can shift what a server puts on its heap.
+        let dir = self.path().join(format!("{number:04}"));
+        std::fs::create_dir(&dir).map_err(|e| Error::io("create", &dir, &e))?;
+        Ok(dir)
+    }
+}
+
+/// A folder for one server's socket: `dir` itself when its path leaves room for the name, else a
+/// private one with a short path (returned too, to be kept as long as the socket).
+pub(super) fn socket_folder(dir: &Path) -> Result<(PathBuf, Option<Scratch>)> {
+    // Room for the longest name used, `/s.sock`, and for clients that append something.
+    if dir.as_os_str().len() + 16 < SOCKET_PATH_MAX {
+        return Ok((dir.to_path_buf(), None));
+    }
+    let uid = rustix::process::getuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute() && path.is_dir() && path.as_os_str().len() < 60)
+        .map(|path| path.join("perfquilt"));
+    let parents = runtime
+        .into_iter()
+        .chain([PathBuf::from(format!("/tmp/perfquilt-{uid}"))]);
+    let mut last = None;
+    for parent in parents {
+        match Scratch::within(&parent, false) {
+            Ok(scratch) => return Ok((scratch.path().to_path_buf(), Some(scratch))),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::internal("no folder for a socket")))
+}
+
+fn make_private(dir: &Path) -> Result<()> {
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir);
+    made.map_err(|e| Error::io("create", dir, &e))?;
+    let meta = std::fs::symlink_metadata(dir).map_err(|e| Error::io("read", dir, &e))?;
+    let ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
+    if !ours {
+        return Err(Error::internal(format!(
+            "{} belongs to someone else",
+            dir.display()
+        )));
+    }
+    if meta.mode() & 0o077 != 0 {
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
+            .map_err(|e| Error::io("make private", dir, &e))?;
+    }
+    Ok(())
+}
+
+pub(super) fn lock(path: &Path, how: FlockOperation) -> std::io::Result<File> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)?;
+    loop {
+        match rustix::fs::flock(&file, how) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return result.map(|()| file).map_err(Into::into),
+        }
+    }
+}
+
+fn remove_dead(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        // The lock goes with the process that held it, however it ended.
+        if let Ok(_dead) = lock(
+            &path.join(".lock"),
+            FlockOperation::NonBlockingLockExclusive,
+        ) {
+            // What cannot be removed now is tried again by the next process.
+            let _ = std::fs::remove_dir_all(&path);
+        }
+    }
+}
+
+fn is_tmpfs(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC)
+}
+
+fn free_bytes(path: &Path) -> u64 {
+    rustix::fs::statvfs(path).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize))
+}
+
+/// What the kernel says can be used without swapping; 0 when it does not say.
+fn memory_available() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+        .unwrap_or(0)
+        .saturating_mul(1024)
+}
+
+/// A RAM disk's data and the servers' own memory come from the same pool.
+fn fits_in_memory(need: u64, servers: u64, free_on_disk: u64, memory: u64) -> bool {
+    let own = servers.saturating_mul(SERVER_MEMORY);
+    need <= free_on_disk && need.saturating_add(own).saturating_add(RESERVE) <= memory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn memory_counts_data_servers_and_reserve() {
+        assert!(fits_in_memory(GIB, 6, 12 * GIB, 20 * GIB));
+        assert!(!fits_in_memory(GIB, 6, GIB / 2, 20 * GIB), "disk too small");
+        assert!(
+            !fits_in_memory(GIB, 6, 12 * GIB, 3 * GIB),
+            "memory too small"
+        );
+        assert!(
+            !fits_in_memory(u64::MAX, 1, u64::MAX, 20 * GIB),
+            "no overflow"
+        );
+    }
+
+    #[test]
+    fn folders_are_private_fresh_and_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let parent = base.path().join("p");
+        let scratch = Scratch::within(&parent, false).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&parent), mode(scratch.path())), (0o700, 0o700));
+        let (a, b) = (scratch.fresh().unwrap(), scratch.fresh().unwrap());
+        assert!(a != b && a.is_dir() && b.is_dir());
+        let path = scratch.path().to_path_buf();
+        drop(scratch);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn folders_of_the_dead_go_and_those_of_the_living_stay() {
+        let base = tempfile::tempdir().unwrap();
+        let living = Scratch::within(base.path(), false).unwrap();
+        // What a killed process leaves: a folder whose lock nobody holds.
+        let dead = base.path().join("dead00");
+        std::fs::create_dir_all(dead.join("0/data")).unwrap();
+        std::fs::write(dead.join(".lock"), "").unwrap();
+        let other = Scratch::within(base.path(), false).unwrap();
+        assert!(!dead.exists());
+        assert!(living.path().exists() && other.path().exists());
+    }
+
+    #[test]
+    fn others_are_shut_out_of_a_folder_that_was_open() {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let _scratch = Scratch::within(base.path(), false).unwrap();
+        assert_eq!(std::fs::metadata(base.path()).unwrap().mode() & 0o077, 0);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_folder_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(base.path(), &link).unwrap();
+        assert!(Scratch::within(&link, false).is_err());
+    }
+
+    #[test]
+    fn sockets_get_short_paths() {
+        let base = tempfile::tempdir().unwrap();
+        let (near, kept) = socket_folder(base.path()).unwrap();
+        assert_eq!((near.as_path(), kept.is_none()), (base.path(), true));
+        let long = base.path().join("x".repeat(120));
+        let (far, kept) = socket_folder(&long).unwrap();
+        assert!(far.as_os_str().len() < 90 && kept.is_some());
+        drop(kept);
+        assert!(!far.exists());
+    }
+}

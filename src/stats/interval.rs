@@ -1,0 +1,170 @@
+//! A mean over blocks with its interval.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// The confidence level of every interval.
+pub const LEVEL: f64 = 0.95;
+
+/// The power behind "the smallest effect that would have been seen".
+pub const POWER: f64 = 0.8;
+
+/// Half-widths below this are rounding, not knowledge: no meter resolves a part in a thousand
+/// million.
+const RESOLUTION: f64 = 1e-9;
+
+/// The mean of one number a block and what is known about it, on the log scale.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// The mean.
+    pub estimate: f64,
+    /// Half the width of the interval at [`LEVEL`]; infinite with a single block.
+    pub half_width: f64,
+    /// Standard error of the mean; infinite with a single block.
+    pub standard_error: f64,
+    /// Blocks.
+    pub blocks: usize,
+}
+
+impl Interval {
+    /// Student's interval for the mean of `values`, one a block; `None` without values.
+    ///
+    /// The block is the unit: its servers were started afresh, so blocks are independent, whatever
+    /// happens inside them. `n` blocks leave `n − 1` degrees of freedom.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        if values.is_empty() {
+            return None;
+        }
+        let n = values.len() as f64;
+        let estimate = values.iter().sum::<f64>() / n;
+        if values.len() == 1 {
+            return Some(Interval {
+                estimate,
+                half_width: f64::INFINITY,
+                standard_error: f64::INFINITY,
+                blocks: 1,
+            });
+        }
+        let squares: f64 = values.iter().map(|v| (v - estimate).powi(2)).sum();
+        let standard_error = (squares / (n - 1.0) / n).sqrt();
+        let half_width = student(0.5 + LEVEL / 2.0, n - 1.0) * standard_error;
+        Some(Interval {
+            estimate,
+            half_width: half_width.max(RESOLUTION),
+            standard_error,
+            blocks: values.len(),
+        })
+    }
+
+    /// The interval's lower end.
+    pub fn low(&self) -> f64 {
+        self.estimate - self.half_width
+    }
+
+    /// The interval's upper end.
+    pub fn high(&self) -> f64 {
+        self.estimate + self.half_width
+    }
+
+    /// Whether 0 lies in the interval.
+    pub fn contains_zero(&self) -> bool {
+        self.low() <= 0.0 && 0.0 <= self.high()
+    }
+
+    /// Whether the whole interval lies within ± `margin` of speed (a fraction): shown equivalent, by
+    /// two one-sided tests at half of 1 − [`LEVEL`] each. Schuirmann, *A comparison of the two
+    /// one-sided tests procedure and the power approach for assessing the equivalence of average
+    /// bioavailability*, J. Pharmacokinetics and Biopharmaceutics 15 (1987).
+    pub fn equivalent(&self, margin: f64) -> bool {
+        speed(self.low()) >= -margin && speed(self.high()) <= margin
+    }
+
+    /// The smallest effect whose interval would have excluded 0 with probability [`POWER`]:
+    /// `(t(0.975) + t(0.8)) · standard error`. Infinite with a single block.
+    pub fn minimum_detectable(&self) -> f64 {
+        if self.blocks < 2 {
+            return f64::INFINITY;
+        }
+        let freedom = (self.blocks - 1) as f64;
+        let quantiles = student(0.5 + LEVEL / 2.0, freedom) + student(POWER, freedom);
+        (quantiles * self.standard_error).max(RESOLUTION)
+    }
+}
+
+/// A log ratio of costs (before/after) as a fraction of speed: 0.01 is 1 % faster.
+pub fn speed(log_ratio: f64) -> f64 {
+    log_ratio.exp_m1()
+}
+
+/// The quantile of Student's distribution at probability `p`.
+fn student(p: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(p))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        for (p, freedom, expected) in [
+            (0.975, 1.0, 12.7062),
+            (0.975, 2.0, 4.302_65),
+            (0.975, 5.0, 2.570_58),
+            (0.975, 23.0, 2.068_66),
+            (0.975, 1e5, 1.959_99),
+            (0.8, 1.0, 1.376_38),
+            (0.8, 10.0, 0.879_06),
+        ] {
+            let found = student(p, freedom);
+            assert!(
+                (found / expected - 1.0).abs() < 1e-5,
+                "{p} {freedom}: {found}"
+            );
+        }
+    }
+
+    #[test]
+    fn known_example() {
+        let interval = Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert!((interval.estimate - 3.0).abs() < 1e-12);
+        assert!((interval.standard_error - 0.5f64.sqrt()).abs() < 1e-12);
+        assert!((interval.half_width - 2.776_445 * 0.5f64.sqrt()).abs() < 1e-5);
+    }
+
+    #[test]
+    fn one_block_says_nothing() {
+        let interval = Interval::of(&[0.5]).unwrap();
+        assert!(interval.contains_zero());
+        assert!(!interval.equivalent(0.9));
+        assert!(interval.minimum_detectable().is_infinite());
+        assert_eq!(Interval::of(&[]), None);
+    }
+
+    #[test]
+    fn two_blocks_give_a_wide_interval() {
+        let interval = Interval::of(&[0.01, 0.02]).unwrap();
+        assert!((interval.half_width - 12.7062 * 0.005).abs() < 1e-4);
+        assert!(interval.contains_zero());
+    }
+
+    #[test]
+    fn equal_values_are_not_known_better_than_a_meter_resolves() {
+        let same = Interval::of(&[0.0; 6]).unwrap();
+        assert!(same.contains_zero() && same.equivalent(0.001));
+        let dust = Interval::of(&[1e-16, 1e-16, 0.0]).unwrap();
+        assert!(dust.contains_zero());
+        let shifted = Interval::of(&[0.01; 6]).unwrap();
+        assert!(!shifted.contains_zero());
+    }
+
+    #[test]
+    fn the_minimum_detectable_effect_is_detected_four_times_in_five() {
+        // Wider than the half-width, by t(0.8)/t(0.975).
+        let interval = Interval::of(&[-0.01, 0.0, 0.01, 0.002, -0.002]).unwrap();
+        let ratio = interval.minimum_detectable() / interval.half_width;
+        assert!(
+            (ratio - (2.776_445 + 0.940_965) / 2.776_445).abs() < 1e-4,
+            "{ratio}"
+        );
+    }
+}

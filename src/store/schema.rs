@@ -1,0 +1,226 @@
+//! Opening the database: tables, versions, and what can be wrong with a file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::error::{Error, Result};
+
+/// Marks a SQLite file as ours ("pquR").
+const APPLICATION_ID: i32 = 0x7071_7552;
+
+/// How long another process's writing is waited for.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// One step a schema version; the database's `user_version` says how many were taken.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE experiments (
+        id      INTEGER PRIMARY KEY,
+        key     TEXT NOT NULL UNIQUE,
+        name    TEXT NOT NULL UNIQUE,
+        header  TEXT NOT NULL,
+        touched INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE observations (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        workload   TEXT NOT NULL,
+        meter      TEXT NOT NULL,
+        block      INTEGER NOT NULL,
+        point      TEXT NOT NULL,
+        position   INTEGER NOT NULL,
+        layout     INTEGER NOT NULL,
+        value      REAL NOT NULL,
+        n          INTEGER NOT NULL,
+        PRIMARY KEY (experiment, workload, meter, block, point)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE slices (
+        experiment   INTEGER NOT NULL REFERENCES experiments (id),
+        workload     TEXT NOT NULL,
+        block        INTEGER NOT NULL,
+        point        TEXT NOT NULL,
+        transactions INTEGER NOT NULL,
+        nanoseconds  BLOB NOT NULL,
+        PRIMARY KEY (experiment, workload, block, point)
+    ) STRICT;
+    CREATE TABLE plans (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        workload   TEXT NOT NULL,
+        meter      TEXT NOT NULL,
+        blocks     INTEGER NOT NULL,
+        PRIMARY KEY (experiment, workload, meter)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE builds (
+        key       TEXT PRIMARY KEY,
+        configure REAL NOT NULL,
+        compile   REAL NOT NULL,
+        link      REAL NOT NULL,
+        overhead  REAL NOT NULL,
+        units     INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE experiment_builds (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        point      TEXT NOT NULL,
+        key        TEXT NOT NULL REFERENCES builds (key),
+        cached     INTEGER NOT NULL,
+        PRIMARY KEY (experiment, point)
+    ) STRICT, WITHOUT ROWID;
+"];
+
+/// Opens (and makes, when `create`) the database at `path` with the current schema.
+pub(super) fn open(path: &Path, create: bool) -> Result<Connection> {
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if create {
+        flags |= OpenFlags::SQLITE_OPEN_CREATE;
+    }
+    let opened = Connection::open_with_flags(path, flags)
+        .and_then(|connection| {
+            connection.busy_timeout(BUSY)?;
+            // The first statement is what really reads the file.
+            let state = FileState::read(&connection)?;
+            Ok((connection, state))
+        })
+        .map_err(|error| explain(path, "open", &error));
+    let (connection, state) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return open_frozen(path, create).ok_or(error),
+    };
+    state.check(path)?;
+    match prepare(&connection, &state) {
+        Ok(()) => Ok(connection),
+        Err(error) => {
+            drop(connection);
+            open_frozen(path, create).ok_or_else(|| explain(path, "prepare", &error))
+        }
+    }
+}
+
+/// A database in a folder that cannot be written to can still be read, as long as nothing waits in
+/// its write-ahead log.
+pub(super) fn open_frozen(path: &Path, create: bool) -> Option<Connection> {
+    let log = path.with_file_name({
+        let mut name = path.file_name()?.to_owned();
+        name.push("-wal");
+        name
+    });
+    if create || !path.is_file() || std::fs::metadata(log).is_ok_and(|meta| meta.len() > 0) {
+        return None;
+    }
+    let mut uri = String::from("file:");
+    for byte in std::path::absolute(path).ok()?.to_str()?.bytes() {
+        match byte {
+            b'%' | b'?' | b'#' => uri.push_str(&format!("%{byte:02x}")),
+            _ => uri.push(char::from(byte)),
+        }
+    }
+    uri.push_str("?immutable=1");
+    if !uri.is_ascii() {
+        return None;
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(uri, flags).ok()?;
+    let state = FileState::read(&connection).ok()?;
+    (state.application == APPLICATION_ID && state.version == MIGRATIONS.len()).then_some(connection)
+}
+
+struct FileState {
+    application: i32,
+    version: usize,
+    tables: i64,
+}
+
+impl FileState {
+    fn read(connection: &Connection) -> rusqlite::Result<Self> {
+        let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+        Ok(FileState {
+            application: pragma("application_id")?,
+            version: usize::try_from(pragma("user_version")?).unwrap_or(usize::MAX),
+            tables: connection
+                .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?,
+        })
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        let fresh = self.application == 0 && self.version == 0 && self.tables == 0;
+        if self.application != APPLICATION_ID && !fresh {
+            return Err(Error::usage(format!(
+                "{} is a database of another program",
+                path.display()
+            ))
+            .hint("move it away; the next `perfquilt run` makes a new one"));
+        }
+        if self.version > MIGRATIONS.len() {
+            return Err(Error::usage(format!(
+                "{} was written by a newer perfquilt (version {} of its tables, this one knows {})",
+                path.display(),
+                self.version,
+                MIGRATIONS.len()
+            ))
+            .hint("use that perfquilt, or move the file away to start afresh"));
+        }
+        Ok(())
+    }
+}
+
+fn prepare(connection: &Connection, state: &FileState) -> rusqlite::Result<()> {
+    // Finished blocks survive a crash of the machine too; a commit a block costs nothing.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    if state.version == MIGRATIONS.len() {
+        return Ok(());
+    }
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    // Another process may have been faster.
+    let version = FileState::read(&transaction)?.version;
+    for step in MIGRATIONS.iter().skip(version) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(
+        None,
+        "user_version",
+        i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX),
+    )?;
+    transaction.commit()
+}
+
+/// The error for a failure of SQLite while this program tried to `what` the file at `path`.
+pub(super) fn explain(path: &Path, what: &str, error: &rusqlite::Error) -> Error {
+    let file = path.display();
+    let code = match error {
+        rusqlite::Error::SqliteFailure(failure, _) => Some(failure.code),
+        _ => None,
+    };
+    match code {
+        Some(ErrorCode::DiskFull) => Error::internal(format!(
+            "cannot {what} {file}: the disk is full"
+        ))
+        .hint("free some space (`perfquilt doctor` says what the caches hold), then run the same command again"),
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            Error::usage(format!("cannot {what} {file}: {}", cause(error)))
+                .hint("the folder must exist and you must be allowed to write to it")
+        }
+        Some(ErrorCode::NotADatabase) => {
+            Error::usage(format!("{file} is not a results database"))
+                .hint("move it away; the next `perfquilt run` makes a new one")
+        }
+        Some(ErrorCode::DatabaseCorrupt) => Error::internal(format!("{file} is damaged"))
+            .details([cause(error)])
+            .hint(format!(
+                "`sqlite3 {file} .recover` saves what can be saved; or move it away and measure again"
+            )),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::internal(format!(
+            "cannot {what} {file}: another perfquilt is writing to it"
+        ))
+        .hint("wait until it is done, then run the same command again"),
+        _ => Error::internal(format!("cannot {what} {file}: {}", cause(error))),
+    }
+}
+
+fn cause(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
+        other => other.to_string(),
+    }
+}

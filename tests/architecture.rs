@@ -1,0 +1,130 @@
+//! The invariants of ARCHITECTURE.md that can be read off the source text.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every Rust file under `folder`, with its text up to the unit tests.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut pending = vec![root];
+    let mut found = Vec::new();
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            pending.extend(
+                fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let product = text.split("#[cfg(test)]").next().unwrap().to_owned();
+            found.push((path, product));
+        }
+    }
+    assert!(!found.is_empty(), "{folder} has no source");
+    found
+}
+
+/// Fails when a file under `folder` outside `allowed` uses one of `words`.
+fn only_in(folder: &str, allowed: &[&str], words: &[&str]) {
+    for (path, text) in sources(folder) {
+        if allowed
+            .iter()
+            .any(|part| path.to_string_lossy().contains(part))
+        {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap();
+            if let Some(word) = words.iter().find(|word| code.contains(*word)) {
+                panic!(
+                    "{}:{}: `{word}` has no place here",
+                    path.display(),
+                    number + 1
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn judgement_and_series_do_no_io() {
+    for folder in ["src/stats", "src/attribution", "src/report"] {
+        only_in(
+            folder,
+            &[],
+            &[
+                "std::fs",
+                "File::",
+                "std::env",
+                "crate::process",
+                "std::net",
+            ],
+        );
+    }
+    only_in(
+        "src/series",
+        &["/load.rs"],
+        &["std::fs", "File::", "std::env", "crate::process"],
+    );
+}
+
+#[test]
+fn only_the_object_store_side_knows_git2() {
+    only_in("src", &["/stack/", "/upstream/", "/error.rs"], &["git2::"]);
+}
+
+#[test]
+fn only_the_store_knows_sqlite() {
+    only_in("src", &["/store/", "/error.rs"], &["rusqlite::"]);
+}
+
+#[test]
+fn only_one_module_starts_processes() {
+    only_in(
+        "src",
+        &["/process/"],
+        &["std::process::Command", "libc::fork"],
+    );
+}
+
+#[test]
+fn the_library_never_prints() {
+    only_in(
+        "src",
+        &["/cli/output.rs", "/cli/terminal.rs"],
+        &[
+            "println!",
+            "eprintln!",
+            "print!(",
+            "eprint!(",
+            "stdout().lock",
+            "dbg!",
+        ],
+    );
+}
+
+#[test]
+fn judgement_does_not_know_the_machine() {
+    only_in(
+        "src/stats",
+        &[],
+        &[
+            "crate::store",
+            "crate::server",
+            "crate::build",
+            "crate::experiment",
+            "crate::report",
+        ],
+    );
+    only_in(
+        "src/attribution",
+        &[],
+        &[
+            "crate::store",
+            "crate::server",
+            "crate::build",
+            "crate::report",
+        ],
+    );
+}

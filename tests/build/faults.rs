@@ -1,0 +1,91 @@
+//! What goes wrong is named, and leaves nothing half done.
+
+use perfquilt::error::Kind;
+
+use crate::fixture::{Fixture, RECIPE};
+
+#[test]
+fn a_patch_that_does_not_compile_is_named_with_file_and_line() {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.point("bad", &[("lib/two.c", "\nint two(void) { return x; }\n")]);
+    fixture.point("good", &[("lib/two.c", "int two(void) { return 5; }\n")]);
+    fixture.build("base").unwrap();
+
+    let error = fixture.build("bad").unwrap_err();
+    assert_eq!(error.kind(), Kind::Build);
+    assert_eq!(error.place().unwrap().to_string(), "lib/two.c:2");
+    assert!(error.message().contains("\"bad.patch\""), "{error}");
+    assert!(error.message().contains("undeclared"), "{error}");
+    let details = error.detail_lines().join("\n");
+    assert!(details.contains("the patch touches lib/two.c"), "{details}");
+    let hint = error.hint_text().unwrap();
+    let log = hint.rsplit(' ').next().unwrap();
+    assert!(std::fs::read_to_string(log).unwrap().contains("undeclared"));
+    assert_eq!(fixture.results().len(), 1, "only the base");
+
+    assert_eq!(fixture.build("good").unwrap().compiled_units, 1);
+}
+
+#[test]
+fn a_file_the_patch_does_not_touch_is_told_apart() {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.point(
+        "bad",
+        &[("lib/numbers.h", "int two(void);\n#error numbers\n")],
+    );
+    let error = fixture.build("bad").unwrap_err();
+    assert_eq!(error.place().unwrap().to_string(), "lib/numbers.h:2");
+    let details = error.detail_lines().join("\n");
+    assert!(
+        details.contains("does not touch lib/numbers.h"),
+        "{details}"
+    );
+}
+
+#[test]
+fn a_missing_symbol_is_a_link_error() {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.point("bad", &[("lib/two.c", "int deux(void) { return 2; }\n")]);
+    let error = fixture.build("bad").unwrap_err();
+    assert!(error.message().contains("does not link"), "{error}");
+    assert!(error.message().contains("two"), "{error}");
+}
+
+#[test]
+fn build_files_that_are_wrong_are_named() {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.build("base").unwrap();
+    let text = "cmake_minimum_required(VERSION 3.16)\nproject(app C)\nmessage(FATAL_ERROR \"no such luck\")\n";
+    fixture.point("bad", &[("CMakeLists.txt", text)]);
+    let error = fixture.build("bad").unwrap_err();
+    assert!(
+        error
+            .message()
+            .contains("cannot be configured: no such luck"),
+        "{error}"
+    );
+    assert_eq!(error.place().unwrap().to_string(), "CMakeLists.txt:3");
+    // And the way back is open, with a fresh configuration too.
+    fixture.point("good", &[("words", "x\n")]);
+    fixture.build("good").unwrap();
+}
+
+#[test]
+fn a_source_file_that_is_gone_is_named() {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.build("base").unwrap();
+    fixture.point("bad", &[("lib/three.c", "")]);
+    let error = fixture.build("bad").unwrap_err();
+    assert!(error.message().contains("lib/three.c"), "{error}");
+}
+
+#[test]
+fn a_full_disk_is_named_as_such() {
+    let recipe = RECIPE.replace("targets =", "cmake_include = \"full.cmake\"\ntargets =");
+    let fixture = Fixture::new(&recipe);
+    let text = "set(CMAKE_C_COMPILER_LAUNCHER sh -c \"echo as: error: No space left on device >&2; exit 1\")\n";
+    std::fs::write(fixture.folder.path().join("bench-config/full.cmake"), text).unwrap();
+    let error = fixture.build("base").unwrap_err();
+    assert!(error.message().contains("the disk is full"), "{error}");
+    assert!(error.hint_text().unwrap().contains("free some space"));
+}

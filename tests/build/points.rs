@@ -1,0 +1,239 @@
+//! What a build makes, and what it does not make again.
+
+use std::os::unix::fs::MetadataExt;
+
+use perfquilt::process::Command;
+
+use crate::fixture::{Fixture, RECIPE, item};
+
+#[test]
+fn only_what_differs_is_compiled_and_results_are_kept() {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.point("one", &[("lib/two.c", "int two(void) { return 4; }\n")]);
+
+    let base = fixture.build("base").unwrap();
+    assert!(!base.cached);
+    assert_eq!(base.compiled_units, 3, "`unwanted` is no target");
+    assert!(base.seconds.configure > 0.0 && base.seconds.compile > 0.0);
+    let output = Command::new(base.dir.join("bin/app")).run().unwrap();
+    assert_eq!(
+        output.stdout_text(),
+        "6 main.c\n",
+        "no path of this machine"
+    );
+    assert!(base.dir.join("share/words").is_file());
+
+    let one = fixture.build("one").unwrap();
+    assert_eq!(one.compiled_units, 1);
+    assert_eq!(one.seconds.configure, 0.0, "configured already");
+    assert!(one.seconds.link > 0.0);
+    assert_ne!(one.identity, base.identity);
+    let output = Command::new(one.dir.join("bin/app")).run().unwrap();
+    assert_eq!(output.stdout_text(), "12 main.c\n");
+
+    let again = fixture.build("base").unwrap();
+    assert!(again.cached);
+    assert_eq!((again.key, again.identity), (base.key, base.identity));
+    assert!(fixture.log("one").contains("Building C object"));
+}
+
+#[test]
+fn a_change_that_changes_no_code_gives_the_same_identity() {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.point(
+        "one",
+        &[("lib/two.c", "/* a remark */ int two(void) { return 2; }\n")],
+    );
+    let base = fixture.build("base").unwrap();
+    let one = fixture.build("one").unwrap();
+    assert_eq!(one.compiled_units, 1);
+    assert_ne!(one.key, base.key);
+    assert_eq!(one.identity, base.identity);
+}
+
+#[test]
+fn the_same_sources_give_the_same_server_in_another_place() {
+    let (here, there) = (Fixture::new(RECIPE), Fixture::new(RECIPE));
+    let (here, there) = (here.build("base").unwrap(), there.build("base").unwrap());
+    assert_eq!(here.key, there.key);
+    assert_eq!(here.identity, there.identity);
+}
+
+#[test]
+fn installed_files_count_too() {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.point("one", &[("words", "other\n")]);
+    let (base, one) = (
+        fixture.build("base").unwrap(),
+        fixture.build("one").unwrap(),
+    );
+    assert_eq!(one.compiled_units, 0);
+    assert_ne!(one.identity, base.identity);
+}
+
+/// Replaces text in the fixture's configuration.
+fn reconfigure(fixture: &Fixture, from: &str, to: &str) {
+    let config = fixture.folder.path().join("bench-config/perfquilt.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    assert!(text.contains(from), "{text}");
+    std::fs::write(&config, text.replace(from, to)).unwrap();
+}
+
+#[test]
+fn a_new_recipe_is_configured_and_the_old_one_stays() {
+    let fixture = Fixture::new(RECIPE);
+    let release = fixture.build("base").unwrap();
+    reconfigure(&fixture, "=Release", "=Debug");
+    let built = fixture.build("base").unwrap();
+    assert_ne!(built.key, release.key);
+    assert!(built.seconds.configure > 0.0);
+    reconfigure(&fixture, "=Debug", "=Release");
+    assert!(fixture.build("base").unwrap().cached);
+}
+
+#[test]
+fn what_is_taken_from_a_build_tree_does_not_make_another() {
+    let fixture = Fixture::new(RECIPE);
+    let first = fixture.build("base").unwrap();
+    reconfigure(&fixture, "share/words", "share/other");
+    let second = fixture.build("base").unwrap();
+    assert_ne!(second.key, first.key);
+    assert_eq!((second.compiled_units, second.seconds.configure), (0, 0.0));
+    assert!(second.dir.join("share/other").is_file());
+}
+
+#[test]
+fn ccache_serves_other_build_trees_and_leaves_no_trace() {
+    let statistics = |fixture: &Fixture| {
+        let cache = fixture.folder.path().join("cache/ccache");
+        let output = Command::new("ccache")
+            .arg("--print-stats")
+            .env("CCACHE_DIR", cache)
+            .run()
+            .unwrap();
+        let text = output.stdout_text();
+        let count = |name: &str| -> u64 {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace()
+                .next_back()
+                .unwrap()
+                .parse()
+                .unwrap()
+        };
+        (count("direct_cache_hit"), count("cache_miss"))
+    };
+    let fixture = Fixture::new(RECIPE);
+    let first = fixture.build("base").unwrap();
+    assert_eq!(statistics(&fixture).0, 0);
+    let (_, misses) = statistics(&fixture);
+
+    // Another build tree, the same commands.
+    reconfigure(&fixture, "cmake_args = [", "cmake_args = [\"-DUNUSED=1\", ");
+    let second = fixture.build("base").unwrap();
+    assert_ne!(second.key, first.key);
+    assert_eq!(statistics(&fixture), (3, misses));
+    assert_eq!(second.identity, first.identity);
+
+    reconfigure(
+        &fixture,
+        "linker =",
+        "env = { CCACHE_DISABLE = \"1\" }\nlinker =",
+    );
+    let third = fixture.build("base").unwrap();
+    assert_eq!(statistics(&fixture), (3, misses), "switched off");
+    assert_eq!(third.identity, first.identity);
+}
+
+#[test]
+fn a_cmake_file_from_outside_changes_targets_and_counts_in_the_key() {
+    let fixture =
+        Fixture::new(&RECIPE.replace("targets =", "cmake_include = \"extra.cmake\"\ntargets ="));
+    let extra = fixture.folder.path().join("bench-config/extra.cmake");
+    std::fs::write(&extra, "add_compile_definitions(EXTRA=1)\n").unwrap();
+    let first = fixture.build("base").unwrap();
+    std::fs::write(&extra, "add_compile_definitions(EXTRA=2)\n").unwrap();
+    let second = fixture.build("base").unwrap();
+    assert_ne!(first.key, second.key);
+    assert_eq!(second.compiled_units, 3);
+    std::fs::remove_file(&extra).unwrap();
+    let error = perfquilt::build::Builder::new(&fixture.workspace(), "quick", "app-1").unwrap_err();
+    assert!(error.message().contains("extra.cmake"), "{error}");
+}
+
+#[test]
+fn commands_build_in_the_source_tree() {
+    let mut fixture = Fixture::new(
+        r#"
+[recipe.quick]
+system = "command"
+configure = [["sh", "-c", "echo configured >> configured.txt"]]
+build = [["make", "-j{jobs}", "-C", "{src}"]]
+binary = "bin/app"
+[recipe.quick.install]
+"bin/app" = "{build}/app"
+"#,
+    );
+    let makefile = "app: main.o lib/two.o lib/three.o\n\tcc -o $@ $^\n";
+    fixture.point("base", &[("Makefile", makefile)]);
+    fixture.point(
+        "one",
+        &[
+            ("Makefile", makefile),
+            ("lib/two.c", "int two(void) { return 4; }\n"),
+        ],
+    );
+    fixture.point(
+        "bad",
+        &[
+            ("Makefile", makefile),
+            ("lib/two.c", "int two(void) { return }\n"),
+        ],
+    );
+    assert_eq!(fixture.build("base").unwrap().compiled_units, 3);
+    let src = fixture.builder().work_dir().join("src");
+    let time = std::fs::metadata(src.join("main.o")).unwrap().mtime_nsec();
+    let error = fixture.build("bad").unwrap_err();
+    assert_eq!(error.place().unwrap().to_string(), "lib/two.c:1");
+    assert_eq!(fixture.build("one").unwrap().compiled_units, 1);
+    assert_eq!(
+        std::fs::metadata(src.join("main.o")).unwrap().mtime_nsec(),
+        time
+    );
+    let configured = std::fs::read_to_string(src.join("configured.txt")).unwrap();
+    assert_eq!(configured, "configured\n", "once");
+}
+
+#[test]
+fn progress_counts_steps() {
+    use perfquilt::progress::{Progress, Step};
+    use std::sync::{Arc, Mutex};
+
+    type Update = (u64, Option<u64>);
+    #[derive(Clone, Default)]
+    struct Seen(Arc<Mutex<Vec<Update>>>);
+    impl Progress for Seen {
+        fn begin(&self, _: &str, _: Option<u64>) -> Box<dyn Step> {
+            Box::new(self.clone())
+        }
+        fn note(&self, _: &str) {}
+        fn warn(&self, _: &str) {}
+    }
+    impl Step for Seen {
+        fn update(&self, done: u64, total: Option<u64>, _: &str) {
+            self.0.lock().unwrap().push((done, total));
+        }
+        fn finish(self: Box<Self>, _: &str) {}
+    }
+
+    let fixture = Fixture::new(RECIPE);
+    let seen = Seen::default();
+    fixture
+        .builder()
+        .build(&item("base"), &fixture, &seen)
+        .unwrap();
+    let updates = seen.0.lock().unwrap();
+    let (done, total) = *updates.last().unwrap();
+    assert_eq!(Some(done), total);
+    assert!(total.unwrap() >= 5, "three units, an archive, a program");
+    assert!(updates.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+}

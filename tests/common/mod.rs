@@ -1,0 +1,122 @@
+//! A hermetic place to run the tool in: own home, own caches, explicit environment.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// A workspace in a temporary folder, and the folders around it.
+pub struct TestEnvironment {
+    folder: TempDir,
+}
+
+/// What one command left.
+#[derive(Debug)]
+pub struct Finished {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Finished {
+    fn from(output: Output) -> Self {
+        Finished {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+#[allow(dead_code)] // Not every test binary uses all of it.
+impl TestEnvironment {
+    /// An environment whose workspace is a copy of `tests/fixtures/NAME`.
+    pub fn with_fixture(name: &str) -> Self {
+        let environment = TestEnvironment {
+            folder: TempDir::new().unwrap(),
+        };
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures")
+            .join(name);
+        copy(&source, &environment.workspace());
+        for folder in ["home", "cache", "tmp"] {
+            fs::create_dir(environment.folder.path().join(folder)).unwrap();
+        }
+        environment
+    }
+
+    /// The workspace's root.
+    pub fn workspace(&self) -> PathBuf {
+        self.folder.path().join("workspace")
+    }
+
+    /// The tool's caches.
+    pub fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache/perfquilt")
+    }
+
+    /// The tool with `args`, in the workspace, not started yet.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perfquilt"));
+        command
+            .args(args)
+            .current_dir(self.workspace())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.folder.path().join("home"))
+            .env("XDG_CACHE_HOME", self.folder.path().join("cache"))
+            .env("TMPDIR", self.folder.path().join("tmp"))
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_SYSTEM", "/dev/null");
+        command
+    }
+
+    /// Runs the tool with `args` in the workspace.
+    pub fn run(&self, args: &[&str]) -> Finished {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// Replaces `from` by `to` in a file of the workspace; it must be there.
+    pub fn replace(&self, file: &str, from: &str, to: &str) {
+        let path = self.workspace().join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{file} has no {from:?}");
+        fs::write(path, text.replace(from, to)).unwrap();
+    }
+
+    /// Writes a file of the workspace.
+    pub fn write(&self, file: &str, text: &str) {
+        fs::write(self.workspace().join(file), text).unwrap();
+    }
+
+    /// Processes whose command line names this environment's folder.
+    pub fn processes(&self) -> Vec<String> {
+        let mark = self.folder.path().to_string_lossy().into_owned();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(line) = fs::read(entry.path().join("cmdline")) else {
+                continue;
+            };
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains(&mark) {
+                found.push(line);
+            }
+        }
+        found
+    }
+}
+
+/// Copies a folder.
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `perfquilt doctor` and `ci/install-deps` on machines made up of a few programs.
+
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+#![allow(clippy::disallowed_methods, missing_docs)] // These run the tool from outside.
+
+mod command;
+mod install_deps;
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder with a `bin/` that is the whole `PATH`.
+pub struct Machine {
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    /// With links to these programs of the real machine.
+    pub fn with(programs: &[&str]) -> Machine {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        for name in programs {
+            let found = ["/usr/bin", "/bin"]
+                .map(|dir| Path::new(dir).join(name))
+                .into_iter()
+                .find(|path| path.exists())
+                .unwrap();
+            symlink(found, bin.join(name)).unwrap();
+        }
+        Machine { folder }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Adds a program that is this shell script.
+    pub fn script(&self, name: &str, text: &str) {
+        let path = self.path().join("bin").join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Writes a file below the folder.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Runs `program` there.
+    pub fn run(&self, program: &Path, args: &[&str]) -> Output {
+        Command::new(program)
+            .args(args)
+            .env_clear()
+            .env("PATH", self.path().join("bin"))
+            .env("HOME", self.path())
+            .env("XDG_CACHE_HOME", self.path().join("cache"))
+            .current_dir(self.path())
+            .output()
+            .unwrap()
+    }
+}

@@ -1,0 +1,170 @@
+//! The main job on the toy server: fast, with a real compiler, real processes and known answers.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::TestEnvironment;
+use serde_json::Value;
+
+fn document(environment: &TestEnvironment, args: &[&str]) -> Value {
+    let finished = environment.run(args);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    serde_json::from_str(&finished.stdout).unwrap()
+}
+
+fn in_order(document: &Value, patch: usize) -> &Value {
+    document["patches"][patch]["effects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|effect| effect["kind"] == "in_order" && effect["meter"] == "time")
+        .unwrap_or_else(|| panic!("patch {patch} has no effect: {document:#}"))
+}
+
+#[test]
+fn the_main_job() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let first = document(&environment, &["run", "--json"]);
+    let faster = in_order(&first, 0);
+    assert_eq!(faster["verdict"], "faster", "{first:#}");
+    let estimate = faster["estimate"].as_f64().unwrap();
+    assert!((0.1..0.6).contains(&estimate), "{estimate}");
+
+    // The second patch changes a comment: the same binary, exactly nothing, not measured.
+    let comment = in_order(&first, 1);
+    assert_eq!(comment["estimate"].as_f64(), Some(0.0));
+    assert_eq!(comment["verdict"], "no_effect");
+
+    // Nothing changed: nothing is built or measured again, and the numbers are the same.
+    let started = Instant::now();
+    let again = document(&environment, &["run", "--json"]);
+    assert!(started.elapsed() < Duration::from_secs(2));
+    assert_eq!(again["patches"], first["patches"]);
+    assert_eq!(environment.processes(), Vec::<String>::new());
+
+    // Any report can be made again from what was stored, and from an exported file.
+    let markdown = environment.run(&["report", "--format", "markdown"]);
+    assert!(
+        markdown.stdout.contains("three quarters of the rounds"),
+        "{}",
+        markdown.stdout
+    );
+    let lines = environment.run(&["report", "--format", "jsonl"]);
+    environment.write("observations.jsonl", &lines.stdout);
+    let analysed = document(&environment, &["analyse", "observations.jsonl", "--json"]);
+    assert_eq!(in_order(&analysed, 0)["estimate"], faster["estimate"]);
+}
+
+#[test]
+fn a_patch_that_does_not_compile_fails_alone() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.replace(
+        "patches/0002-comment-only.patch",
+        "+/* What one request costs: rounds of a linear congruential generator. */",
+        "+#error rounds of a linear congruential generator",
+    );
+    let finished = environment.run(&["run", "--json"]);
+    assert_eq!(finished.code, Some(4), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("0002-comment-only.patch"),
+        "{}",
+        finished.stderr
+    );
+    assert!(finished.stderr.contains("work.h:1"), "{}", finished.stderr);
+    // The points that were built are measured and reported all the same.
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(in_order(&document, 0)["verdict"], "faster");
+}
+
+#[test]
+fn a_server_that_dies_under_load_fails_alone() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.replace(
+        "patches/0002-comment-only.patch",
+        "+/* What one request costs: rounds of a linear congruential generator. */",
+        "+static int served; __attribute__((constructor)) static void count(void) { served = 0; }",
+    );
+    environment.replace(
+        "patches/0002-comment-only.patch",
+        "@@ -1,4 +1,4 @@",
+        "@@ -1,6 +1,7 @@",
+    );
+    let patch = "patches/0002-comment-only.patch";
+    environment.replace(
+        patch,
+        " static unsigned work(unsigned state)\n",
+        " static unsigned work(unsigned state)\n {\n+  if (++served > 150) __builtin_trap();\n",
+    );
+    let finished = environment.run(&["run", "--json"]);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(in_order(&document, 0)["verdict"], "faster");
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_does_not_start_is_told_with_its_log() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.replace(
+        "bench-config/perfquilt.toml",
+        "\"{socket}\"]\nready",
+        "\"{socket}\", \"too\", \"many\"]\nready",
+    );
+    let finished = environment.run(&["run"]);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("usage: toyd SOCKET"),
+        "{}",
+        finished.stderr
+    );
+}
+
+/// Starts a long run, waits until `mark` is on its standard error, sends `signal`, and returns its
+/// exit code once it is gone.
+fn stopped_at(environment: &TestEnvironment, mark: &str, signal: &str) -> Option<i32> {
+    use std::io::{BufRead, BufReader};
+    let mut child = environment
+        .command(&["run", "--blocks", "40"])
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let found = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains(mark));
+    assert!(found, "the run ended without saying {mark:?}");
+    let sent = std::process::Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+    std::thread::spawn(move || lines.for_each(drop));
+    child.wait().unwrap().code()
+}
+
+fn wait_until_no_process_is_left(environment: &TestEnvironment) {
+    let started = Instant::now();
+    while !environment.processes().is_empty() {
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            environment.processes()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn interrupted_and_killed_runs_are_resumed() {
+    let environment = TestEnvironment::with_fixture("toy");
+    assert_eq!(stopped_at(&environment, "block 2", "-INT"), Some(130));
+    wait_until_no_process_is_left(&environment);
+    // A kill cannot be handled: the kernel ends the children.
+    assert_eq!(stopped_at(&environment, "block 4", "-KILL"), None);
+    wait_until_no_process_is_left(&environment);
+    let document = document(&environment, &["run", "--blocks", "40", "--json"]);
+    assert_eq!(in_order(&document, 0)["blocks"].as_u64(), Some(40));
+}
