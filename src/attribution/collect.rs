@@ -16,6 +16,7 @@ pub(super) struct Collector<'a> {
     header: &'a ExperimentHeader,
     supplement: &'a Supplement,
     tables: BTreeMap<Meter, BTreeMap<String, BlockTable>>,
+    layouts: BTreeSet<u64>,
 }
 
 impl<'a> Collector<'a> {
@@ -35,6 +36,7 @@ impl<'a> Collector<'a> {
             header,
             supplement,
             tables,
+            layouts: BTreeSet::new(),
         })
     }
 
@@ -42,6 +44,7 @@ impl<'a> Collector<'a> {
         self.header
             .check_observation(observation)
             .map_err(Error::usage)?;
+        self.layouts.insert(observation.layout);
         let by_workload = self.tables.entry(observation.meter).or_default();
         let table = match by_workload.get_mut(&observation.workload) {
             Some(table) => table,
@@ -76,6 +79,7 @@ impl<'a> Collector<'a> {
                 })
                 .collect(),
             spread: self.spread(),
+            layouts: self.layouts.len(),
         };
         let mut attribution = Attribution {
             schema: 1,
@@ -222,7 +226,7 @@ impl Effects<'_> {
             Some(reason) => Some(reason.clone()),
             None if in_order || identical_to == Some(Point::Step(index - 1)) => None,
             None if self.is_measured(point) => Some("no earlier point to compare with".to_owned()),
-            None => Some("not measured".to_owned()),
+            None => Some("not measured so far".to_owned()),
         };
         PatchEffects {
             index,

@@ -150,6 +150,10 @@ impl ServerAdapter for CommandAdapter {
         }
     }
 
+    fn settle(&self, _running: &mut Running) -> Result<()> {
+        Ok(())
+    }
+
     fn client_threads(&self) -> ClientThreads {
         // Nothing is known of its threads; idle ones execute nothing that would count.
         ClientThreads::All

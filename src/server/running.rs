@@ -37,6 +37,8 @@ pub struct Running {
     kept_logs: PathBuf,
     under: Under,
     stop: Stop,
+    // A connection that must stay open as long as the server runs.
+    held: Option<Box<dyn std::fmt::Debug + Send>>,
     // Dropped in this order: the process first, then the folders it uses.
     child: Child,
     folder: Folder,
@@ -144,6 +146,7 @@ impl Running {
             kept_logs: plan.kept_logs,
             under: launch.under.clone(),
             stop: plan.stop,
+            held: None,
             child: command.spawn()?,
             folder,
             _socket_folder: plan.place.folder,
@@ -185,6 +188,11 @@ impl Running {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
+    }
+
+    /// Keeps `connection` open as long as the server runs.
+    pub(super) fn hold(&mut self, connection: impl std::fmt::Debug + Send + 'static) {
+        self.held = Some(Box::new(connection));
     }
 
     /// The server's process id.
@@ -275,6 +283,7 @@ impl Running {
     /// error; its folder is then removed.
     pub fn stop_cleanly(mut self) -> Result<PathBuf> {
         self.check()?;
+        self.held = None;
         let limit = Duration::from_secs(120);
         if let Stop::Command(command) = &self.stop {
             // The command's own exit code says little (a connection that ends under it is normal).

@@ -86,32 +86,35 @@ impl BlockTable {
             .filter(|cells| cells.len() == points.len())
             .map(|cells| cells.values().copied().collect())
             .collect();
-        let (n, p) = (rows.len(), points.len());
-        if n < 2 || p < 2 {
-            return None;
-        }
-        let mean = |values: &mut dyn Iterator<Item = f64>, count: usize| -> f64 {
-            values.sum::<f64>() / count as f64
-        };
-        let columns: Vec<f64> = (0..p)
-            .map(|column| mean(&mut rows.iter().map(|row| row[column]), n))
-            .collect();
-        let all = mean(&mut columns.iter().copied(), p);
-        let squares: f64 = rows
-            .iter()
-            .map(|row| {
-                let own = mean(&mut row.iter().copied(), p);
-                row.iter()
-                    .zip(&columns)
-                    .map(|(value, column)| (value - own - column + all).powi(2))
-                    .sum::<f64>()
-            })
-            .sum();
         Some(Spread {
-            sd: (squares / ((n - 1) * (p - 1)) as f64).sqrt(),
-            blocks: n,
+            sd: two_way_sd(&rows)?,
+            blocks: rows.len(),
         })
     }
+}
+
+/// The standard deviation that row and column effects leave in a complete table; `None` with fewer than
+/// two rows or columns.
+pub(super) fn two_way_sd(rows: &[Vec<f64>]) -> Option<f64> {
+    let (n, p) = (rows.len(), rows.first().map_or(0, Vec::len));
+    if n < 2 || p < 2 {
+        return None;
+    }
+    let columns: Vec<f64> = (0..p)
+        .map(|column| rows.iter().map(|row| row[column]).sum::<f64>() / n as f64)
+        .collect();
+    let all = columns.iter().sum::<f64>() / p as f64;
+    let squares: f64 = rows
+        .iter()
+        .map(|row| {
+            let own = row.iter().sum::<f64>() / p as f64;
+            row.iter()
+                .zip(&columns)
+                .map(|(value, column)| (value - own - column + all).powi(2))
+                .sum::<f64>()
+        })
+        .sum();
+    Some((squares / ((n - 1) * (p - 1)) as f64).sqrt())
 }
 
 #[cfg(test)]
