@@ -117,6 +117,15 @@ impl Worktree {
         if trees == [target] {
             return Ok(Moved::default());
         }
+        if !self.knows(&trees)? {
+            // Files of another object store: which of them belong to a tree cannot be told any more.
+            progress.note(&format!(
+                "{} holds files of another workspace: starting afresh",
+                self.files.root.display()
+            ));
+            self.empty()?;
+            trees = vec![empty_tree()];
+        }
         // After a kill each file is as in one of these trees, or half written on the way to one; a
         // file that is the same in all of them was never touched.
         let interrupted = trees.len() > 1;
@@ -132,6 +141,21 @@ impl Worktree {
         let moved = self.files.carry_out(&differences, interrupted, progress)?;
         self.write_journal(&[target])?;
         Ok(moved)
+    }
+
+    fn knows(&self, trees: &[Oid]) -> Result<bool> {
+        for tree in trees {
+            if *tree != empty_tree() && !self.files.objects.has(*tree)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn empty(&self) -> Result<()> {
+        let root = &self.files.root;
+        std::fs::remove_dir_all(root).map_err(|e| Error::io("empty", root, &e))?;
+        std::fs::create_dir(root).map_err(|e| Error::io("create", root, &e))
     }
 
     fn read_journal(&self) -> Result<Vec<Oid>> {
