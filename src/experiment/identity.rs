@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use crate::build::Built;
+use super::{Measurable, Subject};
 use crate::config::{Preset, Workload};
 use crate::error::Result;
 use crate::meter::Counter;
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
-use crate::workload::{allowed_cpus, hex};
+use crate::workload::{Placement, allowed_cpus, hex};
 use crate::workspace::Workspace;
 use crate::{server, workload};
 
@@ -31,8 +31,23 @@ pub fn harness(ws: &Workspace, counter: Option<&Counter>) -> Result<String> {
     ))
 }
 
-/// Processor, cores, memory, kernel and virtualisation of this machine.
-pub fn machine_facts() -> BTreeMap<String, String> {
+/// A new experiment's name, `RELEASE-RECIPE-DATE`; the store makes it unique.
+pub fn name(subject: &Subject) -> String {
+    let now = now();
+    let date = now.split('T').next().unwrap_or_default();
+    format!("{}-{}-{date}", subject.release, subject.recipe)
+}
+
+/// The time in UTC, RFC 3339, to the second.
+pub fn now() -> String {
+    jiff::Timestamp::now()
+        .round(jiff::Unit::Second)
+        .map(|now| now.to_string())
+        .unwrap_or_default()
+}
+
+/// Processor, cores, memory, kernel and virtualisation of this machine, and how it is used.
+pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -80,6 +95,8 @@ pub fn machine_facts() -> BTreeMap<String, String> {
             .to_owned()
         }),
     );
+    add("measured on", Some(Placement::of_this_machine().describe()));
+    add("counter", counter.map(Counter::describe));
     facts
 }
 
@@ -93,7 +110,7 @@ pub fn key(
     header: &ExperimentHeader,
     preset: &Preset,
     workloads: &[&Workload],
-    points: &[(Point, Built)],
+    points: &[Measurable],
 ) -> Result<String> {
     let mut digest = Sha256::new();
     let mut add = |text: String| digest.update(text + "\n");
@@ -109,7 +126,7 @@ pub fn key(
     }
     let mut servers: Vec<(Point, &str)> = points
         .iter()
-        .map(|(point, built)| (*point, built.key.as_str()))
+        .map(|measurable| (measurable.point, measurable.built.key.as_str()))
         .collect();
     servers.sort_unstable();
     for (point, key) in servers {
@@ -136,7 +153,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_facts() {
-        let facts = machine_facts();
+        let facts = machine_facts(None);
         assert!(facts.contains_key("kernel"), "{facts:?}");
         assert!(facts["cores"].parse::<u32>().unwrap() > 0);
     }

@@ -7,6 +7,7 @@ pub mod identity;
 pub mod machine;
 mod note;
 pub mod plan;
+mod private;
 mod progress;
 mod runner;
 #[cfg(test)]
@@ -18,7 +19,7 @@ use crate::build::Built;
 use crate::config::{Preset, Workload};
 use crate::error::{Error, Result};
 use crate::meter::Counter;
-use crate::observation::{ExperimentHeader, Meter, Planned};
+use crate::observation::{ExperimentHeader, Meter, Planned, SCHEMA};
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::store::{ExperimentId, Store};
@@ -28,15 +29,30 @@ use machine::{Candidate, Setup, ThisMachine};
 use plan::{Scope, plan};
 use runner::Runner;
 
-/// What an experiment came to.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Where its observations are.
-    pub id: ExperimentId,
-    /// Its header as stored.
-    pub header: ExperimentHeader,
-    /// Points that could not be measured to the end, with the reason.
-    pub failed: BTreeMap<Point, Error>,
+/// A built server to measure as a point.
+#[derive(Debug, Clone)]
+pub struct Measurable {
+    /// The point.
+    pub point: Point,
+    /// For people: the release, or the patch that makes the point.
+    pub label: String,
+    /// The server.
+    pub built: Built,
+}
+
+/// What an experiment is of.
+#[derive(Debug, Clone, Default)]
+pub struct Subject {
+    /// The release, for example `mariadb-10.11.18`.
+    pub release: String,
+    /// The recipe the points were built with.
+    pub recipe: String,
+    /// The series' patches in order.
+    pub series: Vec<String>,
+    /// Their titles.
+    pub titles: Vec<String>,
+    /// Points that could not be built, with the reason in one line.
+    pub failed: BTreeMap<Point, String>,
 }
 
 /// The meters that are read from slices; the others are counted.
@@ -45,10 +61,10 @@ pub fn is_timed(meter: Meter) -> bool {
 }
 
 /// Measures the built `points` as `preset` says, going on where an earlier run of the same experiment
-/// stopped. `header` names the series, release and recipe; machine, harness and identical points are
-/// filled in. A second server of the base joins as [`Point::Control`].
+/// stopped, and returns where the observations are. A second server of the base joins as
+/// [`Point::Control`].
 ///
-/// Points that fail alone are in the outcome; whoever calls decides what that means.
+/// Points that fail alone are in the stored header; whoever calls decides what that means.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) for wrong settings or missing tools;
@@ -57,17 +73,17 @@ pub fn is_timed(meter: Meter) -> bool {
 pub fn run(
     ws: &Workspace,
     preset: &Preset,
-    points: &[(Point, Built)],
-    header: ExperimentHeader,
+    points: &[Measurable],
+    subject: &Subject,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Outcome> {
+) -> Result<ExperimentId> {
     let workloads: Vec<&Workload> = preset
         .workloads
         .iter()
         .map(|name| ws.config.workload(name))
         .collect::<Result<_>>()?;
-    let (candidates, identical) = distinct(points, &header)?;
+    let (candidates, identical) = distinct(points)?;
     let timed: Vec<Meter> = meters(preset, is_timed);
     let mut counted: Vec<Meter> = meters(preset, |meter| !is_timed(meter));
     let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
@@ -83,64 +99,55 @@ pub fn run(
             known
         });
     }
-
-    let mut header = header;
-    header.identical = identical;
-    header.harness = identity::harness(ws, counter.as_ref())?;
-    header.machine.extend(identity::machine_facts());
+    let mut header = ExperimentHeader {
+        schema: SCHEMA,
+        experiment: identity::name(subject),
+        series: subject.series.clone(),
+        titles: subject.titles.clone(),
+        release: subject.release.clone(),
+        recipe: subject.recipe.clone(),
+        machine: identity::machine_facts(counter.as_ref()),
+        harness: identity::harness(ws, counter.as_ref())?,
+        identical,
+        failed: subject.failed.clone(),
+        started: identity::now(),
+    };
     let key = identity::key(ws, &header, preset, &workloads, points)?;
     let id = store.begin(&header, &key)?;
     store.plan(id, &planned(preset, &timed, &counted))?;
-    let mut header = store.header(id)?;
 
-    let names: Vec<String> = preset.workloads.clone();
     let measured: Vec<Point> = candidates.keys().copied().collect();
+    let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
     let blocks = plan(&Scope {
         seed: identity::seed(&key),
         points: &measured,
-        workloads: &names,
-        blocks: if timed.is_empty() { 0 } else { preset.blocks },
-        count_blocks: if counted.is_empty() {
-            0
-        } else {
-            preset.count_blocks
-        },
+        workloads: &preset.workloads,
+        blocks: blocks_of(&timed, preset.blocks),
+        count_blocks: blocks_of(&counted, preset.count_blocks),
     });
     let margin = |meter| ws.config.margin(meter);
     let mut runner = Runner::new(store, id, &timed, &counted, &workloads, &margin)?;
-    if measured.len() < 3 {
-        // The base and its control only: every point is the same binary, or nothing was built.
-        return Ok(Outcome {
-            id,
-            header,
-            failed: BTreeMap::new(),
-        });
-    }
-    if runner.is_complete(&blocks) {
-        return Ok(Outcome {
-            id,
-            header,
-            failed: BTreeMap::new(),
-        });
+    // With the base and its control alone, every point is the same binary or nothing was built.
+    if measured.len() < 3 || runner.is_complete(&blocks) {
+        return Ok(id);
     }
     let setup = Setup {
         candidates,
         workloads,
         block_seconds: preset.block_seconds,
-        release: header.release.clone(),
+        release: subject.release.clone(),
+        binary: ws.config.recipe(&subject.recipe)?.binary.clone(),
         count_meters: counted.clone(),
     };
     let mut machine = ThisMachine::new(ws, setup, progress)?;
-    header.machine.extend(machine.describe());
-    let id = store.begin(&header, &key)?;
-    let failed = runner.drive(&blocks, preset.block_seconds, &mut machine, progress)?;
+    let (failed, end) = runner.drive(&blocks, preset.block_seconds, &mut machine, progress);
     if !failed.is_empty() {
-        for (point, error) in &failed {
-            header.failed.insert(*point, error.to_string());
+        for (point, error) in failed {
+            header.failed.insert(point, error.to_string());
         }
         store.begin(&header, &key)?;
     }
-    Ok(Outcome { id, header, failed })
+    end.map(|()| id)
 }
 
 fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
@@ -169,55 +176,86 @@ fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<Planned> 
     all
 }
 
-/// The servers to measure, one for each different binary and the control; and which other points
-/// are the same as which of them.
-fn distinct(
-    points: &[(Point, Built)],
-    header: &ExperimentHeader,
-) -> Result<(BTreeMap<Point, Candidate>, BTreeMap<Point, Point>)> {
-    let mut sorted: Vec<&(Point, Built)> = points
+/// The servers to measure, one for each different binary and the control.
+type Candidates = BTreeMap<Point, Candidate>;
+
+/// What to measure, and which other points are the same server as which of those.
+fn distinct(points: &[Measurable]) -> Result<(Candidates, BTreeMap<Point, Point>)> {
+    let mut sorted: Vec<&Measurable> = points
         .iter()
-        .filter(|(point, _)| *point != Point::Control)
+        .filter(|measurable| measurable.point != Point::Control)
         .collect();
-    sorted.sort_by_key(|(point, _)| *point);
-    let base = match sorted.first() {
-        Some((Point::BASE, built)) => built,
-        _ => {
-            return Err(Error::bench(
-                "the release itself was not built, so there is nothing to compare with",
-            ));
-        }
+    sorted.sort_by_key(|measurable| measurable.point);
+    let Some(base) = sorted.first().filter(|first| first.point == Point::BASE) else {
+        return Err(Error::bench(
+            "the release itself was not built, so there is nothing to compare with",
+        ));
     };
     let mut first: BTreeMap<&str, Point> = BTreeMap::new();
     let mut candidates = BTreeMap::new();
     let mut identical = BTreeMap::new();
-    for (point, built) in sorted {
-        match first.get(built.identity.as_str()) {
+    for measurable in &sorted {
+        match first.get(measurable.built.identity.as_str()) {
             Some(&same) => {
-                identical.insert(*point, same);
+                identical.insert(measurable.point, same);
             }
             None => {
-                first.insert(&built.identity, *point);
-                candidates.insert(*point, candidate(*point, built, header));
+                first.insert(&measurable.built.identity, measurable.point);
+                candidates.insert(measurable.point, candidate(measurable.point, measurable));
             }
         }
     }
-    candidates.insert(Point::Control, candidate(Point::Control, base, header));
+    candidates.insert(Point::Control, candidate(Point::Control, base));
     Ok((candidates, identical))
 }
 
-fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidate {
-    let patch = match point {
-        Point::Step(k) | Point::Alone(k) | Point::Without(k) => {
-            k.checked_sub(1).and_then(|index| header.series.get(index))
-        }
-        Point::Control => None,
-    };
+fn candidate(point: Point, measurable: &Measurable) -> Candidate {
     Candidate {
-        label: match patch {
-            Some(patch) => format!("{point} ({patch})"),
-            None => format!("{point} (the release)"),
-        },
-        dir: built.dir.clone(),
+        label: format!("{point} ({})", measurable.label),
+        dir: measurable.built.dir.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(point: usize, identity: &str) -> Measurable {
+        Measurable {
+            point: Point::Step(point),
+            label: String::new(),
+            built: Built {
+                key: format!("key-{point}"),
+                dir: format!("/{point}").into(),
+                identity: identity.into(),
+                seconds: crate::build::BuildSeconds::default(),
+                compiled_units: 0,
+                cached: true,
+            },
+        }
+    }
+
+    #[test]
+    fn the_same_binary_is_measured_once_and_the_base_twice() {
+        let points = [built(0, "a"), built(1, "b"), built(2, "b"), built(3, "a")];
+        let (candidates, identical) = distinct(&points).unwrap();
+        let measured: Vec<Point> = candidates.keys().copied().collect();
+        assert_eq!(measured, [Point::Step(0), Point::Step(1), Point::Control]);
+        assert_eq!(
+            candidates[&Point::Control].dir,
+            candidates[&Point::BASE].dir
+        );
+        assert_eq!(
+            identical,
+            BTreeMap::from([
+                (Point::Step(2), Point::Step(1)),
+                (Point::Step(3), Point::Step(0))
+            ])
+        );
+    }
+
+    #[test]
+    fn without_a_base_there_is_nothing_to_compare_with() {
+        assert!(distinct(&[built(1, "b")]).is_err());
     }
 }
