@@ -33,6 +33,8 @@ pub struct Builder {
     tools: Toolchain,
     /// Digest of the recipe and the files it names.
     recipe_digest: String,
+    /// The same of that part which says how a build tree is made, and not what is taken from it.
+    configuration_digest: String,
     config: PathBuf,
     cache_dir: PathBuf,
     cache: Cache,
@@ -74,6 +76,12 @@ impl Builder {
             .collect();
         let tools = Toolchain::find(&recipe, &packages)?;
         let recipe_digest = digest_recipe(&recipe, include.as_deref(), &config);
+        let configuration = Recipe {
+            targets: Vec::new(),
+            install: Default::default(),
+            ..recipe.clone()
+        };
+        let configuration_digest = digest_recipe(&configuration, include.as_deref(), &config);
         Ok(Builder {
             recipe_name: name.to_owned(),
             recipe,
@@ -81,6 +89,7 @@ impl Builder {
             include,
             tools,
             recipe_digest,
+            configuration_digest,
             config,
             cache_dir: ws.cache().to_owned(),
             cache: Cache::new(ws.cache()),
@@ -125,7 +134,7 @@ impl Builder {
             "{}-{}-{}",
             safe(&self.release),
             safe(&self.recipe_name),
-            &self.recipe_digest[..8]
+            &self.configuration_digest[..8]
         );
         self.cache_dir.join("work").join(name)
     }
@@ -215,7 +224,7 @@ impl Builder {
         if self.tools.ccache.is_some() {
             let user =
                 |name: &str| std::env::var_os(name).is_some() || self.recipe.env.contains_key(name);
-            env.extend(ccache_env(&self.cache_dir, &user));
+            env.extend(ccache_env(&self.cache_dir, dir, &user));
         }
         match self.recipe.system {
             Some(BuildSystem::Command) => Commands {

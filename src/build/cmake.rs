@@ -60,13 +60,18 @@ impl Cmake {
                 .push(format!("-DCMAKE_PROJECT_INCLUDE={}", include.display()));
         }
         // Paths of this machine must not get into what is compiled: the same sources give the same
-        // server everywhere. CMake takes its first flags from these variables; a recipe that sets
-        // CMAKE_C_FLAGS or CMAKE_CXX_FLAGS itself does so on its own account.
-        let map = format!(
-            "-ffile-prefix-map={}=build -ffile-prefix-map={}=.",
-            build.display(),
-            src.display()
-        );
+        // server everywhere, and with and without ccache, which makes paths relative. CMake takes
+        // its first flags from these variables; a recipe that sets CMAKE_C_FLAGS or CMAKE_CXX_FLAGS
+        // itself does so on its own account. Of several that match, compilers take the last.
+        let (src, build) = (src.display(), build.display());
+        let map = [
+            format!("{build}=."),
+            format!("{build}/="),
+            "../src/=".into(),
+            format!("{src}/="),
+        ]
+        .map(|map| format!("-ffile-prefix-map={map}"))
+        .join(" ");
         for variable in ["CFLAGS", "CXXFLAGS"] {
             match self.env.iter_mut().find(|(name, _)| name == variable) {
                 Some((_, flags)) => *flags = format!("{flags} {map}"),
@@ -161,7 +166,10 @@ impl Cmake {
     fn settings(&self) -> String {
         let mut text = self.args.join("\n");
         for (name, value) in &self.env {
-            text.push_str(&format!("\nenv {name}={value}"));
+            // Where ccache keeps its things is no part of it.
+            if !name.starts_with("CCACHE_") {
+                text.push_str(&format!("\nenv {name}={value}"));
+            }
         }
         if let Some(include) = &self.include {
             text.push_str("\ninclude\n");
@@ -199,11 +207,19 @@ fn add_to_variable(args: &mut Vec<String>, name: &str, flag: &str) {
 /// Environment of ccache: its own folder below the cache unless the user chose one, and the leave
 /// to look past what precompiled headers and our moved source files would otherwise make it miss:
 /// nobody but us writes there while a compiler runs.
-pub(super) fn ccache_env(cache: &Path, user: &dyn Fn(&str) -> bool) -> Vec<(String, String)> {
-    let mut env = vec![(
-        "CCACHE_SLOPPINESS".to_owned(),
-        "pch_defines,time_macros,include_file_mtime,include_file_ctime".to_owned(),
-    )];
+///
+/// Paths below the working folder `work` count as relative, so that what was compiled in one working
+/// folder is found from another.
+pub(super) fn ccache_env(
+    cache: &Path,
+    work: &Path,
+    user: &dyn Fn(&str) -> bool,
+) -> Vec<(String, String)> {
+    let sloppiness = "pch_defines,time_macros,include_file_mtime,include_file_ctime";
+    let mut env = vec![
+        ("CCACHE_SLOPPINESS".to_owned(), sloppiness.to_owned()),
+        ("CCACHE_BASEDIR".to_owned(), work.display().to_string()),
+    ];
     if !user("CCACHE_DIR") {
         let dir = cache.join("ccache").display().to_string();
         env.push(("CCACHE_DIR".to_owned(), dir));
@@ -231,9 +247,15 @@ mod tests {
 
     #[test]
     fn the_users_ccache_is_respected() {
-        let ours = ccache_env(Path::new("/c"), &|_| false);
+        let ours = ccache_env(Path::new("/c"), Path::new("/c/work/x"), &|_| false);
         assert!(ours.contains(&("CCACHE_DIR".into(), "/c/ccache".into())));
-        let theirs = ccache_env(Path::new("/c"), &|name| name == "CCACHE_DIR");
-        assert_eq!(theirs.len(), 1);
+        let theirs = ccache_env(Path::new("/c"), Path::new("/c/work/x"), &|name| {
+            name == "CCACHE_DIR"
+        });
+        assert!(
+            !theirs
+                .iter()
+                .any(|(name, _)| name == "CCACHE_DIR" || name == "CCACHE_MAXSIZE")
+        );
     }
 }

@@ -202,11 +202,13 @@ fn link_fault(
 /// Takes the path of the source tree off every path in `text`; paths in the build tree are marked as
 /// generated.
 fn shorten(text: &str, src: &Path, build: &Path) -> String {
-    let mut text = text.replace(&format!("{}/", src.display()), "");
-    if build != src {
-        text = text.replace(&format!("{}/", build.display()), "(build)/");
+    let text = text.replace(&format!("{}/", src.display()), "");
+    if build == src {
+        return text;
     }
-    text
+    // ccache makes paths relative to the build tree.
+    text.replace("../src/", "")
+        .replace(&format!("{}/", build.display()), "(build)/")
 }
 
 #[cfg(test)]
@@ -243,6 +245,8 @@ mod tests {
         assert_eq!(fault.message, "b.h: No such file or directory");
         let fault = find_in("/w/src/sql/sql_yacc.yy:12.3-7: error: syntax error");
         assert_eq!((fault.line, fault.cause), (Some(12), Cause::Compile));
+        let fault = find_in("../src/sql/a.cc:12:3: error: bad");
+        assert_eq!(fault.file.as_deref(), Some("sql/a.cc"));
         let fault = find_in("/w/build/sql/lex.h:2:1: error: bad");
         assert_eq!(fault.file.as_deref(), Some("(build)/sql/lex.h"));
     }

@@ -1,11 +1,19 @@
 //! The command line: one file a subcommand; reads flags, calls the library, prints.
 
 mod analyse;
+mod bench;
+mod build;
 mod completions;
 mod doctor;
+mod export;
+mod lint;
 mod output;
 mod report;
+mod run;
+mod stack;
+mod status;
 mod terminal;
+mod upstream;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -55,12 +63,29 @@ pub struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Build every point, measure, and report what each patch is worth
+    Run(run::Arguments),
     /// Check that this machine has what the workspace needs
     Doctor(doctor::Arguments),
-    /// Report on an observation file from any source
-    Analyse(analyse::Arguments),
+    /// Releases: list, fetch, verify
+    #[command(subcommand)]
+    Upstream(upstream::Upstream),
+    /// Show the release, the series and how each patch applies
+    Status(status::Status),
+    /// Check series and patches
+    Lint(lint::Lint),
+    /// Apply the series and show the chain of commits
+    Stack(stack::Stack),
+    /// Write a point's source tree to a folder
+    Export(export::Export),
+    /// Build points without measuring them
+    Build(build::Arguments),
+    /// Measure servers that are built already
+    Bench(bench::Arguments),
     /// Report on a stored experiment again
     Report(report::Arguments),
+    /// Report on an observation file from any source
+    Analyse(analyse::Arguments),
     /// Print a shell's completion script
     Completions(completions::Arguments),
 }
@@ -111,9 +136,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(context: &Context, command: Command) -> Result<()> {
     match command {
+        Command::Run(arguments) => run::run(context, &arguments),
         Command::Doctor(arguments) => doctor::run(context, &arguments),
-        Command::Analyse(arguments) => analyse::run(context, &arguments),
+        Command::Upstream(command) => upstream::run(context, command),
+        Command::Status(arguments) => status::run(context, &arguments),
+        Command::Lint(arguments) => lint::run(context, &arguments),
+        Command::Stack(arguments) => stack::run(context, &arguments),
+        Command::Export(arguments) => export::run(context, &arguments),
+        Command::Build(arguments) => build::run(context, &arguments),
+        Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
+        Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
     }
 }

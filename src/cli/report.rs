@@ -9,7 +9,8 @@ use crate::config::default_margin;
 use crate::error::{Error, Kind, Result};
 use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 use crate::report;
-use crate::store::{Listed, Store, jsonl};
+use crate::store::{ExperimentId, Listed, Store, jsonl};
+use crate::workspace::Workspace;
 
 /// Arguments of `perfquilt report`.
 #[derive(Debug, Args)]
@@ -87,17 +88,24 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
                 .hint("`perfquilt run` builds, measures and reports")
         })?,
     };
+    stored(context, &arguments.form, &workspace, &store, id)
+}
+
+/// Prints the report of a stored experiment in the form asked for.
+///
+/// # Errors
+/// As [`show`], and [`Kind::Internal`] when the store cannot be read.
+pub fn stored(
+    context: &Context,
+    form: &Form,
+    workspace: &Workspace,
+    store: &Store,
+    id: ExperimentId,
+) -> Result<()> {
     let (header, observations) = store.load(id)?;
     let supplement = store.supplement(id)?;
     let margin = |meter| workspace.config.margin(meter);
-    show(
-        context,
-        &arguments.form,
-        &header,
-        &observations,
-        &supplement,
-        &margin,
-    )
+    show(context, form, &header, &observations, &supplement, &margin)
 }
 
 /// Prints the report of an experiment in the form asked for.

@@ -1,1 +1,257 @@
-//! meter
+//! Counting meters: what a server executes per transaction, from hardware counters or callgrind.
+//!
+//! A meter knows nothing of clients: it is given a function that makes the server do a number of
+//! transactions. The counts of both sources are of user space alone.
+
+pub mod callgrind;
+mod perf;
+mod vgdb;
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::observation::Meter;
+use crate::process::{Command, find_program};
+use crate::server::{ClientThreads, Running, Under};
+
+use callgrind::{FunctionCost, Profile};
+
+/// A meter's reading.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counted {
+    /// The meter.
+    pub meter: Meter,
+    /// Its reading per transaction, in [`Meter::unit`].
+    pub value: f64,
+    /// Transactions that `value` stands for.
+    pub n: u64,
+}
+
+/// What one count gave.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counts {
+    /// One reading a meter.
+    pub counted: Vec<Counted>,
+    /// Every function's own cost over all counted transactions, dearest first; empty where the
+    /// source does not tell functions apart.
+    pub functions: Vec<FunctionCost>,
+}
+
+/// Makes a server do (at least) a number of transactions and returns how many it did.
+pub type RunTransactions<'a> = dyn Fn(&Running, u64) -> Result<u64> + 'a;
+
+/// Where counts come from on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counter {
+    source: Source,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    Perf { meters: Vec<Meter> },
+    Callgrind { version: String },
+}
+
+impl Counter {
+    /// Hardware counters if this machine has them, else callgrind.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when it has neither.
+    pub fn detect() -> Result<Self> {
+        let meters = perf::supported()?;
+        if meters.contains(&Meter::Instructions) {
+            return Ok(Counter {
+                source: Source::Perf { meters },
+            });
+        }
+        Self::callgrind()
+    }
+
+    /// Callgrind, even where there are hardware counters: it tells functions apart.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when valgrind is not installed.
+    pub fn callgrind() -> Result<Self> {
+        for program in ["valgrind", "vgdb"] {
+            if find_program(program).is_none() {
+                return Err(Error::usage(format!(
+                    "instructions cannot be counted: this machine has no hardware counters for \
+                     `perf stat`, and `{program}` is not installed"
+                ))
+                .hint("`perfquilt doctor` names the command that installs valgrind"));
+            }
+        }
+        let output = Command::new("valgrind").arg("--version").run()?;
+        Ok(Counter {
+            source: Source::Callgrind {
+                version: output.stdout_text().trim().to_owned(),
+            },
+        })
+    }
+
+    /// The source in words, for the record of an experiment: counts of different sources do not
+    /// compare.
+    pub fn describe(&self) -> String {
+        match &self.source {
+            Source::Perf { .. } => {
+                "perf: hardware counters, user space, all threads of the server".into()
+            }
+            Source::Callgrind { version } => format!(
+                "callgrind ({version}): clients' threads, simulated caches of 32 KiB (8-way)"
+            ),
+        }
+    }
+
+    /// The meters it reads.
+    pub fn meters(&self) -> &[Meter] {
+        match &self.source {
+            Source::Perf { meters } => meters,
+            Source::Callgrind { .. } => &[Meter::Instructions, Meter::L1iMisses],
+        }
+    }
+
+    /// What a server started in `dir` must run under to be counted.
+    pub fn under(&self, dir: &Path) -> Under {
+        match self.source {
+            Source::Perf { .. } => Under::Plain,
+            Source::Callgrind { .. } => Under::Callgrind {
+                out: dir.join("callgrind.out"),
+            },
+        }
+    }
+
+    /// Lets `running`, started under [`Counter::under`], do `warm_up` transactions uncounted and
+    /// then `transactions` counted ones. `run` must do the same work every time (a fixed seed), and
+    /// in one piece: what a client does to connect is counted once a call.
+    ///
+    /// # Errors
+    /// What `run` meets; [`Kind::Bench`](crate::error::Kind::Bench) when the server ends or the
+    /// source counts nothing.
+    pub fn count(
+        &self,
+        running: &mut Running,
+        threads: ClientThreads,
+        warm_up: u64,
+        transactions: u64,
+        run: &RunTransactions<'_>,
+    ) -> Result<Counts> {
+        if warm_up > 0 {
+            done(running, warm_up, run)?;
+        }
+        match &self.source {
+            Source::Perf { meters } => count_with_perf(running, meters, transactions, run),
+            Source::Callgrind { .. } => count_with_callgrind(running, threads, transactions, run),
+        }
+    }
+}
+
+fn done(running: &mut Running, transactions: u64, run: &RunTransactions<'_>) -> Result<u64> {
+    match run(running, transactions) {
+        Ok(0) => Err(Error::bench(format!(
+            "the workload did no transaction on the server of {}",
+            running.label()
+        ))),
+        Ok(n) => running.check().map(|()| n),
+        Err(error) => Err(running.explain(error)),
+    }
+}
+
+fn count_with_perf(
+    running: &mut Running,
+    meters: &[Meter],
+    transactions: u64,
+    run: &RunTransactions<'_>,
+) -> Result<Counts> {
+    let mut session = perf::Session::attach(running, meters)?;
+    session.enable()?;
+    let n = done(running, transactions, run)?;
+    let text = session.finish()?;
+    let counted = perf::counts(&text, meters)?
+        .into_iter()
+        .map(|(meter, total)| Counted {
+            meter,
+            value: total / n as f64,
+            n,
+        })
+        .collect();
+    Ok(Counts {
+        counted,
+        functions: Vec::new(),
+    })
+}
+
+fn count_with_callgrind(
+    running: &mut Running,
+    threads: ClientThreads,
+    transactions: u64,
+    run: &RunTransactions<'_>,
+) -> Result<Counts> {
+    let control = vgdb::Control::new(running)?;
+    control.instrument(running, true)?;
+    let n = done(running, transactions, run)?;
+    control.instrument(running, false)?;
+    let profile = of_clients(&control.dump(running)?, threads);
+    if profile.instructions == 0 {
+        return Err(Error::bench(format!(
+            "callgrind counted nothing in the server of {}",
+            running.label()
+        ))
+        .hint("does the command that starts the server stay in the foreground, and is the server itself?"));
+    }
+    let reading = |meter, total: u64| Counted {
+        meter,
+        value: total as f64 / n as f64,
+        n,
+    };
+    Ok(Counts {
+        counted: vec![
+            reading(Meter::Instructions, profile.instructions),
+            reading(Meter::L1iMisses, profile.l1i_misses),
+        ],
+        functions: profile.functions,
+    })
+}
+
+/// The clients' share of what all threads did.
+fn of_clients(profiles: &[Profile], threads: ClientThreads) -> Profile {
+    if let ClientThreads::WithFunction(name) = threads {
+        let clients: Vec<&Profile> = profiles.iter().filter(|p| p.ran(name)).collect();
+        if !clients.is_empty() {
+            return Profile::sum(clients);
+        }
+    }
+    Profile::sum(profiles)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(thread: u32, function: &str, instructions: u64) -> Profile {
+        Profile {
+            thread,
+            instructions,
+            l1i_misses: 1,
+            functions: vec![FunctionCost {
+                name: function.into(),
+                instructions,
+                l1i_misses: 1,
+            }],
+        }
+    }
+
+    #[test]
+    fn clients_threads_alone_are_counted() {
+        let all = [
+            profile(1, "main", 7),
+            profile(9, "do_command(THD*)", 100),
+            profile(11, "do_command(THD*)", 200),
+        ];
+        let with = ClientThreads::WithFunction("do_command");
+        assert_eq!(of_clients(&all, with).instructions, 300);
+        assert_eq!(of_clients(&all, ClientThreads::All).instructions, 307);
+        // Without symbols nothing can be told apart.
+        let none = ClientThreads::WithFunction("no_such");
+        assert_eq!(of_clients(&all, none).instructions, 307);
+    }
+}

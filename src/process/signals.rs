@@ -16,12 +16,26 @@ static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 pub fn install_signal_handlers() -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // `nohup` asks for the terminal's end to be survived.
+        if signal == SIGHUP && is_ignored(signal) {
+            continue;
+        }
         // In this order the flag is still unset at the first signal, so only the second ends us.
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&INTERRUPTED))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED)))
             .map_err(|error| Error::internal(format!("cannot watch signals: {error}")))?;
     }
     Ok(())
+}
+
+/// Whether this program was started with `signal` ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Whether a signal has asked this program to stop.

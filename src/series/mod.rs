@@ -1,1 +1,129 @@
-//! series
+//! The series: which patches, in which order, and what is in them. Parsing is free of input and
+//! output; only [`Series::load`] and [`survey`] read files.
+
+pub mod diff;
+mod file;
+mod header;
+mod load;
+pub mod path;
+
+pub use diff::{Change, FileDiff, Hunk, Presence};
+pub use file::{Entry, SeriesFile};
+pub use header::{Header, Person, Timestamp};
+pub use load::{Survey, survey};
+
+use crate::error::{Error, Result};
+
+/// A patch of the series.
+#[derive(Debug, Clone)]
+pub struct Patch {
+    /// Its path below the folder of patches, as `series` names it.
+    pub name: String,
+    /// Its path as people open it, for example `patches/0001-a.patch`.
+    pub shown: String,
+    /// One line: the header's subject, or the name.
+    pub title: String,
+    /// Its line in `series`.
+    pub line: usize,
+    /// Its header.
+    pub header: Header,
+    /// The changed files, reversed already where `series` says `-R`.
+    pub files: Vec<FileDiff>,
+    /// Lines that look like parts of hunks but are ignored.
+    pub stray: Vec<usize>,
+    /// SHA-256 of everything that decides what it does: its bytes and its options.
+    pub digest: String,
+}
+
+/// An ordered list of patches.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    file: SeriesFile,
+    patches: Vec<Patch>,
+}
+
+impl Series {
+    /// The patches in order.
+    pub fn patches(&self) -> &[Patch] {
+        &self.patches
+    }
+
+    /// The `series` file itself.
+    pub fn file(&self) -> &SeriesFile {
+        &self.file
+    }
+
+    /// Patch `k`, counted from 1.
+    pub fn patch(&self, k: usize) -> Option<&Patch> {
+        k.checked_sub(1).and_then(|index| self.patches.get(index))
+    }
+
+    /// SHA-256 over the patches' digests in order, in hexadecimal.
+    pub fn digest(&self) -> String {
+        digest(self.patches.iter().map(|patch| patch.digest.as_str()))
+    }
+}
+
+/// SHA-256 over a list of digests, in hexadecimal.
+pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a str>) -> String {
+    use sha2::{Digest, Sha256};
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.as_bytes());
+        hasher.update(b"\n");
+    }
+    hex(&hasher.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Patch {
+    /// Parses a patch's bytes; `shown` is its name in errors.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](crate::error::Kind::Series), naming file and line.
+    pub fn parse(entry: &Entry, shown: &str, bytes: &[u8]) -> Result<Patch> {
+        let parsed = diff::parse(bytes, entry.strip, shown)?;
+        if parsed.files.is_empty() && !bytes.is_empty() {
+            return Err(Error::series("no diff in this file")
+                .at(shown, None)
+                .hint("an empty patch must be an empty file"));
+        }
+        let header = Header::parse(&parsed.header);
+        let mut files = parsed.files;
+        for diff in &files {
+            for name in [&diff.old, &diff.new, &diff.index].into_iter().flatten() {
+                path::check(name).map_err(|error| {
+                    Error::series(error.message().to_owned())
+                        .at(shown, diff.line)
+                        .hint("a patch may only change files of the release")
+                })?;
+            }
+        }
+        if entry.reverse {
+            files = files.into_iter().map(FileDiff::reversed).collect();
+        }
+        let options = format!(
+            "-p{}{}",
+            entry.strip,
+            if entry.reverse { " -R" } else { "" }
+        );
+        let own = {
+            use sha2::{Digest, Sha256};
+            hex(&Sha256::digest(bytes))
+        };
+        let title = header.title().unwrap_or(&entry.name).to_owned();
+        Ok(Patch {
+            name: entry.name.clone(),
+            shown: shown.to_owned(),
+            title,
+            line: entry.line,
+            header,
+            files,
+            stray: parsed.stray,
+            digest: digest([entry.name.as_str(), &options, &own].into_iter()),
+        })
+    }
+}

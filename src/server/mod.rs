@@ -21,6 +21,7 @@ use crate::progress::Progress;
 use crate::workspace::Workspace;
 
 pub use copy::{copy_tree, size_of_tree};
+pub(crate) use running::vgdb_prefix;
 pub use running::{Endpoint, Running};
 pub use scratch::Scratch;
 pub use template::prepare_template;
@@ -112,6 +113,13 @@ pub trait ServerAdapter: Send + Sync {
     /// become ready in time; [`Kind::Usage`](crate::error::Kind::Usage) when its program or
     /// valgrind is missing.
     fn start(&self, launch: &Launch<'_>) -> Result<Running>;
+
+    /// Called once after a data set was filled, before the server is stopped: brings it into the
+    /// state in which it is cloned.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](crate::error::Kind::Bench) with what the server said.
+    fn settle(&self, running: &mut Running) -> Result<()>;
 
     /// Which threads do the clients' work.
     fn client_threads(&self) -> ClientThreads;

@@ -37,6 +37,8 @@ pub struct Running {
     kept_logs: PathBuf,
     under: Under,
     stop: Stop,
+    // A connection that must stay open as long as the server runs.
+    held: Option<Box<dyn std::fmt::Debug + Send>>,
     // Dropped in this order: the process first, then the folders it uses.
     child: Child,
     folder: Folder,
@@ -81,6 +83,8 @@ pub(super) struct Plan<'a> {
     pub(super) stop: Stop,
     pub(super) start_seconds: f64,
     pub(super) kept_logs: PathBuf,
+    /// Functions whose cost, with that of what they call, callgrind leaves out.
+    pub(super) uncounted: &'static [&'static str],
     /// Placeholders of the configuration's commands and their values.
     pub(super) values: BTreeMap<String, String>,
 }
@@ -112,7 +116,7 @@ impl Running {
     ) -> Result<Running> {
         let launch = plan.launch;
         let log = launch.dir.join("server.log");
-        let mut words = under_words(&launch.under, launch.dir);
+        let mut words = under_words(&launch.under, launch.dir, plan.uncounted);
         words.extend(plan.words);
         let (program, args) = words
             .split_first()
@@ -144,6 +148,7 @@ impl Running {
             kept_logs: plan.kept_logs,
             under: launch.under.clone(),
             stop: plan.stop,
+            held: None,
             child: command.spawn()?,
             folder,
             _socket_folder: plan.place.folder,
@@ -185,6 +190,11 @@ impl Running {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
+    }
+
+    /// Keeps `connection` open as long as the server runs.
+    pub(super) fn hold(&mut self, connection: impl std::fmt::Debug + Send + 'static) {
+        self.held = Some(Box::new(connection));
     }
 
     /// The server's process id.
@@ -275,6 +285,7 @@ impl Running {
     /// error; its folder is then removed.
     pub fn stop_cleanly(mut self) -> Result<PathBuf> {
         self.check()?;
+        self.held = None;
         let limit = Duration::from_secs(120);
         if let Stop::Command(command) = &self.stop {
             // The command's own exit code says little (a connection that ends under it is normal).
@@ -359,7 +370,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 /// The words before the server's own: valgrind and its options, or nothing.
-fn under_words(under: &Under, dir: &Path) -> Vec<OsString> {
+fn under_words(under: &Under, dir: &Path, uncounted: &[&str]) -> Vec<OsString> {
     let Under::Callgrind { out } = under else {
         return Vec::new();
     };
@@ -386,6 +397,15 @@ fn under_words(under: &Under, dir: &Path) -> Vec<OsString> {
     .into_iter()
     .map(OsString::from)
     .collect();
+    if !uncounted.is_empty() {
+        words.extend(
+            uncounted
+                .iter()
+                .map(|name| format!("--toggle-collect={name}").into()),
+        );
+        // The option above makes callgrind begin with counting nothing.
+        words.push("--collect-atstart=yes".into());
+    }
     // The control pipes lie in the folder that is removed with the server, not in /tmp.
     words.push(with_path("--vgdb-prefix=", &vgdb_prefix(dir)));
     words.push(with_path("--callgrind-out-file=", out));

@@ -18,7 +18,7 @@ use crate::workspace::Workspace;
 /// Linux's RAM disk for everyone.
 const RAM_DISK: &str = "/dev/shm";
 /// Magic number of tmpfs in `statfs(2)`.
-const TMPFS_MAGIC: i64 = 0x0102_1994;
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// Memory that one server is expected to take beside its data (buffers, code, threads).
 const SERVER_MEMORY: u64 = 320 << 20;
 /// What is left alone of memory and of disk.
@@ -120,7 +120,8 @@ impl Scratch {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be made.
     pub fn fresh(&self) -> Result<PathBuf> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let dir = self.path().join(number.to_string());
+        // Names of one length: the length of a path can shift what a server puts on its heap.
+        let dir = self.path().join(format!("{number:04}"));
         std::fs::create_dir(&dir).map_err(|e| Error::io("create", &dir, &e))?;
         Ok(dir)
     }
@@ -204,7 +205,7 @@ fn remove_dead(parent: &Path) {
 }
 
 fn is_tmpfs(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|fs| i64::from(fs.f_type) == TMPFS_MAGIC)
+    rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC)
 }
 
 fn free_bytes(path: &Path) -> u64 {

@@ -64,7 +64,9 @@ fn prepare_in(
     let mut launch = Launch::new("the data set", server, &staging.0);
     launch.filling = true;
     let mut running = adapter.start(&launch)?;
-    fill(&mut running).map_err(|error| running.explain(error))?;
+    fill(&mut running)
+        .and_then(|()| adapter.settle(&mut running))
+        .map_err(|error| running.explain(error))?;
     let data = running.stop_cleanly()?;
     copy::sync_tree(&data)?;
     std::fs::rename(&data, &published).map_err(|e| Error::io("publish", &published, &e))?;

@@ -1,1 +1,276 @@
-//! stack
+//! The stack: the series applied to a release, as a chain of git commits.
+//!
+//! Nothing is checked out: files are changed in memory, and only the tree objects on the changed
+//! paths are written. Commits depend on the release and the patches alone, so the same series on the
+//! same release has the same names everywhere.
+
+mod change;
+mod conflict;
+mod place;
+mod tree;
+mod worktree;
+
+use std::path::PathBuf;
+
+use git2::{ObjectType, Oid};
+
+use crate::error::{Error, Result};
+use crate::point::Point;
+use crate::process::check_interrupted;
+use crate::series::{Patch, Series, Timestamp};
+use crate::upstream::pack::ObjectWriter;
+use crate::upstream::{Objects, Release};
+use crate::workspace::Workspace;
+
+pub use change::How;
+pub use worktree::{Moved, Worktree, export};
+
+use change::apply_patch;
+use tree::WorkingTree;
+
+/// A release with the series on top of it.
+#[derive(Debug, Clone)]
+pub struct Stack {
+    /// The release.
+    pub release: Release,
+    /// One step a patch, in order.
+    pub steps: Vec<Applied>,
+    series: Series,
+    store: PathBuf,
+    fuzz: usize,
+}
+
+/// A patch in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The patch's name.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// The commit with this and all earlier patches.
+    pub commit: String,
+    /// That commit's tree.
+    pub tree: String,
+    /// Whether it fitted where it was written.
+    pub how: How,
+}
+
+/// Applies the whole series to the release.
+///
+/// # Errors
+/// [`Kind::Series`](crate::error::Kind::Series) when a patch does not apply, naming patch, line, file
+/// and what was expected.
+pub fn apply(ws: &Workspace, release: &Release, series: &Series) -> Result<Stack> {
+    apply_with(ws, release, series, 0)
+}
+
+/// Like [`apply`], ignoring up to `fuzz` lines of context where a hunk fits nowhere otherwise.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_with(
+    ws: &Workspace,
+    release: &Release,
+    series: &Series,
+    fuzz: usize,
+) -> Result<Stack> {
+    let store = Objects::open(&ws.object_store())?;
+    let patches: Vec<&Patch> = series.patches().iter().collect();
+    let steps = chain(&store, release, &patches, fuzz, "all")?;
+    Ok(Stack {
+        release: release.clone(),
+        steps,
+        series: series.clone(),
+        store: ws.object_store(),
+        fuzz,
+    })
+}
+
+impl Stack {
+    /// The tree of a point; [`Point::Alone`] and [`Point::Without`] are applied when asked for.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for a point beyond the series,
+    /// [`Kind::Series`](crate::error::Kind::Series) when a patch cannot be separated from the others.
+    pub fn tree(&self, point: Point) -> Result<String> {
+        let patches = self.series.patches();
+        match point {
+            Point::Control | Point::Step(0) => Ok(self.release.tree.clone()),
+            Point::Step(k) => self
+                .steps
+                .get(k - 1)
+                .map(|step| step.tree.clone())
+                .ok_or_else(|| self.beyond(k)),
+            Point::Alone(k) => {
+                let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
+                self.other(&[patch], &format!("alone-{k}"))
+                    .map_err(|error| {
+                        let needs = self.needed_by(k);
+                        not_separable(
+                            patch,
+                            k,
+                            &error,
+                            &match needs {
+                                Some(j) => format!("it needs patch {j} ({})", patches[j - 1].name),
+                                None => "it needs earlier patches".to_owned(),
+                            },
+                        )
+                    })
+            }
+            Point::Without(k) => {
+                let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
+                let rest: Vec<&Patch> = patches.iter().filter(|p| p.name != patch.name).collect();
+                self.other(&rest, &format!("without-{k}")).map_err(|error| {
+                    let failed = patches
+                        .iter()
+                        .position(|p| error.place().is_some_and(|place| place.file == *p.shown));
+                    not_separable(
+                        patch,
+                        k,
+                        &error,
+                        &match failed {
+                            Some(j) => format!("needed by patch {} ({})", j + 1, patches[j].name),
+                            None => "a later patch needs it".to_owned(),
+                        },
+                    )
+                })
+            }
+        }
+    }
+
+    /// The points of the series in order: the bare release, then one a patch.
+    pub fn points(&self) -> impl Iterator<Item = Point> + use<> {
+        (0..=self.steps.len()).map(Point::Step)
+    }
+
+    fn other(&self, patches: &[&Patch], name: &str) -> Result<String> {
+        let store = Objects::open(&self.store)?;
+        let steps = chain(&store, &self.release, patches, self.fuzz, name)?;
+        Ok(steps
+            .last()
+            .map_or_else(|| self.release.tree.clone(), |step| step.tree.clone()))
+    }
+
+    /// The latest earlier patch that patch `k` cannot do without: the first whose presence, with
+    /// all before it, makes `k` apply.
+    fn needed_by(&self, k: usize) -> Option<usize> {
+        let patches = self.series.patches();
+        let store = Objects::open(&self.store).ok()?;
+        (1..k).find(|&j| {
+            let mut trial: Vec<&Patch> = patches[..j].iter().collect();
+            trial.push(&patches[k - 1]);
+            applies(&store, &self.release, &trial, self.fuzz)
+        })
+    }
+
+    fn beyond(&self, k: usize) -> Error {
+        Error::usage(format!(
+            "there is no patch {k}: the series has {}",
+            self.steps.len()
+        ))
+    }
+}
+
+fn not_separable(patch: &Patch, k: usize, cause: &Error, why: &str) -> Error {
+    let error = Error::series(format!(
+        "patch {k} ({}) is not separable: {why}",
+        patch.name
+    ))
+    .details([cause.to_string()]);
+    match cause.place() {
+        Some(place) => error.at(place.file.clone(), place.line),
+        None => error,
+    }
+}
+
+/// Applies `patches` in order, one commit each, and names the last one for `label`.
+fn chain(
+    store: &Objects,
+    release: &Release,
+    patches: &[&Patch],
+    fuzz: usize,
+    label: &str,
+) -> Result<Vec<Applied>> {
+    // A patch writes a few blobs, the trees above them and a commit.
+    let mut writer = ObjectWriter::new(store, patches.len() * 8)?;
+    let mut tree = WorkingTree::new(store, oid(&release.tree)?);
+    let mut parent = oid(&release.commit)?;
+    let mut steps = Vec::with_capacity(patches.len());
+    for patch in patches {
+        check_interrupted()?;
+        let how = apply_patch(&mut tree, patch, fuzz, &mut writer)?;
+        let tree = tree.write(&mut writer)?;
+        parent = writer.write(ObjectType::Commit, &commit_text(tree, parent, patch))?;
+        steps.push(Applied {
+            name: patch.name.clone(),
+            title: patch.title.clone(),
+            commit: parent.to_string(),
+            tree: tree.to_string(),
+            how,
+        });
+    }
+    writer.finish()?;
+    if !steps.is_empty() {
+        let digest = crate::series::digest(patches.iter().map(|patch| patch.digest.as_str()));
+        let reference = format!("refs/stacks/{}/{label}/{}", release.commit, &digest[..16]);
+        store.set_reference(&reference, parent)?;
+    }
+    Ok(steps)
+}
+
+/// Whether `patches` apply in order.
+fn applies(store: &Objects, release: &Release, patches: &[&Patch], fuzz: usize) -> bool {
+    let attempt = || -> Result<()> {
+        let mut writer = ObjectWriter::new(store, 0)?;
+        let mut tree = WorkingTree::new(store, oid(&release.tree)?);
+        for patch in patches {
+            apply_patch(&mut tree, patch, fuzz, &mut writer)?;
+        }
+        Ok(())
+    };
+    attempt().is_ok()
+}
+
+fn oid(text: &str) -> Result<Oid> {
+    Oid::from_str(text).map_err(|_| Error::internal(format!("`{text}` names no object")))
+}
+
+/// A commit object that depends on nothing but its arguments.
+fn commit_text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
+    let header = &patch.header;
+    let date = header.date.unwrap_or_default();
+    let (name, email) = match &header.author {
+        Some(person) => (person.name.as_str(), person.email.as_str()),
+        None => ("unknown", ""),
+    };
+    let when = git_date(date);
+    let mut text = format!(
+        "tree {tree}\nparent {parent}\nauthor {name} <{email}> {when}\n\
+         committer perfquilt <perfquilt@localhost> {when}\n\n{}\n",
+        patch.title
+    );
+    let body = header.body.trim();
+    let body = body
+        .strip_prefix(patch.title.as_str())
+        .unwrap_or(body)
+        .trim();
+    if !body.is_empty() {
+        text.push('\n');
+        text.push_str(body);
+        text.push('\n');
+    }
+    text.push_str(&format!("\nPatch: {}\n", patch.name));
+    // A NUL would end the message for git.
+    text.replace('\0', "\u{fffd}").into_bytes()
+}
+
+fn git_date(date: Timestamp) -> String {
+    let offset = date.offset_minutes.clamp(-1439, 1439);
+    let sign = if offset < 0 { '-' } else { '+' };
+    format!(
+        "{} {sign}{:02}{:02}",
+        date.seconds.max(0),
+        offset.abs() / 60,
+        offset.abs() % 60
+    )
+}

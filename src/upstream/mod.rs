@@ -1,1 +1,241 @@
-//! upstream
+//! Releases of the upstream server: fetched once, checked against the lock file, imported into the
+//! workspace's object store as one tree and one parentless commit.
+//!
+//! The commit depends on nothing but the release's name and content, so the same release has the
+//! same name everywhere. Its reference is set last: a killed import leaves no trace.
+
+mod debian;
+mod directory;
+mod fetch;
+mod folder;
+mod git;
+mod import;
+mod lock;
+pub(crate) mod objects;
+pub(crate) mod pack;
+mod tarball;
+mod verify;
+
+use git2::{ObjectType, Oid};
+
+use crate::config::ReleaseSource;
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::workspace::Workspace;
+
+pub use lock::{LockFile, Locked};
+pub use objects::{Objects, TreeEntry};
+pub use tarball::sha256;
+pub use verify::{Verified, verify};
+
+use fetch::Fetched;
+
+/// An imported release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    /// Name and version, for example `mariadb-10.11.18`.
+    pub name: String,
+    /// The upstream version, for example `10.11.18`.
+    pub version: String,
+    /// Its commit in the object store.
+    pub commit: String,
+    /// Its tree in the object store.
+    pub tree: String,
+    /// SHA-256 of the file it came from, in hexadecimal; empty for git tags and directories, where
+    /// the tree is the whole identity.
+    pub sha256: String,
+}
+
+/// How far a configured release has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Name and version.
+    pub name: String,
+    /// The upstream version.
+    pub version: String,
+    /// Where it comes from, for people.
+    pub source: String,
+    /// Whether it is the one the series is for.
+    pub current: bool,
+    /// Its entry in the lock file.
+    pub locked: Option<Locked>,
+    /// Its tree, when it is in the object store.
+    pub imported: Option<String>,
+}
+
+/// Every configured release and how far it has come. Touches no network.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the lock file is malformed.
+pub fn list(ws: &Workspace) -> Result<Vec<Status>> {
+    let lock = LockFile::read(&ws.lock_file())?;
+    let store = ws.object_store();
+    let store = if store.join("HEAD").is_file() {
+        Some(Objects::open(&store)?)
+    } else {
+        None
+    };
+    let upstream = &ws.config.upstream;
+    upstream
+        .release
+        .iter()
+        .map(|source| {
+            let name = release_name(ws, &source.version);
+            let imported = match &store {
+                Some(store) => imported(store, &name)?,
+                None => None,
+            };
+            Ok(Status {
+                name,
+                version: source.version.clone(),
+                source: source_text(source),
+                current: source.version == upstream.current,
+                locked: lock.get(&source.version).cloned(),
+                imported: imported.map(|(_, tree)| tree.to_string()),
+            })
+        })
+        .collect()
+}
+
+/// The release called `version` (by default the current one): fetched, checked and imported where
+/// that has not happened yet.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such release, it cannot be had or it
+/// is not what the lock file says.
+pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
+    let source = configured(ws, version)?;
+    let name = release_name(ws, &source.version);
+    let store = Objects::open_or_create(&ws.object_store())?;
+    let mut lock = LockFile::read(&ws.lock_file())?;
+    let locked = lock.get(&source.version);
+    if let (Some((commit, tree)), Some(locked)) = (imported(&store, &name)?, locked) {
+        let sha256 = configured_digest(source).unwrap_or(locked.sha256.as_str());
+        if tree.to_string() == locked.tree && sha256 == locked.sha256 {
+            return Ok(release(name, source, commit, tree, &locked.sha256));
+        }
+    }
+    let import_lock = store.lock_import()?;
+    let fetched = fetch::fetch(ws, &store, source, progress)?;
+    if let Some(locked) = lock.get(&source.version) {
+        check_against_lock(&name, locked, &fetched)?;
+    }
+    let commit = write_commit(&store, &name, &fetched)?;
+    lock.set(Locked {
+        version: source.version.clone(),
+        source: fetched.source.clone(),
+        file: fetched.file.clone(),
+        sha256: fetched.sha256.clone(),
+        commit: fetched.commit.clone(),
+        tree: fetched.tree.to_string(),
+    });
+    lock.write(&ws.lock_file())?;
+    store.set_reference(&reference(&name), commit)?;
+    drop(import_lock);
+    Ok(release(name, source, commit, fetched.tree, &fetched.sha256))
+}
+
+fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256: &str) -> Release {
+    Release {
+        name,
+        version: source.version.clone(),
+        commit: commit.to_string(),
+        tree: tree.to_string(),
+        sha256: sha256.to_owned(),
+    }
+}
+
+/// The configured release that a version, or a name such as `mariadb-10.11.18`, means.
+fn configured<'a>(ws: &'a Workspace, version: Option<&str>) -> Result<&'a ReleaseSource> {
+    let upstream = &ws.config.upstream;
+    let wanted = version.unwrap_or(&upstream.current);
+    let bare = wanted
+        .strip_prefix(&upstream.name)
+        .and_then(|rest| rest.strip_prefix('-'))
+        .unwrap_or(wanted);
+    upstream
+        .release
+        .iter()
+        .find(|source| source.version == wanted || source.version == bare)
+        .ok_or_else(|| {
+            let versions: Vec<&str> = upstream
+                .release
+                .iter()
+                .map(|source| source.version.as_str())
+                .collect();
+            Error::usage(format!("there is no release `{wanted}`"))
+                .at(crate::workspace::CONFIG_FILE, None)
+                .hint(if versions.is_empty() {
+                    "add an [[upstream.release]] section".to_owned()
+                } else {
+                    format!("there are: {}", versions.join(", "))
+                })
+        })
+}
+
+fn release_name(ws: &Workspace, version: &str) -> String {
+    format!("{}-{version}", ws.config.upstream.name)
+}
+
+fn reference(name: &str) -> String {
+    format!("refs/releases/{}", git::reference_part(name))
+}
+
+/// Commit and tree of a release that is in the store.
+fn imported(store: &Objects, name: &str) -> Result<Option<(Oid, Oid)>> {
+    store
+        .reference(&reference(name))?
+        .map(|commit| Ok((commit, store.tree_of(commit)?)))
+        .transpose()
+}
+
+fn configured_digest(source: &ReleaseSource) -> Option<&str> {
+    source
+        .tarball
+        .as_ref()
+        .map(|tarball| tarball.sha256.as_str())
+}
+
+fn source_text(source: &ReleaseSource) -> String {
+    if let Some(debian) = &source.debian {
+        format!("debian {} {}", debian.suite, debian.package)
+    } else if let Some(tarball) = &source.tarball {
+        format!("tarball {}", tarball.url)
+    } else if let Some(git) = &source.git {
+        format!("git {} {}", git.remote, git.tag)
+    } else {
+        let directory = source.directory.as_deref().unwrap_or("".as_ref());
+        format!("directory {}", directory.display())
+    }
+}
+
+fn check_against_lock(name: &str, locked: &Locked, fetched: &Fetched) -> Result<()> {
+    let changed = |what: &str, old: &str, new: &str| {
+        Err(Error::usage(format!("{name} is not what it was: its {what} changed"))
+            .at("bench-config/upstream.lock", None)
+            .details([format!("recorded {old}"), format!("found    {new}")])
+            .hint(
+                "if the change is wanted, remove the release's entry from the lock file and fetch again; \
+                 old results then belong to another release",
+            ))
+    };
+    if !locked.sha256.is_empty() && !fetched.sha256.is_empty() && locked.sha256 != fetched.sha256 {
+        return changed("sha256", &locked.sha256, &fetched.sha256);
+    }
+    let tree = fetched.tree.to_string();
+    if locked.tree != tree {
+        return changed("tree", &locked.tree, &tree);
+    }
+    Ok(())
+}
+
+fn write_commit(store: &Objects, name: &str, fetched: &Fetched) -> Result<Oid> {
+    let who = "perfquilt <perfquilt@localhost> 0 +0000";
+    let text = format!(
+        "tree {}\nauthor {who}\ncommitter {who}\n\n{name}\n",
+        fetched.tree
+    );
+    Ok(store
+        .database()?
+        .write(ObjectType::Commit, text.as_bytes())?)
+}

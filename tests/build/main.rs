@@ -1,7 +1,12 @@
 //! Builds of a small CMake project (and a make one), with the real cmake, ninja and compiler.
 
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
+#![allow(clippy::disallowed_methods, missing_docs)] // These run the tool from outside.
+
+#[path = "../common/mod.rs"]
+mod common;
 
 mod faults;
 mod fixture;
 mod points;
+mod whole;

@@ -18,7 +18,7 @@ fn only_what_differs_is_compiled_and_results_are_kept() {
     let output = Command::new(base.dir.join("bin/app")).run().unwrap();
     assert_eq!(
         output.stdout_text(),
-        "6 ./main.c\n",
+        "6 main.c\n",
         "no path of this machine"
     );
     assert!(base.dir.join("share/words").is_file());
@@ -29,7 +29,7 @@ fn only_what_differs_is_compiled_and_results_are_kept() {
     assert!(one.seconds.link > 0.0);
     assert_ne!(one.identity, base.identity);
     let output = Command::new(one.dir.join("bin/app")).run().unwrap();
-    assert_eq!(output.stdout_text(), "12 ./main.c\n");
+    assert_eq!(output.stdout_text(), "12 main.c\n");
 
     let again = fixture.build("base").unwrap();
     assert!(again.cached);
@@ -71,22 +71,77 @@ fn installed_files_count_too() {
     assert_ne!(one.identity, base.identity);
 }
 
+/// Replaces text in the fixture's configuration.
+fn reconfigure(fixture: &Fixture, from: &str, to: &str) {
+    let config = fixture.folder.path().join("bench-config/perfquilt.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    assert!(text.contains(from), "{text}");
+    std::fs::write(&config, text.replace(from, to)).unwrap();
+}
+
 #[test]
 fn a_new_recipe_is_configured_and_the_old_one_stays() {
     let fixture = Fixture::new(RECIPE);
     let release = fixture.build("base").unwrap();
-    let debug = Fixture {
-        trees: fixture.trees.clone(),
-        folder: fixture.folder,
-    };
-    let config = debug.folder.path().join("bench-config/perfquilt.toml");
-    let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, text.replace("=Release", "=Debug")).unwrap();
-    let built = debug.build("base").unwrap();
+    reconfigure(&fixture, "=Release", "=Debug");
+    let built = fixture.build("base").unwrap();
     assert_ne!(built.key, release.key);
     assert!(built.seconds.configure > 0.0);
-    std::fs::write(&config, text).unwrap();
-    assert!(debug.build("base").unwrap().cached);
+    reconfigure(&fixture, "=Debug", "=Release");
+    assert!(fixture.build("base").unwrap().cached);
+}
+
+#[test]
+fn what_is_taken_from_a_build_tree_does_not_make_another() {
+    let fixture = Fixture::new(RECIPE);
+    let first = fixture.build("base").unwrap();
+    reconfigure(&fixture, "share/words", "share/other");
+    let second = fixture.build("base").unwrap();
+    assert_ne!(second.key, first.key);
+    assert_eq!((second.compiled_units, second.seconds.configure), (0, 0.0));
+    assert!(second.dir.join("share/other").is_file());
+}
+
+#[test]
+fn ccache_serves_other_build_trees_and_leaves_no_trace() {
+    let statistics = |fixture: &Fixture| {
+        let cache = fixture.folder.path().join("cache/ccache");
+        let output = Command::new("ccache")
+            .arg("--print-stats")
+            .env("CCACHE_DIR", cache)
+            .run()
+            .unwrap();
+        let text = output.stdout_text();
+        let count = |name: &str| -> u64 {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace()
+                .next_back()
+                .unwrap()
+                .parse()
+                .unwrap()
+        };
+        (count("direct_cache_hit"), count("cache_miss"))
+    };
+    let fixture = Fixture::new(RECIPE);
+    let first = fixture.build("base").unwrap();
+    assert_eq!(statistics(&fixture).0, 0);
+    let (_, misses) = statistics(&fixture);
+
+    // Another build tree, the same commands.
+    reconfigure(&fixture, "cmake_args = [", "cmake_args = [\"-DUNUSED=1\", ");
+    let second = fixture.build("base").unwrap();
+    assert_ne!(second.key, first.key);
+    assert_eq!(statistics(&fixture), (3, misses));
+    assert_eq!(second.identity, first.identity);
+
+    reconfigure(
+        &fixture,
+        "linker =",
+        "env = { CCACHE_DISABLE = \"1\" }\nlinker =",
+    );
+    let third = fixture.build("base").unwrap();
+    assert_eq!(statistics(&fixture), (3, misses), "switched off");
+    assert_eq!(third.identity, first.identity);
 }
 
 #[test]

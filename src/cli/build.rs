@@ -1,0 +1,119 @@
+//! `perfquilt build`: the first half of a run.
+
+use std::fmt::Write;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::Context;
+use super::output::plain;
+use crate::build::Built;
+use crate::error::Result;
+use crate::point::Point;
+use crate::run::{BuiltPoint, build_points, chosen_points, prepare};
+
+/// Arguments of `perfquilt build`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt build                 every point of the series
+  perfquilt build --recipe plain 0 4
+  perfquilt build without:2       the whole series but patch 2
+
+What is built is kept: a point that did not change is never built again.")]
+pub struct Arguments {
+    /// The points (default: all in order)
+    #[arg(value_name = "POINT")]
+    points: Vec<Point>,
+    /// How to build: a [recipe.NAME] of the configuration
+    #[arg(long, value_name = "NAME", default_value = "quick")]
+    recipe: String,
+    /// The release (default: the current one)
+    #[arg(long, value_name = "VERSION")]
+    release: Option<String>,
+}
+
+/// One point in the JSON document.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    point: Point,
+    label: &'a str,
+    built: Option<&'a Built>,
+    error: Option<String>,
+}
+
+/// Runs `perfquilt build`.
+///
+/// # Errors
+/// Those of [`prepare`] and [`build_points`]; after the table, the error of the last point that
+/// failed.
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let ws = context.workspace()?;
+    let progress = context.output.progress();
+    ws.config.recipe(&arguments.recipe)?;
+    let prepared = prepare(&ws, arguments.release.as_deref(), progress)?;
+    let points = if arguments.points.is_empty() {
+        chosen_points(&prepared, &[])?
+    } else {
+        chosen_points(&prepared, &arguments.points)?
+            .into_iter()
+            .filter(|point| arguments.points.contains(point))
+            .collect()
+    };
+    let built = build_points(&ws, &prepared, &arguments.recipe, &points, progress)?;
+    if context.output.json() {
+        let rows: Vec<Row<'_>> = built.iter().map(row).collect();
+        context.output.print_json(&rows)?;
+    } else {
+        context.output.print(&table(&built))?;
+    }
+    let mut errors: Vec<_> = built
+        .into_iter()
+        .filter_map(|point| point.built.err())
+        .collect();
+    let Some(last) = errors.pop() else {
+        return Ok(());
+    };
+    for error in &errors {
+        context.output.error(error);
+    }
+    Err(last)
+}
+
+fn row(point: &BuiltPoint) -> Row<'_> {
+    Row {
+        point: point.point,
+        label: &point.label,
+        built: point.built.as_ref().ok(),
+        error: point.built.as_ref().err().map(ToString::to_string),
+    }
+}
+
+/// Seconds of each point's build, as it was when it was built.
+fn table(points: &[BuiltPoint]) -> String {
+    let mut text = format!(
+        "{:<10} {:>6} {:>9} {:>9} {:>9} {:>7}  {}\n",
+        "point", "units", "configure", "compile", "link", "own", "server"
+    );
+    for point in points {
+        let name = point.point.to_string();
+        let line = match &point.built {
+            Ok(built) => {
+                let seconds = built.seconds;
+                format!(
+                    "{name:<10} {:>6} {:>7.1} s {:>7.1} s {:>7.1} s {:>5.1} s  {}{}",
+                    built.compiled_units,
+                    seconds.configure,
+                    seconds.compile,
+                    seconds.link,
+                    seconds.overhead,
+                    &built.identity[..12.min(built.identity.len())],
+                    if built.cached { " (kept)" } else { "" },
+                )
+            }
+            Err(error) => format!("{name:<10} failed: {}", plain(&error.to_string())),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}

@@ -1,0 +1,73 @@
+//! `perfquilt export`: write a point's whole tree into a folder.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use super::Context;
+use crate::error::{Error, Result};
+use crate::point::Point;
+use crate::series::Series;
+use crate::{stack, upstream};
+
+/// Write a point's whole source tree into a folder
+#[derive(Debug, Args)]
+pub struct Export {
+    /// 0 (the bare release), K (after patch K), alone:K or without:K
+    point: Point,
+    /// The folder: new or empty
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
+    /// The release (default: the current one)
+    #[arg(long, value_name = "VERSION")]
+    release: Option<String>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the folder is not empty, and as [`stack::apply`].
+pub fn run(context: &Context, args: &Export) -> Result<()> {
+    let ws = context.workspace()?;
+    let progress = context.output.progress();
+    refuse_unless_empty(&args.target)?;
+    let series = Series::load(&ws)?;
+    let release = upstream::ensure(&ws, args.release.as_deref(), progress)?;
+    let stack = stack::apply(&ws, &release, &series)?;
+    let tree = stack.tree(args.point)?;
+    let files = stack::export(&ws.object_store(), &tree, &args.target, progress)?;
+    if context.output.json() {
+        return context.output.print_json(&json!({
+            "schema": 1,
+            "release": release.name,
+            "point": args.point.to_string(),
+            "tree": tree,
+            "directory": args.target,
+            "files": files,
+        }));
+    }
+    context.output.print(&format!(
+        "{} point {}: {files} files in {}\n",
+        release.name,
+        args.point,
+        args.target.display()
+    ))
+}
+
+fn refuse_unless_empty(directory: &std::path::Path) -> Result<()> {
+    match std::fs::read_dir(directory) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(
+                Error::usage(format!("{} is not empty", directory.display()))
+                    .hint("name a new folder, or empty this one first"),
+            ),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            Err(Error::usage(format!("{} is a file", directory.display())))
+        }
+        Err(error) => Err(Error::io("read", directory, &error)),
+    }
+}

@@ -1,0 +1,75 @@
+//! `perfquilt lint`: everything that is wrong with the series, at once.
+
+use clap::Args;
+use serde_json::json;
+
+use super::Context;
+use super::output::plain;
+use crate::error::{Error, Result};
+use crate::lint::{self, Severity};
+
+/// Check the series and its patches; exit 3 when something is wrong
+#[derive(Debug, Args)]
+pub struct Lint {
+    /// Warnings are errors
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// [`Kind::Series`](crate::error::Kind::Series) when there are errors.
+pub fn run(context: &Context, args: &Lint) -> Result<()> {
+    let ws = context.workspace()?;
+    let findings = lint::lint(&ws, context.output.progress())?;
+    let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    if context.output.json() {
+        let list: Vec<_> = findings
+            .iter()
+            .map(|finding| {
+                json!({
+                    "severity": finding.severity.name(),
+                    "file": finding.error.place().map(|place| &place.file),
+                    "line": finding.error.place().and_then(|place| place.line),
+                    "message": finding.error.message(),
+                    "details": finding.error.detail_lines(),
+                    "hint": finding.error.hint_text(),
+                })
+            })
+            .collect();
+        context.output.print_json(&json!({
+            "schema": 1,
+            "errors": errors,
+            "warnings": warnings,
+            "findings": list,
+        }))?;
+    } else {
+        let mut text = String::new();
+        for finding in &findings {
+            let error = &finding.error;
+            text.push_str(&format!(
+                "{}: {}\n",
+                finding.severity.name(),
+                plain(&error.to_string())
+            ));
+            for line in error.detail_lines() {
+                text.push_str(&format!("  {}\n", plain(line)));
+            }
+            if let Some(hint) = error.hint_text() {
+                text.push_str(&format!("  hint: {}\n", plain(hint)));
+            }
+        }
+        if findings.is_empty() {
+            text.push_str("nothing to complain about\n");
+        }
+        context.output.print(&text)?;
+    }
+    if errors > 0 || (args.strict && warnings > 0) {
+        return Err(Error::series(format!(
+            "{errors} errors and {warnings} warnings"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! `perfquilt stack`: apply the series and print the chain of commits.
+
+use clap::Args;
+use serde_json::json;
+
+use super::Context;
+use super::status::{cut, how_text};
+use crate::error::Result;
+use crate::series::Series;
+use crate::{stack, upstream};
+
+/// Apply the series to a release and print the chain of commits
+#[derive(Debug, Args)]
+pub struct Stack {
+    /// The release (default: the current one)
+    #[arg(long, value_name = "VERSION")]
+    release: Option<String>,
+    /// Ignore up to N lines of context where a hunk fits nowhere otherwise
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    fuzz: usize,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// As [`stack::apply`].
+pub fn run(context: &Context, args: &Stack) -> Result<()> {
+    let ws = context.workspace()?;
+    let series = Series::load(&ws)?;
+    let release = upstream::ensure(&ws, args.release.as_deref(), context.output.progress())?;
+    let stack = stack::apply_with(&ws, &release, &series, args.fuzz)?;
+    if context.output.json() {
+        let steps: Vec<_> = stack
+            .steps
+            .iter()
+            .enumerate()
+            .map(|(index, step)| {
+                json!({
+                    "index": index + 1,
+                    "name": step.name,
+                    "title": step.title,
+                    "commit": step.commit,
+                    "tree": step.tree,
+                    "offset": step.how.offset,
+                    "fuzz": step.how.fuzz,
+                })
+            })
+            .collect();
+        return context.output.print_json(&json!({
+            "schema": 1,
+            "release": {
+                "name": stack.release.name,
+                "commit": stack.release.commit,
+                "tree": stack.release.tree,
+            },
+            "steps": steps,
+        }));
+    }
+    let digits = stack.steps.len().to_string().len();
+    let mut text = format!(
+        "{:>digits$}  {}  {:<10} {}\n",
+        0,
+        &stack.release.commit[..12],
+        "",
+        stack.release.name
+    );
+    for (index, step) in stack.steps.iter().enumerate() {
+        let line = format!(
+            "{:>digits$}  {}  {:<10} {}",
+            index + 1,
+            &step.commit[..12],
+            how_text(step.how),
+            step.name
+        );
+        text.push_str(&cut(&line, 80));
+        text.push('\n');
+    }
+    context.output.print(&text)
+}

@@ -1,0 +1,119 @@
+//! `perfquilt status`: release, series and how each patch fits.
+
+use clap::Args;
+use serde_json::json;
+
+use super::Context;
+use super::output::plain;
+use crate::error::Result;
+use crate::series::Series;
+use crate::stack::{self, How};
+use crate::upstream::{self, Objects};
+
+/// Show the release, the series and how each patch fits
+#[derive(Debug, Args)]
+pub struct Status {}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// As [`Series::load`] and [`stack::apply`].
+pub fn run(context: &Context, _args: &Status) -> Result<()> {
+    let ws = context.workspace()?;
+    let series = Series::load(&ws)?;
+    let releases = upstream::list(&ws)?;
+    let current = releases.iter().find(|release| release.current);
+    let name = current.map_or_else(
+        || format!("{}-{}", ws.config.upstream.name, ws.config.upstream.current),
+        |release| release.name.clone(),
+    );
+    let at_hand =
+        current.is_some_and(|release| release.imported.is_some() && release.locked.is_some());
+    // Only `fetch` and the commands that build touch the network.
+    let applied = if at_hand && Objects::open(&ws.object_store()).is_ok() {
+        let release = upstream::ensure(&ws, None, context.output.progress())?;
+        Some(stack::apply(&ws, &release, &series)?)
+    } else {
+        None
+    };
+    let steps = applied.as_ref().map(|stack| stack.steps.as_slice());
+    if context.output.json() {
+        let patches: Vec<_> = series
+            .patches()
+            .iter()
+            .enumerate()
+            .map(|(index, patch)| {
+                let step = steps.map(|steps| &steps[index]);
+                json!({
+                    "index": index + 1,
+                    "name": patch.name,
+                    "title": patch.title,
+                    "files": patch.files.len(),
+                    "offset": step.map(|step| step.how.offset),
+                    "fuzz": step.map(|step| step.how.fuzz),
+                    "tree": step.map(|step| &step.tree),
+                })
+            })
+            .collect();
+        return context.output.print_json(&json!({
+            "schema": 1,
+            "release": name,
+            "imported": at_hand,
+            "patches": patches,
+        }));
+    }
+    let count = series.patches().len();
+    let noun = if count == 1 { "patch" } else { "patches" };
+    let mut text = format!("{name}, {count} {noun}\n");
+    if !at_hand {
+        text.push_str("the release is not imported yet; `perfquilt upstream fetch` does that\n");
+    }
+    let digits = count.to_string().len();
+    let names = series.patches().iter().map(|p| p.name.chars().count());
+    let width = names.max().unwrap_or(0).min(34);
+    for (index, patch) in series.patches().iter().enumerate() {
+        let how = steps.map_or_else(|| "-".to_owned(), |steps| how_text(steps[index].how));
+        let line = format!(
+            "{:>digits$}  {}  {how:<10} {}",
+            index + 1,
+            pad(&cut(&patch.name, width), width),
+            patch.title
+        );
+        text.push_str(&cut(&line, 80));
+        text.push('\n');
+    }
+    context.output.print(&text)
+}
+
+/// `exact`, `offset -3` or `fuzz 1`.
+pub fn how_text(how: How) -> String {
+    how.to_string()
+}
+
+/// At most `width` characters, the last of which then is `…`; names and titles are hostile text.
+pub fn cut(text: &str, width: usize) -> String {
+    let text = plain(text);
+    if text.chars().count() <= width {
+        return text.trim_end().to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// `text` followed by blanks up to `width` characters.
+fn pad(text: &str, width: usize) -> String {
+    let blanks = width.saturating_sub(text.chars().count());
+    format!("{text}{}", " ".repeat(blanks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cutting_counts_characters_and_disarms() {
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("a\u{1b}[2J", 9), "a\u{fffd}[2J");
+    }
+}

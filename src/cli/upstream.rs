@@ -1,0 +1,149 @@
+//! `perfquilt upstream`: list, fetch and verify releases.
+
+use clap::Subcommand;
+use serde_json::json;
+
+use super::Context;
+use crate::error::Result;
+use crate::upstream;
+
+/// Releases of the upstream server
+#[derive(Debug, Subcommand)]
+pub enum Upstream {
+    /// Show the configured releases and how far each has come
+    List,
+    /// Fetch releases, check them and import them into the object store
+    Fetch {
+        /// Versions (default: the current one)
+        #[arg(value_name = "VERSION")]
+        versions: Vec<String>,
+        /// Every configured release
+        #[arg(long, conflicts_with = "versions")]
+        all: bool,
+    },
+    /// Check that downloads, lock file and object store still agree
+    Verify {
+        /// Versions (default: every one in the lock file)
+        #[arg(value_name = "VERSION")]
+        versions: Vec<String>,
+    },
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// As the functions of [`upstream`].
+pub fn run(context: &Context, command: Upstream) -> Result<()> {
+    match command {
+        Upstream::List => list(context),
+        Upstream::Fetch { versions, all } => fetch(context, versions, all),
+        Upstream::Verify { versions } => verify(context, &versions),
+    }
+}
+
+fn list(context: &Context) -> Result<()> {
+    let releases = upstream::list(&context.workspace()?)?;
+    if context.output.json() {
+        let list: Vec<_> = releases
+            .iter()
+            .map(|status| {
+                json!({
+                    "name": status.name,
+                    "version": status.version,
+                    "source": status.source,
+                    "current": status.current,
+                    "sha256": status.locked.as_ref().map(|locked| &locked.sha256),
+                    "tree": status.locked.as_ref().map(|locked| &locked.tree),
+                    "imported": status.imported.is_some(),
+                })
+            })
+            .collect();
+        return context
+            .output
+            .print_json(&json!({ "schema": 1, "releases": list }));
+    }
+    let mut text = String::new();
+    let width = releases.iter().map(|r| r.name.chars().count()).max();
+    let width = width.unwrap_or(0);
+    for status in &releases {
+        let state = match (&status.imported, &status.locked) {
+            (Some(tree), Some(locked)) if *tree == locked.tree => "imported",
+            (Some(_), Some(_)) => "changed ",
+            (Some(_), None) => "unlocked",
+            (None, Some(_)) => "locked  ",
+            (None, None) => "-       ",
+        };
+        let mark = if status.current { '*' } else { ' ' };
+        text.push_str(&format!(
+            "{mark} {:width$}  {state}  {}\n",
+            status.name, status.source
+        ));
+    }
+    context.output.print(&text)
+}
+
+fn fetch(context: &Context, versions: Vec<String>, all: bool) -> Result<()> {
+    let ws = context.workspace()?;
+    let progress = context.output.progress();
+    let wanted: Vec<Option<String>> = if all {
+        let releases = ws.config.upstream.release.iter();
+        releases
+            .map(|release| Some(release.version.clone()))
+            .collect()
+    } else if versions.is_empty() {
+        vec![None]
+    } else {
+        versions.into_iter().map(Some).collect()
+    };
+    let mut fetched = Vec::new();
+    for version in wanted {
+        fetched.push(upstream::ensure(&ws, version.as_deref(), progress)?);
+    }
+    if context.output.json() {
+        let list: Vec<_> = fetched
+            .iter()
+            .map(|release| {
+                json!({
+                    "name": release.name,
+                    "version": release.version,
+                    "commit": release.commit,
+                    "tree": release.tree,
+                    "sha256": release.sha256,
+                })
+            })
+            .collect();
+        return context
+            .output
+            .print_json(&json!({ "schema": 1, "releases": list }));
+    }
+    let lines: String = fetched
+        .iter()
+        .map(|release| format!("{}  tree {}\n", release.name, release.tree))
+        .collect();
+    context.output.print(&lines)
+}
+
+fn verify(context: &Context, versions: &[String]) -> Result<()> {
+    let ws = context.workspace()?;
+    let verified = upstream::verify(&ws, versions, context.output.progress())?;
+    if context.output.json() {
+        let list: Vec<_> = verified
+            .iter()
+            .map(|one| json!({ "name": one.name, "file": one.file, "objects": one.objects }))
+            .collect();
+        return context
+            .output
+            .print_json(&json!({ "schema": 1, "verified": list }));
+    }
+    let lines: String = verified
+        .iter()
+        .map(|one| {
+            let file = if one.file { ", its file" } else { "" };
+            format!(
+                "{}  as recorded ({} objects{file})\n",
+                one.name, one.objects
+            )
+        })
+        .collect();
+    context.output.print(&lines)
+}

@@ -1,0 +1,272 @@
+//! The main job: stack, build and measure, in a row.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::build::{BuildItem, Builder, Built, SourceTree};
+use crate::config::Preset;
+use crate::error::{Error, Kind, Result};
+use crate::experiment;
+use crate::observation::{ExperimentHeader, PointBuild, SCHEMA};
+use crate::point::Point;
+use crate::progress::Progress;
+use crate::series::Series;
+use crate::stack::{self, Stack, Worktree};
+use crate::store::{ExperimentId, Store};
+use crate::upstream::{self, Release};
+use crate::workspace::Workspace;
+
+/// A series applied to a release.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The release.
+    pub release: Release,
+    /// The series.
+    pub series: Series,
+    /// The stack.
+    pub stack: Stack,
+}
+
+/// Fetches and imports the release if need be and applies the series to it.
+///
+/// # Errors
+/// Those of [`upstream::ensure`], [`Series::load`] and [`stack::apply`].
+pub fn prepare(ws: &Workspace, release: Option<&str>, progress: &dyn Progress) -> Result<Prepared> {
+    let series = Series::load(ws)?;
+    let release = upstream::ensure(ws, release, progress)?;
+    let stack = stack::apply(ws, &release, &series)?;
+    Ok(Prepared {
+        release,
+        series,
+        stack,
+    })
+}
+
+/// Source trees of a workspace's object store.
+#[derive(Debug)]
+pub struct StoredTrees {
+    store: PathBuf,
+}
+
+impl StoredTrees {
+    /// Trees of the object store of `ws`.
+    pub fn new(ws: &Workspace) -> Self {
+        StoredTrees {
+            store: ws.object_store(),
+        }
+    }
+}
+
+impl SourceTree for StoredTrees {
+    fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()> {
+        Worktree::open(&self.store, dir)?.move_to(tree, progress)?;
+        Ok(())
+    }
+}
+
+/// A point and its server, or why it has none.
+#[derive(Debug)]
+pub struct BuiltPoint {
+    /// The point.
+    pub point: Point,
+    /// For people: the release, or the patch that makes the point.
+    pub label: String,
+    /// The server.
+    pub built: Result<Built>,
+}
+
+/// Builds `points` with the recipe called `recipe`. A point that fails keeps the others from
+/// nothing; only an interruption ends it early.
+///
+/// # Errors
+/// [`Kind::Usage`] for an unknown recipe, a missing tool or a point outside the series;
+/// [`Kind::Interrupted`].
+pub fn build_points(
+    ws: &Workspace,
+    prepared: &Prepared,
+    recipe: &str,
+    points: &[Point],
+    progress: &dyn Progress,
+) -> Result<Vec<BuiltPoint>> {
+    let builder = Builder::new(ws, recipe, &prepared.release.name)?;
+    let source = StoredTrees::new(ws);
+    let mut done = Vec::new();
+    for &point in points {
+        let item = build_item(prepared, point)?;
+        let built = builder.build(&item, &source, progress);
+        match &built {
+            Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
+                return Err(error.clone());
+            }
+            Err(error) => progress.warn(&format!("point {point} failed: {error}")),
+            Ok(built) if built.cached => {
+                progress.note(&format!("point {point}: {} is in the cache", item.label));
+            }
+            Ok(_) => {}
+        }
+        done.push(BuiltPoint {
+            point,
+            label: item.label,
+            built,
+        });
+    }
+    Ok(done)
+}
+
+fn build_item(prepared: &Prepared, point: Point) -> Result<BuildItem> {
+    let release = &prepared.release.name;
+    let patch = match point {
+        Point::Step(0) | Point::Control => None,
+        Point::Step(k) | Point::Alone(k) | Point::Without(k) => {
+            Some(prepared.series.patches()[k - 1].name.clone())
+        }
+    };
+    Ok(BuildItem {
+        label: match (&patch, point) {
+            (None, _) => release.clone(),
+            (Some(patch), Point::Without(_)) => format!("{release} without {patch}"),
+            (Some(patch), Point::Alone(_)) => format!("{release} with {patch} alone"),
+            (Some(patch), _) => format!("{release} up to {patch}"),
+        },
+        point,
+        tree: prepared.stack.tree(point)?,
+        patch,
+        touches: touched(prepared, point),
+        release: release.clone(),
+    })
+}
+
+/// The files that the patch which makes `point` changes, for the error when it does not compile.
+fn touched(prepared: &Prepared, point: Point) -> Vec<String> {
+    let (Point::Step(k) | Point::Alone(k)) = point else {
+        return Vec::new();
+    };
+    let files = prepared.series.patch(k).map(|patch| &patch.files);
+    let paths = files
+        .into_iter()
+        .flatten()
+        .filter_map(|file| file.new.as_ref().or(file.old.as_ref()));
+    paths
+        .map(|path| String::from_utf8_lossy(path).into_owned())
+        .collect()
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The experiment in the workspace's store.
+    pub experiment: ExperimentId,
+    /// Points that could not be built, with the whole error.
+    pub build_errors: Vec<(Point, Error)>,
+    /// Points whose server failed while being measured.
+    pub failed: Vec<(Point, Error)>,
+}
+
+/// Does the main job: `preset` on `points` (none: all in order) of `release` (`None`: the current one).
+/// Everything that is there already is taken from the caches and the store.
+///
+/// # Errors
+/// The errors of its steps; points that cannot be built or measured are in the outcome instead, as
+/// long as the bare release can.
+pub fn run(
+    ws: &Workspace,
+    preset: &Preset,
+    release: Option<&str>,
+    points: &[Point],
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let prepared = prepare(ws, release, progress)?;
+    let points = chosen_points(&prepared, points)?;
+    let built = build_points(ws, &prepared, &preset.recipe, &points, progress)?;
+    measure(ws, preset, &prepared, built, progress)
+}
+
+/// All points in order, or the chosen ones with the bare release first.
+///
+/// # Errors
+/// [`Kind::Usage`] for a point outside the series.
+pub fn chosen_points(prepared: &Prepared, chosen: &[Point]) -> Result<Vec<Point>> {
+    let count = prepared.series.patches().len();
+    if chosen.is_empty() {
+        return Ok((0..=count).map(Point::Step).collect());
+    }
+    let mut points = vec![Point::BASE];
+    points.extend_from_slice(chosen);
+    points.retain(|point| *point != Point::Control);
+    points.sort_unstable();
+    points.dedup();
+    for point in &points {
+        let (Point::Step(k) | Point::Alone(k) | Point::Without(k)) = *point else {
+            continue;
+        };
+        if k > count {
+            return Err(Error::usage(format!(
+                "there is no point {point}: the series has {count} patches"
+            )));
+        }
+    }
+    Ok(points)
+}
+
+fn measure(
+    ws: &Workspace,
+    preset: &Preset,
+    prepared: &Prepared,
+    built: Vec<BuiltPoint>,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let mut measurable = Vec::new();
+    let mut build_errors = Vec::new();
+    let mut failed = BTreeMap::new();
+    let mut builds = Vec::new();
+    for point in built {
+        match point.built {
+            Ok(server) => {
+                builds.push(point_build(point.point, &server));
+                measurable.push((point.point, server));
+            }
+            Err(error) if point.point == Point::BASE => return Err(error),
+            Err(error) => {
+                failed.insert(point.point, error.to_string());
+                build_errors.push((point.point, error));
+            }
+        }
+    }
+    let patches = prepared.series.patches();
+    let header = ExperimentHeader {
+        schema: SCHEMA,
+        experiment: format!("{}-{}", prepared.release.name, preset.recipe),
+        series: patches.iter().map(|patch| patch.name.clone()).collect(),
+        titles: patches.iter().map(|patch| patch.title.clone()).collect(),
+        release: prepared.release.name.clone(),
+        recipe: preset.recipe.clone(),
+        machine: BTreeMap::new(),
+        harness: String::new(),
+        identical: BTreeMap::new(),
+        failed,
+        started: jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string(),
+    };
+    let store = Store::open(&ws.results())?;
+    let outcome = experiment::run(ws, preset, &measurable, header, &store, progress)?;
+    store.record_builds(outcome.id, &builds)?;
+    Ok(Outcome {
+        experiment: outcome.id,
+        build_errors,
+        failed: outcome.failed.into_iter().collect(),
+    })
+}
+
+fn point_build(point: Point, built: &Built) -> PointBuild {
+    PointBuild {
+        point,
+        key: built.key.clone(),
+        configure: built.seconds.configure,
+        compile: built.seconds.compile,
+        link: built.seconds.link,
+        overhead: built.seconds.overhead,
+        units: built.compiled_units,
+        cached: built.cached,
+    }
+}

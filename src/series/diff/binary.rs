@@ -1,0 +1,191 @@
+//! Git's binary patches: base-85 lines holding a deflated file or a delta.
+
+use std::io::Read;
+
+use crate::error::{Error, Result};
+
+/// Largest binary file a patch may make.
+const LIMIT: usize = 64 << 20;
+
+/// The change of a binary file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binary {
+    forward: Piece,
+    backward: Option<Piece>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(Vec<u8>),
+    Delta(Vec<u8>),
+}
+
+impl Binary {
+    /// Parses what follows the line `GIT binary patch`; returns it with the number of lines read.
+    /// Errors carry the offset of their line from the first.
+    pub(super) fn parse(lines: &[&[u8]]) -> Result<(Binary, usize), (usize, Error)> {
+        let (forward, mut used) = parse_piece(lines, 0)?
+            .ok_or_else(|| (0, Error::series("`literal` or `delta` is missing")))?;
+        let mut backward = None;
+        if let Some((piece, end)) = parse_piece(lines, used)? {
+            backward = Some(piece);
+            used = end;
+        }
+        Ok((Binary { forward, backward }, used))
+    }
+
+    pub(super) fn reversed(self) -> Binary {
+        match self.backward {
+            Some(backward) => Binary {
+                forward: backward,
+                backward: Some(self.forward),
+            },
+            // Applying it then fails with a clear message.
+            None => Binary {
+                forward: Piece::Delta(Vec::new()),
+                backward: None,
+            },
+        }
+    }
+
+    /// The file after the change, given the file before.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](crate::error::Kind::Series) when the delta is not for this file.
+    pub fn apply(&self, before: &[u8]) -> Result<Vec<u8>> {
+        match &self.forward {
+            Piece::Literal(content) => Ok(content.clone()),
+            Piece::Delta(delta) if delta.is_empty() => {
+                Err(Error::series("the binary patch has no reverse part")
+                    .hint("make it with `git diff --binary`"))
+            }
+            Piece::Delta(delta) => apply_delta(delta, before).ok_or_else(|| {
+                Error::series("the binary delta does not fit the file")
+                    .hint("the file is not the one the patch was made for")
+            }),
+        }
+    }
+}
+
+fn parse_piece(lines: &[&[u8]], start: usize) -> Result<Option<(Piece, usize)>, (usize, Error)> {
+    let Some(head) = lines.get(start) else {
+        return Ok(None);
+    };
+    let head = String::from_utf8_lossy(head);
+    let mut words = head.split_whitespace();
+    let (kind, size) = (words.next(), words.next());
+    let literal = match kind {
+        Some("literal") => true,
+        Some("delta") => false,
+        _ => return Ok(None),
+    };
+    let fail = |offset: usize, what: &str| (offset, Error::series(what.to_owned()));
+    let size = size
+        .and_then(|size| size.parse::<usize>().ok())
+        .filter(|&size| size <= LIMIT)
+        .ok_or_else(|| fail(start, "the binary patch's size is wrong or above 64 MiB"))?;
+    let mut packed = Vec::new();
+    let mut at = start + 1;
+    loop {
+        let line = lines
+            .get(at)
+            .ok_or_else(|| fail(at, "the binary patch ends in the middle"))?
+            .trim_ascii_end();
+        at += 1;
+        if line.is_empty() {
+            break;
+        }
+        decode_line(line, &mut packed)
+            .ok_or_else(|| fail(at - 1, "a damaged line of a binary patch"))?;
+    }
+    let mut content = Vec::new();
+    let limit = size as u64 + 1;
+    flate2::read::ZlibDecoder::new(packed.as_slice())
+        .take(limit)
+        .read_to_end(&mut content)
+        .ok()
+        .filter(|_| content.len() == size)
+        .ok_or_else(|| fail(start, "the binary patch is damaged"))?;
+    let piece = if literal {
+        Piece::Literal(content)
+    } else {
+        Piece::Delta(content)
+    };
+    Ok(Some((piece, at)))
+}
+
+/// The first letter is the number of bytes, then five digits stand for four bytes.
+fn decode_line(line: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    const DIGITS: &[u8] =
+        b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+    let (&first, digits) = line.split_first()?;
+    let length = match first {
+        b'A'..=b'Z' => usize::from(first - b'A') + 1,
+        b'a'..=b'z' => usize::from(first - b'a') + 27,
+        _ => return None,
+    };
+    if digits.len() % 5 != 0 || digits.len() / 5 * 4 < length || digits.len() / 5 * 4 > length + 3 {
+        return None;
+    }
+    let start = out.len();
+    for group in digits.chunks(5) {
+        let mut value = 0_u64;
+        for digit in group {
+            let digit = DIGITS.iter().position(|known| known == digit)?;
+            value = value * 85 + digit as u64;
+        }
+        out.extend_from_slice(&u32::try_from(value).ok()?.to_be_bytes());
+    }
+    out.truncate(start + length);
+    Some(())
+}
+
+/// Git's delta form: sizes of both files, then copies from the old one and literal bytes.
+fn apply_delta(delta: &[u8], before: &[u8]) -> Option<Vec<u8>> {
+    let mut input = delta.iter().copied();
+    let size = |input: &mut dyn Iterator<Item = u8>| -> Option<usize> {
+        let (mut value, mut shift) = (0_usize, 0_u32);
+        loop {
+            let byte = input.next()?;
+            value |= usize::from(byte & 0x7f).checked_shl(shift)?;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+    };
+    if size(&mut input)? != before.len() {
+        return None;
+    }
+    let target = size(&mut input).filter(|&target| target <= LIMIT)?;
+    let mut out = Vec::with_capacity(target);
+    while let Some(op) = input.next() {
+        if op & 0x80 != 0 {
+            let mut number = |bits: std::ops::Range<u32>| -> Option<usize> {
+                let mut value = 0;
+                for (index, bit) in bits.enumerate() {
+                    if op & (1 << bit) != 0 {
+                        value |= usize::from(input.next()?) << (8 * index);
+                    }
+                }
+                Some(value)
+            };
+            let offset = number(0..4)?;
+            let length = match number(4..7)? {
+                0 => 0x10000,
+                length => length,
+            };
+            out.extend_from_slice(before.get(offset..offset.checked_add(length)?)?);
+        } else if op > 0 {
+            for _ in 0..op {
+                out.push(input.next()?);
+            }
+        } else {
+            return None;
+        }
+        if out.len() > target {
+            return None;
+        }
+    }
+    (out.len() == target).then_some(out)
+}

@@ -1,0 +1,188 @@
+//! Quilt's `series` file, kept line by line so that rewriting it changes nothing else.
+
+use std::collections::BTreeMap;
+
+use super::path;
+use crate::error::{Error, Result};
+
+/// A `series` file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeriesFile {
+    lines: Vec<String>,
+    entries: Vec<Entry>,
+    final_newline: bool,
+}
+
+/// A patch's line in `series`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The patch's name: its path below the folder of patches.
+    pub name: String,
+    /// `-pN`: how many leading components are taken off the paths in the patch.
+    pub strip: usize,
+    /// `-R`: applied in reverse.
+    pub reverse: bool,
+    /// Its line, counted from 1.
+    pub line: usize,
+}
+
+impl SeriesFile {
+    /// Parses `bytes`; `shown` is the file's name in errors. Every fault is reported, each with its
+    /// line; the entries are those without a fault.
+    pub fn parse(bytes: &[u8], shown: &str) -> (SeriesFile, Vec<Error>) {
+        let mut file = SeriesFile {
+            final_newline: bytes.last().is_none_or(|&last| last == b'\n'),
+            ..SeriesFile::default()
+        };
+        let mut faults = Vec::new();
+        let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        if bytes.is_empty() {
+            return (file, faults);
+        }
+        let mut first_line_of: BTreeMap<String, usize> = BTreeMap::new();
+        for (index, raw) in body.split(|&b| b == b'\n').enumerate() {
+            let number = index + 1;
+            let fault = |error: Error| error.at(shown, number);
+            let Ok(line) = std::str::from_utf8(raw) else {
+                faults.push(fault(Error::series("the line is not UTF-8")));
+                file.lines.push(String::from_utf8_lossy(raw).into_owned());
+                continue;
+            };
+            file.lines.push(line.to_owned());
+            match parse_line(line, number) {
+                Ok(None) => {}
+                Ok(Some(entry)) => match first_line_of.get(&entry.name) {
+                    Some(first) => faults.push(fault(
+                        Error::series(format!("patch \"{}\" is listed twice", entry.name))
+                            .hint(format!("it is on line {first} already; remove one of them")),
+                    )),
+                    None => {
+                        first_line_of.insert(entry.name.clone(), number);
+                        file.entries.push(entry);
+                    }
+                },
+                Err(error) => faults.push(fault(error)),
+            }
+        }
+        (file, faults)
+    }
+
+    /// The patches in order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The lines as they stand, comments and blank ones included.
+    pub fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// The file as it was read, unless lines were changed.
+    pub fn to_text(&self) -> String {
+        let mut text = self.lines.join("\n");
+        if self.final_newline && !self.lines.is_empty() {
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// `None` for blank lines and comments.
+fn parse_line(line: &str, number: usize) -> Result<Option<Entry>> {
+    let trimmed = line.trim_matches(['\r', ' ', '\t']);
+    if trimmed.is_empty() || trimmed.starts_with('#') {
+        return Ok(None);
+    }
+    let mut words = trimmed.split([' ', '\t']).filter(|word| !word.is_empty());
+    let name = words.next().unwrap_or_default();
+    let mut entry = Entry {
+        name: name.to_owned(),
+        strip: 1,
+        reverse: false,
+        line: number,
+    };
+    path::check(name.as_bytes()).map_err(|error| {
+        Error::series(error.message().to_owned())
+            .hint("a patch is named by its path below the folder of patches")
+    })?;
+    while let Some(word) = words.next() {
+        if word.starts_with('#') {
+            break;
+        }
+        let level = if word == "-p" {
+            Some(words.next().unwrap_or_default())
+        } else {
+            word.strip_prefix("-p")
+                .or_else(|| word.strip_prefix("--strip="))
+        };
+        match level {
+            Some(level) => {
+                entry.strip = level.parse().ok().filter(|&n| n <= 64).ok_or_else(|| {
+                    Error::series(format!("`{word}` needs a number"))
+                        .hint("-p0 keeps the paths as they are, -p1 (the default) takes off `a/`")
+                })?;
+            }
+            None if word == "-R" || word == "--reverse" => entry.reverse = true,
+            None => {
+                return Err(
+                    Error::series(format!("unknown option `{word}` of patch \"{name}\""))
+                        .hint("supported are -pN and -R; names of patches cannot hold blanks"),
+                );
+            }
+        }
+    }
+    Ok(Some(entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(text: &str) -> Vec<(String, usize, bool, usize)> {
+        let (file, faults) = SeriesFile::parse(text.as_bytes(), "series");
+        assert!(faults.is_empty(), "{faults:?}");
+        assert_eq!(file.to_text(), text);
+        file.entries()
+            .iter()
+            .map(|e| (e.name.clone(), e.strip, e.reverse, e.line))
+            .collect()
+    }
+
+    #[test]
+    fn grammar_of_quilt() {
+        let text =
+            "# head\n\na.patch\n  sub/b.patch -p0 # why\n\tc.patch -R -p2\nd.diff#1\n  # note\n";
+        assert_eq!(
+            entries(text),
+            [
+                ("a.patch".to_owned(), 1, false, 3),
+                ("sub/b.patch".to_owned(), 0, false, 4),
+                ("c.patch".to_owned(), 2, true, 5),
+                ("d.diff#1".to_owned(), 1, false, 6),
+            ]
+        );
+        assert_eq!(entries(""), []);
+        assert_eq!(entries("\n\n"), []);
+        assert_eq!(entries("a.patch").len(), 1);
+        assert_eq!(entries("a.patch\r\nb.patch -p0\r\n")[1].1, 0);
+    }
+
+    #[test]
+    fn faults_have_lines_and_do_not_hide_each_other() {
+        let text = b"a.patch\na.patch\n../x\n/abs\nb.patch -pab\nc.patch --merge\n\xff\nok.patch\n";
+        let (file, faults) = SeriesFile::parse(text, "series");
+        let shown: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown,
+            [
+                "series:2: patch \"a.patch\" is listed twice",
+                "series:3: path ../x: it leads out of the tree (`..`)",
+                "series:4: path /abs: absolute paths are not allowed",
+                "series:5: `-pab` needs a number",
+                "series:6: unknown option `--merge` of patch \"c.patch\"",
+                "series:7: the line is not UTF-8",
+            ]
+        );
+        assert_eq!(file.entries().len(), 2);
+    }
+}

@@ -1,0 +1,175 @@
+//! Reading a series from a workspace.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::{Entry, Patch, Series, SeriesFile};
+use crate::error::{Error, Result};
+use crate::workspace::Workspace;
+
+/// Largest patch file accepted, decompressed.
+const PATCH_LIMIT: u64 = 64 << 20;
+
+/// A series with everything that is wrong with it.
+#[derive(Debug)]
+pub struct Survey {
+    /// Those patches that could be read.
+    pub series: Series,
+    /// What stands in the way of the others.
+    pub faults: Vec<Error>,
+    /// Patch files that `series` does not name, as paths below the folder of patches.
+    pub unused: Vec<String>,
+}
+
+impl Series {
+    /// Reads `series` and its patches.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](crate::error::Kind::Series) for the first fault, naming file and line.
+    pub fn load(ws: &Workspace) -> Result<Series> {
+        let survey = survey(ws)?;
+        match survey.faults.into_iter().next() {
+            Some(fault) => Err(fault),
+            None => Ok(survey.series),
+        }
+    }
+}
+
+/// Reads as much of the series as can be read and collects every fault.
+///
+/// # Errors
+/// [`Kind::Series`](crate::error::Kind::Series) when there is no series at all.
+pub fn survey(ws: &Workspace) -> Result<Survey> {
+    let files = &ws.config.series;
+    let (path, shown) = find_series(ws.root(), &files.file, &files.patches)?;
+    let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
+    let (file, mut faults) = SeriesFile::parse(&bytes, &shown);
+    let folder = ws.root().join(&files.patches);
+    let there = patch_files(&folder);
+    let mut patches = Vec::new();
+    for entry in file.entries() {
+        let shown_patch = files
+            .patches
+            .join(&entry.name)
+            .to_string_lossy()
+            .into_owned();
+        match read_patch(&folder, entry, &shown_patch) {
+            Ok(Some(bytes)) => match Patch::parse(entry, &shown_patch, &bytes) {
+                Ok(patch) => patches.push(patch),
+                Err(fault) => faults.push(fault),
+            },
+            Ok(None) => faults.push(missing(entry, &shown, files.patches.as_path(), &there)),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    let named: BTreeSet<&str> = file.entries().iter().map(|e| e.name.as_str()).collect();
+    let unused = there
+        .into_iter()
+        .filter(|name| !named.contains(name.as_str()) && looks_like_patch(name))
+        .collect();
+    Ok(Survey {
+        series: Series { file, patches },
+        faults,
+        unused,
+    })
+}
+
+/// Quilt looks in the root first, then beside the patches.
+fn find_series(root: &Path, file: &Path, patches: &Path) -> Result<(PathBuf, String)> {
+    for candidate in [file.to_owned(), patches.join(file)] {
+        let path = root.join(&candidate);
+        if path.is_file() {
+            return Ok((path, candidate.to_string_lossy().into_owned()));
+        }
+    }
+    Err(Error::series("there is no series file")
+        .at(file, None)
+        .hint("list the patches there, one name a line; an empty file is an empty series"))
+}
+
+/// The patch's bytes, decompressed; `None` when there is no such file.
+fn read_patch(folder: &Path, entry: &Entry, shown: &str) -> Result<Option<Vec<u8>>> {
+    let path = folder.join(&entry.name);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(Error::series(format!("cannot be read: {error}")).at(shown, None));
+        }
+    };
+    let reader: Box<dyn Read> = match path.extension().and_then(|e| e.to_str()) {
+        Some("gz") => Box::new(flate2::read::MultiGzDecoder::new(bytes.as_slice())),
+        Some("xz") => Box::new(liblzma::read::XzDecoder::new_multi_decoder(
+            bytes.as_slice(),
+        )),
+        Some(form @ ("bz2" | "lzma" | "lz" | "zst")) => {
+            return Err(
+                Error::series(format!("patches compressed as .{form} are not supported"))
+                    .at(shown, None)
+                    .hint("decompress it, or compress it as .gz or .xz"),
+            );
+        }
+        _ => return Ok(Some(bytes)),
+    };
+    let mut plain = Vec::new();
+    reader
+        .take(PATCH_LIMIT)
+        .read_to_end(&mut plain)
+        .map_err(|error| {
+            Error::series(format!("cannot be decompressed: {error}")).at(shown, None)
+        })?;
+    Ok(Some(plain))
+}
+
+fn missing(entry: &Entry, series: &str, folder: &Path, there: &BTreeSet<String>) -> Error {
+    let error = Error::series(format!(
+        "patch \"{}\" not found in {}/",
+        entry.name,
+        folder.display()
+    ))
+    .at(series, entry.line);
+    let nearest = there
+        .iter()
+        .map(|name| (strsim::jaro_winkler(name, &entry.name), name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest {
+        Some((_, name)) => error.hint(format!("did you mean \"{name}\"?")),
+        None => error.hint("add the file, or take the line out of the series"),
+    }
+}
+
+/// Every file below the folder of patches, by its path there.
+fn patch_files(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![(folder.to_owned(), String::new(), 0)];
+    while let Some((folder, prefix, depth)) = waiting.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && depth < 8 => {
+                    waiting.push((entry.path(), format!("{name}/"), depth + 1));
+                }
+                Ok(kind) if kind.is_file() => {
+                    found.insert(name);
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+fn looks_like_patch(name: &str) -> bool {
+    let plain = name
+        .strip_suffix(".gz")
+        .or_else(|| name.strip_suffix(".xz"));
+    let plain = plain.unwrap_or(name);
+    [".patch", ".diff", ".dpatch"]
+        .iter()
+        .any(|end| plain.ends_with(end))
+}

@@ -1,0 +1,124 @@
+//! Which paths a patch, an archive or a tree may name.
+
+use crate::error::{Error, Result};
+
+/// The path as it is shown to people.
+pub fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+/// Refuses what would leave the tree or change a repository's own files: absolute paths, empty
+/// components, `.`, `..`, and `.git` however it is spelt on file systems that fold case or shorten
+/// names.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage), saying what is wrong; callers add the place.
+pub fn check(path: &[u8]) -> Result<()> {
+    let wrong = |what: &str| Err(Error::usage(format!("path {}: {what}", shown(path))));
+    if path.is_empty() {
+        return Err(Error::usage("an empty path"));
+    }
+    if path.len() > 4000 {
+        return wrong("too long");
+    }
+    if path[0] == b'/' {
+        return wrong("absolute paths are not allowed");
+    }
+    for component in path.split(|&b| b == b'/') {
+        match component {
+            b"" => return wrong("an empty component"),
+            b"." => return wrong("`.` is not allowed"),
+            b".." => return wrong("it leads out of the tree (`..`)"),
+            _ if is_dot_git(component) => return wrong("`.git` is not allowed"),
+            _ if component.contains(&0) => return wrong("a NUL byte"),
+            _ if component.len() > 255 => return wrong("a component longer than 255 bytes"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether some file system takes `name` for `.git`.
+fn is_dot_git(name: &[u8]) -> bool {
+    // HFS+ ignores some invisible characters; NTFS ignores trailing dots and blanks and has `git~1`.
+    let text = String::from_utf8_lossy(name);
+    let visible: String = text
+        .chars()
+        .filter(|c| !matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}'))
+        .collect::<String>()
+        .to_lowercase();
+    let trimmed = visible.trim_end_matches(['.', ' ']);
+    trimmed == ".git" || trimmed == "git~1"
+}
+
+/// Removes `count` leading components as `patch -p` does: runs of slashes count once, and a path
+/// with fewer slashes than `count` is no path at all.
+pub fn strip(path: &[u8], count: usize) -> Option<&[u8]> {
+    let mut left = count;
+    let mut start = 0;
+    let mut at = 0;
+    while at < path.len() {
+        if path[at] == b'/' {
+            while path.get(at + 1) == Some(&b'/') {
+                at += 1;
+            }
+            if left > 0 {
+                left -= 1;
+                start = at + 1;
+            }
+        }
+        at += 1;
+    }
+    (left == 0 && start < path.len()).then(|| &path[start..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strips_as_patch_does() {
+        assert_eq!(strip(b"a/b/c", 1), Some(&b"b/c"[..]));
+        assert_eq!(strip(b"a//b/c", 1), Some(&b"b/c"[..]));
+        assert_eq!(strip(b"a/b/c", 0), Some(&b"a/b/c"[..]));
+        assert_eq!(strip(b"a/b/c", 3), None);
+        assert_eq!(strip(b"a", 1), None);
+        assert_eq!(strip(b"/a/b", 1), Some(&b"a/b"[..]));
+        assert_eq!(strip(b"a/", 1), None);
+    }
+
+    #[test]
+    fn unsafe_paths_are_refused() {
+        for path in [
+            &b""[..],
+            b"/etc/passwd",
+            b"../x",
+            b"a/../../x",
+            b"a//b",
+            b"./a",
+            b".git/config",
+            b"a/.GiT/x",
+            b".git./x",
+            b"GIT~1/x",
+            b".g\xe2\x80\x8cit/x",
+            b"a/..",
+            b"a\0b",
+        ] {
+            assert!(check(path).is_err(), "{}", shown(path));
+        }
+    }
+
+    #[test]
+    fn ordinary_paths_pass() {
+        for path in [
+            &b"a"[..],
+            b"sql/sql_string.h",
+            b".gitignore",
+            b".github/x",
+            b"a b",
+            b"\xff",
+        ] {
+            assert!(check(path).is_ok(), "{}", shown(path));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Explaining why a hunk has no place: what was expected, what is there, what would have helped.
+
+use super::place::Placer;
+use crate::error::Error;
+use crate::series::path::shown;
+use crate::series::{FileDiff, Hunk};
+
+/// Most context lines a trial ignores.
+const TRIAL_FUZZ: usize = 3;
+
+/// The error for hunk `index` of `diff`, for which `placer` found no place in `content`.
+pub(super) fn no_place(
+    diff: &FileDiff,
+    index: usize,
+    target: &[u8],
+    content: &[u8],
+    placer: &Placer<'_>,
+) -> Error {
+    let hunk = &diff.hunks[index];
+    let error = Error::series(format!(
+        "hunk {} of {} does not apply to {}",
+        index + 1,
+        diff.hunks.len(),
+        shown(target)
+    ))
+    .details(difference(hunk, placer));
+    if already_applied(diff, content) {
+        return error.hint(
+            "the whole change is in this file already; if upstream took it, drop the patch from the series",
+        );
+    }
+    if whole_hunk_there(hunk, content) {
+        return error
+            .hint("this hunk's change is in the file already; drop the hunk from the patch");
+    }
+    let context = hunk.context().0.max(hunk.context().1);
+    let with_fuzz =
+        (1..=TRIAL_FUZZ.min(context)).find_map(|fuzz| Some((fuzz, placer.locate(hunk, fuzz)?)));
+    match with_fuzz {
+        Some((fuzz, (line, _))) => error.hint(format!(
+            "ignoring {fuzz} lines of context it would go to line {line}; check that place and refresh the patch"
+        )),
+        None => error.hint("change the patch by hand for this release and refresh it"),
+    }
+}
+
+/// The error for a file that is to be created and is there.
+pub(super) fn exists_already(diff: &FileDiff, target: &[u8], content: &[u8]) -> Error {
+    let error = Error::series(format!("{} is to be created, but it exists", shown(target)));
+    if already_applied(diff, content) {
+        error.hint("it is the very same file; if upstream took the change, drop the patch")
+    } else {
+        error.hint("rename the patch's file, or make the patch change the existing one")
+    }
+}
+
+fn already_applied(diff: &FileDiff, content: &[u8]) -> bool {
+    let reversed = diff.clone().reversed();
+    let mut placer = Placer::new(content);
+    reversed
+        .hunks
+        .iter()
+        .all(|hunk| placer.apply(hunk, 0).is_some())
+}
+
+/// Whether the hunk's result stands somewhere in the file.
+fn whole_hunk_there(hunk: &Hunk, content: &[u8]) -> bool {
+    let reversed = FileDiff {
+        hunks: vec![hunk.clone()],
+        ..FileDiff::default()
+    }
+    .reversed();
+    Placer::new(content).locate(&reversed.hunks[0], 0).is_some()
+}
+
+/// The first line that differs at the place where the hunk was looked for first.
+fn difference(hunk: &Hunk, placer: &Placer<'_>) -> Vec<String> {
+    let start = placer.expected(hunk.old_start);
+    for (index, expected) in hunk.before().enumerate() {
+        let found = placer.line(start + index);
+        if found != Some(expected) {
+            return vec![
+                format!(
+                    "line {} should read  {}",
+                    start + index,
+                    text(Some(expected))
+                ),
+                format!("         but reads  {}", text(found)),
+            ];
+        }
+    }
+    vec![format!(
+        "line {start} and the following read as expected, but the hunk belongs to the file's beginning or end, or overlaps the one before"
+    )]
+}
+
+fn text(line: Option<&[u8]>) -> String {
+    let Some(line) = line else {
+        return "(the file ends)".to_owned();
+    };
+    let shown = String::from_utf8_lossy(line);
+    let body = shown.strip_suffix('\n');
+    let ending = match body {
+        None => " (without line end)",
+        Some(body) if body.ends_with('\r') => " (with CR LF)",
+        Some(_) => "",
+    };
+    let body = body.unwrap_or(&shown).trim_end_matches('\r');
+    let short: String = body.chars().take(120).collect();
+    let dots = if short.len() < body.len() { "…" } else { "" };
+    format!("`{short}{dots}`{ending}")
+}

@@ -1,0 +1,260 @@
+//! Finding the place of a hunk and putting it there, exactly as GNU patch does (`locate_hunk` and
+//! `apply_hunk` of its version 2.7): the series means what `quilt push` makes of it.
+
+use crate::series::{Change, Hunk};
+
+/// A hunk that found its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Placed {
+    /// How many lines later than written it was found.
+    pub offset: i64,
+    /// How many lines of context had to be ignored.
+    pub fuzz: usize,
+}
+
+/// A file while its hunks are applied, one after the other.
+pub struct Placer<'a> {
+    input: Vec<&'a [u8]>,
+    output: Vec<u8>,
+    /// Lines of the input that are in the output or were removed; a later hunk starts behind them.
+    frozen: usize,
+    /// Where the last hunk was found, relative to where it was written.
+    offset: i64,
+}
+
+impl<'a> Placer<'a> {
+    /// Starts with the file's content.
+    pub fn new(content: &'a [u8]) -> Self {
+        Placer {
+            input: content.split_inclusive(|&b| b == b'\n').collect(),
+            output: Vec::with_capacity(content.len() + 1024),
+            frozen: 0,
+            offset: 0,
+        }
+    }
+
+    /// Applies a hunk with at most `max_fuzz` ignored lines of context; `None` when it has no place.
+    pub fn apply(&mut self, hunk: &Hunk, max_fuzz: usize) -> Option<Placed> {
+        let (prefix, suffix) = hunk.context();
+        for fuzz in 0..=max_fuzz.min(prefix.max(suffix)) {
+            if let Some((line, offset)) = self.locate(hunk, fuzz) {
+                self.offset = offset;
+                return self.put(hunk, line).then_some(Placed { offset, fuzz });
+            }
+        }
+        None
+    }
+
+    /// Where a hunk would go: line counted from 1, and the offset from where it was written.
+    pub fn locate(&self, hunk: &Hunk, fuzz: usize) -> Option<(usize, i64)> {
+        let pattern: Vec<&[u8]> = hunk.before().collect();
+        let (prefix, suffix) = hunk.context();
+        let [prefix, suffix, fuzz] = [signed(prefix), signed(suffix), signed(fuzz)];
+        let context = prefix.max(suffix);
+        let (mut prefix_fuzz, suffix_fuzz) = (fuzz + prefix - context, fuzz + suffix - context);
+        let first_guess = signed(hunk.old_start) + self.offset;
+        let [lines, count, frozen] = [
+            signed(self.input.len()),
+            signed(pattern.len()),
+            signed(self.frozen),
+        ];
+        if count == 0 {
+            return Some((usize::try_from(first_guess.max(1)).ok()?, self.offset));
+        }
+        let max_where = lines - (count - suffix_fuzz) + 1;
+        let min_where = frozen + 1;
+        let max_later = max_where - first_guess;
+        let mut max_earlier = first_guess - min_where;
+        let max_offset = max_later.max(max_earlier);
+        if first_guess <= max_earlier {
+            max_earlier = first_guess - 1;
+        }
+        let found = |offset: i64| {
+            let line = usize::try_from(first_guess + offset).ok()?;
+            Some((line, self.offset + offset))
+        };
+        let fits = |offset: i64, prefix_fuzz: i64, suffix_fuzz: i64| {
+            self.fits(&pattern, first_guess + offset, prefix_fuzz, suffix_fuzz)
+        };
+        if prefix_fuzz < 0 && hunk.old_start <= 1 {
+            // Less context before than after: the hunk belongs to the file's beginning.
+            if suffix_fuzz < 0 && (count != lines || prefix < frozen) {
+                return None;
+            }
+            let offset = 1 - first_guess;
+            let free = frozen <= prefix && offset <= max_later;
+            return (free && fits(offset, 0, suffix_fuzz)).then(|| found(offset))?;
+        }
+        prefix_fuzz = prefix_fuzz.max(0);
+        if suffix_fuzz < 0 {
+            // Less context after than before: the hunk belongs to the file's end.
+            let offset = first_guess - (lines - count + 1);
+            return (offset <= max_earlier && fits(-offset, prefix_fuzz, 0))
+                .then(|| found(-offset))?;
+        }
+        let min_offset = if max_later < 0 {
+            first_guess - max_where
+        } else if max_earlier < 0 {
+            first_guess - min_where
+        } else {
+            0
+        };
+        for offset in min_offset..=max_offset {
+            if offset <= max_later && fits(offset, prefix_fuzz, suffix_fuzz) {
+                return found(offset);
+            }
+            if offset <= max_earlier && fits(-offset, prefix_fuzz, suffix_fuzz) {
+                return found(-offset);
+            }
+        }
+        None
+    }
+
+    /// Whether the pattern, without the ignored lines at its ends, stands at `line`.
+    fn fits(&self, pattern: &[&[u8]], line: i64, prefix_fuzz: i64, suffix_fuzz: i64) -> bool {
+        let count = signed(pattern.len());
+        (prefix_fuzz..count - suffix_fuzz).all(|index| {
+            let there = usize::try_from(line - 1 + index)
+                .ok()
+                .and_then(|at| self.input.get(at));
+            let wanted = usize::try_from(index).ok().and_then(|at| pattern.get(at));
+            there.is_some() && there == wanted
+        })
+    }
+
+    fn put(&mut self, hunk: &Hunk, line: usize) -> bool {
+        let start = line - 1;
+        let mut old = 0;
+        for change in &hunk.lines {
+            match change.change {
+                Change::Context => old += 1,
+                Change::Remove => {
+                    if !self.copy_till(start + old) {
+                        return false;
+                    }
+                    self.frozen += 1;
+                    old += 1;
+                }
+                Change::Add => {
+                    if !self.copy_till(start + old) {
+                        return false;
+                    }
+                    self.write(&change.text);
+                }
+            }
+        }
+        true
+    }
+
+    fn copy_till(&mut self, line: usize) -> bool {
+        if self.frozen > line {
+            return false;
+        }
+        while self.frozen < line {
+            if let Some(text) = self.input.get(self.frozen).copied() {
+                self.write(text);
+            }
+            self.frozen += 1;
+        }
+        true
+    }
+
+    fn write(&mut self, text: &[u8]) {
+        if self.output.last().is_some_and(|&last| last != b'\n') {
+            self.output.push(b'\n');
+        }
+        self.output.extend_from_slice(text);
+    }
+
+    /// The file after all hunks.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.copy_till(self.input.len());
+        self.output
+    }
+
+    /// The line of the input at `line`, counted from 1.
+    pub fn line(&self, line: usize) -> Option<&'a [u8]> {
+        line.checked_sub(1)
+            .and_then(|index| self.input.get(index))
+            .copied()
+    }
+
+    /// Where the next hunk written at `line` is looked for first.
+    pub fn expected(&self, line: usize) -> usize {
+        usize::try_from(signed(line) + self.offset)
+            .unwrap_or(1)
+            .max(1)
+    }
+}
+
+fn signed(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::diff::parse;
+
+    fn apply(content: &str, patch: &str, fuzz: usize) -> Option<(String, Vec<Placed>)> {
+        let parsed = parse(patch.as_bytes(), 0, "p").unwrap();
+        let mut placer = Placer::new(content.as_bytes());
+        let placed = parsed.files[0]
+            .hunks
+            .iter()
+            .map(|hunk| placer.apply(hunk, fuzz))
+            .collect::<Option<Vec<_>>>()?;
+        Some((String::from_utf8(placer.finish()).unwrap(), placed))
+    }
+
+    const MIDDLE: &str = "--- f\n+++ f\n@@ -2,3 +2,3 @@\n b\n-c\n+C\n d\n";
+
+    #[test]
+    fn exact_and_offset() {
+        let (after, placed) = apply("a\nb\nc\nd\n", MIDDLE, 0).unwrap();
+        assert_eq!((after.as_str(), placed[0].offset), ("a\nb\nC\nd\n", 0));
+        let (after, placed) = apply("x\ny\na\nb\nc\nd\n", MIDDLE, 0).unwrap();
+        assert_eq!(
+            (after.as_str(), placed[0].offset),
+            ("x\ny\na\nb\nC\nd\n", 2)
+        );
+        let (_, placed) = apply("b\nc\nd\n", MIDDLE, 0).unwrap();
+        assert_eq!(placed[0].offset, -1);
+    }
+
+    #[test]
+    fn later_is_tried_before_earlier() {
+        let (after, _) = apply(
+            "b\nc\nd\n.\n.\n.\nb\nc\nd\n",
+            "--- f\n+++ f\n@@ -4,3 +4,3 @@\n b\n-c\n+C\n d\n",
+            0,
+        )
+        .unwrap();
+        assert_eq!(after, "b\nc\nd\n.\n.\n.\nb\nC\nd\n");
+    }
+
+    #[test]
+    fn fuzz_only_when_allowed() {
+        let changed = "a\nB\nc\nd\n";
+        assert!(apply(changed, MIDDLE, 0).is_none());
+        let (after, placed) = apply(changed, MIDDLE, 2).unwrap();
+        assert_eq!((after.as_str(), placed[0].fuzz), ("a\nB\nC\nd\n", 1));
+    }
+
+    #[test]
+    fn missing_line_end_must_match() {
+        let patch = "--- f\n+++ f\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n";
+        assert_eq!(apply("a\nb", patch, 0).unwrap().0, "a\nc\n");
+        assert!(apply("a\nb\n", patch, 0).is_none());
+    }
+
+    #[test]
+    fn end_of_file_hunks_stay_at_the_end() {
+        let patch = "--- f\n+++ f\n@@ -1,3 +1,4 @@\n a\n b\n c\n+d\n";
+        assert_eq!(
+            apply("x\na\nb\nc\n", patch, 0).unwrap().0,
+            "x\na\nb\nc\nd\n"
+        );
+        assert!(apply("a\nb\nc\nx\n", patch, 0).is_none());
+    }
+}

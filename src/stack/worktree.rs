@@ -1,0 +1,408 @@
+//! Files on the disk that follow a tree: moving from one tree to the next writes only what differs,
+//! so everything else keeps its modification time and is not compiled again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use git2::{ObjectType, Oid};
+
+use super::oid;
+use crate::error::{Error, Result};
+use crate::process::check_interrupted;
+use crate::progress::Progress;
+use crate::series::path;
+use crate::upstream::Objects;
+use crate::upstream::objects::{
+    MODE_COMMIT, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry, empty_tree,
+};
+
+/// A folder that holds one tree at a time.
+///
+/// A journal beside it (`DIR.tree`) names the tree it holds and, while it moves, also the one it is on
+/// the way to; after a kill the next move looks at every file in which those differ.
+pub struct Worktree {
+    files: Files,
+    journal: PathBuf,
+    _lock: File,
+}
+
+/// The files themselves, without memory.
+struct Files {
+    objects: Objects,
+    root: PathBuf,
+}
+
+/// What a move did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moved {
+    /// Files written.
+    pub written: usize,
+    /// Files removed.
+    pub removed: usize,
+}
+
+/// What a tree has at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    mode: u32,
+    oid: Oid,
+}
+
+/// Paths at which trees differ, and what the tree moved to has there.
+type Differences = BTreeMap<Vec<u8>, Option<Entry>>;
+
+impl Worktree {
+    /// Opens the worktree at `dir`, which is made if it is not there. Only files of the trees it is
+    /// moved to are ever touched; what a build leaves there stays.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when another process uses it,
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be made.
+    pub fn open(object_store: &Path, dir: &Path) -> Result<Worktree> {
+        let root = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+        std::fs::create_dir_all(&root).map_err(|e| Error::io("create", &root, &e))?;
+        let beside = |end: &str| {
+            let mut name = root.as_os_str().to_owned();
+            name.push(end);
+            PathBuf::from(name)
+        };
+        let lock_path = beside(".lock");
+        let lock = File::create(&lock_path).map_err(|e| Error::io("create", &lock_path, &e))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(
+                    Error::usage(format!("another process works in {}", root.display()))
+                        .hint("wait for it, or stop it"),
+                );
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(Error::io("lock", &lock_path, &error));
+            }
+        }
+        Ok(Worktree {
+            journal: beside(".tree"),
+            files: Files {
+                objects: Objects::open(object_store)?,
+                root,
+            },
+            _lock: lock,
+        })
+    }
+
+    /// The tree it holds; `None` when it is new or a move was interrupted.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the journal is damaged.
+    pub fn holds(&self) -> Result<Option<String>> {
+        Ok(match self.read_journal()?.as_slice() {
+            [only] if *only != empty_tree() => Some(only.to_string()),
+            _ => None,
+        })
+    }
+
+    /// Makes the files be those of `tree`. Files that are the same in both trees are not touched.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) (the next move goes on from there),
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when a file cannot be written.
+    pub fn move_to(&self, tree: &str, progress: &dyn Progress) -> Result<Moved> {
+        let target = oid(tree)?;
+        let mut trees = self.read_journal()?;
+        if trees == [target] {
+            return Ok(Moved::default());
+        }
+        if !self.knows(&trees)? {
+            // Files of another object store: which of them belong to a tree cannot be told any more.
+            progress.note(&format!(
+                "{} holds files of another workspace: starting afresh",
+                self.files.root.display()
+            ));
+            self.empty()?;
+            trees = vec![empty_tree()];
+        }
+        // After a kill each file is as in one of these trees, or half written on the way to one; a
+        // file that is the same in all of them was never touched.
+        let interrupted = trees.len() > 1;
+        let mut differences = Differences::new();
+        for from in &trees {
+            self.files
+                .compare(Some(*from), Some(target), &mut Vec::new(), &mut differences)?;
+        }
+        if !trees.contains(&target) {
+            trees.push(target);
+        }
+        self.write_journal(&trees)?;
+        let moved = self.files.carry_out(&differences, interrupted, progress)?;
+        self.write_journal(&[target])?;
+        Ok(moved)
+    }
+
+    fn knows(&self, trees: &[Oid]) -> Result<bool> {
+        for tree in trees {
+            if *tree != empty_tree() && !self.files.objects.has(*tree)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn empty(&self) -> Result<()> {
+        let root = &self.files.root;
+        std::fs::remove_dir_all(root).map_err(|e| Error::io("empty", root, &e))?;
+        std::fs::create_dir(root).map_err(|e| Error::io("create", root, &e))
+    }
+
+    fn read_journal(&self) -> Result<Vec<Oid>> {
+        let text = match std::fs::read_to_string(&self.journal) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(vec![empty_tree()]);
+            }
+            Err(error) => return Err(Error::io("read", &self.journal, &error)),
+        };
+        let trees: Vec<Oid> = text
+            .lines()
+            .filter_map(|line| Oid::from_str(line).ok())
+            .collect();
+        if trees.is_empty() || trees.len() != text.lines().count() {
+            return Err(
+                Error::usage(format!("{} is damaged", self.journal.display())).hint(format!(
+                    "remove it together with {}; both are made anew",
+                    self.files.root.display()
+                )),
+            );
+        }
+        Ok(trees)
+    }
+
+    fn write_journal(&self, trees: &[Oid]) -> Result<()> {
+        let io = |e| Error::io("write", &self.journal, &e);
+        let text: String = trees.iter().map(|tree| format!("{tree}\n")).collect();
+        let folder = self.journal.parent().unwrap_or(Path::new("/"));
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+        file.write_all(text.as_bytes()).map_err(io)?;
+        file.persist(&self.journal).map_err(|e| io(e.error))?;
+        Ok(())
+    }
+}
+
+impl Files {
+    /// Collects every path at which two trees differ, with what the second has there.
+    fn compare(
+        &self,
+        from: Option<Oid>,
+        to: Option<Oid>,
+        prefix: &mut Vec<u8>,
+        out: &mut Differences,
+    ) -> Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        let read = |tree: Option<Oid>| -> Result<BTreeMap<Vec<u8>, Entry>> {
+            let entries = match tree {
+                Some(tree) => self.objects.read_tree(tree)?,
+                None => Vec::new(),
+            };
+            let entry = |entry: TreeEntry| {
+                let TreeEntry { name, mode, oid } = entry;
+                (name, Entry { mode, oid })
+            };
+            Ok(entries.into_iter().map(entry).collect())
+        };
+        let (from, to) = (read(from)?, read(to)?);
+        let names: BTreeSet<&Vec<u8>> = from.keys().chain(to.keys()).collect();
+        for name in names {
+            let (old, new) = (from.get(name).copied(), to.get(name).copied());
+            if old == new {
+                continue;
+            }
+            let length = prefix.len();
+            if !prefix.is_empty() {
+                prefix.push(b'/');
+            }
+            prefix.extend_from_slice(name);
+            path::check(prefix)?;
+            let folder = |entry: Option<Entry>| {
+                entry
+                    .filter(|entry| entry.mode == MODE_TREE)
+                    .map(|entry| entry.oid)
+            };
+            // A submodule is a folder somebody else fills.
+            let file = |entry: Option<Entry>| {
+                entry.filter(|entry| entry.mode != MODE_TREE && entry.mode != MODE_COMMIT)
+            };
+            self.compare(folder(old), folder(new), prefix, out)?;
+            if file(old) != file(new) {
+                match file(new) {
+                    Some(entry) => {
+                        out.insert(prefix.clone(), Some(entry));
+                    }
+                    // Where a folder takes the file's place, making the folder removes the file.
+                    None => {
+                        out.entry(prefix.clone()).or_insert(None);
+                    }
+                }
+            }
+            prefix.truncate(length);
+        }
+        Ok(())
+    }
+
+    fn carry_out(
+        &self,
+        differences: &Differences,
+        look_first: bool,
+        progress: &dyn Progress,
+    ) -> Result<Moved> {
+        let mut moved = Moved::default();
+        let step = progress.begin("moving the source tree", Some(differences.len() as u64));
+        let mut done = 0_u64;
+        let mut tick = |path: &[u8]| -> Result<()> {
+            done += 1;
+            if done.is_multiple_of(256) {
+                check_interrupted()?;
+                step.update(done, None, &path::shown(path));
+            }
+            Ok(())
+        };
+        for (path, entry) in differences {
+            if entry.is_none() {
+                tick(path)?;
+                moved.removed += usize::from(self.remove(path)?);
+            }
+        }
+        let mut folders = BTreeSet::new();
+        for (path, entry) in differences {
+            if let Some(entry) = entry {
+                tick(path)?;
+                let file = self.place(path);
+                let content = self.objects.read(entry.oid, ObjectType::Blob)?;
+                if look_first && is_already(&file, entry.mode, &content) {
+                    continue;
+                }
+                self.make_folders(path, &mut folders)?;
+                write_file(&file, entry.mode, &content)?;
+                moved.written += 1;
+            }
+        }
+        step.finish("");
+        Ok(moved)
+    }
+
+    fn place(&self, path: &[u8]) -> PathBuf {
+        self.root.join(OsStr::from_bytes(path))
+    }
+
+    /// Removes a file and the folders that are empty then; tells whether it was there.
+    fn remove(&self, path: &[u8]) -> Result<bool> {
+        let file = self.place(path);
+        match std::fs::remove_file(&file) {
+            Ok(()) => {}
+            Err(error) if is_gone(&error) => return Ok(false),
+            Err(error) => return Err(Error::io("remove", &file, &error)),
+        }
+        for folder in file.ancestors().skip(1) {
+            if folder == self.root || std::fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes the folders above a path. Nothing that is written may pass through a symbolic link.
+    fn make_folders(&self, path: &[u8], known: &mut BTreeSet<Vec<u8>>) -> Result<()> {
+        for (end, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let above = &path[..end];
+            if known.contains(above) {
+                continue;
+            }
+            let folder = self.place(above);
+            let io = |e| Error::io("create", &folder, &e);
+            match std::fs::symlink_metadata(&folder) {
+                Ok(meta) if meta.is_dir() => {}
+                Ok(_) => {
+                    std::fs::remove_file(&folder).map_err(io)?;
+                    std::fs::create_dir(&folder).map_err(io)?;
+                }
+                Err(error) if is_gone(&error) => std::fs::create_dir(&folder).map_err(io)?,
+                Err(error) => return Err(io(error)),
+            }
+            known.insert(above.to_vec());
+        }
+        Ok(())
+    }
+}
+
+/// Whether an error says that there is nothing at a path.
+fn is_gone(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
+fn permissions(mode: u32) -> u32 {
+    if mode == MODE_EXEC { 0o755 } else { 0o644 }
+}
+
+fn is_already(file: &Path, mode: u32, content: &[u8]) -> bool {
+    let Ok(meta) = std::fs::symlink_metadata(file) else {
+        return false;
+    };
+    if mode == MODE_LINK {
+        return std::fs::read_link(file)
+            .is_ok_and(|target| target.as_os_str().as_bytes() == content);
+    }
+    let executable = meta.permissions().mode() & 0o100 != 0;
+    meta.is_file()
+        && executable == (mode == MODE_EXEC)
+        && meta.len() == content.len() as u64
+        && std::fs::read(file).is_ok_and(|there| there == content)
+}
+
+/// Writes a new file; what was at its place is removed first, so nothing is written through a link.
+fn write_file(file: &Path, mode: u32, content: &[u8]) -> Result<()> {
+    let io = |e| Error::io("write", file, &e);
+    match std::fs::remove_file(file) {
+        Ok(()) => {}
+        Err(error) if is_gone(&error) => {}
+        // What a build left in a folder that the new tree does not have.
+        Err(_) if file.is_dir() => std::fs::remove_dir_all(file).map_err(io)?,
+        Err(error) => return Err(io(error)),
+    }
+    if mode == MODE_LINK {
+        return std::os::unix::fs::symlink(OsStr::from_bytes(content), file).map_err(io);
+    }
+    let mut out = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(permissions(mode))
+        .open(file)
+        .map_err(io)?;
+    out.write_all(content).map_err(io)
+}
+
+/// Writes a whole tree into `dir`, which must be new or empty; returns the number of files.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+pub fn export(
+    object_store: &Path,
+    tree: &str,
+    dir: &Path,
+    progress: &dyn Progress,
+) -> Result<usize> {
+    let root = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+    std::fs::create_dir_all(&root).map_err(|e| Error::io("create", &root, &e))?;
+    let files = Files {
+        objects: Objects::open(object_store)?,
+        root,
+    };
+    let mut differences = Differences::new();
+    files.compare(None, Some(oid(tree)?), &mut Vec::new(), &mut differences)?;
+    Ok(files.carry_out(&differences, false, progress)?.written)
+}

@@ -1,0 +1,77 @@
+//! Reading a release from an unpacked tree.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::import::{FileKind, FileSink, Imported, import};
+use super::objects::Objects;
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+
+/// Folders of version control and of quilt, which are no part of a release.
+const LEFT_OUT: [&str; 5] = [".git", ".pc", ".svn", ".hg", ".perfquilt"];
+
+/// Imports the tree below `root`; the folders of version control systems are left out.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when it is no folder or holds something other than
+/// files, folders and symbolic links, and as [`import`].
+pub fn import_directory(
+    store: &Objects,
+    root: &Path,
+    progress: &dyn Progress,
+    label: &str,
+) -> Result<Imported> {
+    if !root.is_dir() {
+        return Err(Error::usage(format!("{} is no folder", root.display())));
+    }
+    let step = progress.begin(&format!("importing {label}"), None);
+    let imported = import(store, false, |sink| walk(sink, root, &mut Vec::new()))?;
+    if imported.files == 0 {
+        return Err(Error::usage(format!("{} holds no files", root.display())));
+    }
+    step.finish("");
+    Ok(imported)
+}
+
+fn walk(sink: &mut dyn FileSink, folder: &Path, path: &mut Vec<u8>) -> Result<()> {
+    let io = |e| Error::io("read", folder, &e);
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let name = entry.file_name();
+        if LEFT_OUT.iter().any(|left_out| name == *left_out) {
+            continue;
+        }
+        let place = entry.path();
+        let io = |e| Error::io("read", &place, &e);
+        let length = path.len();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.as_bytes());
+        let kind = entry.file_type().map_err(io)?;
+        if kind.is_dir() {
+            walk(sink, &place, path)?;
+        } else if kind.is_symlink() {
+            let target = std::fs::read_link(&place).map_err(io)?;
+            let content = target.as_os_str().as_bytes().to_vec();
+            sink.file(path, FileKind::Link, content)?;
+        } else if kind.is_file() {
+            let mode = entry.metadata().map_err(io)?.permissions().mode();
+            let file_kind = if mode & 0o100 != 0 {
+                FileKind::Executable
+            } else {
+                FileKind::Plain
+            };
+            sink.file(path, file_kind, std::fs::read(&place).map_err(io)?)?;
+        } else {
+            return Err(Error::usage(format!(
+                "{} is neither a file nor a folder nor a symbolic link",
+                place.display()
+            )));
+        }
+        path.truncate(length);
+    }
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! From a configured source to a tree in the object store.
+
+use std::path::{Path, PathBuf};
+
+use git2::Oid;
+
+use super::objects::Objects;
+use super::{debian, directory, git, source_text, tarball};
+use crate::config::{DebianSource, ReleaseSource, TarballSource};
+use crate::error::{Error, Result};
+use crate::process::{Command, find_program};
+use crate::progress::Progress;
+use crate::workspace::{CONFIG_FILE, Workspace};
+
+/// A release whose tree is in the object store.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub source: String,
+    pub file: String,
+    pub sha256: String,
+    pub commit: String,
+    pub tree: Oid,
+}
+
+pub(super) fn fetch(
+    ws: &Workspace,
+    store: &Objects,
+    source: &ReleaseSource,
+    progress: &dyn Progress,
+) -> Result<Fetched> {
+    let label = super::release_name(ws, &source.version);
+    if let Some(git) = &source.git {
+        let tagged = git::fetch(store, git, ws.root(), &source.version, progress)?;
+        return Ok(Fetched {
+            source: source_text(source),
+            file: String::new(),
+            sha256: String::new(),
+            commit: tagged.commit.to_string(),
+            tree: tagged.tree,
+        });
+    }
+    if let Some(directory) = &source.directory {
+        let root = ws.root().join(directory);
+        let imported = directory::import_directory(store, &root, progress, &label)?;
+        return Ok(Fetched {
+            source: source_text(source),
+            file: String::new(),
+            sha256: String::new(),
+            commit: String::new(),
+            tree: imported.tree,
+        });
+    }
+    let (file, sha256) = archive(ws, source, progress)?;
+    let imported = tarball::import_tarball(store, &file, progress, &label)?;
+    progress.note(&format!(
+        "{label}: {} files, {} MB",
+        imported.files,
+        imported.bytes / 1_000_000
+    ));
+    Ok(Fetched {
+        source: source_text(source),
+        file: file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        sha256,
+        commit: String::new(),
+        tree: imported.tree,
+    })
+}
+
+/// The release's tarball on the disk and its SHA-256, already checked.
+pub(super) fn archive(
+    ws: &Workspace,
+    source: &ReleaseSource,
+    progress: &dyn Progress,
+) -> Result<(PathBuf, String)> {
+    if let Some(wanted) = &source.debian {
+        let all: Vec<DebianSource> = ws
+            .config
+            .upstream
+            .release
+            .iter()
+            .filter_map(|release| release.debian.clone())
+            .collect();
+        let download = debian::fetch(ws.cache(), &source.version, wanted, &all, progress)
+            .map_err(|e| e.at(CONFIG_FILE, None))?;
+        return Ok((download.file, download.sha256));
+    }
+    let tarball = source
+        .tarball
+        .as_ref()
+        .ok_or_else(|| Error::internal("a release without a source"))?;
+    let expected = tarball.sha256.to_lowercase();
+    if expected.len() != 64 || !expected.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(Error::usage(format!(
+            "release {}: sha256 must be 64 hexadecimal digits",
+            source.version
+        ))
+        .at(CONFIG_FILE, None)
+        .hint("`sha256sum FILE` prints it"));
+    }
+    let file = if is_address(&tarball.url) {
+        download(ws, tarball, &expected, progress)?
+    } else {
+        let file = ws.root().join(&tarball.url);
+        if !file.is_file() {
+            return Err(Error::usage(format!("there is no file {}", tarball.url))
+                .at(CONFIG_FILE, None)
+                .hint("a relative path starts at the workspace's root"));
+        }
+        file
+    };
+    check(&file, &expected)?;
+    Ok((file, expected))
+}
+
+fn is_address(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| {
+        !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric())
+    })
+}
+
+fn check(file: &Path, expected: &str) -> Result<()> {
+    let found = tarball::sha256(file)?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::usage(format!("{} fails its sha256", file.display()))
+        .details([format!("expected {expected}"), format!("found    {found}")])
+        .hint("it is damaged or another file; if the configuration is wrong, correct it there"))
+}
+
+/// Downloads an address once; the digest names the file in the cache.
+fn download(
+    ws: &Workspace,
+    tarball: &TarballSource,
+    expected: &str,
+    progress: &dyn Progress,
+) -> Result<PathBuf> {
+    let url = &tarball.url;
+    let scheme = url.split("://").next().unwrap_or_default();
+    if !["http", "https", "ftp"].contains(&scheme) {
+        return Err(Error::usage(format!("cannot download from {scheme}://"))
+            .at(CONFIG_FILE, None)
+            .hint("http, https, ftp or a file's path"));
+    }
+    let name = url
+        .split(['?', '#'])
+        .next()
+        .and_then(|path| path.rsplit('/').next())
+        .filter(|name| !name.is_empty() && !name.starts_with('.'))
+        .unwrap_or("release.tar");
+    let folder = ws.cache().join("downloads").join(&expected[..16]);
+    let target = folder.join(name);
+    if target.is_file() {
+        return Ok(target);
+    }
+    std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
+    let part = folder.join(format!("{name}.part"));
+    let command = if find_program("curl").is_some() {
+        Command::new("curl")
+            .args(["--fail", "--silent", "--show-error", "--location"])
+            .args([
+                "--proto",
+                "=http,https,ftp",
+                "--retry",
+                "2",
+                "--connect-timeout",
+                "30",
+            ])
+            .arg("--output")
+            .arg(&part)
+            .args(["--", url])
+    } else if find_program("wget").is_some() {
+        Command::new("wget")
+            .args(["--quiet", "--tries=3", "--timeout=30", "-O"])
+            .arg(&part)
+            .args(["--", url])
+    } else {
+        return Err(Error::usage("neither curl nor wget is installed")
+            .hint("`apt-get install curl`, or give the tarball as a file"));
+    };
+    let step = progress.begin(&format!("downloading {name}"), None);
+    let output = command.run()?;
+    if !output.success() {
+        return Err(Error::usage(format!("cannot download {url}"))
+            .details(output.tail(4))
+            .hint("give the address of a reachable copy, or the tarball as a file"));
+    }
+    let found = tarball::sha256(&part)?;
+    if found != expected {
+        return Err(Error::usage(format!("{url} fails its sha256"))
+            .details([format!("expected {expected}"), format!("found    {found}")])
+            .hint(format!("the download is kept in {}", part.display())));
+    }
+    std::fs::rename(&part, &target).map_err(|e| Error::io("rename", &part, &e))?;
+    step.finish("");
+    Ok(target)
+}
+
+/// The file called `name` that a release came from, with its present SHA-256, if it is still there.
+/// Touches no network.
+pub(super) fn at_hand(
+    ws: &Workspace,
+    source: &ReleaseSource,
+    name: &str,
+) -> Result<Option<(PathBuf, String)>> {
+    let downloads = ws.cache().join("downloads");
+    let file = if let Some(debian) = &source.debian {
+        downloads
+            .join(format!("{}_{}", debian.package, source.version))
+            .join(name)
+    } else if let Some(tarball) = &source.tarball {
+        if is_address(&tarball.url) {
+            let digest = tarball.sha256.to_lowercase();
+            downloads
+                .join(digest.get(..16).unwrap_or_default())
+                .join(name)
+        } else {
+            ws.root().join(&tarball.url)
+        }
+    } else {
+        return Ok(None);
+    };
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let found = tarball::sha256(&file)?;
+    Ok(Some((file, found)))
+}

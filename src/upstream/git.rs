@@ -1,0 +1,172 @@
+//! Releases from tags of git repositories.
+
+use git2::{ObjectType, Oid};
+
+use super::objects::{MODE_COMMIT, MODE_TREE, Objects};
+use crate::config::GitSource;
+use crate::error::{Error, Result};
+use crate::process::Command;
+use crate::progress::Progress;
+use crate::series::path;
+
+/// What a tag holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Tagged {
+    /// The commit it names.
+    pub commit: Oid,
+    /// That commit's tree.
+    pub tree: Oid,
+}
+
+/// Fetches one tag, without history where the remote can do that.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the remote cannot be reached or has no such tag,
+/// naming similar ones.
+pub fn fetch(
+    store: &Objects,
+    source: &GitSource,
+    directory: &std::path::Path,
+    version: &str,
+    progress: &dyn Progress,
+) -> Result<Tagged> {
+    let step = progress.begin(
+        &format!("fetching {} from {}", source.tag, source.remote),
+        None,
+    );
+    let reference = format!("refs/fetched/{}", reference_part(version));
+    let refspec = format!("+refs/tags/{}:{reference}", source.tag);
+    if source.remote.starts_with('-') || source.tag.starts_with('-') {
+        return Err(Error::usage("a git remote or tag may not begin with `-`"));
+    }
+    let run = |shallow: bool| {
+        let depth: &[&str] = if shallow { &["--depth=1"] } else { &[] };
+        git(store, directory)
+            .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
+            .args(["--no-recurse-submodules"])
+            .args(depth)
+            .args([source.remote.as_str(), refspec.as_str()])
+            .run()
+    };
+    let mut output = run(true)?;
+    if !output.success() {
+        // Remotes served as plain files cannot make shallow copies.
+        output = run(false)?;
+    }
+    if !output.success() {
+        return Err(Error::usage(format!(
+            "cannot fetch tag {} from {}",
+            source.tag, source.remote
+        ))
+        .details(output.tail(6))
+        .hint(similar_tags(store, source, directory)));
+    }
+    store.database()?.refresh()?;
+    let commit = store
+        .repository()
+        .find_reference(&reference)?
+        .peel_to_commit()
+        .map_err(|error| {
+            Error::usage(format!(
+                "tag {} is no commit: {}",
+                source.tag,
+                error.message()
+            ))
+        })?;
+    let tagged = Tagged {
+        commit: commit.id(),
+        tree: commit.tree_id(),
+    };
+    let submodules = check(store, tagged.tree, &mut Vec::new())?;
+    if submodules > 0 {
+        progress.warn(&format!(
+            "tag {} has {submodules} submodules, whose files are not fetched; if the build needs \
+             them, use the release's tarball",
+            source.tag
+        ));
+    }
+    step.finish("");
+    Ok(tagged)
+}
+
+fn git(store: &Objects, directory: &std::path::Path) -> Command {
+    Command::new("git")
+        .arg("--git-dir")
+        .arg(store.path())
+        .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
+        .args([
+            "-c",
+            "core.hooksPath=/dev/null",
+            "-c",
+            "protocol.ext.allow=never",
+        ])
+        .directory(directory)
+        .env("GIT_TERMINAL_PROMPT", "0")
+}
+
+fn similar_tags(store: &Objects, source: &GitSource, directory: &std::path::Path) -> String {
+    let listed = git(store, directory)
+        .args(["ls-remote", "--quiet", "--tags", "--refs"])
+        .arg(&source.remote)
+        .run();
+    let Ok(output) = listed else {
+        return "is the remote's address right?".to_owned();
+    };
+    let text = output.stdout_text();
+    let mut tags: Vec<(f64, &str)> = text
+        .lines()
+        .filter_map(|line| line.split_once("refs/tags/"))
+        .map(|(_, tag)| (strsim::jaro_winkler(tag, &source.tag), tag))
+        .collect();
+    tags.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(a.1)));
+    if !output.success() {
+        "is the remote's address right, and may you read it?".to_owned()
+    } else if tags.is_empty() {
+        "the remote has no tags".to_owned()
+    } else {
+        let nearest: Vec<&str> = tags.iter().take(5).map(|(_, tag)| *tag).collect();
+        format!("the remote has: {}", nearest.join(", "))
+    }
+}
+
+/// A version as one component of a reference's name.
+pub(super) fn reference_part(text: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.+".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    let part: String = text.chars().map(plain).collect();
+    // Git forbids `..`, a leading or trailing dot and a `.lock` ending in references.
+    let part = part.replace("..", "__");
+    part.trim_matches('.').replace(".lock", "_lock")
+}
+
+/// Refuses trees whose names would be dangerous in a work tree; counts submodules.
+fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
+    let mut submodules = 0;
+    for entry in store.read_tree(tree)? {
+        let length = prefix.len();
+        if !prefix.is_empty() {
+            prefix.push(b'/');
+        }
+        prefix.extend_from_slice(&entry.name);
+        path::check(prefix)?;
+        if entry.mode == MODE_TREE {
+            submodules += check(store, entry.oid, prefix)?;
+        } else if entry.mode == MODE_COMMIT {
+            submodules += 1;
+        } else if !store.has(entry.oid)? {
+            return Err(Error::internal(format!(
+                "{} {} of {} was not fetched",
+                ObjectType::Blob,
+                entry.oid,
+                path::shown(prefix)
+            )));
+        }
+        prefix.truncate(length);
+    }
+    Ok(submodules)
+}

@@ -1,0 +1,356 @@
+//! Turning a stream of files into one tree and one commit of the object store.
+//!
+//! The caller reads (and decompresses) on its own thread, workers hash and compress, and one thread
+//! writes the pack, so nothing is unpacked to the disk and memory stays at a few batches.
+
+use std::collections::HashSet;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use git2::{ObjectType, OdbLookupFlags, Oid};
+
+use super::folder::Folder;
+use super::objects::{self, MODE_EXEC, MODE_FILE, MODE_LINK, Objects};
+use super::pack::{PackWriter, Packed, Packer};
+use crate::error::{Error, Result};
+use crate::process::check_interrupted;
+use crate::series::path;
+
+/// Bytes collected before they go to a worker.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A plain file.
+    Plain,
+    /// An executable one.
+    Executable,
+    /// A symbolic link; its content is the target.
+    Link,
+}
+
+impl FileKind {
+    /// Git's mode.
+    pub fn mode(self) -> u32 {
+        match self {
+            FileKind::Plain => MODE_FILE,
+            FileKind::Executable => MODE_EXEC,
+            FileKind::Link => MODE_LINK,
+        }
+    }
+}
+
+/// Receives the files of a release.
+pub trait FileSink {
+    /// A file at `path` (components without `.` and `..`, separated by single slashes).
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the path is unsafe or already taken.
+    fn file(&mut self, path: &[u8], kind: FileKind, content: Vec<u8>) -> Result<()>;
+
+    /// A further name of a file given before.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such file.
+    fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()>;
+}
+
+struct Item {
+    path: Vec<u8>,
+    kind: FileKind,
+    content: Vec<u8>,
+}
+
+struct Done {
+    path: Vec<u8>,
+    kind: FileKind,
+    oid: Oid,
+    packed: Option<Packed>,
+}
+
+/// What an import made.
+#[derive(Debug, Clone, Copy)]
+pub struct Imported {
+    /// The tree.
+    pub tree: Oid,
+    /// Files in it.
+    pub files: usize,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
+/// Runs `read`, which delivers the files, and stores them as one tree.
+///
+/// # Errors
+/// What `read` returns; [`Kind::Usage`](crate::error::Kind::Usage) for unsafe paths;
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+pub fn import(
+    store: &Objects,
+    strip_top: bool,
+    read: impl FnOnce(&mut dyn FileSink) -> Result<()>,
+) -> Result<Imported> {
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1));
+    let workers = workers.clamp(1, 4);
+    let database = store.database()?;
+    let known: Arc<Mutex<HashSet<Oid>>> = Arc::default();
+    let (to_workers, from_reader) = sync_channel::<Vec<Item>>(2 * workers);
+    // Workers alone hold the receiver: when the last of them ends, the reader's sends fail.
+    let from_reader = Arc::new(Mutex::new(from_reader));
+    let (to_writer, from_workers) = sync_channel::<Result<Vec<Done>>>(2 * workers);
+    let mut pack = PackWriter::new(store.path())?;
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            let (input, output) = (Arc::clone(&from_reader), to_writer.clone());
+            let (known, database) = (Arc::clone(&known), &database);
+            scope.spawn(move || work(&input, &output, &known, database));
+        }
+        drop((to_writer, from_reader));
+        let writer = scope.spawn(move || write(from_workers, &mut pack).map(|tree| (tree, pack)));
+        let mut reader = Reader::new(to_workers);
+        let read_result = read(&mut reader).and_then(|()| reader.flush());
+        let Reader {
+            to_workers,
+            hard_links,
+            files,
+            bytes,
+            ..
+        } = reader;
+        // Workers end when nobody can send any more.
+        drop(to_workers);
+        let written = writer
+            .join()
+            .map_err(|_| Error::internal("the thread that writes objects died"))?;
+        // A failing writer closes the channel, so the reader's error is then only a consequence.
+        let (mut tree, mut pack) = match (read_result, written) {
+            (_, Err(error)) | (Err(error), Ok(_)) => return Err(error),
+            (Ok(()), Ok(written)) => written,
+        };
+        for (path, target) in hard_links {
+            let (mode, oid) = tree.find(&target).ok_or_else(|| {
+                Error::usage(format!(
+                    "hard link {} to {}, which is no file of the archive",
+                    path::shown(&path),
+                    path::shown(&target)
+                ))
+            })?;
+            tree.insert(&path, mode, oid)?;
+        }
+        if strip_top {
+            tree = tree.without_top();
+        }
+        let mut packer = Packer::default();
+        let oid = tree.store(&mut |data| {
+            let oid = objects::hash(ObjectType::Tree, data);
+            if !database.exists_ext(oid, OdbLookupFlags::NO_REFRESH) {
+                pack.add(&packer.pack(ObjectType::Tree, oid, data)?)?;
+            }
+            Ok(oid)
+        })?;
+        pack.finish()?;
+        database.refresh()?;
+        Ok(Imported {
+            tree: oid,
+            files,
+            bytes,
+        })
+    })
+}
+
+fn work(
+    input: &Mutex<Receiver<Vec<Item>>>,
+    output: &SyncSender<Result<Vec<Done>>>,
+    known: &Mutex<HashSet<Oid>>,
+    database: &git2::Odb<'_>,
+) {
+    let mut packer = Packer::default();
+    loop {
+        let received = match input.lock() {
+            Ok(receiver) => receiver.recv(),
+            Err(_) => return,
+        };
+        let Ok(batch) = received else { return };
+        let result = batch
+            .into_iter()
+            .map(|item| {
+                let oid = objects::hash(ObjectType::Blob, &item.content);
+                let first = known.lock().is_ok_and(|mut known| known.insert(oid));
+                let wanted = first && !database.exists_ext(oid, OdbLookupFlags::NO_REFRESH);
+                let packed = wanted
+                    .then(|| packer.pack(ObjectType::Blob, oid, &item.content))
+                    .transpose()?;
+                Ok(Done {
+                    path: item.path,
+                    kind: item.kind,
+                    oid,
+                    packed,
+                })
+            })
+            .collect();
+        if output.send(result).is_err() {
+            return;
+        }
+    }
+}
+
+fn write(input: Receiver<Result<Vec<Done>>>, pack: &mut PackWriter) -> Result<Folder> {
+    let mut root = Folder::default();
+    for batch in input {
+        for done in batch? {
+            if let Some(packed) = &done.packed {
+                pack.add(packed)?;
+            }
+            root.insert(&done.path, done.kind.mode(), done.oid)?;
+        }
+    }
+    Ok(root)
+}
+
+struct Reader {
+    to_workers: SyncSender<Vec<Item>>,
+    batch: Vec<Item>,
+    batch_bytes: usize,
+    /// Resolved at the end, when every file has its place.
+    hard_links: Vec<(Vec<u8>, Vec<u8>)>,
+    files: usize,
+    bytes: u64,
+}
+
+impl Reader {
+    fn new(to_workers: SyncSender<Vec<Item>>) -> Self {
+        Reader {
+            to_workers,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            hard_links: Vec::new(),
+            files: 0,
+            bytes: 0,
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        check_interrupted()?;
+        self.batch_bytes = 0;
+        self.to_workers
+            .send(std::mem::take(&mut self.batch))
+            .map_err(|_| Error::internal("the import was given up"))
+    }
+}
+
+impl FileSink for Reader {
+    fn file(&mut self, path: &[u8], kind: FileKind, content: Vec<u8>) -> Result<()> {
+        path::check(path)?;
+        self.files += 1;
+        self.bytes += content.len() as u64;
+        self.batch_bytes += content.len();
+        self.batch.push(Item {
+            path: path.to_vec(),
+            kind,
+            content,
+        });
+        if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= 256 {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+        path::check(path)?;
+        self.files += 1;
+        self.hard_links.push((path.to_vec(), target.to_vec()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Objects) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Objects::open_or_create(&dir.path().join("o.git")).unwrap();
+        (dir, store)
+    }
+
+    fn git(store: &Objects, args: &[&str]) -> String {
+        let output = crate::process::Command::new("git")
+            .arg("--git-dir")
+            .arg(store.path())
+            .args(args)
+            .run_ok(crate::error::Kind::Internal)
+            .unwrap();
+        output.stdout_text()
+    }
+
+    #[test]
+    fn imports_and_git_agrees() {
+        let (_dir, store) = store();
+        let _lock = store.lock_import().unwrap();
+        let imported = import(&store, true, |sink| {
+            sink.file(b"top/a/run.sh", FileKind::Executable, b"#!\n".to_vec())?;
+            sink.file(b"top/a.c", FileKind::Plain, vec![b'x'; 3_000_000])?;
+            sink.file(b"top/again.c", FileKind::Plain, vec![b'x'; 3_000_000])?;
+            sink.hard_link(b"top/b/hard", b"top/a/run.sh")?;
+            sink.file(b"top/l", FileKind::Link, b"a/run.sh".to_vec())
+        })
+        .unwrap();
+        assert_eq!(imported.files, 5);
+        let listing = git(&store, &["ls-tree", "-r", &imported.tree.to_string()]);
+        let names: Vec<&str> = listing
+            .lines()
+            .map(|line| line.split_once('\t').unwrap().1)
+            .collect();
+        assert_eq!(names, ["a.c", "a/run.sh", "again.c", "b/hard", "l"]);
+        assert!(listing.contains("100755 blob") && listing.contains("120000 blob"));
+        git(&store, &["fsck", "--full", "--strict"]);
+        // The same files once more add nothing.
+        let packs = || {
+            std::fs::read_dir(store.path().join("objects/pack"))
+                .unwrap()
+                .count()
+        };
+        let before = packs();
+        let again = import(&store, false, |sink| {
+            sink.file(b"a.c", FileKind::Plain, vec![b'x'; 3_000_000])?;
+            sink.file(b"a/run.sh", FileKind::Executable, b"#!\n".to_vec())?;
+            sink.file(b"again.c", FileKind::Plain, vec![b'x'; 3_000_000])?;
+            sink.file(b"b/hard", FileKind::Executable, b"#!\n".to_vec())?;
+            sink.file(b"l", FileKind::Link, b"a/run.sh".to_vec())
+        })
+        .unwrap();
+        assert_eq!(again.tree, imported.tree);
+        assert_eq!(packs(), before);
+    }
+
+    #[test]
+    fn hostile_members_are_refused_and_leave_nothing() {
+        let cases: [&[&[u8]]; 8] = [
+            &[b"../evil"],
+            &[b"/etc/passwd"],
+            &[b"a/.git/config"],
+            &[b"a/.GIT/hooks/x"],
+            &[b"a/../../b"],
+            &[b"a", b"a/b"],
+            &[b"a/b", b"a"],
+            &[b"a", b"a"],
+        ];
+        for paths in cases {
+            let (_dir, store) = store();
+            let result = import(&store, false, |sink| {
+                paths
+                    .iter()
+                    .try_for_each(|path| sink.file(path, FileKind::Plain, b"x".to_vec()))
+            });
+            assert!(result.is_err(), "{paths:?}");
+            let left = std::fs::read_dir(store.path().join("objects/pack")).unwrap();
+            assert_eq!(left.count(), 0, "{paths:?}");
+        }
+    }
+
+    #[test]
+    fn hard_link_to_nothing_is_refused() {
+        let (_dir, store) = store();
+        let error = import(&store, false, |sink| sink.hard_link(b"a", b"b")).unwrap_err();
+        assert!(error.message().contains("hard link"), "{error}");
+    }
+}

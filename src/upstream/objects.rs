@@ -1,0 +1,301 @@
+//! The bare object store of a workspace: a git repository that only this program writes to.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
+
+use crate::error::{Error, Result};
+
+/// Mode of a plain file in a tree.
+pub const MODE_FILE: u32 = 0o100_644;
+/// Mode of an executable file in a tree.
+pub const MODE_EXEC: u32 = 0o100_755;
+/// Mode of a symbolic link in a tree.
+pub const MODE_LINK: u32 = 0o120_000;
+/// Mode of a folder in a tree.
+pub const MODE_TREE: u32 = 0o040_000;
+/// Mode of a submodule in a tree: a commit of another repository.
+pub const MODE_COMMIT: u32 = 0o160_000;
+
+/// One name in a tree object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// The name, without slashes.
+    pub name: Vec<u8>,
+    /// Git's mode: one of the `MODE_` constants.
+    pub mode: u32,
+    /// The object.
+    pub oid: Oid,
+}
+
+/// An open object store.
+pub struct Objects {
+    repository: Repository,
+    path: PathBuf,
+}
+
+/// Excludes other importers while it lives.
+#[derive(Debug)]
+pub struct ImportLock {
+    _file: File,
+}
+
+impl Objects {
+    /// Opens the store at `path`, making an empty one where there is none.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be made or is no git repository.
+    pub fn open_or_create(path: &Path) -> Result<Self> {
+        if path.join("HEAD").is_file() {
+            return Self::open(path);
+        }
+        std::fs::create_dir_all(path).map_err(|e| Error::io("create", path, &e))?;
+        let repository = Repository::init_bare(path).map_err(|e| broken(path, &e))?;
+        Ok(Objects {
+            repository,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Opens the store at `path`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when there is none.
+    pub fn open(path: &Path) -> Result<Self> {
+        let repository = Repository::open_bare(path).map_err(|e| broken(path, &e))?;
+        Ok(Objects {
+            repository,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// Its object database, which threads may share.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is damaged.
+    pub fn database(&self) -> Result<Odb<'_>> {
+        Ok(self.repository.odb()?)
+    }
+
+    /// The content of an object that must be of `kind`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is missing, damaged or of another kind.
+    pub fn read(&self, oid: Oid, kind: ObjectType) -> Result<Vec<u8>> {
+        let database = self.database()?;
+        let object = database.read(oid).map_err(|e| self.damaged(oid, &e))?;
+        if object.kind() != kind {
+            return Err(Error::internal(format!(
+                "object {oid} of {} is a {}, not a {kind}",
+                self.path.display(),
+                object.kind()
+            )));
+        }
+        Ok(object.data().to_vec())
+    }
+
+    /// The entries of a tree object, in git's order.
+    ///
+    /// # Errors
+    /// As [`Objects::read`].
+    pub fn read_tree(&self, oid: Oid) -> Result<Vec<TreeEntry>> {
+        if oid == empty_tree() {
+            return Ok(Vec::new());
+        }
+        let data = self.read(oid, ObjectType::Tree)?;
+        parse_tree(&data).ok_or_else(|| Error::internal(format!("tree {oid} is malformed")))
+    }
+
+    /// Whether the store holds an object.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+    pub fn has(&self, oid: Oid) -> Result<bool> {
+        Ok(self.database()?.exists_ext(oid, OdbLookupFlags::NO_REFRESH))
+    }
+
+    /// The object a reference names, if there is such a reference.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+    pub fn reference(&self, name: &str) -> Result<Option<Oid>> {
+        match self.repository.refname_to_id(name) {
+            Ok(oid) => Ok(Some(oid)),
+            Err(error) if error.code() == git2::ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a reference name an object, whatever it named before.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    pub fn set_reference(&self, name: &str, oid: Oid) -> Result<()> {
+        if self.reference(name)? != Some(oid) {
+            self.repository.reference(name, oid, true, "perfquilt")?;
+        }
+        Ok(())
+    }
+
+    /// The tree of a commit.
+    ///
+    /// # Errors
+    /// As [`Objects::read`].
+    pub fn tree_of(&self, commit: Oid) -> Result<Oid> {
+        Ok(self.repository.find_commit(commit)?.tree_id())
+    }
+
+    /// Waits for other importers of this store, then keeps new ones out and removes what killed
+    /// ones left.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made.
+    pub fn lock_import(&self) -> Result<ImportLock> {
+        let path = self.path.join("import.lock");
+        let file = File::create(&path).map_err(|e| Error::io("create", &path, &e))?;
+        file.lock().map_err(|e| Error::io("lock", &path, &e))?;
+        self.remove_leftovers();
+        Ok(ImportLock { _file: file })
+    }
+
+    fn remove_leftovers(&self) {
+        let Ok(entries) = std::fs::read_dir(self.path.join("objects/pack")) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if name.to_string_lossy().starts_with(super::pack::TEMPORARY) {
+                // Somebody else may have removed it; either way it is gone.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    fn damaged(&self, oid: Oid, error: &git2::Error) -> Error {
+        Error::internal(format!(
+            "object {oid} cannot be read from {}: {}",
+            self.path.display(),
+            error.message()
+        ))
+        .hint("`perfquilt upstream verify` checks the store; removing it and `perfquilt upstream fetch` make it anew")
+    }
+}
+
+fn broken(path: &Path, error: &git2::Error) -> Error {
+    Error::internal(format!(
+        "cannot open the object store {}: {}",
+        path.display(),
+        error.message()
+    ))
+    .hint("`perfquilt upstream fetch` makes it; if it is damaged, remove it first")
+}
+
+/// The tree without entries, which need not be stored.
+pub fn empty_tree() -> Oid {
+    hash(ObjectType::Tree, b"")
+}
+
+/// The name git gives to an object.
+pub fn hash(kind: ObjectType, data: &[u8]) -> Oid {
+    use sha1::{Digest, Sha1};
+    let mut hasher = Sha1::new();
+    hasher.update(kind.str().as_bytes());
+    hasher.update(format!(" {}\0", data.len()).as_bytes());
+    hasher.update(data);
+    oid_from(&hasher.finalize())
+}
+
+pub(super) fn oid_from(bytes: &[u8]) -> Oid {
+    // Only a wrong length fails, and SHA-1 always gives twenty bytes.
+    Oid::from_bytes(bytes).unwrap_or_else(|_| Oid::ZERO_SHA1)
+}
+
+fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
+    let mut entries = Vec::new();
+    while !data.is_empty() {
+        let space = data.iter().position(|&b| b == b' ')?;
+        let nul = data.iter().position(|&b| b == 0)?;
+        let mode = u32::from_str_radix(std::str::from_utf8(&data[..space]).ok()?, 8).ok()?;
+        let oid = Oid::from_bytes(data.get(nul + 1..nul + 21)?).ok()?;
+        entries.push(TreeEntry {
+            name: data.get(space + 1..nul)?.to_vec(),
+            mode,
+            oid,
+        });
+        data = &data[nul + 21..];
+    }
+    Some(entries)
+}
+
+/// The content of the tree object with `entries`, which it puts in git's order.
+pub fn serialise_tree(entries: &mut [TreeEntry]) -> Vec<u8> {
+    entries.sort_unstable_by(|a, b| sort_key(a).cmp(sort_key(b)));
+    let mut data = Vec::with_capacity(entries.len() * 48);
+    for entry in entries {
+        data.extend_from_slice(format!("{:o} ", entry.mode).as_bytes());
+        data.extend_from_slice(&entry.name);
+        data.push(0);
+        data.extend_from_slice(entry.oid.as_bytes());
+    }
+    data
+}
+
+/// Git compares names as if those of folders ended in a slash.
+fn sort_key(entry: &TreeEntry) -> impl Iterator<Item = u8> + '_ {
+    let slash = (entry.mode == MODE_TREE).then_some(b'/');
+    entry.name.iter().copied().chain(slash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_as_git_does() {
+        assert_eq!(
+            hash(ObjectType::Blob, b"").to_string(),
+            "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+        );
+        assert_eq!(
+            empty_tree().to_string(),
+            "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+        );
+    }
+
+    #[test]
+    fn folders_sort_as_if_they_ended_in_a_slash() {
+        let entry = |name: &str, mode| TreeEntry {
+            name: name.into(),
+            mode,
+            oid: Oid::ZERO_SHA1,
+        };
+        let mut entries = [
+            entry("a", MODE_TREE),
+            entry("a.b", MODE_FILE),
+            entry("a0", MODE_FILE),
+        ];
+        let data = serialise_tree(&mut entries);
+        let names: Vec<Vec<u8>> = parse_tree(&data)
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect();
+        assert_eq!(names, [b"a.b".to_vec(), b"a".to_vec(), b"a0".to_vec()]);
+    }
+
+    #[test]
+    fn truncated_trees_are_refused() {
+        assert!(parse_tree(b"100644 a\0short").is_none());
+        assert!(parse_tree(b"100644").is_none());
+    }
+}

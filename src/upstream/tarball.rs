@@ -1,0 +1,195 @@
+//! Reading a release from a tarball without unpacking it.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+use tar::EntryType;
+
+use super::import::{FileKind, FileSink, Imported, import};
+use super::objects::Objects;
+use crate::error::{Error, Result};
+use crate::process::check_interrupted;
+use crate::progress::Progress;
+use crate::series::path::shown;
+
+/// Largest single file accepted: far above any source file, far below the machine's memory.
+const MEMBER_LIMIT: u64 = 512 << 20;
+
+/// SHA-256 of a file, in hexadecimal.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read,
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+pub fn sha256(path: &Path) -> Result<String> {
+    let io = |e| Error::io("read", path, &e);
+    let mut file = File::open(path).map_err(io)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0_u8; 1 << 18];
+    loop {
+        check_interrupted()?;
+        let count = file.read(&mut buffer).map_err(io)?;
+        if count == 0 {
+            return Ok(hex(&hasher.finalize()));
+        }
+        hasher.update(&buffer[..count]);
+    }
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Opens a possibly compressed file by its first bytes.
+fn decompressed(path: &Path) -> Result<Box<dyn Read>> {
+    let io = |e| Error::io("read", path, &e);
+    let mut magic = [0_u8; 6];
+    let mut file = File::open(path).map_err(io)?;
+    let count = read_up_to(&mut file, &mut magic).map_err(io)?;
+    let file = BufReader::with_capacity(1 << 18, File::open(path).map_err(io)?);
+    let name = || {
+        path.file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy()
+    };
+    let unsupported = |form: &str| {
+        Err(
+            Error::usage(format!("{} is compressed with {form}", name()))
+                .hint("supported are .tar, .tar.gz and .tar.xz; repack it as one of these"),
+        )
+    };
+    match &magic[..count] {
+        [0x1f, 0x8b, ..] => Ok(Box::new(flate2::bufread::MultiGzDecoder::new(file))),
+        [0xfd, b'7', b'z', b'X', b'Z', 0] => Ok(Box::new(
+            liblzma::bufread::XzDecoder::new_multi_decoder(file),
+        )),
+        [b'B', b'Z', b'h', ..] => unsupported("bzip2"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => unsupported("zstd"),
+        [b'P', b'K', 3, 4, ..] => unsupported("zip"),
+        [] => Err(Error::usage(format!("{} is empty", name()))),
+        _ => Ok(Box::new(file)),
+    }
+}
+
+fn read_up_to(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read(&mut buffer[filled..])? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+/// Imports the tarball at `path`, leaving out its top folder when everything is in one.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for an unreadable or unsafe archive, and as
+/// [`import`].
+pub fn import_tarball(
+    store: &Objects,
+    path: &Path,
+    progress: &dyn Progress,
+    label: &str,
+) -> Result<Imported> {
+    let step = progress.begin(&format!("importing {label}"), None);
+    let mut archive = tar::Archive::new(decompressed(path)?);
+    let damaged = |e: &std::io::Error| {
+        Error::usage(format!(
+            "{} is damaged or no tar archive: {e}",
+            path.display()
+        ))
+        .hint("`perfquilt upstream verify` says whether it is the file that was recorded")
+    };
+    let mut files = 0_u64;
+    let imported = import(store, true, |sink| {
+        for entry in archive.entries().map_err(|e| damaged(&e))? {
+            let mut entry = entry.map_err(|e| damaged(&e))?;
+            files += 1;
+            if files % 512 == 0 {
+                step.update(files, None, &format!("{files} files"));
+            }
+            add(sink, &mut entry, &damaged).map_err(|e| {
+                if e.place().is_none() {
+                    e.at(path, None)
+                } else {
+                    e
+                }
+            })?;
+        }
+        Ok(())
+    })?;
+    if imported.files == 0 {
+        return Err(Error::usage(format!("{} holds no files", path.display())));
+    }
+    step.finish("");
+    Ok(imported)
+}
+
+fn add<R: Read>(
+    sink: &mut dyn FileSink,
+    entry: &mut tar::Entry<'_, R>,
+    damaged: &dyn Fn(&std::io::Error) -> Error,
+) -> Result<()> {
+    let name = normal(&entry.path_bytes());
+    let refused = |what: &str| {
+        Err(Error::usage(format!(
+            "archive member {} is {what}, which no source release needs",
+            shown(&name)
+        )))
+    };
+    let link = |entry: &tar::Entry<'_, R>| {
+        entry
+            .link_name_bytes()
+            .map(std::borrow::Cow::into_owned)
+            .ok_or_else(|| {
+                Error::usage(format!("archive member {} links to nothing", shown(&name)))
+            })
+    };
+    match entry.header().entry_type() {
+        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+            if entry.size() > MEMBER_LIMIT {
+                return refused("larger than 512 MiB");
+            }
+            let mut content =
+                Vec::with_capacity(usize::try_from(entry.size().min(1 << 24)).unwrap_or(0));
+            entry.read_to_end(&mut content).map_err(|e| damaged(&e))?;
+            let mode = entry.header().mode().map_err(|e| damaged(&e))?;
+            let kind = if mode & 0o100 != 0 {
+                FileKind::Executable
+            } else {
+                FileKind::Plain
+            };
+            sink.file(&name, kind, content)
+        }
+        EntryType::Symlink => {
+            let target = link(entry)?;
+            sink.file(&name, FileKind::Link, target)
+        }
+        EntryType::Link => {
+            let target = normal(&link(entry)?);
+            sink.hard_link(&name, &target)
+        }
+        // An empty folder has no place in a git tree; others come with their files. The rest is
+        // about the archive itself.
+        EntryType::Directory | EntryType::XGlobalHeader => Ok(()),
+        EntryType::Char | EntryType::Block => refused("a device"),
+        EntryType::Fifo => refused("a named pipe"),
+        _ => refused("of an unknown type"),
+    }
+}
+
+/// Member names may begin with `./` and contain repeated slashes; what is unsafe stays unsafe.
+fn normal(name: &[u8]) -> Vec<u8> {
+    let absolute = name.first() == Some(&b'/');
+    let parts: Vec<&[u8]> = name
+        .split(|&b| b == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .collect();
+    let mut path = if absolute { vec![b'/'] } else { Vec::new() };
+    path.extend_from_slice(&parts.join(&b'/'));
+    path
+}

@@ -1,0 +1,138 @@
+//! `upstream verify`: downloads, lock file and object store still agree.
+
+use git2::{ObjectType, Oid};
+
+use super::lock::LockFile;
+use super::objects::{MODE_COMMIT, MODE_TREE, Objects};
+use super::{configured, fetch, imported, release_name};
+use crate::error::{Error, Result};
+use crate::process::check_interrupted;
+use crate::progress::Progress;
+use crate::workspace::Workspace;
+
+/// What was checked of one release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// Name and version.
+    pub name: String,
+    /// Whether the file it came from was there and has the recorded digest.
+    pub file: bool,
+    /// Objects read from the store, each of which hashes to its name.
+    pub objects: usize,
+}
+
+/// Checks every release of the lock file, or those of `versions`: the digest of its file where that
+/// is at hand, and every object of its tree.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when something differs from the lock file,
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+pub fn verify(
+    ws: &Workspace,
+    versions: &[String],
+    progress: &dyn Progress,
+) -> Result<Vec<Verified>> {
+    let lock = LockFile::read(&ws.lock_file())?;
+    let mut wanted = Vec::new();
+    if versions.is_empty() {
+        wanted.extend(lock.iter().map(|locked| locked.version.clone()));
+    } else {
+        for version in versions {
+            wanted.push(configured(ws, Some(version))?.version.clone());
+        }
+    }
+    if wanted.is_empty() {
+        return Err(
+            Error::usage("nothing to verify: no release was fetched yet")
+                .hint("`perfquilt upstream fetch` fetches the current one"),
+        );
+    }
+    let store = Objects::open_or_create(&ws.object_store())?;
+    let mut verified = Vec::new();
+    for version in wanted {
+        let name = release_name(ws, &version);
+        let fetch_hint = format!("`perfquilt upstream fetch {version}` brings it");
+        let locked = lock.get(&version).ok_or_else(|| {
+            Error::usage(format!("{name} is not in the lock file")).hint(fetch_hint.clone())
+        })?;
+        let file = match configured(ws, Some(&version)) {
+            Ok(source) if !locked.sha256.is_empty() => {
+                match fetch::at_hand(ws, source, &locked.file)? {
+                    Some((path, found)) if found != locked.sha256 => {
+                        return Err(Error::usage(format!(
+                            "{} is not the file that was recorded",
+                            path.display()
+                        ))
+                        .details([
+                            format!("recorded {}", locked.sha256),
+                            format!("found    {found}"),
+                        ])
+                        .hint("remove it and fetch again"));
+                    }
+                    other => other.is_some(),
+                }
+            }
+            _ => false,
+        };
+        let Some((_, tree)) = imported(&store, &name)? else {
+            return Err(Error::usage(format!("{name} is not in the object store")).hint(fetch_hint));
+        };
+        if tree.to_string() != locked.tree {
+            return Err(
+                Error::usage(format!("{name} in the object store is another tree"))
+                    .details([
+                        format!("recorded {}", locked.tree),
+                        format!("found    {tree}"),
+                    ])
+                    .hint(fetch_hint),
+            );
+        }
+        let step = progress.begin(&format!("checking {name}"), None);
+        let mut objects = 0;
+        check_objects(&store, tree, &mut objects, &mut |done| {
+            step.update(done as u64, None, &format!("{done} objects"));
+        })?;
+        step.finish("");
+        verified.push(Verified {
+            name,
+            file,
+            objects,
+        });
+    }
+    Ok(verified)
+}
+
+/// Reads every object below `tree`; libgit2 hashes what it reads.
+fn check_objects(
+    store: &Objects,
+    tree: Oid,
+    count: &mut usize,
+    tell: &mut dyn FnMut(usize),
+) -> Result<()> {
+    check_interrupted()?;
+    *count += 1;
+    let database = store.database()?;
+    for entry in store.read_tree(tree)? {
+        match entry.mode {
+            MODE_TREE => check_objects(store, entry.oid, count, tell)?,
+            MODE_COMMIT => {}
+            _ => {
+                let object = database.read(entry.oid).map_err(|error| {
+                    Error::internal(format!("object {}: {}", entry.oid, error.message()))
+                        .hint("remove the object store and fetch again")
+                })?;
+                if object.kind() != ObjectType::Blob
+                    || super::objects::hash(ObjectType::Blob, object.data()) != entry.oid
+                {
+                    return Err(Error::internal(format!("object {} is damaged", entry.oid))
+                        .hint("remove the object store and fetch again"));
+                }
+                *count += 1;
+                if *count % 1024 == 0 {
+                    tell(*count);
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! The main job on the real MariaDB server (`ci/e2e`): two points, recipe `quick`, time and
+//! instructions. Uses the machine's caches, so that only a new machine builds the server.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::Value;
+
+/// This repository as a workspace, with its state in a temporary folder.
+fn workspace() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for name in ["bench-config", "patches"] {
+        common::copy(&root.join(name), &folder.path().join(name));
+    }
+    fs::copy(root.join("series"), folder.path().join("series")).unwrap();
+    folder
+}
+
+fn perfquilt(workspace: &Path, args: &[&str]) -> String {
+    println!("$ perfquilt {}", args.join(" "));
+    let started = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_perfquilt"))
+        .args(args)
+        .current_dir(workspace)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .unwrap();
+    println!("({:.1} s)", started.elapsed().as_secs_f64());
+    assert!(output.status.success(), "{}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn effect<'a>(effects: &'a Value, workload: &str, meter: &str) -> &'a Value {
+    effects
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|effect| effect["workload"] == workload && effect["meter"] == meter)
+        .unwrap_or_else(|| panic!("no {meter} effect on {workload}: {effects:#}"))
+}
+
+#[test]
+fn two_points_are_built_measured_and_attributed() {
+    let folder = workspace();
+    let workspace = folder.path();
+    perfquilt(workspace, &["lint"]);
+    let run = [
+        "run", "--preset", "ci", "--point", "0", "--point", "1", "--json",
+    ];
+    let document: Value = serde_json::from_str(&perfquilt(workspace, &run)).unwrap();
+    let patch = &document["patches"][0]["effects"];
+
+    // The patch builds JSON arrays with a good third fewer instructions: no noise can hide that.
+    for (meter, least) in [("instructions", 0.5), ("time", 0.1)] {
+        let json = effect(patch, "string_append", meter);
+        assert_eq!(json["verdict"], "faster", "{json:#}");
+        assert!(json["low"].as_f64().unwrap() > least, "{json:#}");
+    }
+    // On a workload that builds no long strings it does nothing to speak of.
+    let other = effect(patch, "oltp_point_select", "instructions");
+    assert!(
+        other["estimate"].as_f64().unwrap().abs() < 0.01,
+        "{other:#}"
+    );
+
+    // Once more: everything is there.
+    let started = Instant::now();
+    let again: Value = serde_json::from_str(&perfquilt(workspace, &run)).unwrap();
+    assert_eq!(again["patches"], document["patches"]);
+    println!("nothing to do: {:.2} s", started.elapsed().as_secs_f64());
+    println!("{}", perfquilt(workspace, &["report"]));
+}
+
+/// Partitions and unique keys on disk depend on hash values: the patched collations must give the
+/// same ones. Compares the real code of both trees.
+#[test]
+fn hash_values_stay_bit_identical() {
+    let folder = workspace();
+    let trees: Vec<String> = ["0", "3"]
+        .iter()
+        .map(|point| {
+            let tree = folder.path().join(format!("tree-{point}"));
+            let tree = tree.to_str().unwrap().to_owned();
+            perfquilt(folder.path(), &["export", point, &tree]);
+            tree
+        })
+        .collect();
+    let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hash_identity/check");
+    let status = Command::new(&check).args(&trees).status().unwrap();
+    assert!(status.success(), "{status}");
+    let status = Command::new(&check)
+        .args(["--self-test", &trees[0]])
+        .status()
+        .unwrap();
+    assert!(status.success(), "a changed hash went unnoticed: {status}");
+}
