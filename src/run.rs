@@ -1,12 +1,13 @@
 //! The main job: stack, build and measure, in a row.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::build::{BuildItem, Builder, Built, SourceTree};
 use crate::config::Preset;
 use crate::error::{Error, Kind, Result};
-use crate::experiment::{self, Measurable};
-use crate::observation::PointBuild;
+use crate::experiment;
+use crate::observation::{ExperimentHeader, PointBuild};
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::series::Series;
@@ -14,50 +15,6 @@ use crate::stack::{self, Stack, Worktree};
 use crate::store::{ExperimentId, Store};
 use crate::upstream::{self, Release};
 use crate::workspace::Workspace;
-
-/// What to run.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// The preset's name.
-    pub preset: String,
-    /// The release's version; `None` for the current one.
-    pub release: Option<String>,
-    /// The points, or none for all of them in order.
-    pub points: Vec<Point>,
-    /// Other workloads than the preset's, if any.
-    pub workloads: Vec<String>,
-    /// Another recipe than the preset's.
-    pub recipe: Option<String>,
-    /// Another number of blocks of the `time` meter than the preset's.
-    pub blocks: Option<u32>,
-}
-
-impl Options {
-    /// The preset with what these options change in it.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] for a preset, recipe or workload that does not exist.
-    pub fn preset(&self, ws: &Workspace) -> Result<Preset> {
-        let mut preset = ws.config.preset(&self.preset)?.clone();
-        if let Some(recipe) = &self.recipe {
-            ws.config.recipe(recipe)?;
-            preset.recipe.clone_from(recipe);
-        }
-        if !self.workloads.is_empty() {
-            for name in &self.workloads {
-                ws.config.workload(name)?;
-            }
-            preset.workloads.clone_from(&self.workloads);
-        }
-        if let Some(blocks) = self.blocks {
-            if blocks < 2 {
-                return Err(Error::usage("an interval needs at least 2 blocks"));
-            }
-            preset.blocks = blocks;
-        }
-        Ok(preset)
-    }
-}
 
 /// A series applied to a release.
 #[derive(Debug)]
@@ -205,17 +162,23 @@ pub struct Outcome {
     pub failed: Vec<(Point, Error)>,
 }
 
-/// Does the main job, taking everything that is there already from the caches and the store.
+/// Does the main job: `preset` on `points` (none: all in order) of `release` (`None`: the current one).
+/// Everything that is there already is taken from the caches and the store.
 ///
 /// # Errors
 /// The errors of its steps; points that cannot be built or measured are in the outcome instead, as
 /// long as the bare release can.
-pub fn run(ws: &Workspace, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let preset = options.preset(ws)?;
-    let prepared = prepare(ws, options.release.as_deref(), progress)?;
-    let points = chosen_points(&prepared, &options.points)?;
+pub fn run(
+    ws: &Workspace,
+    preset: &Preset,
+    release: Option<&str>,
+    points: &[Point],
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let prepared = prepare(ws, release, progress)?;
+    let points = chosen_points(&prepared, points)?;
     let built = build_points(ws, &prepared, &preset.recipe, &points, progress)?;
-    measure(ws, &preset, &prepared, built, progress)
+    measure(ws, preset, &prepared, built, progress)
 }
 
 /// All points in order, or the chosen ones with the bare release first.
@@ -254,17 +217,13 @@ fn measure(
 ) -> Result<Outcome> {
     let mut measurable = Vec::new();
     let mut build_errors = Vec::new();
-    let mut failed = std::collections::BTreeMap::new();
+    let mut failed = BTreeMap::new();
     let mut builds = Vec::new();
     for point in built {
         match point.built {
             Ok(server) => {
                 builds.push(point_build(point.point, &server));
-                measurable.push(Measurable {
-                    point: point.point,
-                    label: point.label,
-                    built: server,
-                });
+                measurable.push((point.point, server));
             }
             Err(error) if point.point == Point::BASE => return Err(error),
             Err(error) => {
@@ -274,27 +233,17 @@ fn measure(
         }
     }
     let patches = prepared.series.patches();
-    let header = experiment::Subject {
-        release: prepared.release.name.clone(),
-        recipe: preset.recipe.clone(),
-        series: patches.iter().map(|patch| patch.name.clone()).collect(),
-        titles: patches.iter().map(|patch| patch.title.clone()).collect(),
-        failed,
-    };
+    let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+    header.series = patches.iter().map(|patch| patch.name.clone()).collect();
+    header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
+    header.failed = failed;
     let store = Store::open(&ws.results())?;
-    let id = experiment::run(ws, preset, &measurable, &header, &store, progress)?;
-    store.record_builds(id, &builds)?;
-    let failed = store
-        .header(id)?
-        .failed
-        .into_iter()
-        .filter(|(point, _)| build_errors.iter().all(|(other, _)| other != point))
-        .map(|(point, reason)| (point, Error::bench(format!("point {point}: {reason}"))))
-        .collect();
+    let outcome = experiment::run(ws, preset, &measurable, header, &store, progress)?;
+    store.record_builds(outcome.id, &builds)?;
     Ok(Outcome {
-        failed,
-        experiment: id,
+        experiment: outcome.id,
         build_errors,
+        failed: outcome.failed.into_iter().collect(),
     })
 }
 

@@ -11,12 +11,54 @@ use super::report::{self, Form};
 use crate::build::{BuildSeconds, Builder, Built};
 use crate::config::Preset;
 use crate::error::{Error, Result};
-use crate::experiment::{self, Measurable, Subject};
+use crate::experiment;
+use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
-use crate::run::{Options, chosen_points, prepare};
+use crate::run::{chosen_points, prepare};
 use crate::store::Store;
 use crate::workspace::Workspace;
+
+/// What is measured; shared by the commands that measure.
+#[derive(Debug, Clone, Args)]
+pub struct Measuring {
+    /// What to measure: a [preset.NAME] of the configuration
+    #[arg(long, value_name = "NAME", default_value = "quick")]
+    preset: String,
+    /// Other workloads than the preset's
+    #[arg(long = "workload", value_name = "NAME")]
+    workloads: Vec<String>,
+    /// Another number of blocks than the preset's
+    #[arg(long, value_name = "N")]
+    blocks: Option<u32>,
+}
+
+impl Measuring {
+    /// The preset with what the flags change.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown preset or workload, or too few
+    /// blocks.
+    pub fn preset(&self, ws: &Workspace) -> Result<Preset> {
+        let mut preset = ws.config.preset(&self.preset)?.clone();
+        if !self.workloads.is_empty() {
+            preset.workloads.clear();
+            for name in &self.workloads {
+                let name = ws.config.workload(name)?.name.clone();
+                if !preset.workloads.contains(&name) {
+                    preset.workloads.push(name);
+                }
+            }
+        }
+        if let Some(blocks) = self.blocks {
+            if blocks < 2 {
+                return Err(Error::usage("an interval needs at least 2 blocks"));
+            }
+            preset.blocks = blocks;
+        }
+        Ok(preset)
+    }
+}
 
 /// Arguments of `perfquilt bench`.
 #[derive(Debug, Args)]
@@ -25,9 +67,8 @@ use crate::workspace::Workspace;
   perfquilt bench --point 2 --blocks 40
   perfquilt bench --server 0=old/ --server 1=new/  servers built elsewhere")]
 pub struct Arguments {
-    /// What to measure: a [preset.NAME] of the configuration
-    #[arg(long, value_name = "NAME", default_value = "quick")]
-    preset: String,
+    #[command(flatten)]
+    measuring: Measuring,
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
@@ -39,12 +80,6 @@ pub struct Arguments {
     #[arg(long = "server", value_name = "POINT=DIR", value_parser = parse_server,
           conflicts_with_all = ["points", "release"])]
     servers: Vec<(Point, PathBuf)>,
-    /// Other workloads than the preset's
-    #[arg(long = "workload", value_name = "NAME")]
-    workloads: Vec<String>,
-    /// Another number of blocks than the preset's
-    #[arg(long, value_name = "N")]
-    blocks: Option<u32>,
     #[command(flatten)]
     form: Form,
 }
@@ -67,29 +102,21 @@ fn parse_server(text: &str) -> Result<(Point, PathBuf), String> {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
-    let options = Options {
-        preset: arguments.preset.clone(),
-        workloads: arguments.workloads.clone(),
-        blocks: arguments.blocks,
-        ..Options::default()
-    };
-    let preset = options.preset(&ws)?;
-    let (points, subject) = if arguments.servers.is_empty() {
+    let preset = arguments.measuring.preset(&ws)?;
+    let (points, header) = if arguments.servers.is_empty() {
         built_here(&ws, &preset, arguments, progress)?
     } else {
         built_elsewhere(&ws, &preset, &arguments.servers)?
     };
     let store = Store::open(&ws.results())?;
-    let id = experiment::run(&ws, &preset, &points, &subject, &store, progress)?;
-    let judged = report::stored(context, &arguments.form, &ws, &store, id);
-    let failed = store.header(id)?.failed;
-    match failed
-        .iter()
-        .find(|(point, _)| !subject.failed.contains_key(*point))
-    {
-        Some((point, reason)) => Err(Error::bench(format!("point {point}: {reason}"))),
-        None => judged,
-    }
+    let outcome = experiment::run(&ws, &preset, &points, header, &store, progress)?;
+    let judged = report::stored(context, &arguments.form, &ws, &store, outcome.id);
+    let mut errors: Vec<Error> = outcome.failed.into_values().collect();
+    let Some(last) = errors.pop() else {
+        return judged;
+    };
+    errors.iter().for_each(|error| context.output.error(error));
+    Err(last)
 }
 
 /// The points that are in the cache of built servers.
@@ -98,25 +125,15 @@ fn built_here(
     preset: &Preset,
     arguments: &Arguments,
     progress: &dyn Progress,
-) -> Result<(Vec<Measurable>, Subject)> {
+) -> Result<(Vec<(Point, Built)>, ExperimentHeader)> {
     let prepared = prepare(ws, arguments.release.as_deref(), progress)?;
     let builder = Builder::new(ws, &preset.recipe, &prepared.release.name)?;
     let patches = prepared.series.patches();
     let mut points = Vec::new();
     let mut missing = BTreeMap::new();
     for point in chosen_points(&prepared, &arguments.points)? {
-        let label = match point {
-            Point::Step(k) | Point::Alone(k) | Point::Without(k) if k > 0 => {
-                patches[k - 1].name.clone()
-            }
-            _ => prepared.release.name.clone(),
-        };
         match builder.cached(&prepared.stack.tree(point)?) {
-            Some(built) => points.push(Measurable {
-                point,
-                label,
-                built,
-            }),
+            Some(built) => points.push((point, built)),
             None => {
                 missing.insert(point, "not built".to_owned());
             }
@@ -131,52 +148,38 @@ fn built_here(
                 .hint("`perfquilt build` builds them, `perfquilt run` builds and measures"),
         );
     }
-    let subject = Subject {
-        release: prepared.release.name.clone(),
-        recipe: preset.recipe.clone(),
-        series: patches.iter().map(|patch| patch.name.clone()).collect(),
-        titles: patches.iter().map(|patch| patch.title.clone()).collect(),
-        failed: missing,
-    };
-    Ok((points, subject))
+    let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+    header.series = patches.iter().map(|patch| patch.name.clone()).collect();
+    header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
+    header.failed = missing;
+    Ok((points, header))
 }
 
 fn built_elsewhere(
     ws: &Workspace,
     preset: &Preset,
     servers: &[(Point, PathBuf)],
-) -> Result<(Vec<Measurable>, Subject)> {
+) -> Result<(Vec<(Point, Built)>, ExperimentHeader)> {
     let binary = ws.config.recipe(&preset.recipe)?.binary.clone();
-    let mut points: Vec<Measurable> = Vec::new();
-    let mut patches = 0;
+    let mut points: BTreeMap<Point, Built> = BTreeMap::new();
+    let mut names = BTreeMap::new();
     for (point, dir) in servers {
-        if points.iter().any(|other| other.point == *point) {
+        let absolute = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+        let built = elsewhere(&absolute, binary.as_deref().unwrap_or_default())?;
+        if points.insert(*point, built).is_some() {
             return Err(Error::usage(format!("point {point} is given twice")));
         }
         if let Point::Step(k) | Point::Alone(k) | Point::Without(k) = *point {
-            patches = patches.max(k);
+            names.insert(k, dir.display().to_string());
         }
-        let absolute = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
-        points.push(Measurable {
-            point: *point,
-            label: dir.display().to_string(),
-            built: elsewhere(&absolute, binary.as_deref().unwrap_or_default())?,
-        });
     }
-    let name = |k: usize| {
-        points
-            .iter()
-            .find(|measurable| measurable.point == Point::Step(k))
-            .map_or_else(|| format!("patch-{k}"), |found| found.label.clone())
-    };
-    let subject = Subject {
-        release: format!("{}-{}", ws.config.upstream.name, ws.config.upstream.current),
-        recipe: preset.recipe.clone(),
-        series: (1..=patches).map(name).collect(),
-        titles: Vec::new(),
-        failed: BTreeMap::new(),
-    };
-    Ok((points, subject))
+    let release = format!("{}-{}", ws.config.upstream.name, ws.config.upstream.current);
+    let mut header = ExperimentHeader::new(&release, &preset.recipe);
+    let patches = names.keys().max().copied().unwrap_or(0);
+    header.series = (1..=patches)
+        .map(|k| names.remove(&k).unwrap_or_else(|| format!("patch-{k}")))
+        .collect();
+    Ok((points.into_iter().collect(), header))
 }
 
 /// A server built elsewhere: its executable is its identity.

@@ -136,7 +136,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(context: &Context, command: Command) -> Result<()> {
     match command {
-        Command::Run(arguments) => run::run(context, arguments),
+        Command::Run(arguments) => run::run(context, &arguments),
         Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Upstream(command) => upstream::run(context, command),
         Command::Status(arguments) => status::run(context, &arguments),

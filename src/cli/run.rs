@@ -3,10 +3,11 @@
 use clap::Args;
 
 use super::Context;
+use super::bench::Measuring;
 use super::report::{self, Form};
 use crate::error::Result;
 use crate::point::Point;
-use crate::run::{Options, run as run_job};
+use crate::run::run as run_job;
 use crate::store::Store;
 
 /// Arguments of `perfquilt run`.
@@ -20,24 +21,17 @@ use crate::store::Store;
 Everything finished is kept: an interrupted run goes on where it stopped, and a run with nothing new
 to do only reports.")]
 pub struct Arguments {
-    /// What to build and measure: a [preset.NAME] of the configuration
-    #[arg(long, value_name = "NAME", default_value = "quick")]
-    preset: String,
+    #[command(flatten)]
+    measuring: Measuring,
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
     /// Only these points (the bare release is always one of them)
     #[arg(long = "point", value_name = "POINT")]
     points: Vec<Point>,
-    /// Other workloads than the preset's
-    #[arg(long = "workload", value_name = "NAME")]
-    workloads: Vec<String>,
     /// Another recipe than the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
-    /// Another number of blocks than the preset's
-    #[arg(long, value_name = "N")]
-    blocks: Option<u32>,
     #[command(flatten)]
     form: Form,
 }
@@ -47,17 +41,16 @@ pub struct Arguments {
 /// # Errors
 /// Those of [`crate::run::run`]; after the report, the error of the first point that failed; what
 /// `--fail-on` asks for.
-pub fn run(context: &Context, arguments: Arguments) -> Result<()> {
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
-    let options = Options {
-        preset: arguments.preset,
-        release: arguments.release,
-        points: arguments.points,
-        workloads: arguments.workloads,
-        recipe: arguments.recipe,
-        blocks: arguments.blocks,
-    };
-    let outcome = run_job(&ws, &options, context.output.progress())?;
+    let mut preset = arguments.measuring.preset(&ws)?;
+    if let Some(recipe) = &arguments.recipe {
+        ws.config.recipe(recipe)?;
+        preset.recipe.clone_from(recipe);
+    }
+    let release = arguments.release.as_deref();
+    let progress = context.output.progress();
+    let outcome = run_job(&ws, &preset, release, &arguments.points, progress)?;
     let store = Store::open_existing(&ws.results())?;
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.experiment);
     let mut errors = outcome.build_errors;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use super::{Measurable, Subject};
+use crate::build::Built;
 use crate::config::{Preset, Workload};
 use crate::error::Result;
 use crate::meter::Counter;
@@ -29,21 +29,6 @@ pub fn harness(ws: &Workspace, counter: Option<&Counter>) -> Result<String> {
         env!("CARGO_PKG_VERSION"),
         &hex(&digest.finalize())[..12]
     ))
-}
-
-/// A new experiment's name, `RELEASE-RECIPE-DATE`; the store makes it unique.
-pub fn name(subject: &Subject) -> String {
-    let now = now();
-    let date = now.split('T').next().unwrap_or_default();
-    format!("{}-{}-{date}", subject.release, subject.recipe)
-}
-
-/// The time in UTC, RFC 3339, to the second.
-pub fn now() -> String {
-    jiff::Timestamp::now()
-        .round(jiff::Unit::Second)
-        .map(|now| now.to_string())
-        .unwrap_or_default()
 }
 
 /// Processor, cores, memory, kernel and virtualisation of this machine, and how it is used.
@@ -110,7 +95,7 @@ pub fn key(
     header: &ExperimentHeader,
     preset: &Preset,
     workloads: &[&Workload],
-    points: &[Measurable],
+    points: &[(Point, Built)],
 ) -> Result<String> {
     let mut digest = Sha256::new();
     let mut add = |text: String| digest.update(text + "\n");
@@ -126,7 +111,7 @@ pub fn key(
     }
     let mut servers: Vec<(Point, &str)> = points
         .iter()
-        .map(|measurable| (measurable.point, measurable.built.key.as_str()))
+        .map(|(point, built)| (*point, built.key.as_str()))
         .collect();
     servers.sort_unstable();
     for (point, key) in servers {

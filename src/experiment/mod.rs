@@ -19,7 +19,7 @@ use crate::build::Built;
 use crate::config::{Preset, Workload};
 use crate::error::{Error, Result};
 use crate::meter::Counter;
-use crate::observation::{ExperimentHeader, Meter, Planned, SCHEMA};
+use crate::observation::{ExperimentHeader, Meter, Planned};
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::store::{ExperimentId, Store};
@@ -29,30 +29,14 @@ use machine::{Candidate, Setup, ThisMachine};
 use plan::{Scope, plan};
 use runner::Runner;
 
-/// A built server to measure as a point.
-#[derive(Debug, Clone)]
-pub struct Measurable {
-    /// The point.
-    pub point: Point,
-    /// For people: the release, or the patch that makes the point.
-    pub label: String,
-    /// The server.
-    pub built: Built,
-}
-
-/// What an experiment is of.
-#[derive(Debug, Clone, Default)]
-pub struct Subject {
-    /// The release, for example `mariadb-10.11.18`.
-    pub release: String,
-    /// The recipe the points were built with.
-    pub recipe: String,
-    /// The series' patches in order.
-    pub series: Vec<String>,
-    /// Their titles.
-    pub titles: Vec<String>,
-    /// Points that could not be built, with the reason in one line.
-    pub failed: BTreeMap<Point, String>,
+/// What an experiment came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Where its observations are.
+    pub id: ExperimentId,
+    /// Points that could not be measured to the end this time, with the whole error; the stored
+    /// header has them with the reason in one line.
+    pub failed: BTreeMap<Point, Error>,
 }
 
 /// The meters that are read from slices; the others are counted.
@@ -61,10 +45,11 @@ pub fn is_timed(meter: Meter) -> bool {
 }
 
 /// Measures the built `points` as `preset` says, going on where an earlier run of the same experiment
-/// stopped, and returns where the observations are. A second server of the base joins as
+/// stopped. `header` names series, release and recipe, and the points that could not be built;
+/// machine, harness and identical points are filled in. A second server of the base joins as
 /// [`Point::Control`].
 ///
-/// Points that fail alone are in the stored header; whoever calls decides what that means.
+/// Points that fail alone are in the outcome; whoever calls decides what that means.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) for wrong settings or missing tools;
@@ -73,17 +58,17 @@ pub fn is_timed(meter: Meter) -> bool {
 pub fn run(
     ws: &Workspace,
     preset: &Preset,
-    points: &[Measurable],
-    subject: &Subject,
+    points: &[(Point, Built)],
+    header: ExperimentHeader,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<ExperimentId> {
+) -> Result<Outcome> {
     let workloads: Vec<&Workload> = preset
         .workloads
         .iter()
         .map(|name| ws.config.workload(name))
         .collect::<Result<_>>()?;
-    let (candidates, identical) = distinct(points)?;
+    let (candidates, identical) = distinct(points, &header)?;
     let timed: Vec<Meter> = meters(preset, is_timed);
     let mut counted: Vec<Meter> = meters(preset, |meter| !is_timed(meter));
     let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
@@ -99,19 +84,10 @@ pub fn run(
             known
         });
     }
-    let mut header = ExperimentHeader {
-        schema: SCHEMA,
-        experiment: identity::name(subject),
-        series: subject.series.clone(),
-        titles: subject.titles.clone(),
-        release: subject.release.clone(),
-        recipe: subject.recipe.clone(),
-        machine: identity::machine_facts(counter.as_ref()),
-        harness: identity::harness(ws, counter.as_ref())?,
-        identical,
-        failed: subject.failed.clone(),
-        started: identity::now(),
-    };
+    let mut header = header;
+    header.identical = identical;
+    header.machine = identity::machine_facts(counter.as_ref());
+    header.harness = identity::harness(ws, counter.as_ref())?;
     let key = identity::key(ws, &header, preset, &workloads, points)?;
     let id = store.begin(&header, &key)?;
     store.plan(id, &planned(preset, &timed, &counted))?;
@@ -129,25 +105,28 @@ pub fn run(
     let mut runner = Runner::new(store, id, &timed, &counted, &workloads, &margin)?;
     // With the base and its control alone, every point is the same binary or nothing was built.
     if measured.len() < 3 || runner.is_complete(&blocks) {
-        return Ok(id);
+        return Ok(Outcome {
+            id,
+            failed: BTreeMap::new(),
+        });
     }
     let setup = Setup {
         candidates,
         workloads,
         block_seconds: preset.block_seconds,
-        release: subject.release.clone(),
-        binary: ws.config.recipe(&subject.recipe)?.binary.clone(),
+        release: header.release.clone(),
+        binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
         count_meters: counted.clone(),
     };
     let mut machine = ThisMachine::new(ws, setup, progress)?;
     let (failed, end) = runner.drive(&blocks, preset.block_seconds, &mut machine, progress);
     if !failed.is_empty() {
-        for (point, error) in failed {
-            header.failed.insert(point, error.to_string());
+        for (point, error) in &failed {
+            header.failed.insert(*point, error.to_string());
         }
         store.begin(&header, &key)?;
     }
-    end.map(|()| id)
+    end.map(|()| Outcome { id, failed })
 }
 
 fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
@@ -180,13 +159,16 @@ fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<Planned> 
 type Candidates = BTreeMap<Point, Candidate>;
 
 /// What to measure, and which other points are the same server as which of those.
-fn distinct(points: &[Measurable]) -> Result<(Candidates, BTreeMap<Point, Point>)> {
-    let mut sorted: Vec<&Measurable> = points
+fn distinct(
+    points: &[(Point, Built)],
+    header: &ExperimentHeader,
+) -> Result<(Candidates, BTreeMap<Point, Point>)> {
+    let mut sorted: Vec<&(Point, Built)> = points
         .iter()
-        .filter(|measurable| measurable.point != Point::Control)
+        .filter(|(point, _)| *point != Point::Control)
         .collect();
-    sorted.sort_by_key(|measurable| measurable.point);
-    let Some(base) = sorted.first().filter(|first| first.point == Point::BASE) else {
+    sorted.sort_by_key(|(point, _)| *point);
+    let Some((Point::BASE, base)) = sorted.first() else {
         return Err(Error::bench(
             "the release itself was not built, so there is nothing to compare with",
         ));
@@ -194,25 +176,34 @@ fn distinct(points: &[Measurable]) -> Result<(Candidates, BTreeMap<Point, Point>
     let mut first: BTreeMap<&str, Point> = BTreeMap::new();
     let mut candidates = BTreeMap::new();
     let mut identical = BTreeMap::new();
-    for measurable in &sorted {
-        match first.get(measurable.built.identity.as_str()) {
+    for (point, built) in &sorted {
+        match first.get(built.identity.as_str()) {
             Some(&same) => {
-                identical.insert(measurable.point, same);
+                identical.insert(*point, same);
             }
             None => {
-                first.insert(&measurable.built.identity, measurable.point);
-                candidates.insert(measurable.point, candidate(measurable.point, measurable));
+                first.insert(&built.identity, *point);
+                candidates.insert(*point, candidate(*point, built, header));
             }
         }
     }
-    candidates.insert(Point::Control, candidate(Point::Control, base));
+    candidates.insert(Point::Control, candidate(Point::Control, base, header));
     Ok((candidates, identical))
 }
 
-fn candidate(point: Point, measurable: &Measurable) -> Candidate {
+fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidate {
+    let patch = match point {
+        Point::Step(k) | Point::Alone(k) | Point::Without(k) => {
+            k.checked_sub(1).and_then(|index| header.series.get(index))
+        }
+        Point::Control => None,
+    };
     Candidate {
-        label: format!("{point} ({})", measurable.label),
-        dir: measurable.built.dir.clone(),
+        label: match patch {
+            Some(patch) => format!("{point} ({patch})"),
+            None => format!("{point} (the release)"),
+        },
+        dir: built.dir.clone(),
     }
 }
 
@@ -220,25 +211,23 @@ fn candidate(point: Point, measurable: &Measurable) -> Candidate {
 mod tests {
     use super::*;
 
-    fn built(point: usize, identity: &str) -> Measurable {
-        Measurable {
-            point: Point::Step(point),
-            label: String::new(),
-            built: Built {
-                key: format!("key-{point}"),
-                dir: format!("/{point}").into(),
-                identity: identity.into(),
-                seconds: crate::build::BuildSeconds::default(),
-                compiled_units: 0,
-                cached: true,
-            },
-        }
+    fn built(point: usize, identity: &str) -> (Point, Built) {
+        let built = Built {
+            key: format!("key-{point}"),
+            dir: format!("/{point}").into(),
+            identity: identity.into(),
+            seconds: crate::build::BuildSeconds::default(),
+            compiled_units: 0,
+            cached: true,
+        };
+        (Point::Step(point), built)
     }
 
     #[test]
     fn the_same_binary_is_measured_once_and_the_base_twice() {
         let points = [built(0, "a"), built(1, "b"), built(2, "b"), built(3, "a")];
-        let (candidates, identical) = distinct(&points).unwrap();
+        let (candidates, identical) =
+            distinct(&points, &ExperimentHeader::new("toy-1", "quick")).unwrap();
         let measured: Vec<Point> = candidates.keys().copied().collect();
         assert_eq!(measured, [Point::Step(0), Point::Step(1), Point::Control]);
         assert_eq!(
@@ -256,6 +245,6 @@ mod tests {
 
     #[test]
     fn without_a_base_there_is_nothing_to_compare_with() {
-        assert!(distinct(&[built(1, "b")]).is_err());
+        assert!(distinct(&[built(1, "b")], &ExperimentHeader::new("toy-1", "quick")).is_err());
     }
 }
