@@ -54,7 +54,7 @@ pub(super) enum Stop {
         may_kill: bool,
     },
     /// A command; SIGTERM if the server still runs afterwards.
-    Command(Command),
+    Command(Box<Command>),
 }
 
 /// The folder of a start, removed when dropped unless its data is kept.
