@@ -49,7 +49,9 @@ fn two_points_are_built_measured_and_attributed() {
     let folder = workspace();
     let workspace = folder.path();
     perfquilt(workspace, &["lint"]);
-    let run = ["run", "--preset", "ci", "--point", "0", "--point", "1", "--json"];
+    let run = [
+        "run", "--preset", "ci", "--point", "0", "--point", "1", "--json",
+    ];
     let document: Value = serde_json::from_str(&perfquilt(workspace, &run)).unwrap();
     let patch = &document["patches"][0]["effects"];
 
@@ -61,7 +63,10 @@ fn two_points_are_built_measured_and_attributed() {
     }
     // On a workload that builds no long strings it does nothing to speak of.
     let other = effect(patch, "oltp_point_select", "instructions");
-    assert!(other["estimate"].as_f64().unwrap().abs() < 0.01, "{other:#}");
+    assert!(
+        other["estimate"].as_f64().unwrap().abs() < 0.01,
+        "{other:#}"
+    );
 
     // Once more: everything is there.
     let started = Instant::now();
@@ -88,6 +93,9 @@ fn hash_values_stay_bit_identical() {
     let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hash_identity/check");
     let status = Command::new(&check).args(&trees).status().unwrap();
     assert!(status.success(), "{status}");
-    let status = Command::new(&check).args(["--self-test", &trees[0]]).status().unwrap();
+    let status = Command::new(&check)
+        .args(["--self-test", &trees[0]])
+        .status()
+        .unwrap();
     assert!(status.success(), "a changed hash went unnoticed: {status}");
 }

@@ -11,15 +11,20 @@ use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 use crate::point::Point;
 use crate::stats::{BlockTable, Interval, LEVEL, speed};
 
-/// Gathers observations by meter and workload.
-pub(super) struct Collector<'a> {
+/// Gathers observations one by one; for more of them than should be in memory at once.
+pub struct Collector<'a> {
     header: &'a ExperimentHeader,
     supplement: &'a Supplement,
     tables: BTreeMap<Meter, BTreeMap<String, BlockTable>>,
+    layouts: BTreeSet<u64>,
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(header: &'a ExperimentHeader, supplement: &'a Supplement) -> Result<Self> {
+    /// Begins with an experiment's header and what else is known about it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the header is inconsistent.
+    pub fn new(header: &'a ExperimentHeader, supplement: &'a Supplement) -> Result<Self> {
         header.check().map_err(Error::usage)?;
         let mut tables: BTreeMap<Meter, BTreeMap<String, BlockTable>> = BTreeMap::new();
         // What is planned has a (yet empty) table: a series of identical binaries is known to have
@@ -35,13 +40,20 @@ impl<'a> Collector<'a> {
             header,
             supplement,
             tables,
+            layouts: BTreeSet::new(),
         })
     }
 
-    pub(super) fn add(&mut self, observation: &Observation) -> Result<()> {
+    /// Adds an observation.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when it does not fit the header or its block has its
+    /// point already.
+    pub fn add(&mut self, observation: &Observation) -> Result<()> {
         self.header
             .check_observation(observation)
             .map_err(Error::usage)?;
+        self.layouts.insert(observation.layout);
         let by_workload = self.tables.entry(observation.meter).or_default();
         let table = match by_workload.get_mut(&observation.workload) {
             Some(table) => table,
@@ -56,7 +68,9 @@ impl<'a> Collector<'a> {
         )))
     }
 
-    pub(super) fn finish(self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
+    /// The attribution of what was added. `margin` gives the equivalence margin of a meter as a
+    /// fraction of speed.
+    pub fn finish(self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
         let header = self.header;
         let effects = Effects {
             header,
@@ -76,6 +90,7 @@ impl<'a> Collector<'a> {
                 })
                 .collect(),
             spread: self.spread(),
+            layouts: self.layouts.len(),
         };
         let mut attribution = Attribution {
             schema: 1,
@@ -222,7 +237,7 @@ impl Effects<'_> {
             Some(reason) => Some(reason.clone()),
             None if in_order || identical_to == Some(Point::Step(index - 1)) => None,
             None if self.is_measured(point) => Some("no earlier point to compare with".to_owned()),
-            None => Some("not measured".to_owned()),
+            None => Some("not measured so far".to_owned()),
         };
         PatchEffects {
             index,

@@ -171,6 +171,8 @@ pub struct Noise {
     pub control: Vec<ControlEffect>,
     /// The spread of values, by workload and meter.
     pub spread: Vec<NoiseSpread>,
+    /// Different layout seeds among the observations.
+    pub layouts: usize,
 }
 
 /// The control's apparent effect.

@@ -1,1 +1,432 @@
+use std::collections::BTreeMap;
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::observation::{Planned, Within};
+use crate::point::Point;
+
+/// An experiment with `patches` patches and no facts besides.
+pub(crate) fn header(patches: usize) -> ExperimentHeader {
+    ExperimentHeader {
+        schema: 1,
+        experiment: "quick-1".into(),
+        series: (1..=patches).map(|k| format!("{k:04}-x.patch")).collect(),
+        titles: Vec::new(),
+        release: "mariadb-10.11.18".into(),
+        recipe: "quick".into(),
+        machine: BTreeMap::new(),
+        harness: "perfquilt test".into(),
+        identical: BTreeMap::new(),
+        failed: BTreeMap::new(),
+        started: String::new(),
+    }
+}
+
+/// One observation.
+pub(crate) fn observation(
+    workload: &str,
+    meter: Meter,
+    block: u32,
+    point: Point,
+    value: f64,
+) -> Observation {
+    Observation {
+        schema: 1,
+        experiment: "quick-1".into(),
+        block,
+        order: 0,
+        point,
+        layout: 0,
+        workload: workload.into(),
+        meter,
+        unit: meter.unit().into(),
+        value,
+        n: 100,
+    }
+}
+
+fn margin(meter: Meter) -> f64 {
+    crate::config::default_margin(meter)
+}
+
+/// A block's costs by point: base, step 1, step 2, ….
+fn blocks(workload: &str, meter: Meter, rows: &[&[f64]]) -> Vec<Observation> {
+    (0..)
+        .zip(rows)
+        .flat_map(|(block, row)| {
+            row.iter().enumerate().map(move |(point, &value)| {
+                observation(workload, meter, block, Point::Step(point), value)
+            })
+        })
+        .collect()
+}
+
+fn in_order(attribution: &Attribution, patch: usize) -> &Effect {
+    let effects = &attribution.patches[patch - 1].effects;
+    effects.iter().find(|e| e.kind == Kind::InOrder).unwrap()
+}
+
+#[test]
+fn effects_are_speed_and_positive_is_faster() {
+    let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.0, 200.0], &[55.0, 50.0]];
+    let result = attribute(&header(1), &blocks("w", Meter::Time, &rows), &margin).unwrap();
+    let effect = in_order(&result, 1);
+    assert!((effect.estimate - 0.1).abs() < 1e-12);
+    assert_eq!((effect.verdict, effect.blocks), (Verdict::Faster, 3));
+    assert_eq!(
+        (effect.point, effect.against),
+        (Point::Step(1), Point::BASE)
+    );
+    assert_eq!(effect.workload, "w");
+    assert_eq!(result.total[0].kind, Kind::Total);
+    assert!((result.total[0].estimate - 0.1).abs() < 1e-12);
+}
+
+#[test]
+fn verdicts_follow_the_interval_and_the_margin() {
+    // Log ratios of ±s around m over 4 blocks: half-width 3.18 · s · √(4/3) / 2.
+    let verdict = |mean: f64, spread: f64| {
+        let rows: Vec<[f64; 2]> = [1.0, -1.0, 1.0, -1.0]
+            .map(|sign: f64| [(mean + sign * spread).exp(), 1.0])
+            .to_vec();
+        let rows: Vec<&[f64]> = rows.iter().map(|row| row.as_slice()).collect();
+        let result = attribute(&header(1), &blocks("w", Meter::Time, &rows), &margin).unwrap();
+        in_order(&result, 1).verdict
+    };
+    assert_eq!(verdict(0.01, 0.001), Verdict::Faster);
+    assert_eq!(verdict(-0.01, 0.001), Verdict::Slower);
+    assert_eq!(verdict(0.001, 0.001), Verdict::NoEffect);
+    assert_eq!(verdict(0.001, 0.01), Verdict::Unclear);
+    // Excluding 0 comes before lying within the margin.
+    assert_eq!(verdict(0.002, 0.000_1), Verdict::Faster);
+}
+
+#[test]
+fn a_single_block_is_unclear_without_interval() {
+    let result = attribute(
+        &header(1),
+        &blocks("w", Meter::Time, &[&[110.0, 100.0]]),
+        &margin,
+    )
+    .unwrap();
+    let effect = in_order(&result, 1);
+    assert_eq!(effect.verdict, Verdict::Unclear);
+    assert_eq!(
+        (effect.low, effect.high, effect.minimum_detectable),
+        (None, None, None)
+    );
+    let json = serde_json::to_value(effect).unwrap();
+    assert!(json["low"].is_null() && json["estimate"].is_f64());
+}
+
+#[test]
+fn identical_binaries_are_exactly_equal_and_carry_over() {
+    let mut header = header(3);
+    header.identical = BTreeMap::from([(Point::Step(2), Point::Step(1))]);
+    let mut observations = Vec::new();
+    for (block, noise) in (0..).zip([1.0, 1.001, 0.999]) {
+        for (point, value) in [(0, 110.0), (1, 100.0 * noise), (3, 80.0)] {
+            observations.push(observation(
+                "w",
+                Meter::Time,
+                block,
+                Point::Step(point),
+                value,
+            ));
+        }
+    }
+    let result = attribute(&header, &observations, &margin).unwrap();
+    let same = in_order(&result, 2);
+    assert!(same.identical);
+    assert_eq!(same.estimate.to_bits(), 0.0f64.to_bits());
+    assert_eq!(
+        (same.low, same.high, same.blocks),
+        (Some(0.0), Some(0.0), 0)
+    );
+    assert_eq!(same.verdict, Verdict::NoEffect);
+    assert_eq!(result.patches[1].identical_to, Some(Point::Step(1)));
+    assert_eq!(result.patches[1].reason, None);
+    // Patch 3 is compared with point 2, whose figures are those of point 1.
+    let third = in_order(&result, 3);
+    assert_eq!(third.against, Point::Step(2));
+    assert!((third.estimate - 0.25).abs() < 1e-3);
+}
+
+#[test]
+fn a_series_of_identical_binaries_needs_no_observation() {
+    let mut header = header(1);
+    header.identical = BTreeMap::from([(Point::Step(1), Point::BASE)]);
+    let supplement = Supplement {
+        planned: vec![Planned {
+            workload: "w".into(),
+            meter: Meter::Time,
+            blocks: 0,
+        }],
+        ..Supplement::default()
+    };
+    let result = attribute_with(&header, &[], &supplement, &margin).unwrap();
+    assert!(result.total[0].identical);
+    assert!(!result.is_inconclusive());
+}
+
+#[test]
+fn identity_in_a_circle_ends() {
+    let mut header = header(2);
+    header.identical = BTreeMap::from([
+        (Point::Step(1), Point::Step(2)),
+        (Point::Step(2), Point::Step(1)),
+    ]);
+    attribute(&header, &[], &margin).unwrap();
+}
+
+#[test]
+fn after_a_failed_patch_the_last_point_with_figures_counts() {
+    let mut header = header(3);
+    header.failed = BTreeMap::from([(Point::Step(2), "does not compile".into())]);
+    let mut observations = Vec::new();
+    for block in 0..3 {
+        for (point, value) in [(0, 100.0), (1, 90.0), (3, 81.0)] {
+            observations.push(observation(
+                "w",
+                Meter::Time,
+                block,
+                Point::Step(point),
+                value,
+            ));
+        }
+    }
+    let result = attribute(&header, &observations, &margin).unwrap();
+    assert!(result.patches[1].effects.is_empty());
+    assert_eq!(
+        result.patches[1].reason.as_deref(),
+        Some("does not compile")
+    );
+    assert_eq!(in_order(&result, 3).against, Point::Step(1));
+    assert!((in_order(&result, 3).estimate - 1.0 / 9.0).abs() < 1e-9);
+    assert!(result.is_inconclusive());
+
+    header.failed.insert(Point::Step(3), "crashed".into());
+    let result = attribute(&header, &observations, &margin).unwrap();
+    assert_eq!(result.total[0].point, Point::Step(1));
+
+    header.failed.insert(Point::BASE, "crashed".into());
+    let result = attribute(&header, &observations, &margin).unwrap();
+    assert!(result.total.is_empty());
+    assert_eq!(
+        result.patches[0].reason.as_deref(),
+        Some("no earlier point to compare with")
+    );
+}
+
+#[test]
+fn the_suite_is_the_geometric_mean_over_workloads_by_block() {
+    let mut observations = blocks("a", Meter::Time, &[&[121.0, 100.0], &[121.0, 100.0]]);
+    observations.extend(blocks(
+        "b",
+        Meter::Time,
+        &[&[100.0, 100.0], &[100.0, 100.0]],
+    ));
+    // A block of one workload only says nothing about the suite.
+    observations.extend([
+        observation("a", Meter::Time, 7, Point::BASE, 500.0),
+        observation("a", Meter::Time, 7, Point::Step(1), 100.0),
+    ]);
+    let result = attribute(&header(1), &observations, &margin).unwrap();
+    let suite = in_order(&result, 1);
+    assert_eq!((suite.workload.as_str(), suite.blocks), (SUITE, 2));
+    assert!((suite.estimate - 0.1).abs() < 1e-9);
+    assert_eq!(result.main_workload(Meter::Time), Some(SUITE));
+    let names: Vec<&str> = result.patches[0]
+        .effects
+        .iter()
+        .map(|effect| effect.workload.as_str())
+        .collect();
+    assert_eq!(names, [SUITE, "a", "b"]);
+}
+
+#[test]
+fn alone_and_without_are_told_when_they_were_measured() {
+    let mut observations = Vec::new();
+    for block in 0..3 {
+        for (point, value) in [
+            (Point::BASE, 100.0),
+            (Point::Step(1), 90.0),
+            (Point::Step(2), 80.0),
+            (Point::Alone(2), 95.0),
+            (Point::Without(1), 88.0),
+        ] {
+            observations.push(observation("w", Meter::Time, block, point, value));
+        }
+    }
+    let result = attribute(&header(2), &observations, &margin).unwrap();
+    let of = |patch: usize, kind: Kind| {
+        let effects = &result.patches[patch - 1].effects;
+        effects.iter().find(|effect| effect.kind == kind)
+    };
+    assert!((of(2, Kind::Alone).unwrap().estimate - (100.0 / 95.0 - 1.0)).abs() < 1e-9);
+    assert!((of(1, Kind::Without).unwrap().estimate - (88.0 / 80.0 - 1.0)).abs() < 1e-9);
+    assert!(of(1, Kind::Alone).is_none() && of(2, Kind::Without).is_none());
+}
+
+#[test]
+fn a_control_that_misses_zero_is_said() {
+    let mut observations = Vec::new();
+    for (block, noise) in (0..).zip([1.0, 1.001, 0.999, 1.0]) {
+        observations.push(observation(
+            "w",
+            Meter::Time,
+            block,
+            Point::BASE,
+            100.0 * noise,
+        ));
+        observations.push(observation("w", Meter::Time, block, Point::Step(1), 100.0));
+        observations.push(observation("w", Meter::Time, block, Point::Control, 99.0));
+    }
+    let result = attribute(&header(1), &observations, &margin).unwrap();
+    assert_eq!(result.noise.control[0].contains_zero, Some(false));
+    assert!(
+        result.warnings[0].contains("One interval in twenty"),
+        "{:?}",
+        result.warnings
+    );
+}
+
+#[test]
+fn a_restart_is_what_the_slices_leave_of_the_spread() {
+    let rows: [&[f64]; 4] = [
+        &[100.0, 101.0],
+        &[100.0, 99.0],
+        &[100.0, 101.0],
+        &[100.0, 99.0],
+    ];
+    let supplement = Supplement {
+        within: vec![Within {
+            workload: "w".into(),
+            meter: Meter::Time,
+            sd: 0.005,
+        }],
+        ..Supplement::default()
+    };
+    let observations = blocks("w", Meter::Time, &rows);
+    let result = attribute_with(&header(1), &observations, &supplement, &margin).unwrap();
+    let spread = &result.noise.spread[0];
+    let (block, restart) = (spread.block_sd.unwrap(), spread.restart_sd.unwrap());
+    assert!((block * block - restart * restart - 0.005 * 0.005).abs() < 1e-12);
+}
+
+#[test]
+fn misfits_are_refused() {
+    let mut observations = blocks("w", Meter::Time, &[&[100.0, 99.0]]);
+    observations.push(observation("w", Meter::Time, 0, Point::BASE, 98.0));
+    let error = attribute(&header(1), &observations, &margin).unwrap_err();
+    assert!(error.message().contains("twice"), "{error}");
+    for (point, value) in [(2, 1.0), (0, f64::NAN), (0, -1.0), (0, 0.0)] {
+        let one = observation("w", Meter::Time, 0, Point::Step(point), value);
+        assert!(
+            attribute(&header(1), &[one], &margin).is_err(),
+            "{point} {value}"
+        );
+    }
+}
+
+#[test]
+fn meters_agree_only_when_one_explains_the_other() {
+    let effect = |meter: Meter, estimate: f64, half: f64, verdict: Verdict| Effect {
+        kind: Kind::InOrder,
+        workload: "w".into(),
+        meter,
+        point: Point::Step(1),
+        against: Point::BASE,
+        estimate,
+        low: Some(estimate - half),
+        high: Some(estimate + half),
+        level: 0.95,
+        verdict,
+        minimum_detectable: Some(half),
+        blocks: 9,
+        identical: false,
+    };
+    use Verdict::{Faster, NoEffect, Slower, Unclear};
+    for (time, instructions, expected) in [
+        ((0.01, Faster), (0.008, Faster), Some(Agreement::Both)),
+        ((0.009, Faster), (0.0005, Faster), Some(Agreement::TimeOnly)),
+        (
+            (0.009, Faster),
+            (-0.0005, Slower),
+            Some(Agreement::TimeOnly),
+        ),
+        ((0.01, Faster), (-0.008, Slower), Some(Agreement::Opposite)),
+        ((0.01, Faster), (0.0, NoEffect), Some(Agreement::TimeOnly)),
+        ((0.01, Faster), (0.0, Unclear), None),
+        (
+            (0.0, Unclear),
+            (0.008, Faster),
+            Some(Agreement::InstructionsOnly),
+        ),
+        ((0.0, NoEffect), (0.0, NoEffect), None),
+    ] {
+        let time = effect(Meter::Time, time.0, 0.001, time.1);
+        let instructions = effect(Meter::Instructions, instructions.0, 0.0001, instructions.1);
+        assert_eq!(Agreement::of(&time, &instructions), expected, "{time:?}");
+    }
+}
+
+/// Costs of a complete experiment: blocks × points.
+fn experiments() -> impl Strategy<Value = Vec<Vec<f64>>> {
+    (2usize..5, 2usize..6).prop_flat_map(|(blocks, points)| {
+        proptest::collection::vec(proptest::collection::vec(0.5f64..2.0, points), blocks)
+    })
+}
+
+fn observations_of(rows: &[Vec<f64>]) -> Vec<Observation> {
+    let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+    blocks("w", Meter::Time, &rows)
+}
+
+proptest! {
+    #[test]
+    fn effects_in_order_add_up_to_the_total(rows in experiments()) {
+        let header = header(rows[0].len() - 1);
+        let result = attribute(&header, &observations_of(&rows), &margin).unwrap();
+        let sum: f64 = (1..rows[0].len()).map(|k| in_order(&result, k).estimate.ln_1p()).sum();
+        prop_assert!((sum - result.total[0].estimate.ln_1p()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_order_of_observations_does_not_matter(
+        (rows, shuffled) in experiments().prop_flat_map(|rows| {
+            let observations = observations_of(&rows);
+            (Just(rows), Just(observations).prop_shuffle())
+        })
+    ) {
+        let header = header(rows[0].len() - 1);
+        let plain = attribute(&header, &observations_of(&rows), &margin).unwrap();
+        prop_assert_eq!(plain, attribute(&header, &shuffled, &margin).unwrap());
+    }
+
+    #[test]
+    fn the_numbering_of_blocks_does_not_matter(rows in experiments()) {
+        let header = header(rows[0].len() - 1);
+        let mut reversed = rows.clone();
+        reversed.reverse();
+        let one = attribute(&header, &observations_of(&rows), &margin).unwrap();
+        let other = attribute(&header, &observations_of(&reversed), &margin).unwrap();
+        for (a, b) in one.patches.iter().zip(&other.patches) {
+            let (a, b) = (&a.effects[0], &b.effects[0]);
+            prop_assert!((a.estimate - b.estimate).abs() < 1e-12);
+            prop_assert!((a.low.unwrap() - b.low.unwrap()).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn swapping_two_points_turns_the_effect_round(rows in experiments()) {
+        let swapped: Vec<Vec<f64>> = rows.iter().map(|row| vec![row[1], row[0]]).collect();
+        let straight: Vec<Vec<f64>> = rows.iter().map(|row| row[..2].to_vec()).collect();
+        let one = attribute(&header(1), &observations_of(&straight), &margin).unwrap();
+        let other = attribute(&header(1), &observations_of(&swapped), &margin).unwrap();
+        let (one, other) = (in_order(&one, 1), in_order(&other, 1));
+        prop_assert!((one.estimate.ln_1p() + other.estimate.ln_1p()).abs() < 1e-12);
+        prop_assert_eq!(one.verdict == Verdict::Faster, other.verdict == Verdict::Slower);
+    }
+}

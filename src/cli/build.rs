@@ -66,7 +66,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     } else {
         context.output.print(&table(&built))?;
     }
-    let mut errors: Vec<_> = built.into_iter().filter_map(|point| point.built.err()).collect();
+    let mut errors: Vec<_> = built
+        .into_iter()
+        .filter_map(|point| point.built.err())
+        .collect();
     let Some(last) = errors.pop() else {
         return Ok(());
     };

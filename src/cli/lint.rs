@@ -67,8 +67,14 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
         context.output.print(&text)?;
     }
     if errors > 0 || (args.strict && warnings > 0) {
+        let plural = |count: usize, noun: &str| match count {
+            1 => format!("1 {noun}"),
+            _ => format!("{count} {noun}s"),
+        };
         return Err(Error::series(format!(
-            "{errors} errors and {warnings} warnings"
+            "{} and {}",
+            plural(errors, "error"),
+            plural(warnings, "warning")
         )));
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand; reads flags, calls the library, prints.
 
 mod analyse;
+mod bench;
 mod build;
 mod completions;
 mod doctor;
@@ -79,6 +80,8 @@ enum Command {
     Export(export::Export),
     /// Build points without measuring them
     Build(build::Arguments),
+    /// Measure servers that are built already
+    Bench(bench::Arguments),
     /// Report on a stored experiment again
     Report(report::Arguments),
     /// Report on an observation file from any source
@@ -141,6 +144,7 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Stack(arguments) => stack::run(context, &arguments),
         Command::Export(arguments) => export::run(context, &arguments),
         Command::Build(arguments) => build::run(context, &arguments),
+        Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),

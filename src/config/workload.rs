@@ -41,6 +41,10 @@ pub struct SysbenchWorkload {
     /// A script of sysbench's own (`oltp_read_only`) or, ending in `.lua`, of
     /// `bench-config/sysbench/`.
     pub script: String,
+    /// The script that prepares the data, named like `script`, which it is by default. It is given
+    /// the options about tables alone, so that workloads which agree on those share their data.
+    #[serde(default)]
+    pub prepare: Option<String>,
     /// Options of the script, without the leading dashes.
     #[serde(default)]
     pub options: BTreeMap<String, toml::Value>,

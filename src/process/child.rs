@@ -6,7 +6,8 @@ use std::process::{ChildStderr, ChildStdout, ExitStatus};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::{Output, signals};
 use crate::error::{Error, Result};
@@ -62,18 +63,27 @@ impl Child {
     /// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
     pub fn wait_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         let started = Instant::now();
-        // Short processes are noticed quickly, long ones cost next to nothing to watch.
-        let mut pause = Duration::from_micros(200);
+        // The kernel wakes this thread when the process ends: how long it ran is known exactly, and
+        // watching costs nothing.
+        let end = Pid::from_raw(self.inner.id().cast_signed())
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         loop {
             if let Some(status) = self.try_wait()? {
                 return Ok(Some(status));
             }
             signals::check_interrupted()?;
-            if started.elapsed() >= limit {
+            let left = limit.saturating_sub(started.elapsed());
+            if left.is_zero() {
                 return Ok(None);
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(POLL * 4);
+            match &end {
+                Some(end) => {
+                    let pause = Timespec::try_from(left.min(POLL * 8)).ok();
+                    // Interrupted by a signal or not, the loop looks again.
+                    let _ = poll(&mut [PollFd::new(end, PollFlags::IN)], pause.as_ref());
+                }
+                None => std::thread::sleep(left.min(POLL)),
+            }
         }
     }
 

@@ -250,6 +250,17 @@ impl Command {
         self
     }
 
+    /// The same command started by another one that takes it as its last arguments (`chrt --rr 1`).
+    #[must_use]
+    pub fn through(mut self, prefix: &[&str]) -> Self {
+        if let Some((first, rest)) = prefix.split_first() {
+            let program = std::mem::replace(&mut self.program, OsString::from(first));
+            let before = rest.iter().map(OsString::from).chain([program]);
+            self.args.splice(0..0, before);
+        }
+        self
+    }
+
     /// The command as a user would type it.
     pub fn shown(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.args);
@@ -485,6 +496,12 @@ mod tests {
         let error = Command::new("no-such-program").run().unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);
         assert!(error.hint_text().unwrap().contains("doctor"));
+    }
+
+    #[test]
+    fn another_program_may_start_it() {
+        let command = Command::new("echo").arg("a").through(&["env", "-i"]);
+        assert_eq!(command.shown(), "env -i echo a");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::number;
 use super::text::{clean, code, markdown as escape, shell};
-use super::view::{Label, Row, View, words_of};
+use super::view::{Label, Row, Tone, View, words_of};
 use crate::attribution::Attribution;
 
 /// The report as GitHub-flavoured Markdown: the verdict first, then one row a patch; noise, method,
@@ -35,7 +35,16 @@ pub fn markdown(attribution: &Attribution) -> String {
     striking(&mut page, &view);
     all_workloads(&mut page, &view);
     noise(&mut page, attribution);
-    details(&mut page, "How the figures come about", METHOD);
+    let layout = if attribution.noise.layouts > 1 {
+        ""
+    } else {
+        LAYOUT
+    };
+    details(
+        &mut page,
+        "How the figures come about",
+        &format!("{METHOD}{layout}"),
+    );
     machine(&mut page, attribution);
     builds(&mut page, attribution);
     reproduce(&mut page, attribution);
@@ -43,14 +52,14 @@ pub fn markdown(attribution: &Attribution) -> String {
 }
 
 const METHOD: &str = "\
-All points' servers are alive at once and take turns every few milliseconds, so that what disturbs the \
-machine disturbs them alike. A block starts every server afresh, in random order, and gives one value a \
-point. An effect is the mean over blocks of the log ratio of two points' values; its interval is \
-Student's, with blocks as the unit. `no effect` means that the whole interval lies within the margin, \
-`unclear` that it holds 0 but reaches beyond. The control is the bare release measured a second time as \
-if it were another point.
+The points' servers are alive at once and take turns every few milliseconds, so that what disturbs the \
+machine disturbs them alike. A block starts every server afresh and gives one value a point. An effect \
+is the mean over blocks of the log ratio of two points' values; its interval is Student's, with blocks \
+as the unit. `no effect` means that the whole interval lies within the margin, `unclear` that it holds 0 \
+but reaches beyond. The control is the bare release measured a second time as if it were another point.";
 
-Code layout is not randomised: a small effect on `time` with unchanged `instructions` may be code that \
+/// Said unless layouts were varied.
+const LAYOUT: &str = "Code layout is not randomised: a small effect on `time` with unchanged `instructions` may be code that \
 happened to move.";
 
 fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
@@ -97,9 +106,13 @@ fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
             let _ = write!(page, " {figure} |");
         }
         let notes: Vec<String> = row.notes.iter().map(|note| sentence(note)).collect();
+        let verdict = match row.tone {
+            Tone::Bad => format!("**{}**", row.verdict),
+            _ => row.verdict.to_owned(),
+        };
         let _ = match notes.len() {
-            0 => writeln!(page, " {} |", row.verdict),
-            _ => writeln!(page, " {}: {} |", row.verdict, notes.join("; ")),
+            0 => writeln!(page, " {verdict} |"),
+            _ => writeln!(page, " {verdict} ({}) |", notes.join("; ")),
         };
     }
 }
@@ -158,7 +171,7 @@ fn striking(page: &mut String, view: &View<'_>) {
 }
 
 fn all_workloads(page: &mut String, view: &View<'_>) {
-    if !view.has_suite() {
+    if !view.has_suite() || view.striking().len() == view.details.len() {
         return;
     }
     let mut body = String::new();
@@ -259,7 +272,11 @@ fn builds(page: &mut String, attribution: &Attribution) {
         .iter()
         .map(|build| build.configure + build.compile + build.link + build.overhead)
         .sum();
-    details(page, &format!("Builds ({})", number::seconds(all)), &body);
+    details(
+        page,
+        &format!("Builds ({} in all)", number::seconds(all)),
+        &body,
+    );
 }
 
 fn reproduce(page: &mut String, attribution: &Attribution) {
@@ -268,9 +285,14 @@ fn reproduce(page: &mut String, attribution: &Attribution) {
     let longest = name.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     let body = format!(
-        "{fence}sh\nperfquilt run                                   # builds and measures what is missing\n\
-         perfquilt report {name} --format markdown   # this report\n\
-         perfquilt report {name} --format jsonl      # the raw observations, for `perfquilt analyse`\n{fence}"
+        "{fence}sh\n\
+         # builds and measures what is missing, then reports\n\
+         perfquilt run\n\
+         # this report from the stored observations\n\
+         perfquilt report {name} --format markdown\n\
+         # the raw observations, for `perfquilt analyse`\n\
+         perfquilt report {name} --format jsonl\n\
+         {fence}"
     );
     details(page, "Do it again", &body);
 }

@@ -90,6 +90,9 @@ pub(super) fn effect(effect: &Effect, places: usize) -> String {
 
 /// Seconds as people say them: `3.2 s`, `22 min 57 s`, `6 h 12 min`.
 pub(super) fn seconds(seconds: f64) -> String {
+    if seconds <= 0.0 {
+        return "0 s".to_owned();
+    }
     if seconds < 10.0 {
         return format!("{seconds:.1} s");
     }
@@ -175,6 +178,7 @@ mod tests {
         assert_eq!(margin(0.005), "0.5 %");
         assert_eq!(margin(0.01), "1 %");
         assert_eq!(margin(0.0005), "0.05 %");
+        assert_eq!(seconds(0.0), "0 s");
         assert_eq!(seconds(3.21), "3.2 s");
         assert_eq!(seconds(59.4), "59 s");
         assert_eq!(seconds(1377.0), "22 min 57 s");

@@ -175,7 +175,7 @@ impl Page {
     }
 
     fn workloads(&mut self, view: &View<'_>) {
-        if view.has_suite() {
+        if view.has_suite() && view.has_intervals() {
             let rows = view.striking();
             let others = view.details.len() - rows.len();
             self.blank();

@@ -1,1 +1,359 @@
+use std::collections::BTreeMap;
 
+use super::*;
+use crate::attribution::attribute_with;
+use crate::config::default_margin;
+use crate::observation::{
+    ExperimentHeader, Meter, Observation, Planned, PointBuild, Supplement, Within,
+};
+use crate::point::Point;
+
+/// An experiment whose costs are known: what each patch gains in time and instructions.
+struct Experiment {
+    header: ExperimentHeader,
+    supplement: Supplement,
+    workloads: Vec<&'static str>,
+    blocks: u32,
+    /// By patch: log gain in time and in instructions.
+    gains: Vec<(f64, f64)>,
+    /// How far the control seems to be off.
+    control: f64,
+    /// Standard deviation of a value of time.
+    noise: f64,
+}
+
+const NAMES: [(&str, &str); 4] = [
+    (
+        "0001-string-append.patch",
+        "Let the extra allocation grow with the string",
+    ),
+    (
+        "0002-virtual-field-guards.patch",
+        "Skip virtual field updates that do nothing",
+    ),
+    (
+        "0003-hash-loop-registers.patch",
+        "Keep the state of hash loops in registers",
+    ),
+    (
+        "0004-join-constructors.patch",
+        "Clear arrays of a JOIN only when they are used",
+    ),
+];
+
+impl Experiment {
+    fn new(gains: &[(f64, f64)]) -> Self {
+        let names = &NAMES[..gains.len()];
+        Experiment {
+            header: ExperimentHeader {
+                schema: 1,
+                experiment: "quick-1".into(),
+                series: names.iter().map(|(name, _)| (*name).into()).collect(),
+                titles: names.iter().map(|(_, title)| (*title).into()).collect(),
+                release: "mariadb-10.11.18".into(),
+                recipe: "quick".into(),
+                machine: BTreeMap::from([
+                    ("cores".into(), "2".into()),
+                    ("memory".into(), "24 GiB".into()),
+                ]),
+                harness: "perfquilt 0.1.0 4f2a".into(),
+                identical: BTreeMap::new(),
+                failed: BTreeMap::new(),
+                started: "2026-01-02T03:04:05Z".into(),
+            },
+            supplement: Supplement::default(),
+            workloads: vec!["oltp_point_select", "oltp_read_only"],
+            blocks: 12,
+            gains: gains.to_vec(),
+            control: 0.0,
+            noise: 0.002,
+        }
+    }
+
+    fn observations(&self) -> Vec<Observation> {
+        let mut random = Noise(1);
+        let patches = self.gains.len();
+        let points = (0..=patches)
+            .map(Point::Step)
+            .filter(|point| !self.header.failed.contains_key(point))
+            .filter(|point| !self.header.identical.contains_key(point))
+            .chain([Point::Control]);
+        let points: Vec<Point> = points.collect();
+        let mut observations = Vec::new();
+        for workload in &self.workloads {
+            for (meter, level, noise, blocks) in [
+                (Meter::Time, 90_000f64, self.noise, self.blocks),
+                (Meter::Instructions, 2.6e6, 0.000_02, self.blocks.min(3)),
+            ] {
+                for block in 0..blocks {
+                    for (order, &point) in (0..).zip(&points) {
+                        let gain: f64 = match point {
+                            Point::Step(k) => self.gains[..k]
+                                .iter()
+                                .map(|(time, instructions)| match meter {
+                                    Meter::Time => time,
+                                    _ => instructions,
+                                })
+                                .sum(),
+                            _ if meter == Meter::Time => self.control,
+                            _ => 0.0,
+                        };
+                        observations.push(Observation {
+                            schema: 1,
+                            experiment: "quick-1".into(),
+                            block,
+                            order,
+                            point,
+                            layout: 0,
+                            workload: (*workload).into(),
+                            meter,
+                            unit: meter.unit().into(),
+                            value: level * (noise * random.next() - gain).exp(),
+                            n: 400,
+                        });
+                    }
+                }
+            }
+        }
+        observations
+    }
+
+    fn attribution(&self) -> Attribution {
+        let observations = self.observations();
+        attribute_with(
+            &self.header,
+            &observations,
+            &self.supplement,
+            &default_margin,
+        )
+        .unwrap()
+    }
+}
+
+/// Noise of standard deviation 1 that is the same with every version of every library.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        let mut sum = -6.0;
+        for _ in 0..12 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            sum += f64::from(u32::try_from(self.0 >> 32).unwrap()) / f64::from(u32::MAX);
+        }
+        sum
+    }
+}
+
+fn at_80(experiment: &Experiment) -> String {
+    let text = terminal(&experiment.attribution(), 80, false);
+    for line in text.lines() {
+        assert!(text::width(line) <= 80, "{line}");
+    }
+    text
+}
+
+#[test]
+fn all_faster() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018), (0.008, 0.007)]);
+    experiment.supplement.within = vec![Within {
+        workload: "oltp_read_only".into(),
+        meter: Meter::Time,
+        sd: 0.0007,
+    }];
+    experiment.supplement.builds = [(0, 39.2, 1377.4, 4.1, false), (1, 0.0, 22.4, 3.9, true)]
+        .map(|(point, configure, compile, link, cached)| PointBuild {
+            point: Point::Step(point),
+            key: "k".into(),
+            configure,
+            compile,
+            link,
+            overhead: 1.25,
+            units: 860,
+            cached,
+        })
+        .into();
+    insta::assert_snapshot!(at_80(&experiment));
+    insta::assert_snapshot!(markdown(&experiment.attribution()));
+}
+
+#[test]
+fn one_slower() {
+    let experiment = Experiment::new(&[(0.012, 0.01), (-0.009, 0.0), (0.0, 0.004)]);
+    insta::assert_snapshot!(at_80(&experiment));
+    insta::assert_snapshot!(markdown(&experiment.attribution()));
+}
+
+#[test]
+fn unclear() {
+    let mut experiment = Experiment::new(&[(0.004, 0.0), (-0.002, 0.0)]);
+    experiment.noise = 0.01;
+    insta::assert_snapshot!(at_80(&experiment));
+    insta::assert_snapshot!(markdown(&experiment.attribution()));
+}
+
+#[test]
+fn nothing_changed() {
+    let mut experiment = Experiment::new(&[(0.0, 0.0), (0.0, 0.0)]);
+    experiment.control = 0.004;
+    insta::assert_snapshot!(at_80(&experiment));
+    insta::assert_snapshot!(markdown(&experiment.attribution()));
+}
+
+#[test]
+fn failure_at_patch_3() {
+    let mut experiment = Experiment::new(&[(0.01, 0.01), (0.01, 0.01), (0.0, 0.0), (0.01, 0.01)]);
+    experiment.header.failed = BTreeMap::from([(
+        Point::Step(3),
+        "sql/sql_select.cc:4711: error: `foo` was not declared in this scope".into(),
+    )]);
+    experiment.workloads = vec!["oltp_read_only"];
+    insta::assert_snapshot!(at_80(&experiment));
+    insta::assert_snapshot!(markdown(&experiment.attribution()));
+}
+
+#[test]
+fn identical_binary() {
+    let mut experiment = Experiment::new(&[(0.01, 0.01), (0.0, 0.0), (0.02, 0.02)]);
+    experiment.header.identical = BTreeMap::from([(Point::Step(2), Point::Step(1))]);
+    experiment.workloads = vec!["oltp_read_only"];
+    insta::assert_snapshot!(at_80(&experiment));
+    insta::assert_snapshot!(markdown(&experiment.attribution()));
+}
+
+#[test]
+fn hostile_names() {
+    let mut experiment = Experiment::new(&[(-0.01, -0.01), (0.0, 0.0)]);
+    experiment.header.series = vec![
+        "0001-<img src=x onerror=alert(1)>|`@octocat`.patch".into(),
+        "0002-\u{1b}[31mred\u{202e}.patch\n## owned".into(),
+    ];
+    experiment.header.titles = vec![
+        "[x](http://evil.example) #12 GH-3 @octocat **bold** | cell".into(),
+        "</details><script>alert(1)</script>".into(),
+    ];
+    experiment.header.machine =
+        BTreeMap::from([("cpu".into(), "</details> @octocat\n# heading".into())]);
+    experiment.workloads = vec!["a|b`c\u{7}", "*bold* <b>"];
+    insta::assert_snapshot!(at_80(&experiment));
+    let page = markdown(&experiment.attribution());
+    for active in [
+        "<img src=x onerror=alert(1)>|",
+        "<script",
+        "\u{1b}",
+        "\u{202e}",
+        "\n## owned",
+    ] {
+        assert!(!page.contains(active), "{active:?} in {page}");
+    }
+    insta::assert_snapshot!(page);
+}
+
+#[test]
+fn unfinished() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (0.0, 0.0)]);
+    experiment.blocks = 3;
+    experiment.supplement.planned = experiment
+        .workloads
+        .iter()
+        .flat_map(|workload| {
+            [
+                (workload, Meter::Time, 12),
+                (workload, Meter::Instructions, 3),
+            ]
+        })
+        .map(|(workload, meter, blocks)| Planned {
+            workload: (*workload).into(),
+            meter,
+            blocks,
+        })
+        .collect();
+    insta::assert_snapshot!(at_80(&experiment));
+    experiment.blocks = 1;
+    insta::assert_snapshot!(at_80(&experiment));
+    experiment.blocks = 0;
+    insta::assert_snapshot!(at_80(&experiment));
+}
+
+#[test]
+fn no_patches_and_no_observations() {
+    let experiment = Experiment::new(&[]);
+    let empty = crate::attribution::attribute(&experiment.header, &[], &default_margin).unwrap();
+    let text = terminal(&empty, 80, false);
+    assert!(text.contains("Nothing was measured"), "{text}");
+    assert!(markdown(&empty).starts_with("## Nothing was measured"));
+    assert!(json(&empty).unwrap().ends_with("}\n"));
+}
+
+#[test]
+fn colour_only_when_asked() {
+    let attribution = Experiment::new(&[(0.01, 0.01)]).attribution();
+    assert!(!terminal(&attribution, 80, false).contains('\u{1b}'));
+    let coloured = terminal(&attribution, 80, true);
+    assert!(coloured.contains("\u{1b}[32mfaster\u{1b}[0m"));
+}
+
+#[test]
+fn any_width_shows_every_figure() {
+    let attribution = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]).attribution();
+    for columns in [0, 20, 60, 100, 500] {
+        let text = terminal(&attribution, columns, false);
+        assert_eq!(
+            text.matches("faster").count(),
+            terminal(&attribution, 80, false).matches("faster").count()
+        );
+    }
+}
+
+#[test]
+fn json_is_the_designed_document() {
+    let attribution = Experiment::new(&[(0.012, 0.01)]).attribution();
+    let value: serde_json::Value = serde_json::from_str(&json(&attribution).unwrap()).unwrap();
+    assert_eq!(value["schema"], 1);
+    let effect = &value["patches"][0]["effects"][0];
+    assert_eq!(value["patches"][0]["index"], 1);
+    assert_eq!(effect["kind"], "in_order");
+    assert_eq!(effect["workload"], "*");
+    assert_eq!(effect["meter"], "time");
+    assert_eq!(effect["verdict"], "faster");
+    assert_eq!(effect["level"], 0.95);
+    assert_eq!(effect["blocks"], 12);
+    for field in ["estimate", "low", "high", "minimum_detectable"] {
+        assert!(effect[field].is_f64(), "{field}");
+    }
+    assert_eq!(value["total"][0]["kind"], "total");
+    assert_eq!(value["noise"]["control"][0]["contains_zero"], true);
+}
+
+proptest::proptest! {
+    /// Whatever is missing, failed or identical: a report comes of it.
+    #[test]
+    fn any_part_of_an_experiment_can_be_reported(
+        keep in proptest::collection::vec(proptest::bool::weighted(0.7), 400),
+        failed in proptest::collection::btree_set(0usize..4, 0..3),
+        identical in proptest::collection::btree_map(0usize..4, 0usize..4, 0..3),
+    ) {
+        let mut experiment = Experiment::new(&[(0.01, 0.01), (0.0, 0.0), (-0.01, 0.0)]);
+        experiment.blocks = 4;
+        let mut observations = experiment.observations();
+        let mut keep = keep.into_iter().cycle();
+        observations.retain(|_| keep.next() == Some(true));
+        let header = &mut experiment.header;
+        header.failed = failed.into_iter().map(|k| (Point::Step(k), "x".into())).collect();
+        header.identical = identical
+            .into_iter()
+            .map(|(a, b)| (Point::Step(a), Point::Step(b)))
+            .collect();
+        let attribution =
+            attribute_with(header, &observations, &experiment.supplement, &default_margin).unwrap();
+        for patch in &attribution.patches {
+            let in_order = patch.effects.iter().any(|effect| effect.workload != SUITE);
+            proptest::prop_assert!(in_order || patch.reason.is_some() || patch.identical_to.is_some());
+        }
+        terminal(&attribution, 80, true);
+        markdown(&attribution);
+        json(&attribution).unwrap();
+    }
+}

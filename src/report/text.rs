@@ -91,28 +91,33 @@ pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
 /// `text` as Markdown that shows it as it is: no markup, HTML, link, mention or reference comes of
 /// it.
 pub(super) fn markdown(text: &str) -> String {
+    let text = clean(text);
     let mut result = String::new();
-    for c in clean(text).chars() {
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let next = rest.clone().next();
         match c {
             '&' => result.push_str("&amp;"),
             '<' => result.push_str("&lt;"),
             '>' => result.push_str("&gt;"),
-            // Mentions, references and addresses are looked for in the finished text, where an
-            // escape is gone already; a character without width inside them is not.
-            '@' | '#' => {
-                result.push(c);
-                result.push('\u{200b}');
-            }
-            ':' | '.' => {
-                result.push('\u{200b}');
-                result.push(c);
-            }
-            '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '|' | '~' | '!' | '$'
-            | '^' | '=' | '+' | '-' => {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' | '#' => {
                 result.push('\\');
                 result.push(c);
             }
             c => result.push(c),
+        }
+        // Mentions, references and addresses are looked for in the finished text, where escapes are
+        // gone already; a character without width inside them is not.
+        let link = match c {
+            '@' | '#' => next.is_some_and(char::is_alphanumeric),
+            ':' => next == Some('/'),
+            'w' | 'W' => next == Some('.'),
+            // References to issues have the form GH-12 too.
+            '-' => result.ends_with("GH-") || result.ends_with("gh-"),
+            _ => false,
+        };
+        if link {
+            result.push('\u{200b}');
         }
     }
     result
@@ -174,10 +179,16 @@ mod tests {
     fn nothing_of_a_hostile_title_is_left_active() {
         let text = markdown("<img src=x> @octocat #12 [x](http://e.x) `a` | www.e.x **b**");
         for active in [
-            "<img", "@octocat", "#12", "](", "http:", "www.", "**", " | ",
+            "<img", "@octocat", "#12", " [x", "http:/", "www.", "**", " | ",
         ] {
             assert!(!text.contains(active), "{active} in {text}");
         }
+    }
+
+    #[test]
+    fn harmless_text_stays_readable() {
+        let text = "CPU @ 2.0 GHz: 24 GiB (2 of 4), 10.11.18";
+        assert_eq!(markdown(text), text);
     }
 
     #[test]

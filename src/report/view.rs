@@ -132,6 +132,15 @@ impl<'a> View<'a> {
             .any(|(meter, _)| self.attribution.main_workload(*meter) == Some(SUITE))
     }
 
+    /// Whether any patch has an interval, so that something can be said about effects.
+    pub(super) fn has_intervals(&self) -> bool {
+        let effects = self
+            .rows
+            .iter()
+            .flat_map(|row| row.effects.iter().flatten());
+        effects.into_iter().any(|effect| effect.low.is_some())
+    }
+
     /// The rows of single workloads whose effect is faster or slower on some column.
     pub(super) fn striking(&self) -> Vec<&Row<'a>> {
         self.details
@@ -263,19 +272,22 @@ impl<'a> View<'a> {
     /// The verdict on the series in one sentence without full stop.
     pub(super) fn headline(&self) -> String {
         let attribution = self.attribution;
-        let mut text = match self.unfinished() {
+        let text = match self.unfinished() {
             Some(progress) => format!("{progress}: "),
             None => String::new(),
         };
         let Some((meter, places)) = self.columns.first().copied() else {
-            return text + "Nothing was measured";
+            return sentence_after(text, "nothing was measured");
         };
         let Some(total) = attribution.main_effect(&attribution.total, Kind::Total, meter) else {
-            let why = match attribution.failed.get(&Point::BASE) {
-                Some(_) => "the bare release failed",
-                None => "no patch has figures",
+            let sentence = match attribution.failed.get(&Point::BASE) {
+                Some(_) => "no figure for the series: the bare release failed",
+                None if attribution.progress.iter().all(|p| p.done == 0) => {
+                    "nothing is measured yet"
+                }
+                None => "no figure for the series: no patch has figures",
             };
-            return text + &format!("No figure for the series: {why}");
+            return sentence_after(text, sentence);
         };
         let all = attribution.patches.len();
         let subject = match total.point {
@@ -316,12 +328,7 @@ impl<'a> View<'a> {
             }
             Verdict::Unclear => format!("unclear what {subject} does{counted}{interval}"),
         };
-        if text.is_empty() {
-            text = capitalised(&sentence);
-        } else {
-            text.push_str(&sentence);
-        }
-        text
+        sentence_after(text, &sentence)
     }
 
     /// How many patches got which verdict; `name` makes a patch's name fit for the form.
@@ -446,10 +453,11 @@ pub(super) fn words_of(point: Point) -> String {
     }
 }
 
-fn capitalised(text: &str) -> String {
-    let mut chars = text.chars();
+/// A sentence behind its introduction, or with a capital letter when there is none.
+fn sentence_after(introduction: String, sentence: &str) -> String {
+    let mut chars = sentence.chars();
     match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
+        Some(first) if introduction.is_empty() => first.to_uppercase().chain(chars).collect(),
+        _ => introduction + sentence,
     }
 }

@@ -129,9 +129,16 @@ fn missing(entry: &Entry, series: &str, folder: &Path, there: &BTreeSet<String>)
         folder.display()
     ))
     .at(series, entry.line);
+    // The endings are all alike and would make any two names similar.
+    let stem = |name: &str| {
+        name.rsplit_once('.')
+            .map_or(name, |(stem, _)| stem)
+            .to_owned()
+    };
+    let wanted = stem(&entry.name);
     let nearest = there
         .iter()
-        .map(|name| (strsim::jaro_winkler(name, &entry.name), name))
+        .map(|name| (strsim::jaro_winkler(&stem(name), &wanted), name))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0));
     match nearest {

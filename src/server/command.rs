@@ -104,6 +104,7 @@ impl CommandAdapter {
             stop,
             start_seconds: self.start_seconds,
             kept_logs: self.logs.clone(),
+            uncounted: &[],
             values,
         };
         Running::begin(plan, &mut |_| match ready.run_within(READY_LIMIT) {

@@ -7,7 +7,7 @@ use std::path::Path;
 const TAIL_BYTES: u64 = 64 * 1024;
 
 /// Lines that say why a server ended, in the words of the servers and tools at hand.
-const TELLING: [&str; 9] = [
+const TELLING: [&str; 10] = [
     "[ERROR]",
     "got signal",
     "Assertion",
@@ -15,6 +15,7 @@ const TELLING: [&str; 9] = [
     "Fatal",
     "FATAL",
     "valgrind:",
+    "Process terminating",
     "Address already in use",
     "# ", // Redis writes its warnings and errors with this level mark.
 ];
@@ -34,7 +35,7 @@ pub(super) fn end_of(log: &Path) -> String {
 
 /// At most `count` lines of `text`: the first telling ones, then the last ones, in their order.
 pub(super) fn telling_lines(text: &str, count: usize) -> Vec<String> {
-    let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !is_filler(line)).collect();
     let telling = |line: &str| TELLING.iter().any(|mark| line.contains(mark));
     let mut chosen: Vec<usize> = (0..lines.len())
         .filter(|&i| telling(lines[i]))
@@ -45,6 +46,19 @@ pub(super) fn telling_lines(text: &str, count: usize) -> Vec<String> {
     chosen.sort_unstable();
     chosen.dedup();
     chosen.into_iter().map(|i| lines[i].to_owned()).collect()
+}
+
+/// Empty lines and the summary that valgrind ends every log with.
+fn is_filler(line: &str) -> bool {
+    let text = line
+        .trim_start_matches(|c: char| c == '=' || c.is_ascii_digit())
+        .trim();
+    let of_valgrind = line.starts_with("==");
+    text.is_empty()
+        || (of_valgrind
+            && ["refs:", "misses:", "miss rate:", "Collected", "Events"]
+                .iter()
+                .any(|word| text.contains(word)))
 }
 
 /// Whether the log shows that a crash report is being written: the process may live a little longer.
@@ -81,6 +95,16 @@ mod tests {
             ["a", "[ERROR] b", "c"]
         );
         assert!(telling_lines("", 10).is_empty());
+    }
+
+    #[test]
+    fn what_valgrind_sums_up_is_left_out() {
+        let text = "==7== Process terminating with default action of signal 7\n==7==\n\
+                    ==7== I   refs:      0\n==7== LLd miss rate: 0.0%\n";
+        assert_eq!(
+            telling_lines(text, 5),
+            ["==7== Process terminating with default action of signal 7"]
+        );
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub(super) struct Plan<'a> {
     pub(super) stop: Stop,
     pub(super) start_seconds: f64,
     pub(super) kept_logs: PathBuf,
+    /// Functions whose cost, with that of what they call, callgrind leaves out.
+    pub(super) uncounted: &'static [&'static str],
     /// Placeholders of the configuration's commands and their values.
     pub(super) values: BTreeMap<String, String>,
 }
@@ -114,7 +116,7 @@ impl Running {
     ) -> Result<Running> {
         let launch = plan.launch;
         let log = launch.dir.join("server.log");
-        let mut words = under_words(&launch.under, launch.dir);
+        let mut words = under_words(&launch.under, launch.dir, plan.uncounted);
         words.extend(plan.words);
         let (program, args) = words
             .split_first()
@@ -368,7 +370,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 /// The words before the server's own: valgrind and its options, or nothing.
-fn under_words(under: &Under, dir: &Path) -> Vec<OsString> {
+pub(super) fn under_words(under: &Under, dir: &Path, uncounted: &[&str]) -> Vec<OsString> {
     let Under::Callgrind { out } = under else {
         return Vec::new();
     };
@@ -395,6 +397,15 @@ fn under_words(under: &Under, dir: &Path) -> Vec<OsString> {
     .into_iter()
     .map(OsString::from)
     .collect();
+    if !uncounted.is_empty() {
+        words.extend(
+            uncounted
+                .iter()
+                .map(|name| format!("--toggle-collect={name}").into()),
+        );
+        // The option above makes callgrind begin with counting nothing.
+        words.push("--collect-atstart=yes".into());
+    }
     // The control pipes lie in the folder that is removed with the server, not in /tmp.
     words.push(with_path("--vgdb-prefix=", &vgdb_prefix(dir)));
     words.push(with_path("--callgrind-out-file=", out));

@@ -120,7 +120,8 @@ impl Scratch {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be made.
     pub fn fresh(&self) -> Result<PathBuf> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let dir = self.path().join(number.to_string());
+        // Names of one length: the length of a path can shift what a server puts on its heap.
+        let dir = self.path().join(format!("{number:04}"));
         std::fs::create_dir(&dir).map_err(|e| Error::io("create", &dir, &e))?;
         Ok(dir)
     }

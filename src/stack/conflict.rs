@@ -24,6 +24,11 @@ pub(super) fn no_place(
         shown(target)
     ))
     .details(difference(hunk, placer));
+    if hunk.assumed > 0 {
+        return error.hint(
+            "the patch file ends inside this hunk; blank lines were assumed, as patch does, but the rest was probably cut off",
+        );
+    }
     if already_applied(diff, content) {
         return error.hint(
             "the whole change is in this file already; if upstream took it, drop the patch from the series",
@@ -38,7 +43,7 @@ pub(super) fn no_place(
         (1..=TRIAL_FUZZ.min(context)).find_map(|fuzz| Some((fuzz, placer.locate(hunk, fuzz)?)));
     match with_fuzz {
         Some((fuzz, (line, _))) => error.hint(format!(
-            "ignoring {fuzz} lines of context it would go to line {line}; check that place and refresh the patch"
+            "with fuzz {fuzz} it would go to line {line}; check that place and refresh the patch"
         )),
         None => error.hint("change the patch by hand for this release and refresh it"),
     }

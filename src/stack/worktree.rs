@@ -302,9 +302,19 @@ impl Files {
     /// Removes a file and the folders that are empty then; tells whether it was there.
     fn remove(&self, path: &[u8]) -> Result<bool> {
         let file = self.place(path);
+        let through_link = path
+            .iter()
+            .enumerate()
+            .any(|(end, byte)| *byte == b'/' && self.place(&path[..end]).is_symlink());
+        // After an interrupted move there may be a folder where the other tree has a file, or a link
+        // where it has a folder: the file itself is not there then.
+        if through_link {
+            return Ok(false);
+        }
         match std::fs::remove_file(&file) {
             Ok(()) => {}
             Err(error) if is_gone(&error) => return Ok(false),
+            Err(_) if file.is_dir() => return Ok(false),
             Err(error) => return Err(Error::io("remove", &file, &error)),
         }
         for folder in file.ancestors().skip(1) {

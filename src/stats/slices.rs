@@ -3,6 +3,7 @@
 use crate::point::Point;
 
 use super::robust::{median, trimmed_mean};
+use super::table::two_way_sd;
 
 /// The slices of one point in one block, in round order: round `i` of every point of the block
 /// happened within the same few milliseconds.
@@ -24,8 +25,9 @@ pub struct BlockValue {
     pub point: Point,
     /// Nanoseconds a transaction.
     pub value: f64,
-    /// Standard error of `value` within the block, as a fraction of it; `None` with fewer than 32
-    /// rounds or a single point.
+    /// Standard error of `value` within the block, as a fraction of it, pooled over the block's
+    /// points and without what all points have in common; `None` with fewer than 32 rounds or a
+    /// single point.
     pub standard_error: Option<f64>,
     /// Slices used.
     pub slices: usize,
@@ -68,8 +70,7 @@ pub fn reduce_block(slices: &[Slices]) -> Vec<BlockValue> {
     for _ in 0..PASSES {
         round_effects(&points, &mut effects);
         for point in &mut points {
-            // A point alone is its own reference: every residual would be 0.
-            let mut residuals = point.residuals(&effects);
+            let mut residuals = point.residuals(&effects, 0, rounds);
             if let Some(location) = trimmed_mean(&mut residuals, TRIM) {
                 point.location = location;
             }
@@ -78,17 +79,13 @@ pub fn reduce_block(slices: &[Slices]) -> Vec<BlockValue> {
     round_effects(&points, &mut effects);
     let mut known: Vec<f64> = effects.iter().copied().filter(|e| !e.is_nan()).collect();
     let level = trimmed_mean(&mut known, TRIM).unwrap_or(0.0);
-    let centred = points.len() as f64;
+    let standard_error = batch_error(&points, &effects);
     points
         .iter()
         .map(|point| BlockValue {
             point: point.point,
             value: (level + point.location).exp(),
-            standard_error: (points.len() > 1)
-                .then(|| batch_error(&point.residuals(&effects)))
-                .flatten()
-                // Centring on the round took 1/P of the variance away.
-                .map(|error| error * (centred / (centred - 1.0)).sqrt()),
+            standard_error,
             slices: point.used,
             left_out: point.left_out,
         })
@@ -129,12 +126,11 @@ impl Logs {
         }
     }
 
-    /// What the round effects leave of this point's values, in round order.
-    fn residuals(&self, effects: &[f64]) -> Vec<f64> {
-        self.values
-            .iter()
-            .zip(effects)
-            .map(|(value, effect)| value - effect)
+    /// What the effects of the rounds `from..to` leave of this point's values.
+    fn residuals(&self, effects: &[f64], from: usize, to: usize) -> Vec<f64> {
+        let to = to.min(self.values.len());
+        (from.min(to)..to)
+            .map(|round| self.values[round] - effects[round])
             .filter(|residual| !residual.is_nan())
             .collect()
     }
@@ -155,22 +151,28 @@ fn round_effects(points: &[Logs], effects: &mut [f64]) {
     }
 }
 
-/// The standard error of a location from the spread of consecutive batches, which holds for
-/// neighbouring slices that are alike, too.
-fn batch_error(residuals: &[f64]) -> Option<f64> {
-    let batches = (residuals.len() / 16).min(20);
+/// The standard error of a point's location from the spread of its locations in consecutive batches of
+/// rounds (so that it holds for neighbouring slices that are alike, too), with batch and point taken
+/// out.
+fn batch_error(points: &[Logs], effects: &[f64]) -> Option<f64> {
+    let batches = (effects.len() / 16).min(20);
     if batches < 2 {
         return None;
     }
-    let size = residuals.len() / batches;
-    let locations: Vec<f64> = residuals
-        .chunks_exact(size)
-        .filter_map(|batch| trimmed_mean(&mut batch.to_vec(), TRIM))
+    let size = effects.len() / batches;
+    let rows: Vec<Vec<f64>> = (0..batches)
+        .filter_map(|batch| {
+            points
+                .iter()
+                .map(|point| {
+                    let mut residuals = point.residuals(effects, batch * size, (batch + 1) * size);
+                    trimmed_mean(&mut residuals, TRIM)
+                })
+                .collect()
+        })
         .collect();
-    let n = locations.len() as f64;
-    let mean = locations.iter().sum::<f64>() / n;
-    let squares: f64 = locations.iter().map(|l| (l - mean).powi(2)).sum();
-    Some((squares / (n - 1.0) / n).sqrt())
+    let sd = two_way_sd(&rows)?;
+    Some(sd / (rows.len() as f64).sqrt())
 }
 
 #[cfg(test)]

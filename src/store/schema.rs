@@ -97,7 +97,7 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Connection> {
 
 /// A database in a folder that cannot be written to can still be read, as long as nothing waits in
 /// its write-ahead log.
-fn open_frozen(path: &Path, create: bool) -> Option<Connection> {
+pub(super) fn open_frozen(path: &Path, create: bool) -> Option<Connection> {
     let log = path.with_file_name({
         let mut name = path.file_name()?.to_owned();
         name.push("-wal");

@@ -1,1 +1,529 @@
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
 
+use super::*;
+use crate::error::Kind;
+use crate::observation::{Meter, Supplement, Within};
+
+fn header(patches: usize) -> ExperimentHeader {
+    ExperimentHeader {
+        schema: 1,
+        experiment: "quick-1".into(),
+        series: (1..=patches).map(|k| format!("{k:04}-x.patch")).collect(),
+        titles: Vec::new(),
+        release: "mariadb-10.11.18".into(),
+        recipe: "quick".into(),
+        machine: BTreeMap::from([("cores".into(), "2".into())]),
+        harness: "perfquilt test".into(),
+        identical: BTreeMap::from([(Point::Step(2), Point::Step(1))]),
+        failed: BTreeMap::from([(Point::Step(3), "does not compile".into())]),
+        started: "2026-01-02T03:04:05Z".into(),
+    }
+}
+
+fn observation(block: u32, point: usize) -> Observation {
+    Observation {
+        schema: 1,
+        experiment: "quick-1".into(),
+        block,
+        order: u32::try_from(point).unwrap(),
+        point: Point::Step(point),
+        layout: u64::MAX - 5,
+        workload: "oltp".into(),
+        meter: Meter::Time,
+        unit: "ns/txn".into(),
+        value: 91_823.4 + f64::from(block) / 3.0,
+        n: 400,
+    }
+}
+
+fn blob(block: u32, point: usize) -> SliceBlob {
+    SliceBlob {
+        block,
+        workload: "oltp".into(),
+        point: Point::Step(point),
+        txns_per_slice: 2,
+        nanoseconds: (0..64u8)
+            .map(|round| {
+                1000.0 + f32::from(round) + f32::from(u8::try_from(point).unwrap() ^ round)
+            })
+            .collect(),
+    }
+}
+
+/// A store in a fresh folder, and the folder, which lives as long as the second value.
+fn fresh() -> (Store, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("deep/results.db")).unwrap();
+    (store, folder)
+}
+
+fn file(folder: &tempfile::TempDir) -> std::path::PathBuf {
+    folder.path().join("deep/results.db")
+}
+
+#[test]
+fn what_is_stored_comes_back() {
+    let (store, folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    let block = [observation(0, 0), observation(0, 1)];
+    store.append(id, &block, &[blob(0, 0), blob(0, 1)]).unwrap();
+    drop(store);
+    let store = Store::open_existing(&file(&folder)).unwrap();
+    let (found, observations) = store.load(id).unwrap();
+    assert_eq!(found, header(3));
+    assert_eq!(observations, block);
+    let slices = store.slices(id, "oltp", 0).unwrap();
+    assert_eq!(slices.len(), 2);
+    assert_eq!(slices[1].nanoseconds, blob(0, 1).nanoseconds);
+    assert_eq!(slices[1].transactions_per_slice, 2);
+    assert_eq!(store.blocks_done(id, "oltp", Meter::Time).unwrap(), [0]);
+    assert!(
+        store
+            .blocks_done(id, "oltp", Meter::Cpu)
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn the_same_key_goes_on_and_another_begins() {
+    let (store, _folder) = fresh();
+    let first = store.begin(&header(3), "a").unwrap();
+    let second = store.begin(&header(3), "b").unwrap();
+    assert_ne!(first, second);
+    assert_eq!(store.header(second).unwrap().experiment, "quick-1-2");
+    assert_eq!(store.latest().unwrap(), Some(second));
+
+    let mut later = header(3);
+    later.started = "2027-01-01T00:00:00Z".into();
+    later.failed.clear();
+    assert_eq!(store.begin(&later, "a").unwrap(), first);
+    let kept = store.header(first).unwrap();
+    assert_eq!(kept.started, "2026-01-02T03:04:05Z");
+    assert!(kept.failed.is_empty());
+    assert_eq!(store.latest().unwrap(), Some(first));
+    assert_eq!(store.list().unwrap().len(), 2);
+    assert_eq!(store.find("quick-1-2").unwrap(), second);
+    let error = store.find("quick-1-3").unwrap_err();
+    assert!(error.hint_text().unwrap().contains("quick-1-2"));
+}
+
+#[test]
+fn observations_carry_the_experiments_own_name() {
+    let (store, _folder) = fresh();
+    store.begin(&header(3), "a").unwrap();
+    let second = store.begin(&header(3), "b").unwrap();
+    store.append(second, &[observation(0, 0)], &[]).unwrap();
+    let (header, observations) = store.load(second).unwrap();
+    assert_eq!(observations[0].experiment, header.experiment);
+}
+
+#[test]
+fn a_block_is_stored_whole_or_not_at_all() {
+    let (store, _folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    store
+        .append(id, &[observation(0, 0)], &[blob(0, 0)])
+        .unwrap();
+    // The second observation is there already, the third is no cost.
+    let again = [observation(1, 0), observation(0, 0)];
+    let error = store.append(id, &again, &[blob(1, 0)]).unwrap_err();
+    assert!(error.message().contains("already has point 0"), "{error}");
+    let mut wrong = observation(2, 1);
+    wrong.value = f64::NAN;
+    assert!(store.append(id, &[observation(2, 0), wrong], &[]).is_err());
+    assert_eq!(store.load(id).unwrap().1.len(), 1);
+    assert!(store.slices(id, "oltp", 1).unwrap().is_empty());
+}
+
+#[test]
+fn supplements_come_back() {
+    let (store, _folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    let planned = vec![Planned {
+        workload: "oltp".into(),
+        meter: Meter::Time,
+        blocks: 12,
+    }];
+    store.plan(id, &planned).unwrap();
+    store.plan(id, &planned).unwrap();
+    let build = |cached: bool, compile: f64| PointBuild {
+        point: Point::Step(1),
+        key: "abc".into(),
+        configure: 39.0,
+        compile,
+        link: 4.0,
+        overhead: 0.5,
+        units: 860,
+        cached,
+    };
+    store.record_builds(id, &[build(false, 1338.0)]).unwrap();
+    store.record_builds(id, &[build(true, 0.0)]).unwrap();
+    for block in 0..2 {
+        let observations = [observation(block, 0), observation(block, 1)];
+        let slices = [blob(block, 0), blob(block, 1)];
+        store.append(id, &observations, &slices).unwrap();
+    }
+    let supplement = store.supplement(id).unwrap();
+    assert_eq!(supplement.planned, planned);
+    assert_eq!(supplement.builds, [build(true, 1338.0)]);
+    assert_eq!(supplement.within.len(), 1);
+    assert!(supplement.within[0].sd > 0.0 && supplement.within[0].sd < 0.01);
+}
+
+#[test]
+fn no_results_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Store::open_existing(&folder.path().join("results.db")).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    assert!(!folder.path().join("results.db").exists());
+}
+
+#[test]
+fn files_that_are_not_ours_are_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text.db");
+    std::fs::write(
+        &text,
+        "not a database, but long enough to look like one\n".repeat(99),
+    )
+    .unwrap();
+    let error = Store::open(&text).unwrap_err();
+    assert!(
+        error.message().contains("not a results database"),
+        "{error}"
+    );
+
+    let foreign = folder.path().join("foreign.db");
+    Connection::open(&foreign)
+        .unwrap()
+        .execute_batch("CREATE TABLE t (x)")
+        .unwrap();
+    let before = std::fs::read(&foreign).unwrap();
+    let error = Store::open(&foreign).unwrap_err();
+    assert!(error.message().contains("another program"), "{error}");
+    assert_eq!(std::fs::read(&foreign).unwrap(), before);
+}
+
+#[test]
+fn a_newer_version_is_refused() {
+    let (store, folder) = fresh();
+    store
+        .connection
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
+    drop(store);
+    let error = Store::open(&file(&folder)).unwrap_err();
+    assert!(error.message().contains("newer perfquilt"), "{error}");
+}
+
+#[test]
+fn damage_is_told() {
+    let (store, folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    for block in 0..40 {
+        store
+            .append(id, &[observation(block, 0)], &[blob(block, 0)])
+            .unwrap();
+    }
+    drop(store);
+    let mut bytes = std::fs::read(file(&folder)).unwrap();
+    for byte in &mut bytes[4096..] {
+        *byte = 0xa5;
+    }
+    std::fs::write(file(&folder), bytes).unwrap();
+    let error = Store::open(&file(&folder))
+        .and_then(|store| store.list())
+        .unwrap_err();
+    assert!(error.message().contains("is damaged"), "{error}");
+    assert!(error.hint_text().is_some());
+}
+
+#[test]
+fn a_header_that_was_tampered_with_is_told() {
+    let (store, _folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    store
+        .connection
+        .execute("UPDATE experiments SET header = '{}'", [])
+        .unwrap();
+    let error = store.load(id).unwrap_err();
+    assert!(error.message().contains("is damaged"), "{error}");
+}
+
+#[test]
+fn a_full_disk_is_told_and_loses_nothing() {
+    let (store, _folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    store
+        .append(id, &[observation(0, 0)], &[blob(0, 0)])
+        .unwrap();
+    store
+        .connection
+        .pragma_update(None, "max_page_count", 1)
+        .unwrap();
+    let mut large = blob(1, 0);
+    large.nanoseconds = vec![1.0; 100_000];
+    let error = store
+        .append(id, &[observation(1, 0)], &[large])
+        .unwrap_err();
+    assert!(error.message().contains("disk is full"), "{error}");
+    assert_eq!(store.load(id).unwrap().1, [observation(0, 0)]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_or_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    assert!(Store::open(&folder.path().join("file/results.db")).is_err());
+    // A folder of the kernel's where nobody may make files.
+    let error = Store::open("/proc/self/results.db".as_ref()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage, "{error}");
+    assert!(error.hint_text().unwrap().contains("write"));
+}
+
+#[test]
+fn a_frozen_database_can_still_be_read() {
+    let (store, folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    store.append(id, &[observation(0, 0)], &[]).unwrap();
+    drop(store);
+    let connection = schema::open_frozen(&file(&folder), false).unwrap();
+    let store = Store {
+        connection,
+        path: file(&folder),
+    };
+    assert_eq!(store.load(id).unwrap().1.len(), 1);
+    let error = store.append(id, &[observation(1, 0)], &[]).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage, "{error}");
+}
+
+/// Two processes share a database: the second waits for the first.
+#[test]
+fn writers_wait_for_each_other() {
+    let (store, folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    let path = file(&folder);
+    let other = std::thread::spawn(move || {
+        let store = Store::open(&path).unwrap();
+        for block in 0..50 {
+            store.append(id, &[observation(block, 0)], &[]).unwrap();
+        }
+    });
+    for block in 50..100 {
+        store.append(id, &[observation(block, 0)], &[]).unwrap();
+    }
+    other.join().unwrap();
+    assert_eq!(
+        store.blocks_done(id, "oltp", Meter::Time).unwrap().len(),
+        100
+    );
+}
+
+/// The test's own program is started again as the process to be killed; it says each block that it
+/// has stored.
+#[test]
+fn killed_while_appending() {
+    const CHILD: &str = "PERFQUILT_TEST_APPEND_TO";
+    const POINTS: usize = 3;
+    let name = "store::tests::killed_while_appending";
+    if let Some(path) = std::env::var_os(CHILD) {
+        let store = Store::open(Path::new(&path)).unwrap();
+        let id = store.begin(&header(3), "key").unwrap();
+        let done = store.blocks_done(id, "oltp", Meter::Time).unwrap();
+        for block in (0..).filter(|block| !done.contains(block)) {
+            let observations = [0, 1, 2].map(|point| observation(block, point));
+            let slices = [0, 1, 2].map(|point| blob(block, point));
+            store.append(id, &observations, &slices).unwrap();
+            writeln!(std::io::stdout(), "\nstored {block}").unwrap();
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results.db");
+    for round in 0..5u32 {
+        let program = std::env::current_exe().unwrap();
+        let mut child = crate::process::Command::new(program)
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, &path)
+            .stdout(crate::process::Sink::Pipe)
+            .spawn()
+            .unwrap();
+        // The last block it told of before it is killed; it is busy with a later one by then.
+        let told = BufReader::new(child.take_stdout().unwrap())
+            .lines()
+            .map_while(Result::ok)
+            .filter_map(|line| line.strip_prefix("stored ")?.parse::<u32>().ok())
+            .nth(7)
+            .unwrap();
+        child.kill().unwrap();
+        let store = Store::open(&path).unwrap();
+        let id = store.latest().unwrap().unwrap();
+        let blocks = store.blocks_done(id, "oltp", Meter::Time).unwrap();
+        assert!(
+            blocks.contains(&told),
+            "round {round}: {told} of {blocks:?}"
+        );
+        let (_, observations) = store.load(id).unwrap();
+        assert_eq!(observations.len(), blocks.len() * POINTS);
+        for block in blocks {
+            assert_eq!(store.slices(id, "oltp", block).unwrap().len(), POINTS);
+        }
+    }
+}
+
+mod files {
+    use super::*;
+    use crate::store::jsonl;
+
+    const HEADER: &str = r#"{"schema":1,"experiment":"x","series":["0001-a.patch"],"release":"m-1","machine":{},"harness":"h"}"#;
+
+    fn line(field: &str, value: &str) -> String {
+        let mut fields: BTreeMap<&str, String> = [
+            ("schema", "1"),
+            ("experiment", "\"x\""),
+            ("block", "3"),
+            ("order", "2"),
+            ("point", "\"1\""),
+            ("layout", "0"),
+            ("workload", "\"oltp\""),
+            ("meter", "\"time\""),
+            ("unit", "\"ns/txn\""),
+            ("value", "91823.4"),
+            ("n", "400"),
+        ]
+        .map(|(key, value)| (key, value.to_owned()))
+        .into();
+        if !field.is_empty() {
+            fields.insert(field, value.to_owned());
+        }
+        let fields: Vec<String> = fields.iter().map(|(k, v)| format!("\"{k}\":{v}")).collect();
+        format!("{{{}}}", fields.join(","))
+    }
+
+    fn read(text: &str) -> Result<jsonl::File> {
+        jsonl::read(text.as_bytes(), "f.jsonl".as_ref())
+    }
+
+    #[test]
+    fn written_files_read_back_the_same() {
+        let supplement = Supplement {
+            within: vec![Within {
+                workload: "oltp".into(),
+                meter: Meter::Time,
+                sd: 0.000_7,
+            }],
+            ..Supplement::default()
+        };
+        let observations = [observation(0, 0), observation(0, 1), observation(1, 0)];
+        let mut bytes = Vec::new();
+        jsonl::write(&mut bytes, &header(3), &supplement, &observations).unwrap();
+        let file = jsonl::read(&bytes[..], "f".as_ref()).unwrap();
+        assert_eq!(file.header, header(3));
+        assert_eq!(file.supplement, supplement);
+        assert_eq!(file.observations, observations);
+    }
+
+    #[test]
+    fn the_smallest_header_is_enough_and_unknown_fields_are_ignored() {
+        let text = format!("{HEADER}\n\n{}\r\n", line("colour", "\"red\""));
+        let file = read(&text).unwrap();
+        assert_eq!(file.observations.len(), 1);
+        assert_eq!(file.supplement, Supplement::default());
+    }
+
+    #[test]
+    fn faults_name_the_line_and_the_field() {
+        for (field, value, expected) in [
+            ("schema", "2", "`schema` is 2"),
+            ("experiment", "\"y\"", "`experiment` is `y`"),
+            ("point", "\"2\"", "point `2` is not in the series"),
+            ("point", "\"with:1\"", "not a point"),
+            ("meter", "\"tiem\"", "unknown variant `tiem`"),
+            ("unit", "\"us/txn\"", "`unit` is `us/txn`"),
+            ("value", "-3", "`value` is -3"),
+            ("value", "0", "`value` is 0"),
+            ("value", "1e999", "number out of range"),
+            ("value", "NaN", "expected value"),
+            ("value", "null", "invalid type: null"),
+            ("n", "0", "`n` is 0"),
+            ("n", "-1", "invalid value"),
+            ("block", "-1", "invalid value"),
+            ("workload", "\"*\"", "`workload` is `*`"),
+        ] {
+            let text = format!("{HEADER}\n{}\n{}\n", line("order", "1"), line(field, value));
+            // Another block, so that only the fault is wrong.
+            let text = text.replacen("\"block\":3", "\"block\":4", 1);
+            let error = read(&text).unwrap_err();
+            assert!(error.message().contains(expected), "{field}: {error}");
+            assert_eq!(error.place().unwrap().line, Some(3), "{field}");
+            assert_eq!(error.kind(), Kind::Usage);
+        }
+    }
+
+    #[test]
+    fn the_header_is_required() {
+        for (text, expected) in [
+            (String::new(), "empty"),
+            ("\n \n".to_owned(), "empty"),
+            (line("", ""), "the first line is an observation"),
+            ("{}".to_owned(), "not a header: missing field `schema`"),
+            ("[1]".to_owned(), "not a header"),
+            ("\u{feff}{}".to_owned(), "not a header"),
+            (
+                HEADER.replace("\"schema\":1", "\"schema\":7"),
+                "`schema` is 7",
+            ),
+            (
+                HEADER.replace("\"harness\"", "\"titles\":[\"a\",\"b\"],\"harness\""),
+                "2 titles for 1 patches",
+            ),
+            (
+                HEADER.replace("\"harness\"", "\"failed\":{\"9\":\"x\"},\"harness\""),
+                "point `9` is not in the series",
+            ),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert!(error.message().contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn duplicates_name_both_lines() {
+        let text = format!("{HEADER}\n{}\n{}\n", line("order", "0"), line("order", "1"));
+        let error = read(&text).unwrap_err();
+        assert_eq!(error.place().unwrap().line, Some(3));
+        assert!(error.message().contains("on line 2 already"), "{error}");
+    }
+
+    #[test]
+    fn a_cut_off_file_is_told_from_a_malformed_one() {
+        let whole = format!("{HEADER}\n{}", line("", ""));
+        assert_eq!(read(&whole).unwrap().observations.len(), 1);
+        let error = read(&whole[..whole.len() - 9]).unwrap_err();
+        assert!(error.hint_text().unwrap().contains("cut off"), "{error}");
+        let error = read(&format!("{HEADER}\n{{\"schema\":1,\n")).unwrap_err();
+        assert!(error.hint_text().is_none());
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused() {
+        let mut bytes = format!("{HEADER}\n").into_bytes();
+        bytes.extend(b"\xff\xfe\x00\n");
+        let error = jsonl::read(&bytes[..], "f".as_ref()).unwrap_err();
+        assert_eq!(error.place().unwrap().line, Some(2));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_input_makes_it_panic(
+            tail in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
+            cut in 0usize..400,
+        ) {
+            let mut bytes = format!("{HEADER}\n{}\n", line("", "")).into_bytes();
+            bytes.truncate(cut);
+            bytes.extend(tail);
+            let _ = jsonl::read(&bytes[..], "f".as_ref());
+        }
+    }
+}

@@ -84,8 +84,15 @@ pub(super) fn archive(
             .iter()
             .filter_map(|release| release.debian.clone())
             .collect();
-        let download = debian::fetch(ws.cache(), &source.version, wanted, &all, progress)
-            .map_err(|e| e.at(CONFIG_FILE, None))?;
+        let download = debian::fetch(
+            ws.cache(),
+            &source.version,
+            wanted,
+            &all,
+            Path::new("/etc/apt"),
+            progress,
+        )
+        .map_err(|e| e.at(CONFIG_FILE, None))?;
         return Ok((download.file, download.sha256));
     }
     let tarball = source

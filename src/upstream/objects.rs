@@ -217,7 +217,7 @@ pub fn hash(kind: ObjectType, data: &[u8]) -> Oid {
 
 pub(super) fn oid_from(bytes: &[u8]) -> Oid {
     // Only a wrong length fails, and SHA-1 always gives twenty bytes.
-    Oid::from_bytes(bytes).unwrap_or_else(|_| Oid::ZERO_SHA1)
+    Oid::from_bytes(bytes).unwrap_or(Oid::ZERO_SHA1)
 }
 
 fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {

@@ -109,7 +109,7 @@ pub fn import_tarball(
         for entry in archive.entries().map_err(|e| damaged(&e))? {
             let mut entry = entry.map_err(|e| damaged(&e))?;
             files += 1;
-            if files % 512 == 0 {
+            if files.is_multiple_of(512) {
                 step.update(files, None, &format!("{files} files"));
             }
             add(sink, &mut entry, &damaged).map_err(|e| {

@@ -128,7 +128,7 @@ fn check_objects(
                         .hint("remove the object store and fetch again"));
                 }
                 *count += 1;
-                if *count % 1024 == 0 {
+                if count.is_multiple_of(1024) {
                     tell(*count);
                 }
             }

@@ -7,7 +7,7 @@
 -- What disturbs the machine then disturbs all servers of a round alike and cancels in their ratios.
 --
 -- Settings come in environment variables (PERFQUILT_*), so that the script's own options stay as
--- they are; see `interleave.rs` and `counted.rs`, which write them and read the result.
+-- they are; see `interleave.rs` and `serve.rs`, which write them and read the result.
 
 local ffi = require("ffi")
 
@@ -184,6 +184,25 @@ local function connect_to(server, driver, real_driver)
    return connection
 end
 
+-- Reads every index of every table once, so that the first timed transactions find all pages in
+-- memory.
+local function read_everything(server)
+   local driver = sysbench.sql.driver()
+   local connection = connect_to(server, driver, driver)
+   local indexes = connection:query(
+      "SELECT DISTINCT table_name, index_name FROM information_schema.statistics"
+         .. " WHERE table_schema = DATABASE()")
+   local names = {}
+   for _ = 1, indexes.nrows do
+      names[#names + 1] = indexes:fetch_row()
+   end
+   for _, row in ipairs(names) do
+      connection:query(string.format(
+         "SELECT COUNT(*) FROM `%s` FORCE INDEX (`%s`)", row[1], row[2]))
+   end
+   connection:disconnect()
+end
+
 local function copy_of_script(server)
    local env = {}
    local private = {
@@ -319,6 +338,12 @@ function thread_init(tid)
       env.sysbench.rand.unique = unique_numbers(tid)
       if env.thread_init then
          local done, problem = pcall(env.thread_init, tid)
+         if not done then
+            fail(server, problem)
+         end
+      end
+      if tid == 0 then
+         local done, problem = pcall(read_everything, server)
          if not done then
             fail(server, problem)
          end
@@ -564,54 +589,57 @@ local function interleave(tid)
 end
 
 -- ---------------------------------------------------------------------------------------------
--- Counting: a fixed number of transactions between two handshakes
+-- Serving: transactions on request, for meters that are switched on and off around them
 -- ---------------------------------------------------------------------------------------------
 
-local function touch(name)
-   assert(io.open(out .. "/" .. name, "w")):close()
-end
-
-local function wait_for(name)
+local function read_when_there(name, stop)
    while true do
-      local file = io.open(out .. "/" .. name)
-      if file then
-         file:close()
-         return
+      for _, candidate in ipairs({ name, stop }) do
+         local file = io.open(out .. "/" .. candidate)
+         if file then
+            local text = file:read("*a")
+            file:close()
+            return candidate, text
+         end
       end
       C.usleep(2000)
    end
 end
 
-local function counted(tid)
+-- Request `i` is a file `request.i` with a number of transactions a thread; `done.i` answers it.
+local function serve(tid)
    local seed = number("SEED")
-   -- Warm-up and counted part have seeds of their own: the counted transactions do not depend on
-   -- the length of the warm-up.
-   swap_in(generator(seed + 1))
-   local warmup = number("WARMUP_TRANSACTIONS", "50")
-   if warmup > 0 then
-      transactions(1, tid, warmup)
+   local request = 0
+   while true do
+      request = request + 1
+      if tid == 0 then
+         local name, text = read_when_there("request." .. request, "end")
+         shared.per_slice = name == "end" and 0 or assert(tonumber(text), "bad request")
+         shared.spoiled = 0
+      end
+      wait_for_others()
+      local count = shared.per_slice
+      if count == 0 then
+         break
+      end
+      -- Every request has transactions of its own that depend on nothing before it.
+      swap_in(generator(seed + 7919 * request + 1000003 * (tid + 1)))
+      if transactions(1, tid, count) then
+         shared.spoiled = 1
+      end
+      wait_for_others()
+      if tid == 0 then
+         local answer = "done." .. request
+         local file = assert(io.open(out .. "/" .. answer .. ".part", "w"))
+         file:write(shared.spoiled == 1 and "again" or "once", "\n")
+         file:close()
+         assert(os.rename(out .. "/" .. answer .. ".part", out .. "/" .. answer))
+      end
    end
-   wait_for_others()
-   if tid == 0 then
-      touch("ready")
-      wait_for("go")
-   end
-   wait_for_others()
-   swap_in(generator(seed + 1000003 * (tid + 1)))
-   local spoiled = transactions(1, tid, number("TRANSACTIONS"))
-   if spoiled then
-      shared.spoiled = 1
-   end
-   wait_for_others()
-   if tid == 0 then
-      touch(shared.spoiled == 1 and "spoiled" or "done")
-      wait_for("end")
-   end
-   wait_for_others()
 end
 
 function thread_run(tid)
-   local run = mode == "count" and counted or interleave
+   local run = mode == "serve" and serve or interleave
    local done, problem = xpcall(function() run(tid) end, function(message)
       return type(message) == "table" and message or debug.traceback(message)
    end)

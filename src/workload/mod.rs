@@ -1,1 +1,257 @@
-//! workload
+//! Clients that make servers work: sysbench scripts interleaved over all points at once, or commands.
+//!
+//! A timed block of a workload runs on all of the block's servers ([`Clients::interleave`]): in
+//! rounds, each a random permutation of the servers with a short turn on each, so that what disturbs
+//! the machine disturbs all of a round alike. Counting meters ask one server for a fixed number of
+//! transactions ([`Clients::serve`]). `docs/method.md` has the reasons.
+
+mod command;
+mod data;
+mod interleave;
+mod placement;
+mod result;
+mod serve;
+mod sysbench;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::config::{Workload, WorkloadKind};
+use crate::error::{Error, Result};
+use crate::point::Point;
+use crate::server::Running;
+use crate::stats::Slices;
+use crate::workspace::Workspace;
+
+pub use placement::{Placement, allowed_cpus};
+pub use serve::Serving;
+
+/// The sysbench script that interleaves another one over several servers.
+const DRIVER: &str = include_str!("driver.lua");
+/// The sysbench script with the statements around the preparation of data.
+const SQL: &str = include_str!("sql.lua");
+
+/// Everything a timed block of one workload needs.
+#[derive(Debug, Clone)]
+pub struct Timed<'a> {
+    /// The workload.
+    pub workload: &'a Workload,
+    /// Seconds of measuring, all servers together.
+    pub seconds: f64,
+    /// Seconds of running before that, uncounted.
+    pub warm_up_seconds: f64,
+    /// Decides the transactions and the order of the servers.
+    pub seed: u64,
+}
+
+/// What a timed block of one workload gave: for each server a slice a row, rows aligned.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Measured {
+    /// Wall-clock time of the slices.
+    pub time: Vec<Slices>,
+    /// Processor time the server's process took for the same slices; empty where the kernel does
+    /// not tell.
+    pub cpu: Vec<Slices>,
+    /// Rounds measured.
+    pub rounds: u64,
+    /// Rounds left out because a transaction of some server had to be started again.
+    pub spoiled_rounds: u64,
+}
+
+/// Why a block of a workload could not be measured.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The server the client was talking to, when it is known.
+    pub point: Option<Point>,
+    /// What happened.
+    pub error: Error,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure { point: None, error }
+    }
+}
+
+/// Runs clients: knows where scripts are and on which processors clients and servers run.
+#[derive(Debug)]
+pub struct Clients {
+    bench_config: PathBuf,
+    /// The only copies of our scripts; removed with this.
+    scripts: tempfile::TempDir,
+    placement: Placement,
+}
+
+impl Clients {
+    /// Clients for the workloads of `ws`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when a workload's script does not exist;
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when a temporary folder cannot be made.
+    pub fn new(ws: &Workspace, workloads: &[&Workload]) -> Result<Self> {
+        let scripts = tempfile::Builder::new()
+            .prefix("perfquilt-")
+            .tempdir()
+            .map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), &e))?;
+        for (name, text) in [("driver.lua", DRIVER), ("sql.lua", SQL)] {
+            let path = scripts.path().join(name);
+            std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
+        }
+        let clients = Clients {
+            bench_config: ws.bench_config(),
+            scripts,
+            placement: Placement::of_this_machine(),
+        };
+        for workload in workloads {
+            if let Some(settings) = &workload.sysbench {
+                sysbench::check(&clients.bench_config, workload, settings)?;
+            }
+        }
+        Ok(clients)
+    }
+
+    /// Where servers and clients run.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    fn script(&self, name: &str) -> PathBuf {
+        self.scripts.path().join(name)
+    }
+
+    /// An empty folder for what one run of a client leaves.
+    fn results_folder(&self) -> Result<tempfile::TempDir> {
+        tempfile::Builder::new()
+            .prefix("run-")
+            .tempdir_in(self.scripts.path())
+            .map_err(|e| Error::io("create a folder in", self.scripts.path(), &e))
+    }
+
+    /// Measures one workload on all `servers`, alternating.
+    ///
+    /// # Errors
+    /// A [`Failure`] that names the server when the client knows which one failed. Whether a server
+    /// has crashed is the caller's to look up.
+    pub fn interleave(
+        &self,
+        servers: &mut [(Point, Running)],
+        item: &Timed<'_>,
+    ) -> Result<Measured, Failure> {
+        if servers.is_empty() {
+            return Err(Error::internal("no server to measure").into());
+        }
+        match (
+            item.workload.kind,
+            &item.workload.sysbench,
+            &item.workload.command,
+        ) {
+            (WorkloadKind::Sysbench, Some(settings), _) => {
+                interleave::run(self, servers, item, settings)
+            }
+            (WorkloadKind::Command, _, Some(settings)) => {
+                command::interleave(self, servers, item, settings)
+            }
+            _ => Err(incomplete(item.workload).into()),
+        }
+    }
+
+    /// What a workload needs on a server that has just been started from its template.
+    ///
+    /// # Errors
+    /// What the workload's `prepare` command meets.
+    pub fn after_start(&self, workload: &Workload, running: &Running) -> Result<()> {
+        match &workload.command {
+            Some(settings) if workload.kind == WorkloadKind::Command => {
+                command::prepare(workload, settings, running)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A client connected to `running` that does transactions on request.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](crate::error::Kind::Bench) when the client cannot connect.
+    pub fn serve<'a>(
+        &'a self,
+        running: &Running,
+        workload: &'a Workload,
+        seed: u64,
+    ) -> Result<Serving<'a>> {
+        match (workload.kind, &workload.sysbench, &workload.command) {
+            (WorkloadKind::Sysbench, Some(settings), _) => {
+                serve::Serving::sysbench(self, running, workload, settings, seed)
+            }
+            (WorkloadKind::Command, _, Some(settings)) => {
+                Ok(serve::Serving::command(workload, settings))
+            }
+            _ => Err(incomplete(workload)),
+        }
+    }
+
+    /// The prepared data that `workload` works on; `None` when it needs none before the start.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when its script cannot be read.
+    pub fn data_key(&self, workload: &Workload) -> Result<Option<String>> {
+        match (workload.kind, &workload.sysbench) {
+            (WorkloadKind::Sysbench, Some(settings)) => data::key(self, settings).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Fills a running server with the data of all `workloads`, each data set once, in a database of
+    /// its own.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](crate::error::Kind::Bench) with what sysbench said.
+    pub fn fill(&self, workloads: &[&Workload], running: &Running) -> Result<()> {
+        let mut sets = BTreeMap::new();
+        for workload in workloads {
+            if let (WorkloadKind::Sysbench, Some(settings)) = (workload.kind, &workload.sysbench) {
+                sets.insert(data::key(self, settings)?, settings);
+            }
+        }
+        sets.into_iter()
+            .try_for_each(|(key, settings)| data::fill(self, &key, settings, running))
+    }
+}
+
+/// Digest of the client code that decides what is measured: part of the harness's identity.
+pub fn identity() -> String {
+    let mut digest = Sha256::new();
+    digest.update(DRIVER);
+    digest.update(SQL);
+    hex(&digest.finalize())
+}
+
+/// Digest of what a workload asks for, its script included.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the script cannot be read.
+pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<String> {
+    let mut digest = Sha256::new();
+    digest.update(format!(
+        "{:?} {:?} {:?}",
+        workload.kind, workload.sysbench, workload.command
+    ));
+    if let Some(settings) = &workload.sysbench
+        && let Some(path) = sysbench::own_script(bench_config, &settings.script)
+    {
+        digest.update(std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?);
+    }
+    Ok(hex(&digest.finalize()))
+}
+
+fn incomplete(workload: &Workload) -> Error {
+    Error::internal(format!(
+        "workload `{}` lacks the section of its kind",
+        workload.name
+    ))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -112,6 +112,8 @@ pub struct Hunk {
     pub new_start: usize,
     /// Its lines.
     pub lines: Vec<Line>,
+    /// Blank lines assumed at its end because the patch file ends inside it.
+    pub assumed: usize,
 }
 
 impl Hunk {
@@ -129,6 +131,7 @@ impl Hunk {
             old_start: self.new_start,
             new_start: self.old_start,
             lines: lines.collect(),
+            assumed: self.assumed,
         }
     }
 

@@ -162,7 +162,7 @@ impl Parser<'_> {
         } else if line.starts_with(b"***************") {
             return self.context_diff(number);
         } else if head.diff.git {
-            return git_line(head, line, number);
+            return git_line(head, line, number, self.strip);
         } else {
             return Ok(false);
         }
@@ -235,10 +235,12 @@ impl Parser<'_> {
             new_start += 1;
         }
         let mut lines: Vec<Line> = Vec::new();
+        let mut assumed = 0;
         while old_left > 0 || new_left > 0 {
             let Some(&raw) = self.lines.get(self.at) else {
                 // Mail programs cut blank lines off the end.
                 if old_left == new_left && new_left <= 2 {
+                    assumed = new_left;
                     lines.extend((0..new_left).map(|_| Line {
                         change: Change::Context,
                         text: b"\n".to_vec(),
@@ -284,6 +286,7 @@ impl Parser<'_> {
             old_start,
             new_start,
             lines,
+            assumed,
         })
     }
 }
@@ -363,7 +366,7 @@ fn presence_from_hunk(head: &mut Head, line: &[u8]) {
     }
 }
 
-fn git_line(head: &mut Head, line: &[u8], number: usize) -> Result<bool, Fault> {
+fn git_line(head: &mut Head, line: &[u8], number: usize, strip: usize) -> Result<bool, Fault> {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches(['\n', '\r']);
     let mode = |digits: &str| parse_mode(digits).map_err(|error| (number, error));
@@ -378,14 +381,18 @@ fn git_line(head: &mut Head, line: &[u8], number: usize) -> Result<bool, Fault> 
     } else if let Some(rest) = text.strip_prefix("new file mode ") {
         diff.new_mode = Some(mode(rest)?);
         diff.before = Presence::Absent;
-    } else if text.starts_with("rename from ") {
+    } else if let Some(rest) = line.strip_prefix(b"rename from ") {
         head.renames.0 = true;
-    } else if text.starts_with("rename to ") {
+        diff.old = diff.old.take().or_else(|| moved_name(rest, strip));
+    } else if let Some(rest) = line.strip_prefix(b"rename to ") {
         head.renames.1 = true;
-    } else if text.starts_with("copy from ") {
+        diff.new = diff.new.take().or_else(|| moved_name(rest, strip));
+    } else if let Some(rest) = line.strip_prefix(b"copy from ") {
         head.copies.0 = true;
-    } else if text.starts_with("copy to ") {
+        diff.old = diff.old.take().or_else(|| moved_name(rest, strip));
+    } else if let Some(rest) = line.strip_prefix(b"copy to ") {
         head.copies.1 = true;
+        diff.new = diff.new.take().or_else(|| moved_name(rest, strip));
     } else if let Some(rest) = text.strip_prefix("index ") {
         return index_line(head, rest, number);
     } else if text.starts_with("Binary files ") && text.ends_with(" differ") {
@@ -401,6 +408,11 @@ fn git_line(head: &mut Head, line: &[u8], number: usize) -> Result<bool, Fault> 
     }
     head.extended = true;
     Ok(true)
+}
+
+/// Git writes the names of renames and copies without the `a/` and `b/` before them.
+fn moved_name(rest: &[u8], strip: usize) -> Option<Vec<u8>> {
+    header_name(rest, strip.saturating_sub(1), false).name
 }
 
 fn index_line(head: &mut Head, rest: &str, number: usize) -> Result<bool, Fault> {

@@ -101,13 +101,11 @@ impl Client {
             .ok()
             .filter(|&length| (length as usize) < PACKET_MAX)
             .ok_or_else(|| Error::internal("a statement is too long"))?;
-        let mut packet = length.to_le_bytes();
+        let mut packet = length.to_le_bytes().to_vec();
         packet[3] = self.sequence;
+        packet.extend(payload);
         self.sequence = self.sequence.wrapping_add(1);
-        self.stream
-            .write_all(&packet)
-            .and_then(|()| self.stream.write_all(payload))
-            .map_err(|error| lost(&error))
+        self.stream.write_all(&packet).map_err(|error| lost(&error))
     }
 
     fn receive(&mut self) -> Result<Vec<u8>> {

@@ -59,15 +59,17 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Writes the private configuration below `cache` for everything in `wanted`.
+    /// Writes the private configuration below `cache` for `wanted`, and for those of `others` whose
+    /// archive the machine has. `etc` is the machine's own configuration, `/etc/apt`.
     ///
     /// # Errors
     /// [`Kind::Usage`] when there is no apt or it has no archive to ask.
-    pub fn new(cache: &Path, wanted: &[DebianSource]) -> Result<Self> {
-        Self::with_etc(cache, wanted, Path::new("/etc/apt"))
-    }
-
-    fn with_etc(cache: &Path, wanted: &[DebianSource], etc: &Path) -> Result<Self> {
+    pub fn new(
+        cache: &Path,
+        wanted: &DebianSource,
+        others: &[DebianSource],
+        etc: &Path,
+    ) -> Result<Self> {
         if find_program("apt-get").is_none() {
             return Err(Error::usage("this machine has no apt-get").hint(
                 "give the release as a tarball, a git tag or a directory in bench-config/perfquilt.toml",
@@ -79,7 +81,7 @@ impl Apt {
         for inner in ["parts", "lists/partial", "cache/archives/partial"] {
             make(&folder.join(inner))?;
         }
-        let stanzas = stanzas(&sources::machine_sources(etc)?, wanted)?;
+        let stanzas = stanzas(&sources::machine_sources(etc)?, wanted, others)?;
         let parts = folder.join("parts/perfquilt.sources");
         let config = folder.join("apt.conf");
         let unchanged = std::fs::read_to_string(&parts).is_ok_and(|text| text == stanzas);
@@ -189,36 +191,49 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|e| Error::io("write", path, &e))
 }
 
-fn stanzas(machine: &[sources::Source], wanted: &[DebianSource]) -> Result<String> {
+fn stanzas(
+    machine: &[sources::Source],
+    wanted: &DebianSource,
+    others: &[DebianSource],
+) -> Result<String> {
     let own_suite = own_suite();
-    let mut archives: Vec<(Option<&str>, Vec<String>)> = Vec::new();
-    for debian in wanted {
+    let choose = |archive: Option<&str>| sources::choose(machine, archive, own_suite.as_deref());
+    let mut archives: Vec<(&sources::Source, Vec<String>)> = Vec::new();
+    // The same text whichever of the releases is wanted, so that the lists stay good.
+    let mut all: Vec<&DebianSource> = others.iter().collect();
+    if !others.iter().any(|other| same_place(other, wanted)) {
+        all.push(wanted);
+    }
+    for debian in all {
         let archive = debian.archive.as_deref();
-        let index = archives
-            .iter()
-            .position(|(known, _)| *known == archive)
-            .unwrap_or_else(|| {
-                archives.push((archive, Vec::new()));
-                archives.len() - 1
-            });
-        if !archives[index].1.contains(&debian.suite) {
-            archives[index].1.push(debian.suite.clone());
+        let source = match choose(archive) {
+            Some(source) => source,
+            None if !same_place(debian, wanted) => continue,
+            None => {
+                let which = archive.map_or_else(
+                    || "a Debian archive".to_owned(),
+                    |archive| format!("an archive whose address ends in `{archive}`"),
+                );
+                let error = format!("the machine's apt sources do not have {which}");
+                return Err(Error::usage(error).hint(
+                    "add one below /etc/apt/sources.list.d, or give the release as a tarball",
+                ));
+            }
+        };
+        match archives.iter_mut().find(|(known, _)| *known == source) {
+            Some((_, suites)) if suites.contains(&debian.suite) => {}
+            Some((_, suites)) => suites.push(debian.suite.clone()),
+            None => archives.push((source, vec![debian.suite.clone()])),
         }
     }
-    let mut text = String::new();
-    for (archive, suites) in archives {
-        let source = sources::choose(machine, archive, own_suite.as_deref()).ok_or_else(|| {
-            let which = archive.map_or_else(
-                || "a Debian archive".to_owned(),
-                |archive| format!("an archive whose address ends in `{archive}`"),
-            );
-            Error::usage(format!("the machine's apt sources do not have {which}"))
-                .hint("add one below /etc/apt/sources.list.d, or give the release as a tarball")
-        })?;
-        text.push_str(&sources::private_stanza(source, &suites));
-        text.push('\n');
-    }
-    Ok(text)
+    let stanza = |(source, suites): &(&sources::Source, Vec<String>)| {
+        sources::private_stanza(source, suites)
+    };
+    Ok(archives.iter().map(stanza).collect::<Vec<_>>().join("\n"))
+}
+
+fn same_place(a: &DebianSource, b: &DebianSource) -> bool {
+    a.archive == b.archive && a.suite == b.suite
 }
 
 fn own_suite() -> Option<String> {
@@ -324,7 +339,7 @@ fn already_there(folder: &Path) -> Result<Option<(PathBuf, String)>> {
         if path.extension().is_none_or(|extension| extension != "dsc") {
             continue;
         }
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::io("read", &path, &e))?;
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
         let Some((name, expected)) = upstream_tarball(&text) else {
             continue;
         };
@@ -336,7 +351,8 @@ fn already_there(folder: &Path) -> Result<Option<(PathBuf, String)>> {
     Ok(None)
 }
 
-/// The upstream tarball of `version`, from the cache if it is there, else through apt.
+/// The upstream tarball of `version`, from the cache if it is there, else through apt. `all` are the
+/// configured packages, which an error names if they can be had; `etc` is `/etc/apt`.
 ///
 /// # Errors
 /// [`Kind::Usage`] when the version cannot be had, naming those that can.
@@ -345,6 +361,7 @@ pub fn fetch(
     version: &str,
     wanted: &DebianSource,
     all: &[DebianSource],
+    etc: &Path,
     progress: &dyn Progress,
 ) -> Result<Download> {
     let folder = cache
@@ -359,7 +376,7 @@ pub fn fetch(
     if let Some(found) = already_there(&folder)? {
         return Ok(done(found));
     }
-    let mut apt = Apt::new(cache, all)?;
+    let mut apt = Apt::new(cache, wanted, all, etc)?;
     let had_lists = apt.has_lists;
     apt.update(true, progress)?;
     let mut result = try_fetch(&apt, version, wanted, &folder, progress);
@@ -391,7 +408,8 @@ fn try_fetch(
         .filter(|listed| listed.suite == wanted.suite)
         .collect();
     let Some(found) = of_suite.iter().find(|listed| listed.upstream() == version) else {
-        let there: Vec<&str> = of_suite.iter().map(|listed| listed.upstream()).collect();
+        let mut there: Vec<&str> = of_suite.iter().map(|listed| listed.upstream()).collect();
+        there.sort_unstable();
         let there = if there.is_empty() {
             "no such source package".to_owned()
         } else {
@@ -407,6 +425,7 @@ fn try_fetch(
         None,
     );
     apt.download(found, folder, false)?;
+    own_copies(folder)?;
     let file = already_there(folder)?.ok_or_else(|| {
         Error::usage(format!(
             "the upstream tarball of {} {} is missing or fails its sha256",
@@ -416,6 +435,20 @@ fn try_fetch(
     })?;
     step.finish("");
     Ok(file)
+}
+
+/// From an archive on the disk apt makes symbolic links; the cache must outlive that archive.
+fn own_copies(folder: &Path) -> Result<()> {
+    let io = |e| Error::io("copy into", folder, &e);
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        if entry.file_type().map_err(io)?.is_symlink() {
+            let copy = folder.join(".copy");
+            std::fs::copy(entry.path(), &copy).map_err(io)?;
+            std::fs::rename(&copy, entry.path()).map_err(io)?;
+        }
+    }
+    Ok(())
 }
 
 fn reachable_hint(apt: &Apt, version: &str, wanted: &DebianSource, all: &[DebianSource]) -> String {
@@ -450,6 +483,124 @@ fn reachable_hint(apt: &Apt, version: &str, wanted: &DebianSource, all: &[Debian
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::progress::Silent;
+
+    /// An archive on the disk with the releases 1.0, and 2.0, whose files are gone.
+    fn archive(root: &Path) -> PathBuf {
+        let make = |path: &str, content: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        };
+        let sum = |path: &str| {
+            let path = root.join(path);
+            (
+                sha256(&path).unwrap(),
+                std::fs::metadata(&path).unwrap().len(),
+            )
+        };
+        let mut sources = String::new();
+        for version in ["1.0", "2.0"] {
+            let orig = format!("srv_{version}.orig.tar.gz");
+            make(&format!("archive/pool/{orig}"), "not really a tarball");
+            let (digest, size) = sum(&format!("archive/pool/{orig}"));
+            let dsc = format!("srv_{version}-1.dsc");
+            make(
+                &format!("archive/pool/{dsc}"),
+                &format!(
+                    "Format: 3.0 (quilt)\nSource: srv\nChecksums-Sha256:\n {digest} {size} {orig}\n"
+                ),
+            );
+            let (dsc_digest, dsc_size) = sum(&format!("archive/pool/{dsc}"));
+            sources.push_str(&format!(
+                "Package: srv\nBinary: srv\nVersion: 1:{version}-1\nArchitecture: any\n\
+                 Format: 3.0 (quilt)\nDirectory: pool\nChecksums-Sha256:\n \
+                 {dsc_digest} {dsc_size} {dsc}\n {digest} {size} {orig}\n\n"
+            ));
+        }
+        make("archive/dists/test/main/source/Sources", &sources);
+        let (digest, size) = sum("archive/dists/test/main/source/Sources");
+        make(
+            "archive/dists/test/Release",
+            &format!(
+                "Suite: test\nCodename: test\nComponents: main\nArchitectures: amd64\n\
+                 Date: Mon, 03 Jun 2024 10:00:00 UTC\nSHA256:\n {digest} {size} main/source/Sources\n"
+            ),
+        );
+        std::fs::remove_file(root.join("archive/pool/srv_2.0.orig.tar.gz")).unwrap();
+        std::fs::remove_file(root.join("archive/pool/srv_2.0-1.dsc")).unwrap();
+        make(
+            "etc/sources.list.d/local.sources",
+            &format!(
+                "Types: deb\nURIs: file:{}\nSuites: other\nComponents: main\nTrusted: yes\n",
+                root.join("archive").display()
+            ),
+        );
+        root.join("etc")
+    }
+
+    #[test]
+    fn fetches_through_apt_and_names_what_can_be_had() {
+        if find_program("apt-get").is_none() {
+            // Other systems have no apt to test.
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let etc = archive(dir.path());
+        let cache = dir.path().join("cache");
+        let wanted = DebianSource {
+            package: "srv".into(),
+            suite: "test".into(),
+            archive: None,
+        };
+        let get = |version: &str| {
+            let all = [wanted.clone()];
+            fetch(&cache, version, &wanted, &all, &etc, &Silent)
+        };
+        let download = get("1.0").unwrap();
+        assert_eq!(
+            std::fs::read(&download.file).unwrap(),
+            b"not really a tarball"
+        );
+        assert_eq!(download.sha256, sha256(&download.file).unwrap());
+
+        let gone = get("2.0").unwrap_err();
+        assert_eq!(
+            gone.message(),
+            "srv 1:2.0-1 is listed by test, but cannot be downloaded"
+        );
+        assert_eq!(
+            gone.hint_text().unwrap(),
+            "can be had: srv 1.0 (test); set one in bench-config/perfquilt.toml"
+        );
+        let unknown = get("3.0").unwrap_err();
+        assert_eq!(
+            unknown.message(),
+            "srv 3.0 is not in test, which has 1.0, 2.0"
+        );
+
+        // Once downloaded, neither apt nor the archive is needed; a damaged file is noticed.
+        std::fs::remove_dir_all(dir.path().join("archive")).unwrap();
+        std::fs::remove_dir_all(cache.join("apt")).unwrap();
+        assert_eq!(get("1.0").unwrap(), download);
+        std::fs::write(&download.file, "damaged").unwrap();
+        assert!(get("1.0").is_err());
+    }
+
+    #[test]
+    fn the_machines_files_are_not_touched() {
+        let text = configuration(Path::new("/cache/apt"));
+        for wanted in [
+            "Dir::Etc::sourcelist \"/dev/null\"",
+            "Dir::Etc::sourceparts \"/cache/apt/parts\"",
+            "Dir::State::lists \"/cache/apt/lists\"",
+            "Dir::Cache \"/cache/apt/cache\"",
+            "#clear APT::Update::Post-Invoke;",
+        ] {
+            assert!(text.contains(wanted), "{wanted}");
+        }
+    }
 
     #[test]
     fn upstream_versions() {

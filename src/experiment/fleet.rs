@@ -1,0 +1,46 @@
+//! All servers of a block, started at the same time.
+
+use std::sync::mpsc;
+
+use crate::error::{Error, Result};
+use crate::point::Point;
+use crate::server::{Launch, Running, ServerAdapter};
+
+/// Starts a server for every launch, all at once, and gives `body` the outcomes in the launches'
+/// order. Servers that `body` does not end are killed when it returns.
+pub(super) fn with_fleet<R>(
+    adapter: &dyn ServerAdapter,
+    launches: &[(Point, Launch<'_>)],
+    body: impl FnOnce(Vec<(Point, Result<Running>)>) -> R,
+) -> R {
+    std::thread::scope(|scope| {
+        let (outcomes, inbox) = mpsc::channel();
+        // The kernel kills a server when the thread that started it ends, so each thread stays until
+        // its end of this channel is dropped, after `body`.
+        let mut held = Vec::with_capacity(launches.len());
+        for (index, (_, launch)) in launches.iter().enumerate() {
+            let (hold, released) = mpsc::channel::<()>();
+            held.push(hold);
+            let outcomes = outcomes.clone();
+            scope.spawn(move || {
+                let outcome = adapter.start(launch);
+                if outcomes.send((index, outcome)).is_ok() {
+                    // Ends with an error when the other side is dropped, which is the signal.
+                    let _ = released.recv();
+                }
+            });
+        }
+        drop(outcomes);
+        let mut started: Vec<(Point, Result<Running>)> = launches
+            .iter()
+            .map(|(point, _)| (*point, Err(Error::internal("the server was not started"))))
+            .collect();
+        // Not until the channel closes: the threads keep their ends of it.
+        for (index, outcome) in inbox.into_iter().take(launches.len()) {
+            started[index].1 = outcome;
+        }
+        let result = body(started);
+        drop(held);
+        result
+    })
+}

@@ -1,0 +1,166 @@
+//! What an experiment is of: the harness, the machine, and the key under which a run is resumed.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use super::{Measurable, Subject};
+use crate::config::{Preset, Workload};
+use crate::error::Result;
+use crate::meter::Counter;
+use crate::observation::ExperimentHeader;
+use crate::point::Point;
+use crate::workload::{Placement, allowed_cpus, hex};
+use crate::workspace::Workspace;
+use crate::{server, workload};
+
+/// Identity of what measures: this program, its driver, how servers are run, where counts come from.
+/// Observations of different harnesses do not mix.
+///
+/// # Errors
+/// As [`server::adapter`].
+pub fn harness(ws: &Workspace, counter: Option<&Counter>) -> Result<String> {
+    let mut digest = Sha256::new();
+    digest.update(workload::identity());
+    digest.update(server::adapter(ws)?.identity()?);
+    digest.update(counter.map(Counter::describe).unwrap_or_default());
+    Ok(format!(
+        "perfquilt {} {}",
+        env!("CARGO_PKG_VERSION"),
+        &hex(&digest.finalize())[..12]
+    ))
+}
+
+/// A new experiment's name, `RELEASE-RECIPE-DATE`; the store makes it unique.
+pub fn name(subject: &Subject) -> String {
+    let now = now();
+    let date = now.split('T').next().unwrap_or_default();
+    format!("{}-{}-{date}", subject.release, subject.recipe)
+}
+
+/// The time in UTC, RFC 3339, to the second.
+pub fn now() -> String {
+    jiff::Timestamp::now()
+        .round(jiff::Unit::Second)
+        .map(|now| now.to_string())
+        .unwrap_or_default()
+}
+
+/// Processor, cores, memory, kernel and virtualisation of this machine, and how it is used.
+pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::new();
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        cpuinfo
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(key, _)| key.trim() == name)
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            facts.insert(name.to_owned(), value);
+        }
+    };
+    add(
+        "processor",
+        field("model name").or_else(|| field("CPU part").map(|part| format!("ARM part {part}"))),
+    );
+    add("cores", Some(allowed_cpus().len().to_string()));
+    let memory = std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let kib: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+            Some(format!("{:.0} GiB", kib as f64 / f64::from(1 << 20)))
+        });
+    add("memory", memory);
+    let uname = rustix::system::uname();
+    add(
+        "kernel",
+        Some(format!(
+            "{} {}",
+            uname.sysname().to_string_lossy(),
+            uname.release().to_string_lossy()
+        )),
+    );
+    add(
+        "virtualisation",
+        field("flags").map(|flags| {
+            let virtual_machine = flags.split(' ').any(|flag| flag == "hypervisor");
+            if virtual_machine {
+                "virtual machine"
+            } else {
+                "none"
+            }
+            .to_owned()
+        }),
+    );
+    add("measured on", Some(Placement::of_this_machine().describe()));
+    add("counter", counter.map(Counter::describe));
+    facts
+}
+
+/// The key under which an experiment is stored: whatever would make old and new observations
+/// incomparable changes it. The number of blocks does not: more of them go on with the experiment.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when a workload's script cannot be read.
+pub fn key(
+    ws: &Workspace,
+    header: &ExperimentHeader,
+    preset: &Preset,
+    workloads: &[&Workload],
+    points: &[Measurable],
+) -> Result<String> {
+    let mut digest = Sha256::new();
+    let mut add = |text: String| digest.update(text + "\n");
+    add(format!(
+        "{} {} {} {}",
+        header.release, header.recipe, header.harness, preset.block_seconds
+    ));
+    for name in ["processor", "cores", "kernel", "virtualisation"] {
+        add(format!("{name} {:?}", header.machine.get(name)));
+    }
+    for patch in &header.series {
+        add(format!("patch {patch}"));
+    }
+    let mut servers: Vec<(Point, &str)> = points
+        .iter()
+        .map(|measurable| (measurable.point, measurable.built.key.as_str()))
+        .collect();
+    servers.sort_unstable();
+    for (point, key) in servers {
+        add(format!("point {point} {key}"));
+    }
+    for workload in workloads {
+        let identity = workload::workload_identity(&ws.bench_config(), workload)?;
+        add(format!("workload {} {identity}", workload.name));
+    }
+    Ok(hex(&digest.finalize()))
+}
+
+/// The seed of everything random in the experiment of `key`.
+pub fn seed(key: &str) -> u64 {
+    let digest = Sha256::digest(key);
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_facts() {
+        let facts = machine_facts(None);
+        assert!(facts.contains_key("kernel"), "{facts:?}");
+        assert!(facts["cores"].parse::<u32>().unwrap() > 0);
+    }
+
+    #[test]
+    fn seeds_differ_by_key() {
+        assert_ne!(seed("a"), seed("b"));
+        assert_eq!(seed("a"), seed("a"));
+    }
+}

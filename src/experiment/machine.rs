@@ -1,0 +1,437 @@
+//! This machine as executor: real servers, real clients.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use super::executor::{Event, Executor, Report};
+use super::fleet::with_fleet;
+use super::plan::{Block, Reading};
+use super::private::{may_execute, private_copy};
+use crate::config::Workload;
+use crate::error::{Error, Kind, Result};
+use crate::meter::{Counted, Counter};
+use crate::observation::Meter;
+use crate::point::Point;
+use crate::process::check_interrupted;
+use crate::progress::Progress;
+use crate::server::{
+    self, Launch, Running, Scratch, ServerAdapter, prepare_template, size_of_tree,
+};
+use crate::workload::{Clients, Failure, Measured, Timed, allowed_cpus, hex};
+use crate::workspace::Workspace;
+
+/// Seconds of uncounted running before a timed workload: caches, branch predictors and the server's
+/// own memory pools have settled long before.
+const WARM_UP_SECONDS: f64 = 0.3;
+/// The share of the counted transactions that is done uncounted before.
+const COUNT_WARM_UP: u64 = 5;
+
+/// A built server to measure.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// For messages: the point and its patch.
+    pub label: String,
+    /// The built server's folder.
+    pub dir: PathBuf,
+}
+
+/// What the machine needs to know of an experiment.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// The points' servers; the base's is among them.
+    pub candidates: BTreeMap<Point, Candidate>,
+    /// The workloads.
+    pub workloads: Vec<&'a Workload>,
+    /// Seconds of measuring in one timed block of one workload.
+    pub block_seconds: f64,
+    /// Identity of the release the data is prepared by, part of the prepared data's key.
+    pub release: String,
+    /// The measured executable inside a server's folder.
+    pub binary: Option<String>,
+    /// The counting meters wanted.
+    pub count_meters: Vec<Meter>,
+}
+
+/// Runs blocks on this machine.
+pub struct ThisMachine<'a> {
+    setup: Setup<'a>,
+    adapter: Box<dyn ServerAdapter>,
+    clients: Clients,
+    template: PathBuf,
+    counter: Option<Counter>,
+    scratch: Scratch,
+    /// Where executables go if not beside the data.
+    programs: Option<Scratch>,
+}
+
+impl<'a> ThisMachine<'a> {
+    /// Prepares the data with the base's server, unless it is there, and room for the servers.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when a tool or script is missing; [`Kind::Bench`] when the base's server does
+    /// not run or the data does not fit.
+    pub fn new(ws: &Workspace, setup: Setup<'a>, progress: &dyn Progress) -> Result<Self> {
+        let adapter = server::adapter(ws)?;
+        let clients = Clients::new(ws, &setup.workloads)?;
+        let counter = if setup.count_meters.is_empty() {
+            None
+        } else {
+            Some(Counter::detect()?)
+        };
+        let base = setup
+            .candidates
+            .get(&Point::BASE)
+            .ok_or_else(|| Error::internal("the base is not among the servers to measure"))?;
+        let key = data_key(&setup, adapter.as_ref(), &clients)?;
+        let template = prepare_template(
+            ws,
+            adapter.as_ref(),
+            &base.dir,
+            &key,
+            &|running| clients.fill(&setup.workloads, running),
+            progress,
+        )?;
+        let scratch = Scratch::open(ws, setup.candidates.len(), size_of_tree(&template)?)?;
+        // Containers often mount the RAM disk without the right to execute.
+        let programs = if may_execute(scratch.path()) {
+            None
+        } else {
+            Some(Scratch::within(&ws.cache().join("run"), false)?)
+        };
+        Ok(ThisMachine {
+            setup,
+            adapter,
+            clients,
+            template,
+            counter,
+            scratch,
+            programs,
+        })
+    }
+
+    fn workload(&self, name: &str) -> Result<&'a Workload> {
+        self.setup
+            .workloads
+            .iter()
+            .find(|workload| workload.name == name)
+            .copied()
+            .ok_or_else(|| Error::internal(format!("no workload `{name}`")))
+    }
+
+    fn candidate(&self, point: Point) -> Result<&Candidate> {
+        self.setup
+            .candidates
+            .get(&point)
+            .ok_or_else(|| Error::internal(format!("no server for point {point}")))
+    }
+
+    fn timed(&self, block: &Block, report: &mut Report<'_>) -> Result<()> {
+        let folders = block
+            .points
+            .iter()
+            .map(|&point| self.private_folder(point))
+            .collect::<Result<Vec<_>>>()?;
+        let launches = block
+            .points
+            .iter()
+            .zip(&folders)
+            .map(|(&point, (dir, server))| {
+                let candidate = self.candidate(point)?;
+                let mut launch = Launch::new(&candidate.label, server, dir);
+                launch.template = Some(&self.template);
+                Ok((point, launch))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let outcome = with_fleet(self.adapter.as_ref(), &launches, |outcomes| {
+            let mut servers = Vec::with_capacity(outcomes.len());
+            for (point, outcome) in outcomes {
+                match outcome {
+                    Ok(running) => servers.push((point, running)),
+                    Err(error) => failed(point, error, report)?,
+                }
+            }
+            for (place, name) in block.workloads.iter().enumerate() {
+                check_interrupted()?;
+                let workload = self.workload(name)?;
+                self.prepare(&mut servers, workload, report)?;
+                let item = Timed {
+                    workload,
+                    seconds: self.setup.block_seconds,
+                    warm_up_seconds: WARM_UP_SECONDS,
+                    seed: block.seed.wrapping_add(place as u64),
+                };
+                if let Some(measured) = self.measure(&mut servers, &item, report)? {
+                    report(Event::Timed {
+                        workload: name.clone(),
+                        measured,
+                    })?;
+                }
+            }
+            Ok(())
+        });
+        drop(launches);
+        for (dir, server) in &folders {
+            // The adapter removes the folders of servers that ran; nothing else is to pile up.
+            let _ = std::fs::remove_dir_all(dir);
+            if self.programs.is_some() {
+                let _ = std::fs::remove_dir_all(server);
+            }
+        }
+        outcome
+    }
+
+    /// The folder of one start, and in it a server of its own.
+    fn private_folder(&self, point: Point) -> Result<(PathBuf, PathBuf)> {
+        let built = &self.candidate(point)?.dir;
+        let dir = self.scratch.fresh()?;
+        let server = match (&self.setup.binary, &self.programs) {
+            (None, _) => built.clone(),
+            (Some(binary), None) => private_copy(built, binary, &dir.join("server"))?,
+            (Some(binary), Some(programs)) => private_copy(built, binary, &programs.fresh()?)?,
+        };
+        Ok((dir, server))
+    }
+
+    /// What the workload needs after each start, on every server that is left.
+    fn prepare(
+        &self,
+        servers: &mut Vec<(Point, Running)>,
+        workload: &Workload,
+        report: &mut Report<'_>,
+    ) -> Result<()> {
+        let mut left = Vec::with_capacity(servers.len());
+        for (point, mut running) in servers.drain(..) {
+            match self.clients.after_start(workload, &running) {
+                Ok(()) => left.push((point, running)),
+                Err(error) => failed(point, running.explain(error), report)?,
+            }
+        }
+        *servers = left;
+        Ok(())
+    }
+
+    /// Measures on all servers; those that crash are left out and the rest is measured again.
+    /// `None` when fewer than two are left.
+    fn measure(
+        &self,
+        servers: &mut Vec<(Point, Running)>,
+        item: &Timed<'_>,
+        report: &mut Report<'_>,
+    ) -> Result<Option<Measured>> {
+        while servers.len() > 1 {
+            let failure = match self.clients.interleave(servers, item) {
+                Ok(measured) => return Ok(Some(measured)),
+                Err(failure) if failure.error.kind() == Kind::Interrupted => {
+                    return Err(failure.error);
+                }
+                Err(failure) => failure,
+            };
+            let ended = ended(servers, &failure);
+            if ended.is_empty() {
+                let (point, error) = self.whose_fault(servers, item, failure)?;
+                servers.retain(|(other, _)| *other != point);
+                failed(point, error, report)?;
+            }
+            for (point, error) in ended {
+                servers.retain(|(other, _)| *other != point);
+                failed(point, error, report)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// All servers live, but one refused: the fault is that point's if the base does the same work,
+    /// else the workload's.
+    fn whose_fault(
+        &self,
+        servers: &mut Vec<(Point, Running)>,
+        item: &Timed<'_>,
+        failure: Failure,
+    ) -> Result<(Point, Error)> {
+        let Some(point) = failure.point.filter(|point| *point != Point::BASE) else {
+            return Err(failure.error);
+        };
+        let Some(place) = servers.iter().position(|(other, _)| *other == Point::BASE) else {
+            return Err(failure.error);
+        };
+        let mut base = vec![servers.swap_remove(place)];
+        let short = Timed {
+            seconds: 0.2,
+            ..item.clone()
+        };
+        let outcome = self.clients.interleave(&mut base, &short);
+        servers.append(&mut base);
+        match outcome {
+            Ok(_) => Ok((point, failure.error)),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    fn counted(
+        &self,
+        block: &Block,
+        transactions: &BTreeMap<String, u64>,
+        report: &mut Report<'_>,
+    ) -> Result<()> {
+        let counter = self
+            .counter
+            .as_ref()
+            .ok_or_else(|| Error::internal("no counting meter was asked for"))?;
+        // By workload and point, since a workload is reported as a whole.
+        type Readings = BTreeMap<String, BTreeMap<Point, Vec<Counted>>>;
+        let next = Mutex::new(block.points.iter().copied());
+        let readings: Mutex<Readings> = Mutex::default();
+        let failures: Mutex<Vec<(Point, Error)>> = Mutex::default();
+        let workers = allowed_cpus().len().clamp(1, block.points.len().max(1));
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    loop {
+                        // A lock is poisoned only by a panic, which ends the scope anyway.
+                        let Some(point) = next.lock().ok().and_then(|mut next| next.next()) else {
+                            return;
+                        };
+                        match self.count_point(counter, point, block, transactions) {
+                            Ok(of_point) => {
+                                if let Ok(mut readings) = readings.lock() {
+                                    for (workload, counted) in of_point {
+                                        readings
+                                            .entry(workload)
+                                            .or_default()
+                                            .insert(point, counted);
+                                    }
+                                }
+                            }
+                            Err(error) => {
+                                let stop = error.kind() == Kind::Interrupted;
+                                if let Ok(mut failures) = failures.lock() {
+                                    failures.push((point, error));
+                                }
+                                if stop {
+                                    return;
+                                }
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        check_interrupted()?;
+        for (point, error) in failures.into_inner().unwrap_or_default() {
+            failed(point, error, report)?;
+        }
+        let mut readings = readings.into_inner().unwrap_or_default();
+        for workload in &block.workloads {
+            let readings = readings.remove(workload).unwrap_or_default();
+            if readings.len() > 1 {
+                report(Event::Counted {
+                    workload: workload.clone(),
+                    readings,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One start of one server, all workloads one after the other.
+    fn count_point(
+        &self,
+        counter: &Counter,
+        point: Point,
+        block: &Block,
+        transactions: &BTreeMap<String, u64>,
+    ) -> Result<Vec<(String, Vec<Counted>)>> {
+        let candidate = self.candidate(point)?;
+        let dir = self.scratch.fresh()?;
+        let mut launch = Launch::new(&candidate.label, &candidate.dir, &dir);
+        launch.template = Some(&self.template);
+        launch.under = counter.under(&dir);
+        let mut running = self.adapter.start(&launch)?;
+        let mut readings = Vec::with_capacity(block.workloads.len());
+        for name in &block.workloads {
+            let workload = self.workload(name)?;
+            let count = transactions.get(name).copied().unwrap_or(1).max(1);
+            self.clients
+                .after_start(workload, &running)
+                .map_err(|error| running.explain(error))?;
+            let serving = self
+                .clients
+                .serve(&running, workload, block.seed)
+                .map_err(|error| running.explain(error))?;
+            let counts = counter.count(
+                &mut running,
+                self.adapter.client_threads(),
+                count.div_ceil(COUNT_WARM_UP),
+                count,
+                &|running, transactions| serving.request(running, transactions),
+            )?;
+            let wanted = counts
+                .counted
+                .into_iter()
+                .filter(|counted| self.setup.count_meters.contains(&counted.meter))
+                .collect();
+            readings.push((name.clone(), wanted));
+        }
+        running.stop()?;
+        Ok(readings)
+    }
+}
+
+impl Executor for ThisMachine<'_> {
+    fn run(
+        &mut self,
+        block: &Block,
+        transactions: &BTreeMap<String, u64>,
+        report: &mut Report<'_>,
+    ) -> Result<()> {
+        match block.reading {
+            Reading::Timed => self.timed(block, report),
+            Reading::Counted => self.counted(block, transactions, report),
+        }
+    }
+}
+
+/// Reports a point's failure; a base or an interruption that fails ends everything.
+fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
+    if point == Point::BASE || matches!(error.kind(), Kind::Interrupted | Kind::Usage) {
+        return Err(error);
+    }
+    report(Event::Failed { point, error })
+}
+
+/// The servers that are no longer running, with the reason.
+fn ended(servers: &mut [(Point, Running)], failure: &Failure) -> Vec<(Point, Error)> {
+    let mut ended = Vec::new();
+    for (point, running) in servers {
+        // The client knows first: the server it talked to may still be writing its report.
+        let outcome = if failure.point == Some(*point) {
+            let error = running.explain(failure.error.clone());
+            running.check().map_err(|_| error)
+        } else {
+            running.check()
+        };
+        if let Err(error) = outcome {
+            ended.push((*point, error));
+        }
+    }
+    ended
+}
+
+/// Identifies the prepared data: the release that makes it, how its server runs, every data set.
+fn data_key(setup: &Setup<'_>, adapter: &dyn ServerAdapter, clients: &Clients) -> Result<String> {
+    use sha2::{Digest, Sha256};
+    let mut sets = std::collections::BTreeSet::new();
+    for workload in &setup.workloads {
+        sets.extend(clients.data_key(workload)?);
+    }
+    let mut digest = Sha256::new();
+    digest.update(format!("{}\n{}\n", setup.release, adapter.identity()?));
+    sets.iter()
+        .for_each(|set| digest.update(format!("{set}\n")));
+    Ok(format!(
+        "{}-{}",
+        setup.release,
+        &hex(&digest.finalize())[..16]
+    ))
+}

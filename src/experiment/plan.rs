@@ -1,0 +1,163 @@
+//! Which blocks there are and in which orders: a pure function of the experiment's seed.
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use sha2::{Digest, Sha256};
+
+use crate::point::Point;
+
+/// What a plan is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    /// Decides every order.
+    pub seed: u64,
+    /// The points to measure.
+    pub points: &'a [Point],
+    /// The workloads' names, as configured.
+    pub workloads: &'a [String],
+    /// Blocks of the timed meters; 0 without such a meter.
+    pub blocks: u32,
+    /// Blocks of the counting meters; 0 without such a meter.
+    pub count_blocks: u32,
+}
+
+/// One randomised round over all points: every server is started afresh once, then each workload
+/// runs on all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The block's number, from 0, counted for timed and counted blocks apart.
+    pub number: u32,
+    /// What is read in it.
+    pub reading: Reading,
+    /// The points in the order of their start and position.
+    pub points: Vec<Point>,
+    /// The workloads in the order they run.
+    pub workloads: Vec<String>,
+    /// Decides what transactions are done and in which order the servers take turns.
+    pub seed: u64,
+}
+
+/// What is read in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reading {
+    /// Time and processor time of slices.
+    Timed,
+    /// Instructions and the like over a fixed number of transactions.
+    Counted,
+}
+
+/// All blocks in the order they are measured. The counted blocks lie spread between the timed ones,
+/// so that both kinds see the same drift and a report has both early.
+pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
+    let timed = (0..scope.blocks).map(|number| block(scope, Reading::Timed, number));
+    let counted = (0..scope.count_blocks).map(|number| block(scope, Reading::Counted, number));
+    let mut blocks: Vec<(u64, Block)> = timed
+        .map(|block| (position(block.number, scope.blocks), block))
+        .chain(counted.map(|block| (position(block.number, scope.count_blocks), block)))
+        .collect();
+    blocks.sort_by_key(|(position, block)| (*position, block.reading, block.number));
+    blocks.into_iter().map(|(_, block)| block).collect()
+}
+
+/// Where block `number` of `count` lies between begin and end.
+fn position(number: u32, count: u32) -> u64 {
+    (u64::from(number) * 2 + 1) * 1_000_000 / (u64::from(count) * 2).max(1)
+}
+
+/// Depends on nothing but the seed, the kind and the number, so that a longer plan begins with the
+/// same blocks.
+fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
+    let mut random =
+        StdRng::from_seed(Sha256::digest(format!("{} {reading:?} {number}", scope.seed)).into());
+    let mut points = scope.points.to_vec();
+    points.shuffle(&mut random);
+    let mut workloads = scope.workloads.to_vec();
+    let seed = match reading {
+        Reading::Timed => {
+            workloads.shuffle(&mut random);
+            random.next_u64()
+        }
+        // Counts are repeated to the instruction: the same transactions in the same order.
+        Reading::Counted => scope.seed,
+    };
+    Block {
+        number,
+        reading,
+        points,
+        workloads,
+        seed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const POINTS: [Point; 4] = [
+        Point::Step(0),
+        Point::Step(1),
+        Point::Step(2),
+        Point::Control,
+    ];
+
+    fn scope(workloads: &[String], blocks: u32, count_blocks: u32) -> Scope<'_> {
+        Scope {
+            seed: 7,
+            points: &POINTS,
+            workloads,
+            blocks,
+            count_blocks,
+        }
+    }
+
+    #[test]
+    fn every_block_has_every_point_and_workload_once() {
+        let workloads = ["a".to_owned(), "b".to_owned()];
+        let blocks = plan(&scope(&workloads, 40, 3));
+        assert_eq!(blocks.len(), 43);
+        for block in &blocks {
+            let points: BTreeSet<_> = block.points.iter().collect();
+            assert_eq!(points.len(), POINTS.len());
+            let names: BTreeSet<_> = block.workloads.iter().collect();
+            assert_eq!(names.len(), 2);
+        }
+    }
+
+    #[test]
+    fn a_longer_plan_begins_with_the_same_blocks() {
+        let workloads = ["a".to_owned()];
+        let timed =
+            |blocks| -> Vec<Block> { plan(&scope(&workloads, blocks, 0)).into_iter().collect() };
+        assert_eq!(timed(30)[..12], timed(12)[..]);
+    }
+
+    #[test]
+    fn orders_are_balanced_over_many_blocks() {
+        let workloads = ["a".to_owned()];
+        let blocks = plan(&scope(&workloads, 4000, 0));
+        for point in POINTS {
+            for place in 0..POINTS.len() {
+                let count = blocks.iter().filter(|b| b.points[place] == point).count();
+                // 1000 expected, standard deviation 27.
+                assert!((880..1120).contains(&count), "{point} at {place}: {count}");
+            }
+        }
+        let seeds: BTreeSet<_> = blocks.iter().map(|block| block.seed).collect();
+        assert_eq!(seeds.len(), blocks.len());
+    }
+
+    #[test]
+    fn counted_blocks_lie_between_timed_ones_and_repeat_their_transactions() {
+        let workloads = ["a".to_owned(), "b".to_owned()];
+        let blocks = plan(&scope(&workloads, 12, 2));
+        let counted: Vec<usize> = (0..blocks.len())
+            .filter(|&i| blocks[i].reading == Reading::Counted)
+            .collect();
+        assert_eq!(counted, [3, 10]);
+        assert_eq!(blocks[3].seed, blocks[10].seed);
+        assert_eq!(blocks[3].workloads, workloads);
+    }
+}

@@ -1,0 +1,89 @@
+//! How far an experiment is, in expected milliseconds, so that the end can be foretold.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::plan::{Block, Reading};
+
+/// Expected durations of blocks, corrected by those that were measured.
+#[derive(Debug)]
+pub(super) struct Forecast {
+    expected: BTreeMap<Reading, f64>,
+    measured: BTreeMap<Reading, (f64, u32)>,
+}
+
+impl Forecast {
+    /// First guesses, replaced by the first block of each kind.
+    pub(super) fn new(block_seconds: f64, workloads: usize, points: usize) -> Self {
+        let workloads = workloads as f64;
+        let points = points as f64;
+        Forecast {
+            expected: BTreeMap::from([
+                (
+                    Reading::Timed,
+                    0.3 * points + workloads * (block_seconds + 1.0),
+                ),
+                (Reading::Counted, points * (8.0 + 6.0 * workloads)),
+            ]),
+            measured: BTreeMap::new(),
+        }
+    }
+
+    /// A block took `time`.
+    pub(super) fn learn(&mut self, reading: Reading, time: Duration) {
+        let entry = self.measured.entry(reading).or_default();
+        entry.0 += time.as_secs_f64();
+        entry.1 += 1;
+    }
+
+    fn of(&self, reading: Reading) -> f64 {
+        match self.measured.get(&reading) {
+            Some((sum, count)) if *count > 0 => sum / f64::from(*count),
+            _ => self.expected.get(&reading).copied().unwrap_or(1.0),
+        }
+    }
+
+    /// Milliseconds that `blocks` are expected to take.
+    pub(super) fn milliseconds<'b>(&self, blocks: impl IntoIterator<Item = &'b Block>) -> u64 {
+        let seconds: f64 = blocks.into_iter().map(|block| self.of(block.reading)).sum();
+        (seconds * 1000.0).round().max(1.0) as u64
+    }
+}
+
+/// `2 min 5 s`, `40 s`.
+pub(super) fn words(milliseconds: u64) -> String {
+    let seconds = milliseconds.div_ceil(1000);
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forecasts_learn() {
+        let block = Block {
+            number: 0,
+            reading: Reading::Timed,
+            points: Vec::new(),
+            workloads: Vec::new(),
+            seed: 0,
+        };
+        let mut forecast = Forecast::new(2.0, 1, 4);
+        assert_eq!(forecast.milliseconds([&block, &block]), 8400);
+        forecast.learn(Reading::Timed, Duration::from_secs(2));
+        forecast.learn(Reading::Timed, Duration::from_secs(3));
+        assert_eq!(forecast.milliseconds([&block, &block]), 5000);
+    }
+
+    #[test]
+    fn durations_read_well() {
+        assert_eq!(words(1), "1 s");
+        assert_eq!(words(125_000), "2 min 5 s");
+        assert_eq!(words(3_720_000), "1 h 2 min");
+    }
+}

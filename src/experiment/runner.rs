@@ -1,0 +1,385 @@
+//! Carries a plan out block by block, storing each, skipping those that are stored.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::executor::{Event, Executor};
+use super::note;
+use super::plan::{Block, Reading};
+use super::progress::{Forecast, words};
+use crate::attribution;
+use crate::config::{Workload, WorkloadKind};
+use crate::error::{Error, Kind, Result};
+use crate::meter::Counted;
+use crate::observation::{Meter, Observation, SCHEMA};
+use crate::point::Point;
+use crate::process::check_interrupted;
+use crate::progress::{Progress, Step};
+use crate::stats::{self, Slices};
+use crate::store::{ExperimentId, SliceBlob, Store};
+use crate::workload::Measured;
+
+/// Nanoseconds of undisturbed work that a counted block aims at, for every workload: callgrind makes
+/// of it some seconds.
+const COUNTED_NANOSECONDS: f64 = 7e7;
+/// Transactions counted where no time is known.
+const COUNTED_BY_DEFAULT: u64 = 200;
+
+/// The experiment being measured.
+pub(super) struct Runner<'a> {
+    store: &'a Store,
+    id: ExperimentId,
+    timed: &'a [Meter],
+    counted: &'a [Meter],
+    workloads: BTreeMap<String, &'a Workload>,
+    margin: &'a dyn Fn(Meter) -> f64,
+    done: BTreeMap<(String, Meter), BTreeSet<u32>>,
+}
+
+impl<'a> Runner<'a> {
+    /// Looks up what is stored already.
+    pub(super) fn new(
+        store: &'a Store,
+        id: ExperimentId,
+        timed: &'a [Meter],
+        counted: &'a [Meter],
+        workloads: &[&'a Workload],
+        margin: &'a dyn Fn(Meter) -> f64,
+    ) -> Result<Self> {
+        let mut done = BTreeMap::new();
+        for workload in workloads {
+            for &meter in timed.iter().chain(counted) {
+                let blocks = store.blocks_done(id, &workload.name, meter)?;
+                done.insert((workload.name.clone(), meter), blocks.into_iter().collect());
+            }
+        }
+        Ok(Runner {
+            store,
+            id,
+            timed,
+            counted,
+            workloads: workloads
+                .iter()
+                .map(|workload| (workload.name.clone(), *workload))
+                .collect(),
+            margin,
+            done,
+        })
+    }
+
+    fn meters(&self, reading: Reading) -> &'a [Meter] {
+        match reading {
+            Reading::Timed => self.timed,
+            Reading::Counted => self.counted,
+        }
+    }
+
+    fn is_done(&self, workload: &str, meter: Meter, block: u32) -> bool {
+        self.done
+            .get(&(workload.to_owned(), meter))
+            .is_some_and(|blocks| blocks.contains(&block))
+    }
+
+    /// What is left of a block: the workloads of which some meter is missing.
+    fn left(&self, block: &Block, failed: &BTreeMap<Point, Error>) -> Block {
+        let mut left = block.clone();
+        left.points.retain(|point| !failed.contains_key(point));
+        left.workloads.retain(|workload| {
+            self.meters(block.reading)
+                .iter()
+                .any(|&meter| !self.is_done(workload, meter, block.number))
+        });
+        left
+    }
+
+    /// Whether all of `blocks` is stored.
+    pub(super) fn is_complete(&self, blocks: &[Block]) -> bool {
+        let none = BTreeMap::new();
+        blocks
+            .iter()
+            .all(|block| self.left(block, &none).workloads.is_empty())
+    }
+
+    /// Measures what is left of `blocks`. Returns the points that failed, and how it ended.
+    pub(super) fn drive(
+        &mut self,
+        blocks: &[Block],
+        block_seconds: f64,
+        executor: &mut dyn Executor,
+        progress: &dyn Progress,
+    ) -> (BTreeMap<Point, Error>, Result<()>) {
+        let mut failed = BTreeMap::new();
+        let end = self.drive_into(&mut failed, blocks, block_seconds, executor, progress);
+        (failed, end)
+    }
+
+    fn drive_into(
+        &mut self,
+        failed: &mut BTreeMap<Point, Error>,
+        blocks: &[Block],
+        block_seconds: f64,
+        executor: &mut dyn Executor,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let todo: Vec<Block> = blocks
+            .iter()
+            .map(|block| self.left(block, failed))
+            .filter(|block| !block.workloads.is_empty())
+            .collect();
+        let Some(first) = todo.first() else {
+            return Ok(());
+        };
+        let mut forecast = Forecast::new(block_seconds, self.workloads.len(), first.points.len());
+        let total = |reading| blocks.iter().filter(|b| b.reading == reading).count();
+        let totals = (total(Reading::Timed), total(Reading::Counted));
+        let step = progress.begin("measure", Some(forecast.milliseconds(&todo)));
+        let started = Instant::now();
+        for (place, planned) in todo.iter().enumerate() {
+            check_interrupted()?;
+            let block = self.left(planned, failed);
+            if block.points.iter().all(|point| is_base(*point)) {
+                break;
+            }
+            let name = match block.reading {
+                Reading::Timed => format!("block {} of {}", block.number + 1, totals.0),
+                Reading::Counted => format!("counted block {} of {}", block.number + 1, totals.1),
+            };
+            report_step(step.as_ref(), &forecast, started, &todo[place..], &name);
+            let transactions = match block.reading {
+                Reading::Timed => BTreeMap::new(),
+                Reading::Counted => self.transactions(&block)?,
+            };
+            let began = Instant::now();
+            executor.run(&block, &transactions, &mut |event| match event {
+                Event::Timed { workload, measured } => {
+                    self.store_timed(&block, &workload, measured)?;
+                    self.tell(&name, &workload, block.reading, progress)
+                }
+                Event::Counted { workload, readings } => {
+                    self.store_counted(&block, &workload, &readings)?;
+                    self.tell(&name, &workload, block.reading, progress)
+                }
+                Event::Failed { point, error } => {
+                    progress.warn(&format!(
+                        "point {point} is left out from here on: {}",
+                        std::iter::once(error.message())
+                            .chain(error.detail_lines().iter().map(String::as_str))
+                            .collect::<Vec<_>>()
+                            .join("\n  ")
+                    ));
+                    failed.insert(point, error);
+                    Ok(())
+                }
+            })?;
+            forecast.learn(block.reading, began.elapsed());
+        }
+        step.finish(&format!(
+            "measured in {}",
+            words(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX))
+        ));
+        Ok(())
+    }
+
+    fn store_timed(&mut self, block: &Block, workload: &str, measured: Measured) -> Result<()> {
+        let mut observations = Vec::new();
+        for &meter in self.timed {
+            if self.is_done(workload, meter, block.number) {
+                continue;
+            }
+            let slices = if meter == Meter::Cpu {
+                &measured.cpu
+            } else {
+                &measured.time
+            };
+            let values = stats::block_values(slices);
+            if values.len() != slices.len() || values.is_empty() {
+                let name = match self.workloads.get(workload).map(|w| w.kind) {
+                    Some(WorkloadKind::Command) => "the client",
+                    _ => "the driver",
+                };
+                return Err(Error::new(
+                    Kind::Bench,
+                    format!("{name} of workload {workload} returned no usable {meter} slices"),
+                ));
+            }
+            for (point, value) in values {
+                let n = slices
+                    .iter()
+                    .find(|slices| slices.point == point)
+                    .map_or(1, transactions_of);
+                observations.push(observation(block, workload, meter, point, value, n));
+            }
+        }
+        let keep_slices =
+            self.timed.contains(&Meter::Time) && !self.is_done(workload, Meter::Time, block.number);
+        let blobs: Vec<SliceBlob> = if keep_slices {
+            measured
+                .time
+                .into_iter()
+                .map(|slices| SliceBlob {
+                    block: block.number,
+                    workload: workload.to_owned(),
+                    point: slices.point,
+                    txns_per_slice: slices.transactions_per_slice,
+                    nanoseconds: slices.nanoseconds,
+                })
+                .collect()
+        } else {
+            Vec::new()
+        };
+        self.store.append(self.id, &observations, &blobs)?;
+        self.mark(block, workload);
+        Ok(())
+    }
+
+    fn store_counted(
+        &mut self,
+        block: &Block,
+        workload: &str,
+        readings: &BTreeMap<Point, Vec<Counted>>,
+    ) -> Result<()> {
+        let mut observations = Vec::new();
+        for (&point, counted) in readings {
+            for reading in counted {
+                let wanted = self.counted.contains(&reading.meter)
+                    && !self.is_done(workload, reading.meter, block.number);
+                if wanted {
+                    observations.push(observation(
+                        block,
+                        workload,
+                        reading.meter,
+                        point,
+                        reading.value,
+                        reading.n,
+                    ));
+                }
+            }
+        }
+        self.store.append(self.id, &observations, &[])?;
+        self.mark(block, workload);
+        Ok(())
+    }
+
+    fn mark(&mut self, block: &Block, workload: &str) {
+        for &meter in self.meters(block.reading) {
+            self.done
+                .entry((workload.to_owned(), meter))
+                .or_default()
+                .insert(block.number);
+        }
+    }
+
+    /// How many transactions each workload counts: about the same work for all, decided by what the
+    /// base took in the timed blocks.
+    fn transactions(&self, block: &Block) -> Result<BTreeMap<String, u64>> {
+        let (_, observations) = self.store.load(self.id)?;
+        Ok(block
+            .workloads
+            .iter()
+            .map(|name| {
+                let configured = self
+                    .workloads
+                    .get(name)
+                    .and_then(|workload| workload.sysbench.as_ref())
+                    .map_or(0, |settings| u64::from(settings.count_transactions));
+                let mut times: Vec<f64> = observations
+                    .iter()
+                    .filter(|o| o.workload == *name && o.meter == Meter::Time)
+                    .filter(|o| o.point == Point::BASE)
+                    .map(|o| o.value)
+                    .collect();
+                let count = match (configured, stats::median(&mut times)) {
+                    (0, Some(time)) => round_number(COUNTED_NANOSECONDS / time),
+                    (0, None) => COUNTED_BY_DEFAULT,
+                    (configured, _) => configured,
+                };
+                (name.clone(), count)
+            })
+            .collect())
+    }
+
+    fn tell(
+        &self,
+        name: &str,
+        workload: &str,
+        reading: Reading,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let (header, observations) = self.store.load(self.id)?;
+        let attribution = attribution::attribute(&header, &observations, self.margin)?;
+        for &meter in self.meters(reading).iter().take(1) {
+            let effects = note::effects(&attribution, workload, meter);
+            progress.note(&format!("{name} · {workload} · {meter}: {effects}"));
+        }
+        Ok(())
+    }
+}
+
+fn is_base(point: Point) -> bool {
+    matches!(point, Point::BASE | Point::Control)
+}
+
+fn transactions_of(slices: &Slices) -> u64 {
+    (slices.nanoseconds.len() as u64 * slices.transactions_per_slice).max(1)
+}
+
+fn observation(
+    block: &Block,
+    workload: &str,
+    meter: Meter,
+    point: Point,
+    value: f64,
+    n: u64,
+) -> Observation {
+    let order = block.points.iter().position(|other| *other == point);
+    Observation {
+        schema: SCHEMA,
+        experiment: String::new(),
+        block: block.number,
+        order: order.and_then(|o| u32::try_from(o).ok()).unwrap_or(0),
+        point,
+        layout: 0,
+        workload: workload.to_owned(),
+        meter,
+        unit: meter.unit().to_owned(),
+        value,
+        n,
+    }
+}
+
+/// The nearest of 1, 2, 5, 10, … below, between 20 and 5000: small differences in time do not change
+/// what is counted.
+fn round_number(count: f64) -> u64 {
+    let mut best = 20;
+    for magnitude in [10, 100, 1000] {
+        for step in [1, 2, 5] {
+            if (magnitude * step) as f64 <= count && magnitude * step > best {
+                best = magnitude * step;
+            }
+        }
+    }
+    best
+}
+
+fn report_step(step: &dyn Step, forecast: &Forecast, started: Instant, left: &[Block], name: &str) {
+    let past = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let coming = forecast.milliseconds(left);
+    step.update(
+        past,
+        Some(past + coming),
+        &format!("{name}, {} left", words(coming)),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_round() {
+        assert_eq!(round_number(155.0), 100);
+        assert_eq!(round_number(3900.0), 2000);
+        assert_eq!(round_number(1.0), 20);
+        assert_eq!(round_number(1e9), 5000);
+    }
+}

@@ -1,0 +1,98 @@
+//! Data sets: what a workload's tables hold before its server starts.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::{Clients, hex, sysbench};
+use crate::config::SysbenchWorkload;
+use crate::error::{Error, Kind, Result};
+use crate::process::Command;
+use crate::server::Running;
+
+/// Options that decide what sysbench's own scripts prepare; workloads that agree on them share
+/// their data.
+const TABLE_OPTIONS: [&str; 7] = [
+    "tables",
+    "table-size",
+    "auto-inc",
+    "secondary",
+    "create-secondary",
+    "mysql-storage-engine",
+    "rand-type",
+];
+
+/// The longest a data set may take to fill.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// The script that prepares, and the options it is given.
+fn preparation(settings: &SysbenchWorkload) -> (&str, Option<&'static [&'static str]>) {
+    match &settings.prepare {
+        Some(script) => (script, Some(&TABLE_OPTIONS)),
+        None if settings.script.ends_with(".lua") => (&settings.script, None),
+        // The scripts of sysbench's `oltp_…` family all prepare the same tables.
+        None if settings.script.starts_with("oltp_") => ("oltp_read_only", Some(&TABLE_OPTIONS)),
+        None => (&settings.script, Some(&TABLE_OPTIONS)),
+    }
+}
+
+/// Digest of what decides the data.
+pub(super) fn key(clients: &Clients, settings: &SysbenchWorkload) -> Result<String> {
+    let (script, only) = preparation(settings);
+    let mut digest = Sha256::new();
+    digest.update(script);
+    for option in sysbench::options(settings, only) {
+        digest.update(format!("\n{option}"));
+    }
+    if let Some(path) = sysbench::own_script(&clients.bench_config, script) {
+        digest.update(std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?);
+    }
+    Ok(hex(&digest.finalize())[..16].to_owned())
+}
+
+/// The database of a data set.
+pub(super) fn database(key: &str) -> String {
+    format!("perfquilt_{key}")
+}
+
+/// Makes the data set `key` on a running server.
+pub(super) fn fill(
+    clients: &Clients,
+    key: &str,
+    settings: &SysbenchWorkload,
+    running: &Running,
+) -> Result<()> {
+    let (script, only) = preparation(settings);
+    let socket = running.endpoint.socket.to_string_lossy();
+    let database = database(key);
+    let sql = clients.script("sql.lua");
+    // Every installation has this database.
+    run(sysbench::command(&sql, &socket, "mysql")
+        .env("PERFQUILT_DATABASE", &database)
+        .arg("create"))?;
+    let script = sysbench::find_script(&clients.bench_config, script)?;
+    run(sysbench::command(&script, &socket, &database)
+        .args(sysbench::options(settings, only))
+        .arg("--threads=1")
+        // The same rows every time.
+        .arg("--rand-seed=1")
+        .arg("prepare"))?;
+    run(sysbench::command(&sql, &socket, &database).arg("analyze"))
+}
+
+fn run(command: Command) -> Result<()> {
+    let output = command.run_within(LIMIT)?;
+    if output.success() {
+        return Ok(());
+    }
+    let said = output.stdout_text() + &output.stderr_text();
+    Err(Error::new(
+        Kind::Bench,
+        format!(
+            "sysbench could not prepare the data ({})",
+            output.how_it_ended()
+        ),
+    )
+    .details(sysbench::complaints(&said))
+    .hint(format!("the command was: {}", command.shown())))
+}

@@ -1,0 +1,116 @@
+//! One sysbench process over all servers of a block.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Clients, Failure, Measured, Timed, data, result, sysbench};
+use crate::config::SysbenchWorkload;
+use crate::error::{Error, Result};
+use crate::point::Point;
+use crate::process::{Command, Sink};
+use crate::server::Running;
+
+/// Beyond warm-up and measuring: connecting, reading all tables, a slow machine.
+const PATIENCE: f64 = 120.0;
+
+/// sysbench under the driver, its results going to `folder`.
+pub(super) fn driver(
+    clients: &Clients,
+    servers: &[(Point, &Running)],
+    settings: &SysbenchWorkload,
+    folder: &Path,
+    seed: u64,
+) -> Result<Command> {
+    let joined = |texts: Vec<String>| texts.join(",");
+    let sockets = joined(
+        servers
+            .iter()
+            .map(|(_, running)| running.endpoint.socket.display().to_string())
+            .collect(),
+    );
+    let pids = joined(
+        servers
+            .iter()
+            .map(|(_, running)| running.pid().to_string())
+            .collect(),
+    );
+    if sockets.matches(',').count() + 1 != servers.len() {
+        return Err(Error::internal(format!(
+            "a socket's path has a comma: {sockets}"
+        )));
+    }
+    let script = sysbench::find_script(&clients.bench_config, &settings.script)?;
+    let database = data::database(&data::key(clients, settings)?);
+    let driver = clients.script("driver.lua");
+    let command = sysbench::command(&driver, &sockets, &database)
+        .args(sysbench::options(settings, None))
+        .arg(format!("--threads={}", settings.threads))
+        .args(["--time=0", "--events=0", "run"])
+        .env("PERFQUILT_SCRIPT", &script)
+        .env("PERFQUILT_SOCKETS", &sockets)
+        .env("PERFQUILT_PIDS", &pids)
+        .env("PERFQUILT_OUT", folder)
+        // Lua's numbers hold integers up to 2^53 exactly.
+        .env("PERFQUILT_SEED", (seed >> 12).to_string())
+        .stdout(Sink::File(folder.join("log")))
+        .stderr(Sink::File(folder.join("log")));
+    Ok(command)
+}
+
+pub(super) fn run(
+    clients: &Clients,
+    servers: &mut [(Point, Running)],
+    item: &Timed<'_>,
+    settings: &SysbenchWorkload,
+) -> Result<Measured, Failure> {
+    let folder = clients.results_folder()?;
+    let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+    let references: Vec<(Point, &Running)> = servers
+        .iter()
+        .map(|(point, running)| (*point, running))
+        .collect();
+    for (_, running) in &references {
+        clients.placement.settle(running.pid(), settings.threads);
+    }
+    let command = driver(clients, &references, settings, folder.path(), item.seed)?
+        .env("PERFQUILT_MODE", "interleave")
+        .env("PERFQUILT_SECONDS", item.seconds.to_string())
+        .env("PERFQUILT_WARMUP_SECONDS", item.warm_up_seconds.to_string())
+        .env(
+            "PERFQUILT_SLICE_TRANSACTIONS",
+            settings.slice_transactions.to_string(),
+        );
+    let mut child = clients
+        .placement
+        .client(command, settings.threads)
+        .spawn()?;
+    let limit = item.warm_up_seconds + 4.0 * item.seconds + PATIENCE;
+    let Some(status) = child.wait_within(Duration::from_secs_f64(limit))? else {
+        return Err(Error::bench(format!(
+            "workload {} did not end within {limit:.0} s",
+            item.workload.name
+        ))
+        .hint("a server that no longer answers, or a transaction that takes minutes")
+        .into());
+    };
+    if status.success() {
+        return Ok(result::read_slices(&folder.path().join("slices"), &points)?);
+    }
+    Err(failure(folder.path(), &item.workload.name, &points))
+}
+
+/// Why the driver in `folder` ended, and on which server.
+pub(super) fn failure(folder: &Path, workload: &str, points: &[Point]) -> Failure {
+    let log = std::fs::read(folder.join("log")).unwrap_or_default();
+    let (server, lines) = result::read_failure(&folder.join("error")).unwrap_or_else(|| {
+        let log = String::from_utf8_lossy(&log);
+        (0, sysbench::complaints(&log))
+    });
+    Failure {
+        point: server
+            .checked_sub(1)
+            .and_then(|index| points.get(index))
+            .copied(),
+        error: Error::bench(format!("workload {workload} failed")).details(lines),
+    }
+}

@@ -1,0 +1,150 @@
+//! Which processors servers and clients run on, and how urgently.
+
+use crate::process::Command;
+
+/// Processors for servers and clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    cpus: Vec<usize>,
+    real_time: bool,
+}
+
+impl Placement {
+    /// Uses the processors this process may use, and real-time scheduling where that is allowed: a
+    /// slice then is not interrupted by whatever else the machine does.
+    pub fn of_this_machine() -> Self {
+        Placement {
+            cpus: allowed_cpus(),
+            real_time: Command::new("chrt")
+                .args(["--rr", "1", "true"])
+                .run()
+                .is_ok_and(|output| output.success()),
+        }
+    }
+
+    /// Whether servers and clients are scheduled before everything else on their processors.
+    pub fn real_time(&self) -> bool {
+        self.real_time
+    }
+
+    /// The processors of the measured server.
+    ///
+    /// With one client thread, server and client take turns anyway; on the same processor neither
+    /// has to be woken up from idleness on another, which in a virtual machine takes longer than a
+    /// point query and varies more than anything that is measured.
+    pub fn of_server(&self, threads: u32) -> &[usize] {
+        if threads > 1 && self.cpus.len() > 1 {
+            &self.cpus[1..]
+        } else {
+            self.last()
+        }
+    }
+
+    /// The processors of the client.
+    pub fn of_client(&self, threads: u32) -> &[usize] {
+        if threads > 1 && self.cpus.len() > 1 {
+            &self.cpus[..1]
+        } else {
+            self.last()
+        }
+    }
+
+    fn last(&self) -> &[usize] {
+        &self.cpus[self.cpus.len().saturating_sub(1)..]
+    }
+
+    /// In words, for the record of an experiment.
+    pub fn describe(&self) -> String {
+        let scheduling = if self.real_time {
+            "real-time"
+        } else {
+            "ordinary"
+        };
+        match self.cpus.last() {
+            Some(cpu) => format!("processor {cpu}, {scheduling} scheduling"),
+            None => format!("{scheduling} scheduling"),
+        }
+    }
+
+    /// `command`, to be run on `cpus` and as urgently as the servers.
+    pub(super) fn client(&self, command: Command, threads: u32) -> Command {
+        let command = if self.real_time {
+            command.through(&["chrt", "--rr", "1"])
+        } else {
+            command
+        };
+        let cpus = self.of_client(threads);
+        if cpus.is_empty() {
+            command
+        } else {
+            command.cpus(cpus)
+        }
+    }
+
+    /// Moves the running process `pid`, all its threads, to where servers are measured. What the
+    /// kernel refuses stays as it is: that costs precision, not correctness.
+    pub fn settle(&self, pid: u32, threads: u32) {
+        let mut set = rustix::thread::CpuSet::new();
+        self.of_server(threads).iter().for_each(|&cpu| set.set(cpu));
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+        for task in tasks.into_iter().flatten().flatten() {
+            let id = task
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+                .and_then(rustix::process::Pid::from_raw);
+            if !self.cpus.is_empty() && id.is_some() {
+                let _ = rustix::thread::sched_setaffinity(id, &set);
+            }
+        }
+        if self.real_time {
+            let _ = Command::new("chrt")
+                .args(["--all-tasks", "--rr", "--pid", "1", &pid.to_string()])
+                .run();
+        }
+    }
+}
+
+/// The processors this process may use, ascending; empty when the kernel does not tell.
+pub fn allowed_cpus() -> Vec<usize> {
+    rustix::thread::sched_getaffinity(None)
+        .map(|set| {
+            (0..rustix::thread::CpuSet::MAX_CPU)
+                .filter(|&cpu| set.is_set(cpu))
+                .collect()
+        })
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placement(cpus: &[usize]) -> Placement {
+        Placement {
+            cpus: cpus.to_vec(),
+            real_time: false,
+        }
+    }
+
+    #[test]
+    fn one_thread_shares_the_last_processor() {
+        let four = placement(&[0, 1, 4, 5]);
+        assert_eq!(four.of_server(1), [5]);
+        assert_eq!(four.of_client(1), [5]);
+    }
+
+    #[test]
+    fn several_threads_leave_the_first_processor_to_the_client() {
+        let four = placement(&[0, 1, 4, 5]);
+        assert_eq!(four.of_server(4), [1, 4, 5]);
+        assert_eq!(four.of_client(4), [0]);
+        let one = placement(&[3]);
+        assert_eq!((one.of_server(4), one.of_client(4)), (&[3][..], &[3][..]));
+    }
+
+    #[test]
+    fn this_machine_has_a_processor() {
+        assert!(!allowed_cpus().is_empty());
+    }
+}

@@ -1,0 +1,113 @@
+//! A client that does transactions on request, for meters that are switched on and off around them.
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::{Clients, command, interleave};
+use crate::config::{CommandWorkload, SysbenchWorkload, Workload};
+use crate::error::{Error, Result};
+use crate::point::Point;
+use crate::process::{Child, check_interrupted};
+use crate::server::Running;
+
+/// The longest one request may take; servers under valgrind are slow.
+const LIMIT: Duration = Duration::from_secs(1800);
+
+/// A client for one server. What it does to connect and prepare is done before the first request.
+/// Dropping it ends the client.
+#[derive(Debug)]
+pub struct Serving<'a> {
+    workload: &'a Workload,
+    client: Client<'a>,
+}
+
+#[derive(Debug)]
+enum Client<'a> {
+    Sysbench {
+        child: RefCell<Child>,
+        folder: tempfile::TempDir,
+        requests: Cell<u32>,
+        threads: u64,
+    },
+    Command(&'a CommandWorkload),
+}
+
+impl<'a> Serving<'a> {
+    pub(super) fn sysbench(
+        clients: &'a Clients,
+        running: &Running,
+        workload: &'a Workload,
+        settings: &'a SysbenchWorkload,
+        seed: u64,
+    ) -> Result<Self> {
+        let folder = clients.results_folder()?;
+        let servers = [(Point::BASE, running)];
+        let command = interleave::driver(clients, &servers, settings, folder.path(), seed)?
+            .env("PERFQUILT_MODE", "serve");
+        Ok(Serving {
+            workload,
+            client: Client::Sysbench {
+                child: RefCell::new(command.spawn()?),
+                folder,
+                requests: Cell::new(0),
+                threads: u64::from(settings.threads),
+            },
+        })
+    }
+
+    pub(super) fn command(workload: &'a Workload, settings: &'a CommandWorkload) -> Self {
+        Serving {
+            workload,
+            client: Client::Command(settings),
+        }
+    }
+
+    /// Lets the client do about `transactions` (a multiple of its threads, or of what its command
+    /// does in one run) and returns how many it did. The n-th request does the same transactions in
+    /// every client of the same seed.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](crate::error::Kind::Bench) when the client fails.
+    pub fn request(&self, running: &Running, transactions: u64) -> Result<u64> {
+        match &self.client {
+            Client::Command(settings) => {
+                command::transactions(self.workload, settings, running, transactions)
+            }
+            Client::Sysbench {
+                child,
+                folder,
+                requests,
+                threads,
+            } => {
+                let number = requests.get() + 1;
+                requests.set(number);
+                let each = transactions.div_ceil(*threads).max(1);
+                let path = |name: String| -> PathBuf { folder.path().join(name) };
+                let part = path(format!("request.{number}.part"));
+                let request = path(format!("request.{number}"));
+                std::fs::write(&part, each.to_string())
+                    .and_then(|()| std::fs::rename(&part, &request))
+                    .map_err(|e| Error::io("write", &request, &e))?;
+                let answer = path(format!("done.{number}"));
+                let started = Instant::now();
+                while !answer.exists() {
+                    check_interrupted()?;
+                    if child.borrow_mut().try_wait()?.is_some() {
+                        let name = &self.workload.name;
+                        return Err(interleave::failure(folder.path(), name, &[]).error);
+                    }
+                    if started.elapsed() > LIMIT {
+                        return Err(Error::bench(format!(
+                            "workload {}: {transactions} transactions did not end within {} s",
+                            self.workload.name,
+                            LIMIT.as_secs()
+                        )));
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok(each * threads)
+            }
+        }
+    }
+}

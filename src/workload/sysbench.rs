@@ -1,0 +1,228 @@
+//! sysbench's command line.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::{SysbenchWorkload, Workload};
+use crate::error::{Error, Result};
+use crate::process::{Command, find_program};
+
+/// Options that this program gives itself.
+const OURS: [&str; 13] = [
+    "threads",
+    "time",
+    "events",
+    "rate",
+    "rand-seed",
+    "db-driver",
+    "db-debug",
+    "mysql-socket",
+    "mysql-host",
+    "mysql-port",
+    "mysql-user",
+    "mysql-db",
+    "report-interval",
+];
+
+/// The user that every measured server lets in without a password over its private socket.
+const USER: &str = "root";
+
+/// An option's name as sysbench writes it on its command line.
+pub(super) fn option_name(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+/// An option's value as sysbench reads it.
+pub(super) fn option_value(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Float(number) => Some(number.to_string()),
+        toml::Value::Boolean(true) => Some("on".into()),
+        toml::Value::Boolean(false) => Some("off".into()),
+        _ => None,
+    }
+}
+
+/// Refuses settings that cannot work before anything is built or started for them.
+pub(super) fn check(
+    bench_config: &Path,
+    workload: &Workload,
+    settings: &SysbenchWorkload,
+) -> Result<()> {
+    let file = format!("bench-config/workloads/{}.toml", workload.name);
+    let wrong = |message: String| Err(Error::usage(message).at(file.clone(), None));
+    for (name, value) in &settings.options {
+        let name = option_name(name);
+        if OURS.contains(&name.as_str()) {
+            return wrong(format!("option `{name}` is set by perfquilt itself"));
+        }
+        if option_value(value).is_none() {
+            return wrong(format!(
+                "option `{name}` must be a text, a number or true/false"
+            ));
+        }
+    }
+    if settings.threads == 0 || settings.threads > 1024 {
+        return wrong(format!(
+            "threads is {}, it must lie between 1 and 1024",
+            settings.threads
+        ));
+    }
+    for script in [Some(&settings.script), settings.prepare.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        find_script(bench_config, script).map_err(|e| e.at(file.clone(), None))?;
+    }
+    Ok(())
+}
+
+/// The path of a script in the workspace; `None` for sysbench's own.
+pub(super) fn own_script(bench_config: &Path, script: &str) -> Option<PathBuf> {
+    Path::new(script)
+        .extension()
+        .is_some_and(|extension| extension == "lua")
+        .then(|| bench_config.join("sysbench").join(script))
+}
+
+/// The file a script's name means.
+pub(super) fn find_script(bench_config: &Path, script: &str) -> Result<PathBuf> {
+    if let Some(path) = own_script(bench_config, script) {
+        let inside = Path::new(script)
+            .components()
+            .all(|part| matches!(part, std::path::Component::Normal(_)));
+        return if inside && path.is_file() {
+            Ok(path)
+        } else {
+            Err(
+                Error::usage(format!("no script bench-config/sysbench/{script}"))
+                    .hint("sysbench's own scripts are named without `.lua`"),
+            )
+        };
+    }
+    let program = find_program("sysbench").ok_or_else(missing)?;
+    let folders = program
+        .ancestors()
+        .skip(2)
+        .take(1)
+        .map(|prefix| prefix.join("share/sysbench"));
+    let folders: Vec<PathBuf> = folders
+        .chain([
+            "/usr/share/sysbench".into(),
+            "/usr/local/share/sysbench".into(),
+        ])
+        .collect();
+    folders
+        .iter()
+        .map(|folder| folder.join(format!("{script}.lua")))
+        .find(|path| !script.contains('/') && path.is_file())
+        .ok_or_else(|| {
+            Error::usage(format!("sysbench has no script `{script}`")).hint(format!(
+                "its scripts are in {}; a script of your own is named with `.lua`",
+                folders[0].display()
+            ))
+        })
+}
+
+/// The error for a machine without sysbench.
+fn missing() -> Error {
+    Error::usage("`sysbench` is not installed")
+        .hint("`perfquilt doctor` names what is missing and the command that installs it")
+}
+
+/// `sysbench SCRIPT --mysql-…` for servers at `sockets`, without a command.
+pub(super) fn command(script: &Path, sockets: &str, database: &str) -> Command {
+    Command::new("sysbench")
+        .arg(script)
+        .arg(format!("--mysql-socket={sockets}"))
+        .arg(format!("--mysql-user={USER}"))
+        .arg(format!("--mysql-db={database}"))
+}
+
+/// The script's options, those of `only` if given.
+pub(super) fn options(settings: &SysbenchWorkload, only: Option<&[&str]>) -> Vec<String> {
+    settings
+        .options
+        .iter()
+        .map(|(name, value)| (option_name(name), value))
+        .filter(|(name, _)| only.is_none_or(|names| names.contains(&name.as_str())))
+        .filter_map(|(name, value)| option_value(value).map(|text| format!("--{name}={text}")))
+        .collect()
+}
+
+/// What sysbench said went wrong: its last lines that say so.
+pub(super) fn complaints(text: &str) -> Vec<String> {
+    let telling = |line: &&str| line.contains("FATAL") || line.contains("PANIC");
+    let lines: Vec<String> = text.lines().filter(telling).map(str::to_owned).collect();
+    if lines.is_empty() {
+        crate::process::last_lines(text, 8)
+    } else {
+        lines[lines.len().saturating_sub(4)..].to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::WorkloadKind;
+
+    fn workload(options: &str) -> Workload {
+        let settings: SysbenchWorkload =
+            toml::from_str(&format!("script = \"a.lua\"\n[options]\n{options}")).unwrap();
+        Workload {
+            name: "w".into(),
+            description: String::new(),
+            kind: WorkloadKind::Sysbench,
+            exercises: Vec::new(),
+            sysbench: Some(settings),
+            command: None,
+        }
+    }
+
+    #[test]
+    fn options_are_written_as_sysbench_reads_them() {
+        let workload = workload("skip_trx = true\ntable-size = 5\nstatement = 'a b'");
+        let settings = workload.sysbench.as_ref().unwrap();
+        assert_eq!(
+            options(settings, None),
+            ["--skip-trx=on", "--statement=a b", "--table-size=5"]
+        );
+        assert_eq!(options(settings, Some(&["table-size"])), ["--table-size=5"]);
+    }
+
+    #[test]
+    fn unusable_settings_are_refused_early() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("sysbench")).unwrap();
+        std::fs::write(folder.path().join("sysbench/a.lua"), "").unwrap();
+        let said = |text: &str| {
+            let workload = workload(text);
+            check(
+                folder.path(),
+                &workload,
+                workload.sysbench.as_ref().unwrap(),
+            )
+            .err()
+            .map(|error| error.to_string())
+        };
+        assert_eq!(said("tables = 2"), None);
+        assert!(said("mysql_socket = 'x'").unwrap().contains("itself"));
+        assert!(said("tables = [1]").unwrap().contains("must be"));
+    }
+
+    #[test]
+    fn scripts_outside_the_folder_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.lua"), "").unwrap();
+        for name in ["../a.lua", "/etc/a.lua", "missing.lua"] {
+            assert!(find_script(folder.path(), name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn complaints_are_the_fatal_lines() {
+        let text = "sysbench 1.0.20\nFATAL: one\nFATAL: two\n";
+        assert_eq!(complaints(text), ["FATAL: one", "FATAL: two"]);
+        assert_eq!(complaints("a\nb"), ["a", "b"]);
+    }
+}

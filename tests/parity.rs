@@ -1,0 +1,323 @@
+//! The stack means what `quilt push -a` (GNU patch without fuzz) and `git apply` make of a series.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use perfquilt::progress::Silent;
+use perfquilt::series::Series;
+use perfquilt::workspace::Workspace;
+use perfquilt::{stack, upstream};
+use proptest::prelude::*;
+use support::{Space, listing, run_in};
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// A file's lines, from a small alphabet so that hunks have several places to go.
+fn lines(alphabet: u8) -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec((0..alphabet).prop_map(|n| format!("line {n}\n")), 0..25)
+}
+
+#[derive(Debug, Clone)]
+enum Edit {
+    Replace(usize, u8),
+    Insert(usize, u8),
+    Delete(usize),
+    CutLineEnd,
+}
+
+fn edit(alphabet: u8) -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        4 => (any::<usize>(), 0..alphabet).prop_map(|(at, n)| Edit::Replace(at, n)),
+        4 => (any::<usize>(), 0..alphabet).prop_map(|(at, n)| Edit::Insert(at, n)),
+        3 => any::<usize>().prop_map(Edit::Delete),
+        1 => Just(Edit::CutLineEnd),
+    ]
+}
+
+fn apply_edits(lines: &mut Vec<String>, edits: &[Edit]) {
+    for edit in edits {
+        // Only the last line may lack its end.
+        let tidy = |lines: &mut Vec<String>| {
+            if let Some(last) = lines.last_mut()
+                && !last.ends_with('\n')
+            {
+                last.push('\n');
+            }
+        };
+        match edit {
+            Edit::Replace(at, n) if !lines.is_empty() => {
+                tidy(lines);
+                let at = at % lines.len();
+                lines[at] = format!("line {n}\n");
+            }
+            Edit::Insert(at, n) => {
+                tidy(lines);
+                let at = at % (lines.len() + 1);
+                lines.insert(at, format!("line {n}\n"));
+            }
+            Edit::Delete(at) if !lines.is_empty() => {
+                let at = at % lines.len();
+                lines.remove(at);
+            }
+            Edit::CutLineEnd => {
+                if let Some(last) = lines.last_mut() {
+                    *last = last.trim_end().to_owned();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn write_tree(dir: &Path, files: &Files) {
+    for (path, content) in files {
+        let path = dir.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+}
+
+/// What a series makes of a tree: the files, or how many patches applied before one failed.
+type Meaning = Result<Vec<(String, String, Vec<u8>)>, usize>;
+
+fn ours(space: &Space) -> Meaning {
+    let ws = Workspace::open(space.root()).unwrap();
+    let series = match Series::load(&ws) {
+        Ok(series) => series,
+        Err(error) => panic!("{error}"),
+    };
+    let release = upstream::ensure(&ws, None, &Silent).unwrap();
+    match stack::apply(&ws, &release, &series) {
+        Ok(stack) => {
+            let top = perfquilt::point::Point::Step(series.patches().len());
+            let out = space.path("out");
+            stack::export(&ws.object_store(), &stack.tree(top).unwrap(), &out, &Silent).unwrap();
+            Ok(listing(&out))
+        }
+        Err(error) => {
+            let file = error.place().expect("a place").file.clone();
+            let failed = series.patches().iter().position(|p| *p.shown == file);
+            Err(failed.expect("a patch of the series"))
+        }
+    }
+}
+
+/// GNU patch as quilt runs it.
+fn patches(space: &Space, args: &[&str]) -> Meaning {
+    let tree = space.path("theirs");
+    run_in(space.root(), "cp", &["-a", "up", "theirs"]);
+    let series = space.read("series");
+    for (index, name) in series.lines().enumerate() {
+        let file = space.path("patches").join(name);
+        if std::fs::metadata(&file).unwrap().len() == 0 {
+            continue;
+        }
+        let input = file.to_string_lossy().into_owned();
+        let mut words = vec![
+            "-p1",
+            "-F0",
+            "-f",
+            "-s",
+            "--no-backup-if-mismatch",
+            "-i",
+            &input,
+        ];
+        words.extend(args);
+        if !run_in(&tree, "patch", &words).success() {
+            return Err(index);
+        }
+    }
+    Ok(listing(&tree))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Patches made for one tree, applied to another: both find the same places, or none.
+    #[test]
+    fn same_as_patch(
+        base in prop::collection::vec(lines(4), 1..3),
+        changes in prop::collection::vec(prop::collection::vec(edit(4), 1..5), 1..4),
+        drift in prop::collection::vec(edit(4), 0..4),
+        context in 0_usize..4,
+    ) {
+        let space = Space::new();
+        let mut states: Vec<Vec<String>> = base.clone();
+        let name = |index: usize| format!("d/f{index}");
+        let tree = |states: &[Vec<String>]| -> Files {
+            states.iter().enumerate()
+                .filter(|(_, lines)| !lines.is_empty())
+                .map(|(index, lines)| (name(index), lines.concat().into_bytes()))
+                .collect()
+        };
+        write_tree(&space.path("a"), &tree(&states));
+        for (number, edits) in changes.iter().enumerate() {
+            let index = number % states.len();
+            apply_edits(&mut states[index], edits);
+            let (old, new) = (format!("s{number}/a"), format!("s{number}/b"));
+            std::fs::create_dir_all(space.path(&old)).unwrap();
+            std::fs::create_dir_all(space.path(&new)).unwrap();
+            let before = if number == 0 { space.path("a") } else { space.path(&format!("s{}/b", number - 1)) };
+            run_in(space.root(), "cp", &["-a", &format!("{}/.", before.display()), &old]);
+            write_tree(&space.path(&new), &tree(&states));
+            let patch = run_in(&space.path(&format!("s{number}")), "diff", &["-Nur", &format!("-U{context}"), "a", "b"]);
+            space.patch(&format!("{number}.patch"), patch.stdout);
+        }
+        let mut drifted = base;
+        apply_edits(&mut drifted[0], &drift);
+        let mut up = tree(&drifted);
+        up.insert("always".to_owned(), b"there\n".to_vec());
+        write_tree(&space.path("up"), &up);
+        prop_assert_eq!(ours(&space), patches(&space, &[]));
+    }
+
+    /// Git's own patches with renames, modes, new and deleted files: the tree git itself makes.
+    #[test]
+    fn same_as_git_apply(
+        base in prop::collection::vec(lines(200), 2..5),
+        edits in prop::collection::vec(edit(200), 0..5),
+        rename in any::<bool>(),
+        executable in any::<bool>(),
+        delete in any::<bool>(),
+        create in lines(9),
+        drift in 0_usize..3,
+    ) {
+        let space = Space::new();
+        let tree: Files = base.iter().enumerate()
+            .map(|(index, lines)| (format!("d{}/f {index}.c", index % 2), lines.concat().into_bytes()))
+            .collect();
+        write_tree(&space.path("work"), &tree);
+        let work = space.path("work");
+        let git = |args: &[&str]| run_in(&work, "git", args);
+        git(&["init", "-q"]);
+        git(&["add", "-A"]);
+        git(&["commit", "-qm", "base", "--allow-empty"]);
+        let mut changed = base[0].clone();
+        apply_edits(&mut changed, &edits);
+        std::fs::write(work.join("d0/f 0.c"), changed.concat()).unwrap();
+        if rename {
+            std::fs::create_dir_all(work.join("moved")).unwrap();
+            std::fs::rename(work.join("d0/f 0.c"), work.join("moved/g.c")).unwrap();
+        }
+        if executable {
+            run_in(&work, "chmod", &["+x", "d1/f 1.c"]);
+        }
+        if delete && base.len() > 2 {
+            std::fs::remove_file(work.join("d0/f 2.c")).unwrap();
+        }
+        std::fs::write(work.join("new"), create.concat()).unwrap();
+        git(&["add", "-A"]);
+        let patch = git(&["diff", "--cached", "-M", "--full-index", "--binary"]).stdout;
+        space.patch("git.patch", patch);
+        let mut up = tree;
+        if let Some(first) = up.get_mut("d0/f 0.c") && !first.is_empty() {
+            first.splice(0..0, "drift\n".repeat(drift).into_bytes());
+        }
+        write_tree(&space.path("up"), &up);
+        run_in(space.root(), "cp", &["-a", "up", "theirs"]);
+        let applied = run_in(&space.path("theirs"), "git", &["apply", "--unsafe-paths", "../patches/git.patch"]);
+        if applied.success() {
+            prop_assert_eq!(ours(&space), Ok(listing(&space.path("theirs"))));
+        }
+    }
+}
+
+/// One series with everything in it, through quilt itself.
+#[test]
+fn same_as_quilt() {
+    let space = Space::new();
+    space.write("up/src/a.c", "one\ntwo\nthree\nfour\nfive\nsix\nseven\n");
+    space.write("up/src/b.c", "b\n");
+    space.write("up/crlf.txt", "a\r\nb\r\nc\r\n");
+    space.write("up/no-end", "x\ny");
+    space.write("up/run.sh", "#!/bin/sh\n");
+    space.write("up/old", "old\nold\n");
+    space.patch(
+        "plain.patch",
+        "text before\n\n--- a/src/a.c\t2024-01-01 00:00:00 +0000\n+++ b/src/a.c\t2024-01-01 00:00:00 +0000\n\
+         @@ -2,3 +2,4 @@\n two\n-three\n+drei\n+dreieinhalb\n four\n",
+    );
+    space.patch(
+        "index.patch",
+        "Index: root/src/b.c\n===================================================================\n\
+         --- root.orig/src/b.c\n+++ root/src/b.c\n@@ -1 +1,2 @@\n b\n+b2\n",
+    );
+    space.patch(
+        "create.patch",
+        "--- /dev/null\n+++ b/new/file\n@@ -0,0 +1,2 @@\n+1\n+2\n\\ No newline at end of file\n",
+    );
+    space.patch(
+        "delete.patch",
+        "--- a/old\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-old\n-old\n",
+    );
+    space.patch(
+        "mode.patch",
+        "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n",
+    );
+    space.patch(
+        "rename.patch",
+        "diff --git a/src/b.c b/src/c.c\nsimilarity index 50%\nrename from src/b.c\nrename to src/c.c\n\
+         --- a/src/b.c\n+++ b/src/c.c\n@@ -1,2 +1,2 @@\n b\n-b2\n+c2\n",
+    );
+    space.patch(
+        "no-end.patch",
+        "--- a/no-end\n+++ b/no-end\n@@ -1,2 +1,2 @@\n x\n-y\n\\ No newline at end of file\n+z\n",
+    );
+    space.patch(
+        "offset.patch",
+        "--- a/src/a.c\n+++ b/src/a.c\n@@ -4,3 +4,3 @@\n five\n-six\n+sechs\n seven\n",
+    );
+    space.patch("empty.patch", "");
+    space.patch(
+        "deep/er.patch",
+        "--- a/src/a.c\n+++ b/src/a.c\n@@ -1,2 +1,2 @@\n-one\n+eins\n two\n",
+    );
+    space.patch(
+        "crlf.patch",
+        "--- a/crlf.txt\n+++ b/crlf.txt\n@@ -1,3 +1,3 @@\n a\r\n-b\r\n+B\r\n c\r\n",
+    );
+    space.patch(
+        "twice.patch",
+        "--- a/src/a.c\n+++ b/src/a.c\n@@ -1,3 +1,3 @@\n eins\n-two\n+zwei\n drei\n\
+         --- a/src/a.c\n+++ b/src/a.c\n@@ -1,2 +1,2 @@\n-eins\n+1\n zwei\n",
+    );
+    space.patch(
+        "empty-file.patch",
+        "diff --git a/void b/void\nnew file mode 100644\nindex 0000000..e69de29\n",
+    );
+    space.write(
+        "series",
+        format!(
+            "# head\n\n{}level.patch -p0\nback.patch -R\n",
+            space.read("series")
+        ),
+    );
+    space.write(
+        "patches/level.patch",
+        "--- crlf.txt\n+++ crlf.txt\n@@ -2,2 +2,2 @@\n B\r\n-c\r\n+C\r\n",
+    );
+    space.write(
+        "patches/back.patch",
+        "--- a/src/c.c\n+++ b/src/c.c\n@@ -1,2 +1 @@\n b\n-c3\n",
+    );
+    space.write(
+        "patches/back.patch",
+        "--- a/src/c.c\n+++ b/src/c.c\n@@ -1,2 +1,2 @@\n b\n-c3\n+c2\n",
+    );
+
+    let theirs = space.path("theirs");
+    run_in(space.root(), "cp", &["-a", "up", "theirs"]);
+    run_in(space.root(), "cp", &["-a", "series", "patches", "theirs/"]);
+    let quilt = run_in(&theirs, "quilt", &["push", "-a", "--fuzz=0"]);
+    assert!(
+        quilt.success(),
+        "{}{}",
+        quilt.stdout_text(),
+        quilt.stderr_text()
+    );
+    assert_eq!(ours(&space).unwrap(), listing(&theirs));
+}

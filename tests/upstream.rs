@@ -1,0 +1,419 @@
+//! Releases: every kind of source, the lock file, damaged and hostile input, kills.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+
+use perfquilt::upstream::sha256;
+use support::{Space, listing, run_in};
+
+fn sample(space: &Space, dir: &str) {
+    space.write(
+        &format!("{dir}/src/main.c"),
+        "int main(void) { return 0; }\n",
+    );
+    space.write(&format!("{dir}/run.sh"), "#!/bin/sh\n");
+    space.executable(&format!("{dir}/run.sh"));
+    space.link(&format!("{dir}/link"), "src/main.c");
+    space.write(&format!("{dir}/crlf.txt"), "a\r\n");
+}
+
+/// A tarball made by tar itself from the folder `dir`.
+fn tarball(space: &Space, dir: &str, name: &str, option: &str) -> String {
+    run_in(space.root(), "tar", &[option, name, dir]);
+    sha256(&space.path(name)).unwrap()
+}
+
+fn use_tarball(space: &Space, url: &str, digest: &str) {
+    space.configure(&format!(
+        "release = [{{ version = \"1.0\", tarball = {{ url = \"{url}\", sha256 = \"{digest}\" }} }}]\n"
+    ));
+}
+
+/// The tree's name as `upstream fetch` prints it.
+fn fetched_tree(space: &Space) -> String {
+    let out = space.ok(&["upstream", "fetch", "-q"]);
+    out.trim()
+        .strip_prefix("srv-1.0  tree ")
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn every_source_gives_the_same_tree() {
+    let space = Space::new();
+    sample(&space, "up");
+    let directory = fetched_tree(&space);
+    let mut trees = vec![directory];
+    for (name, option) in [("x.tar", "-cf"), ("x.tar.gz", "-czf"), ("x.tar.xz", "-cJf")] {
+        let other = Space::bare("");
+        sample(&other, "top-1.0");
+        let digest = tarball(&other, "top-1.0", name, option);
+        use_tarball(&other, name, &digest);
+        trees.push(fetched_tree(&other));
+        assert!(other.read("bench-config/upstream.lock").contains(&digest));
+        other.ok(&["upstream", "verify", "-q"]);
+    }
+    let git = Space::bare(
+        "release = [{ version = \"1.0\", git = { remote = \"remote\", tag = \"v1.0\" } }]\n",
+    );
+    sample(&git, "remote");
+    let remote = git.path("remote");
+    for args in [
+        &["init", "-q"][..],
+        &["add", "-A"],
+        &["commit", "-qm", "x"],
+        &["tag", "-am", "x", "v1.0"],
+    ] {
+        assert!(run_in(&remote, "git", args).success(), "{args:?}");
+    }
+    trees.push(fetched_tree(&git));
+    assert!(trees.iter().all(|tree| *tree == trees[0]), "{trees:?}");
+
+    git.ok(&["export", "0", "out", "-q"]);
+    assert_eq!(listing(&git.path("out")), listing(&space.path("up")));
+}
+
+#[test]
+fn commits_are_the_same_everywhere() {
+    let commit = || {
+        let space = Space::new();
+        sample(&space, "up");
+        space.patch("a.patch", "Subject: a\n\n--- a/src/main.c\n+++ b/src/main.c\n@@ -1 +1 @@\n-int main(void) { return 0; }\n+int main(void) { return 1; }\n");
+        space.ok(&["stack", "-q", "--json"])
+    };
+    assert_eq!(commit(), commit());
+}
+
+#[test]
+fn a_changed_release_is_refused() {
+    let space = Space::new();
+    sample(&space, "up");
+    space.ok(&["upstream", "fetch", "-q"]);
+    let lock = space.read("bench-config/upstream.lock");
+    // Somebody else gets another tree under the same version.
+    std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
+    space.write("up/src/main.c", "int main(void) { return 2; }\n");
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(
+        error.contains("srv-1.0 is not what it was: its tree changed"),
+        "{error}"
+    );
+    assert!(error.contains("hint: if the change is wanted"), "{error}");
+    assert_eq!(space.read("bench-config/upstream.lock"), lock);
+    space.fails(2, &["upstream", "verify"]);
+    space.fails(2, &["stack"]);
+    // Having removed the entry, the user gets the new one.
+    std::fs::remove_file(space.path("bench-config/upstream.lock")).unwrap();
+    space.ok(&["upstream", "fetch", "-q"]);
+    assert_ne!(space.read("bench-config/upstream.lock"), lock);
+}
+
+#[test]
+fn wrong_digests_and_files_are_refused() {
+    let space = Space::bare("");
+    sample(&space, "top");
+    let digest = tarball(&space, "top", "x.tar.gz", "-czf");
+    let zeros = "0".repeat(64);
+    use_tarball(&space, "x.tar.gz", &zeros);
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(error.contains("x.tar.gz fails its sha256"), "{error}");
+    assert!(error.contains(&format!("found    {digest}")), "{error}");
+    use_tarball(&space, "x.tar.gz", "12");
+    assert!(
+        space
+            .fails(2, &["upstream", "fetch"])
+            .contains("64 hexadecimal digits")
+    );
+    use_tarball(&space, "y.tar.gz", &digest);
+    assert!(
+        space
+            .fails(2, &["upstream", "fetch"])
+            .contains("there is no file y.tar.gz")
+    );
+    use_tarball(&space, "file:///x", &digest);
+    assert!(
+        space
+            .fails(2, &["upstream", "fetch"])
+            .contains("cannot download from file://")
+    );
+
+    for (content, message) in [
+        (&b"BZh91AY"[..], "compressed with bzip2"),
+        (b"", "is empty"),
+        (
+            b"just some text that is no archive at all",
+            "damaged or no tar archive",
+        ),
+        (b"\x1f\x8b\x08\x00broken", "damaged or no tar archive"),
+    ] {
+        space.write("z.tar", content);
+        use_tarball(&space, "z.tar", &sha256(&space.path("z.tar")).unwrap());
+        let error = space.fails(2, &["upstream", "fetch"]);
+        assert!(error.contains(message), "{error}");
+    }
+    // Cut off in the middle.
+    let whole = std::fs::read(space.path("x.tar.gz")).unwrap();
+    space.write("z.tar", &whole[..whole.len() / 2]);
+    use_tarball(&space, "z.tar", &sha256(&space.path("z.tar")).unwrap());
+    space.fails(2, &["upstream", "fetch"]);
+    assert!(!space.path("bench-config/upstream.lock").exists());
+}
+
+#[test]
+fn hostile_archives_are_refused() {
+    type Member = (&'static str, tar::EntryType, &'static str);
+    let file = tar::EntryType::Regular;
+    let cases: [(&[Member], &str); 8] = [
+        (&[("../evil", file, "")], "leads out of the tree"),
+        (&[("/evil", file, "")], "absolute"),
+        (&[("x/.git/config", file, "")], "`.git` is not allowed"),
+        (&[("x/fifo", tar::EntryType::Fifo, "")], "a named pipe"),
+        (&[("x/dev", tar::EntryType::Char, "")], "a device"),
+        (&[("x/h", tar::EntryType::Link, "/etc/passwd")], "hard link"),
+        (
+            &[
+                ("x/l", tar::EntryType::Symlink, "/etc"),
+                ("x/l/evil", file, ""),
+            ],
+            "given twice",
+        ),
+        (&[("x/a", file, ""), ("x/a", file, "")], "given twice"),
+    ];
+    for (members, message) in cases {
+        let space = Space::bare("");
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, kind, target) in members {
+            let mut header = tar::Header::new_gnu();
+            // The builder refuses such names itself, so they are written underneath it.
+            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+            header.as_mut_bytes()[157..157 + target.len()].copy_from_slice(target.as_bytes());
+            header.set_entry_type(*kind);
+            header.set_mode(0o644);
+            header.set_size(0);
+            header.set_cksum();
+            builder.append(&header, std::io::empty()).unwrap();
+        }
+        space.write("x.tar", builder.into_inner().unwrap());
+        use_tarball(&space, "x.tar", &sha256(&space.path("x.tar")).unwrap());
+        let error = space.fails(2, &["upstream", "fetch"]);
+        assert!(error.contains(message), "{members:?}: {error}");
+        assert!(!space.path("bench-config/upstream.lock").exists());
+        let packs = space.path(".perfquilt/objects.git/objects/pack");
+        assert_eq!(std::fs::read_dir(packs).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn hard_links_become_files() {
+    let space = Space::bare("");
+    space.write("top/a", "same\n");
+    std::fs::hard_link(space.path("top/a"), space.path("top/b")).unwrap();
+    let digest = tarball(&space, "top", "x.tar", "-cf");
+    use_tarball(&space, "x.tar", &digest);
+    space.ok(&["export", "0", "out", "-q"]);
+    assert_eq!(space.read("out/a"), "same\n");
+    assert_eq!(space.read("out/b"), "same\n");
+}
+
+#[test]
+fn git_faults_name_what_there_is() {
+    let space = Space::bare(
+        "release = [{ version = \"1.0\", git = { remote = \"remote\", tag = \"v1.1\" } }]\n",
+    );
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(
+        error.contains("cannot fetch tag v1.1 from remote"),
+        "{error}"
+    );
+    assert!(error.contains("is the remote's address right"), "{error}");
+    sample(&space, "remote");
+    let remote = space.path("remote");
+    run_in(&remote, "git", &["init", "-q"]);
+    run_in(&remote, "git", &["add", "-A"]);
+    run_in(&remote, "git", &["commit", "-qm", "x"]);
+    run_in(&remote, "git", &["tag", "v1.0"]);
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(error.contains("hint: the remote has: v1.0"), "{error}");
+    space.configure(
+        "release = [{ version = \"1.0\", git = { remote = \"--upload-pack=x\", tag = \"v\" } }]\n",
+    );
+    assert!(
+        space
+            .fails(2, &["upstream", "fetch"])
+            .contains("may not begin with `-`")
+    );
+}
+
+/// A tag that was moved after it was locked is noticed.
+#[test]
+fn a_moved_tag_is_refused() {
+    let space = Space::bare(
+        "release = [{ version = \"1.0\", git = { remote = \"remote\", tag = \"v1.0\" } }]\n",
+    );
+    sample(&space, "remote");
+    let remote = space.path("remote");
+    for args in [
+        &["init", "-q"][..],
+        &["add", "-A"],
+        &["commit", "-qm", "x"],
+        &["tag", "v1.0"],
+    ] {
+        run_in(&remote, "git", args);
+    }
+    space.ok(&["upstream", "fetch", "-q"]);
+    std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
+    space.write("remote/run.sh", "#!/bin/bash\n");
+    run_in(&remote, "git", &["commit", "-qam", "y"]);
+    run_in(&remote, "git", &["tag", "-f", "v1.0"]);
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(error.contains("is not what it was"), "{error}");
+}
+
+/// Serves `content` once for every request until the test ends.
+fn serve(content: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0_u8; 4096];
+            let count = stream.read(&mut request).unwrap_or(0);
+            let found = !request[..count].starts_with(b"GET /missing");
+            let (status, body) = if found {
+                ("200 OK", content.as_slice())
+            } else {
+                ("404 Not Found", &b""[..])
+            };
+            let head = format!(
+                "HTTP/1.0 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                body.len()
+            );
+            let _ = stream.write_all(head.as_bytes());
+            let _ = stream.write_all(body);
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn downloads_once_and_checks() {
+    let space = Space::bare("");
+    sample(&space, "top");
+    let digest = tarball(&space, "top", "x.tar.gz", "-czf");
+    let address = serve(std::fs::read(space.path("x.tar.gz")).unwrap());
+    use_tarball(&space, &format!("{address}/missing.tar.gz"), &digest);
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(error.contains("cannot download http://"), "{error}");
+    use_tarball(&space, &format!("{address}/x.tar.gz?a=b"), &"1".repeat(64));
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(error.contains("fails its sha256"), "{error}");
+    use_tarball(&space, &format!("{address}/x.tar.gz"), &digest);
+    let tree = fetched_tree(&space);
+    // Offline, with the download in the cache.
+    std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
+    use_tarball(&space, "http://127.0.0.1:1/x.tar.gz", &digest);
+    assert_eq!(fetched_tree(&space), tree);
+}
+
+#[test]
+fn damage_in_the_store_is_found() {
+    let space = Space::new();
+    sample(&space, "up");
+    space.ok(&["upstream", "fetch", "-q"]);
+    assert!(
+        space
+            .ok(&["upstream", "verify", "-q"])
+            .contains("as recorded")
+    );
+    let packs = space.path(".perfquilt/objects.git/objects/pack");
+    let pack = std::fs::read_dir(packs)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|e| e == "pack"))
+        .unwrap();
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::remove_file(&pack).unwrap();
+    std::fs::write(&pack, bytes).unwrap();
+    let (code, _, error) = space.run(&["upstream", "verify", "-q"]);
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("hint:"), "{error}");
+}
+
+#[test]
+fn list_says_how_far_each_release_is() {
+    let space = Space::bare(
+        "release = [{ version = \"1.0\", directory = \"up\" }, { version = \"2.0\", directory = \"nowhere\" }]\n",
+    );
+    sample(&space, "up");
+    assert_eq!(
+        space.ok(&["upstream", "list"]),
+        "* srv-1.0  -         directory up\n  srv-2.0  -         directory nowhere\n"
+    );
+    space.ok(&["upstream", "fetch", "srv-1.0", "-q"]);
+    assert!(
+        space
+            .ok(&["upstream", "list"])
+            .starts_with("* srv-1.0  imported  directory up\n")
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&space.ok(&["upstream", "list", "--json"])).unwrap();
+    assert_eq!(json["releases"][0]["imported"], true);
+    assert_eq!(json["releases"][1]["tree"], serde_json::Value::Null);
+    let error = space.fails(2, &["upstream", "fetch", "2.0"]);
+    assert!(error.contains("is no folder"), "{error}");
+    let error = space.fails(2, &["upstream", "fetch", "3.0"]);
+    assert!(error.contains("hint: there are: 1.0, 2.0"), "{error}");
+    space.write("bench-config/upstream.lock", "nonsense");
+    let error = space.fails(2, &["upstream", "list"]);
+    assert!(error.contains("bench-config/upstream.lock:1:"), "{error}");
+}
+
+/// Wherever an import is killed, the next one succeeds and nothing of the first stays behind.
+#[test]
+fn killed_imports_leave_nothing() {
+    let space = Space::bare("");
+    let mut random = 1_u64;
+    for file in 0..400 {
+        let bytes: Vec<u8> = std::iter::repeat_with(|| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) as u8
+        })
+        .take(40_000)
+        .collect();
+        space.write(&format!("top/d{}/f{file}", file % 20), bytes);
+    }
+    let digest = tarball(&space, "top", "x.tar", "-cf");
+    use_tarball(&space, "x.tar", &digest);
+    let program = assert_cmd::cargo::cargo_bin("perfquilt");
+    let cache = space.path("cache");
+    for milliseconds in [5, 20, 40, 80, 160, 320] {
+        let limit = std::time::Duration::from_millis(milliseconds);
+        let command = perfquilt::process::Command::new(&program)
+            .args(["upstream", "fetch"])
+            .env("XDG_CACHE_HOME", &cache)
+            .directory(space.root());
+        let mut child = command.spawn().unwrap();
+        if child.wait_within(limit).unwrap().is_none() {
+            child.kill().unwrap();
+        }
+    }
+    space.ok(&["upstream", "fetch", "-q"]);
+    space.ok(&["upstream", "verify", "-q"]);
+    space.ok(&["export", "0", "out", "-q"]);
+    assert_eq!(listing(&space.path("out")), listing(&space.path("top")));
+    assert!(temporaries(&space.path(".perfquilt")).is_empty());
+}
+
+fn temporaries(dir: &Path) -> Vec<String> {
+    let all = listing(dir).into_iter().map(|(name, ..)| name);
+    all.filter(|name| name.contains("tmp_")).collect()
+}

@@ -1,0 +1,206 @@
+//! A source tree on the disk that follows the stack.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use perfquilt::progress::Silent;
+use perfquilt::stack::{Moved, Worktree};
+use perfquilt::upstream;
+use perfquilt::workspace::Workspace;
+use proptest::prelude::*;
+use support::{Space, listing};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    File(Vec<u8>, bool),
+    Link(String),
+}
+
+type Tree = BTreeMap<String, Kind>;
+
+/// Trees in which the same path is now a file, now a folder, now a link.
+fn tree() -> impl Strategy<Value = Tree> {
+    let path = prop::sample::select(vec![
+        "a", "a/b", "a/b/c", "a/d", "e", "e/f", "g h", "i/j/k/l",
+    ]);
+    let kind = prop_oneof![
+        4 => ("[a-c]{0,3}", any::<bool>()).prop_map(|(text, exec)| Kind::File(text.into_bytes(), exec)),
+        1 => "[a-c]{1,2}".prop_map(Kind::Link),
+    ];
+    prop::collection::btree_map(path.prop_map(str::to_owned), kind, 0..7).prop_map(|tree| {
+        let keys: Vec<String> = tree.keys().cloned().collect();
+        let below = |path: &String| {
+            keys.iter()
+                .any(|other| path.starts_with(&format!("{other}/")))
+        };
+        let mut tree: Tree = tree.into_iter().filter(|(path, _)| !below(path)).collect();
+        tree.insert("always".into(), Kind::File(b"x".to_vec(), false));
+        tree
+    })
+}
+
+fn space_with(trees: &[Tree]) -> (Space, Vec<String>) {
+    let releases: Vec<String> = (0..trees.len())
+        .map(|n| format!("{{ version = \"{n}\", directory = \"t{n}\" }}"))
+        .collect();
+    let space = Space::bare(&format!("release = [{}]\n", releases.join(", ")));
+    for (number, tree) in trees.iter().enumerate() {
+        for (path, kind) in tree {
+            let place = format!("t{number}/{path}");
+            match kind {
+                Kind::File(content, executable) => {
+                    space.write(&place, content);
+                    if *executable {
+                        space.executable(&place);
+                    }
+                }
+                Kind::Link(target) => {
+                    std::fs::create_dir_all(space.path(&place).parent().unwrap()).unwrap();
+                    space.link(&place, target);
+                }
+            }
+        }
+    }
+    let ws = Workspace::open(space.root()).unwrap();
+    let oids = (0..trees.len())
+        .map(|n| {
+            upstream::ensure(&ws, Some(&n.to_string()), &Silent)
+                .unwrap()
+                .tree
+        })
+        .collect();
+    (space, oids)
+}
+
+fn store(space: &Space) -> std::path::PathBuf {
+    space.path(".perfquilt/objects.git")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn holds_what_it_was_moved_to(trees in prop::collection::vec(tree(), 2..4), route in prop::collection::vec(any::<usize>(), 1..6)) {
+        let (space, oids) = space_with(&trees);
+        let worktree = Worktree::open(&store(&space), &space.path("source")).unwrap();
+        for step in route {
+            let number = step % trees.len();
+            worktree.move_to(&oids[number], &Silent).unwrap();
+            prop_assert_eq!(listing(&space.path("source")), listing(&space.path(&format!("t{number}"))));
+            prop_assert_eq!(worktree.move_to(&oids[number], &Silent).unwrap(), Moved::default());
+        }
+    }
+
+    /// Killed between two trees, with some files of each and some torn, it still gets to a third.
+    #[test]
+    fn recovers_from_a_kill(trees in prop::collection::vec(tree(), 3), torn in any::<u64>()) {
+        let (space, oids) = space_with(&trees);
+        let source = space.path("source");
+        Worktree::open(&store(&space), &source).unwrap().move_to(&oids[0], &Silent).unwrap();
+        // What the kill left: the journal names both trees, and of the files in which they differ
+        // some are removed, some written and some cut short.
+        space.write("source.tree", format!("{}\n{}\n", oids[0], oids[1]));
+        for (index, path) in trees[0].keys().enumerate() {
+            if trees[1].get(path) != trees[0].get(path) {
+                match (torn >> (2 * index)) & 3 {
+                    0 => drop(std::fs::remove_file(source.join(path))),
+                    1 if trees[0].get(path).is_some_and(|kind| matches!(kind, Kind::File(..))) => {
+                        std::fs::write(source.join(path), "torn").unwrap();
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let worktree = Worktree::open(&store(&space), &source).unwrap();
+        prop_assert_eq!(worktree.holds().unwrap(), None);
+        worktree.move_to(&oids[2], &Silent).unwrap();
+        prop_assert_eq!(listing(&source), listing(&space.path("t2")));
+        prop_assert_eq!(worktree.holds().unwrap(), Some(oids[2].clone()));
+    }
+}
+
+fn file(text: &str) -> Kind {
+    Kind::File(text.as_bytes().to_vec(), false)
+}
+
+#[test]
+fn files_that_stay_are_not_touched() {
+    let first: Tree = [
+        ("same", file("s")),
+        ("changed", file("1")),
+        ("gone", file("g")),
+    ]
+    .map(|(path, kind)| (path.to_owned(), kind))
+    .into();
+    let mut second = first.clone();
+    second.insert("changed".into(), Kind::File(b"2".to_vec(), true));
+    second.remove("gone");
+    let (space, oids) = space_with(&[first, second]);
+    let worktree = Worktree::open(&store(&space), &space.path("source")).unwrap();
+    worktree.move_to(&oids[0], &Silent).unwrap();
+    space.write("source/built.o", "made by a build");
+    let stamp = |path: &str| {
+        let meta = std::fs::metadata(space.path(path)).unwrap();
+        (meta.ino(), meta.mtime(), meta.mtime_nsec())
+    };
+    let before = stamp("source/same");
+    let moved = worktree.move_to(&oids[1], &Silent).unwrap();
+    assert_eq!((moved.written, moved.removed), (1, 1));
+    assert_eq!(stamp("source/same"), before);
+    assert_eq!(space.read("source/built.o"), "made by a build");
+    let mode = std::fs::metadata(space.path("source/changed"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o111, 0o111);
+}
+
+#[test]
+fn nothing_is_written_through_links() {
+    let first: Tree = [("d".to_owned(), Kind::Link("../outside".into()))].into();
+    let second: Tree = [("d/evil".to_owned(), file("x"))].into();
+    let (space, oids) = space_with(&[first, second]);
+    std::fs::create_dir(space.path("outside")).unwrap();
+    let worktree = Worktree::open(&store(&space), &space.path("source")).unwrap();
+    worktree.move_to(&oids[0], &Silent).unwrap();
+    worktree.move_to(&oids[1], &Silent).unwrap();
+    assert_eq!(std::fs::read_dir(space.path("outside")).unwrap().count(), 0);
+    assert_eq!(space.read("source/d/evil"), "x");
+}
+
+#[test]
+fn nothing_is_removed_through_links() {
+    let link: Tree = [("d".to_owned(), Kind::Link("../outside".into()))].into();
+    let folder: Tree = [("d/kept".to_owned(), file("x"))].into();
+    let (space, oids) = space_with(&[link, folder]);
+    space.write("outside/kept", "precious");
+    let source = space.path("source");
+    let worktree = Worktree::open(&store(&space), &source).unwrap();
+    worktree.move_to(&oids[0], &Silent).unwrap();
+    // Killed before the move to the second tree did anything.
+    space.write("source.tree", format!("{}\n{}\n", oids[0], oids[1]));
+    worktree.move_to(&oids[0], &Silent).unwrap();
+    assert_eq!(space.read("outside/kept"), "precious");
+    assert!(source.join("d").is_symlink());
+}
+
+#[test]
+fn one_user_at_a_time_and_a_damaged_journal_is_said() {
+    let tree: Tree = [("a".to_owned(), file("x"))].into();
+    let (space, oids) = space_with(&[tree]);
+    let source = space.path("source");
+    let worktree = Worktree::open(&store(&space), &source).unwrap();
+    let error = Worktree::open(&store(&space), &source).err().unwrap();
+    assert!(
+        error.message().contains("another process works in"),
+        "{error}"
+    );
+    worktree.move_to(&oids[0], &Silent).unwrap();
+    space.write("source.tree", "garbage\n");
+    let error = worktree.move_to(&oids[0], &Silent).unwrap_err();
+    assert!(error.message().contains("is damaged"), "{error}");
+}
