@@ -1,5 +1,7 @@
 //! The main job on the toy server: fast, with a real compiler, real processes and known answers.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+
 mod common;
 
 use std::time::{Duration, Instant};
@@ -29,7 +31,7 @@ fn the_main_job() {
     let faster = in_order(&first, 0);
     assert_eq!(faster["verdict"], "faster", "{first:#}");
     let estimate = faster["estimate"].as_f64().unwrap();
-    assert!((0.1..0.6).contains(&estimate), "{estimate}");
+    assert!((0.5..5.0).contains(&estimate), "{estimate}");
 
     // The second patch changes a comment: the same binary, exactly nothing, not measured.
     let comment = in_order(&first, 1);
@@ -46,7 +48,7 @@ fn the_main_job() {
     // Any report can be made again from what was stored, and from an exported file.
     let markdown = environment.run(&["report", "--format", "markdown"]);
     assert!(
-        markdown.stdout.contains("three quarters of the rounds"),
+        markdown.stdout.contains("a quarter of the rounds"),
         "{}",
         markdown.stdout
     );
@@ -77,25 +79,32 @@ fn a_patch_that_does_not_compile_fails_alone() {
     assert_eq!(in_order(&document, 0)["verdict"], "faster");
 }
 
+/// Starts and answers the first requests.
+const DIES_UNDER_LOAD: &str = "\
+Subject: work: die at the 150th request
+
+--- a/work.h
++++ b/work.h
+@@ -1,9 +1,13 @@
+ /* What one request costs. */
+ #define ROUNDS 25000u
+ 
++static int served;
++
+ static unsigned work(unsigned state)
+ {
++  if (++served > 150)
++    __builtin_trap();
+   for (unsigned i = 0; i < ROUNDS; i++)
+     state = state * 1664525u + 1013904223u;
+   return state;
+ }
+";
+
 #[test]
 fn a_server_that_dies_under_load_fails_alone() {
     let environment = TestEnvironment::with_fixture("toy");
-    environment.replace(
-        "patches/0002-comment-only.patch",
-        "+/* What one request costs: rounds of a linear congruential generator. */",
-        "+static int served; __attribute__((constructor)) static void count(void) { served = 0; }",
-    );
-    environment.replace(
-        "patches/0002-comment-only.patch",
-        "@@ -1,4 +1,4 @@",
-        "@@ -1,6 +1,7 @@",
-    );
-    let patch = "patches/0002-comment-only.patch";
-    environment.replace(
-        patch,
-        " static unsigned work(unsigned state)\n",
-        " static unsigned work(unsigned state)\n {\n+  if (++served > 150) __builtin_trap();\n",
-    );
+    environment.write("patches/0002-comment-only.patch", DIES_UNDER_LOAD);
     let finished = environment.run(&["run", "--json"]);
     assert_eq!(finished.code, Some(5), "{}", finished.stderr);
     let document: Value = serde_json::from_str(&finished.stdout).unwrap();

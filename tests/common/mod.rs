@@ -13,6 +13,7 @@ pub struct TestEnvironment {
 
 /// What one command left.
 #[derive(Debug)]
+#[allow(dead_code)] // Not every test binary uses all of it.
 pub struct Finished {
     pub code: Option<i32>,
     pub stdout: String,
