@@ -141,3 +141,24 @@ pub struct ExperimentHeader {
     #[serde(default)]
     pub started: String,
 }
+
+impl ExperimentHeader {
+    /// The header of an experiment that begins now, its series still empty.
+    pub fn new(release: &str, recipe: &str) -> Self {
+        ExperimentHeader {
+            schema: SCHEMA,
+            experiment: format!("{release}-{recipe}"),
+            series: Vec::new(),
+            titles: Vec::new(),
+            release: release.to_owned(),
+            recipe: recipe.to_owned(),
+            machine: BTreeMap::new(),
+            harness: String::new(),
+            identical: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            started: jiff::Timestamp::now()
+                .strftime("%Y-%m-%dT%H:%M:%SZ")
+                .to_string(),
+        }
+    }
+}

@@ -7,7 +7,7 @@ use crate::build::{BuildItem, Builder, Built, SourceTree};
 use crate::config::Preset;
 use crate::error::{Error, Kind, Result};
 use crate::experiment;
-use crate::observation::{ExperimentHeader, PointBuild, SCHEMA};
+use crate::observation::{ExperimentHeader, PointBuild};
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::series::Series;
@@ -233,21 +233,10 @@ fn measure(
         }
     }
     let patches = prepared.series.patches();
-    let header = ExperimentHeader {
-        schema: SCHEMA,
-        experiment: format!("{}-{}", prepared.release.name, preset.recipe),
-        series: patches.iter().map(|patch| patch.name.clone()).collect(),
-        titles: patches.iter().map(|patch| patch.title.clone()).collect(),
-        release: prepared.release.name.clone(),
-        recipe: preset.recipe.clone(),
-        machine: BTreeMap::new(),
-        harness: String::new(),
-        identical: BTreeMap::new(),
-        failed,
-        started: jiff::Timestamp::now()
-            .strftime("%Y-%m-%dT%H:%M:%SZ")
-            .to_string(),
-    };
+    let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+    header.series = patches.iter().map(|patch| patch.name.clone()).collect();
+    header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
+    header.failed = failed;
     let store = Store::open(&ws.results())?;
     let outcome = experiment::run(ws, preset, &measurable, header, &store, progress)?;
     store.record_builds(outcome.id, &builds)?;

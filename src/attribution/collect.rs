@@ -11,8 +11,8 @@ use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 use crate::point::Point;
 use crate::stats::{BlockTable, Interval, LEVEL, speed};
 
-/// Gathers observations by meter and workload.
-pub(super) struct Collector<'a> {
+/// Gathers observations one by one; for more of them than should be in memory at once.
+pub struct Collector<'a> {
     header: &'a ExperimentHeader,
     supplement: &'a Supplement,
     tables: BTreeMap<Meter, BTreeMap<String, BlockTable>>,
@@ -20,7 +20,11 @@ pub(super) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(header: &'a ExperimentHeader, supplement: &'a Supplement) -> Result<Self> {
+    /// Begins with an experiment's header and what else is known about it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the header is inconsistent.
+    pub fn new(header: &'a ExperimentHeader, supplement: &'a Supplement) -> Result<Self> {
         header.check().map_err(Error::usage)?;
         let mut tables: BTreeMap<Meter, BTreeMap<String, BlockTable>> = BTreeMap::new();
         // What is planned has a (yet empty) table: a series of identical binaries is known to have
@@ -40,7 +44,12 @@ impl<'a> Collector<'a> {
         })
     }
 
-    pub(super) fn add(&mut self, observation: &Observation) -> Result<()> {
+    /// Adds an observation.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when it does not fit the header or its block has its
+    /// point already.
+    pub fn add(&mut self, observation: &Observation) -> Result<()> {
         self.header
             .check_observation(observation)
             .map_err(Error::usage)?;
@@ -59,7 +68,9 @@ impl<'a> Collector<'a> {
         )))
     }
 
-    pub(super) fn finish(self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
+    /// The attribution of what was added. `margin` gives the equivalence margin of a meter as a
+    /// fraction of speed.
+    pub fn finish(self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
         let header = self.header;
         let effects = Effects {
             header,

@@ -9,6 +9,7 @@ mod tests;
 use crate::error::Result;
 use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
+pub use collect::Collector;
 pub use document::{
     Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress, SUITE,
     Verdict,
@@ -39,7 +40,7 @@ pub fn attribute_with(
     supplement: &Supplement,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<Attribution> {
-    let mut collector = collect::Collector::new(header, supplement)?;
+    let mut collector = Collector::new(header, supplement)?;
     for observation in observations {
         collector.add(observation)?;
     }

@@ -15,8 +15,9 @@ use super::toolchain::Toolchain;
 use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
 use crate::config::{BuildSystem, Recipe};
+use crate::doctor::{self, FoundBy};
 use crate::error::{Error, Result};
-use crate::progress::Progress;
+use crate::progress::{Progress, Step};
 use crate::workspace::Workspace;
 
 /// Part of every key: raised when the same inputs would give another result.
@@ -69,10 +70,10 @@ impl Builder {
             }
             _ => None,
         };
-        let packages: Vec<String> = crate::doctor::packages(Some(ws))?
+        let packages: Vec<String> = doctor::packages(Some(ws))?
             .into_iter()
+            .filter(|package| !matches!(package.found_by, FoundBy::Program(_)))
             .map(|package| package.name)
-            .filter(|name| name.ends_with("-dev"))
             .collect();
         let tools = Toolchain::find(&recipe, &packages)?;
         let recipe_digest = digest_recipe(&recipe, include.as_deref(), &config);
@@ -177,9 +178,17 @@ impl Builder {
         work.prepare(&self.tools.lines.join("\n"), progress)?;
         source.move_to(&item.tree, &work.src(), progress)?;
         let step = progress.begin(&format!("building {}", item.label), None);
-        let mut made = self.make(&work, &mut log, step.as_ref())?;
-        if let Some(ran) = made.failed.take() {
-            let fault = diagnose::find(&ran.output, &work.src(), &self.build_dir(work.dir()));
+        let mut made = self.make(&work, self.jobs, &mut log, step.as_ref())?;
+        let mut fault = self.fault(&made, &work);
+        if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
+            progress
+                .warn("a compiler was killed, most likely for want of memory: one at a time now");
+            let first = made;
+            made = self.make(&work, 1, &mut log, step.as_ref())?;
+            made.add(&first);
+            fault = self.fault(&made, &work);
+        }
+        if let (Some(fault), Some(ran)) = (fault, &made.failed) {
             return Err(self.explain(item, fault, &ran.ended, &log));
         }
         let install = self.filled_map(work.dir());
@@ -210,16 +219,26 @@ impl Builder {
         Ok(built)
     }
 
-    fn make(&self, work: &Work, log: &mut Log, step: &dyn crate::progress::Step) -> Result<Made> {
+    /// What failed, if something did.
+    fn fault(&self, made: &Made, work: &Work) -> Option<Fault> {
+        let ran = made.failed.as_ref()?;
+        let build = self.build_dir(work.dir());
+        Some(diagnose::find(&ran.output, &work.src(), &build))
+    }
+
+    fn make(&self, work: &Work, jobs: usize, log: &mut Log, step: &dyn Step) -> Result<Made> {
         let dir = work.dir();
         let fill = |words: &[String]| -> Vec<String> {
-            words.iter().map(|word| self.fill(word, dir)).collect()
+            words
+                .iter()
+                .map(|word| self.fill(word, dir, jobs))
+                .collect()
         };
         let mut env: Vec<(String, String)> = self
             .recipe
             .env
             .iter()
-            .map(|(name, value)| (name.clone(), self.fill(value, dir)))
+            .map(|(name, value)| (name.clone(), self.fill(value, dir, jobs)))
             .collect();
         if self.tools.ccache.is_some() {
             let user =
@@ -238,7 +257,7 @@ impl Builder {
                 include: self.include.clone(),
                 targets: fill(&self.recipe.targets),
                 env,
-                jobs: self.jobs,
+                jobs,
             }
             .with_tools(dir, &self.tools)
             .make(work, log, step),
@@ -253,10 +272,10 @@ impl Builder {
         }
     }
 
-    fn fill(&self, text: &str, dir: &Path) -> String {
+    fn fill(&self, text: &str, dir: &Path, jobs: usize) -> String {
         text.replace("{src}", &dir.join("src").display().to_string())
             .replace("{build}", &self.build_dir(dir).display().to_string())
-            .replace("{jobs}", &self.jobs.to_string())
+            .replace("{jobs}", &jobs.to_string())
             .replace("{config}", &self.config.display().to_string())
     }
 
@@ -264,7 +283,7 @@ impl Builder {
         self.recipe
             .install
             .iter()
-            .map(|(inside, outside)| (inside.clone(), self.fill(outside, dir)))
+            .map(|(inside, outside)| (inside.clone(), self.fill(outside, dir, self.jobs)))
             .collect()
     }
 
@@ -303,7 +322,7 @@ impl Builder {
                 "free some space (`perfquilt doctor` says what the caches hold), then run the same \
                  command again; {log}"
             ),
-            Cause::Killed => format!("give fewer jobs (`--jobs`) or more memory; {log}"),
+            Cause::Killed => format!("give this machine more memory or swap; {log}"),
             _ if item.patch.is_some() => log,
             _ => format!("`perfquilt doctor` says whether something it needs is missing; {log}"),
         })

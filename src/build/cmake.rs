@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::heads;
 use super::ninja::Ninja;
 use super::run::{self, Line, Log, Ran};
 use super::toolchain::Toolchain;
@@ -12,6 +13,24 @@ use crate::progress::Step;
 
 /// Says in the build tree with which settings it was configured.
 const CONFIGURED: &str = ".perfquilt-configured";
+
+/// The script that starts compilers, in the working folder.
+const LAUNCH: &str = "launch.sh";
+
+/// Removes an old precompiled header before it is made again. CMake makes it with
+/// `-include cmake_pch.hxx -x c++-header`, which ccache takes for a use of the old one beside it: the
+/// key of the new one would depend on what was built before, and going back to an earlier point would
+/// compile everything again.
+const LAUNCH_SCRIPT: &str = r#"case " $* " in
+*" -x c++-header "* | *" -x c-header "*)
+    previous=
+    for word; do
+        [ "$previous" != -o ] || rm -f -- "$word"
+        previous=$word
+    done ;;
+esac
+exec "$@"
+"#;
 
 /// A CMake build of one recipe, placeholders filled in.
 #[derive(Debug, Clone)]
@@ -31,9 +50,17 @@ pub(super) struct Made {
     pub configure: f64,
     pub compile: f64,
     pub link: f64,
-    /// Seconds spent on our own account.
-    pub ours: f64,
     pub units: u64,
+}
+
+impl Made {
+    /// Adds what an earlier try of the same build has cost.
+    pub(super) fn add(&mut self, earlier: &Made) {
+        self.configure += earlier.configure;
+        self.compile += earlier.compile;
+        self.link += earlier.link;
+        self.units += earlier.units;
+    }
 }
 
 impl Cmake {
@@ -47,10 +74,12 @@ impl Cmake {
             }
         }
         if let Some(ccache) = &tools.ccache {
+            let launch = work.join(LAUNCH);
             for language in ["C", "CXX"] {
                 let variable = format!("CMAKE_{language}_COMPILER_LAUNCHER");
                 if variable_of(&self.args, &variable).is_none() {
-                    self.args.push(format!("-D{variable}={}", ccache.display()));
+                    let list = format!("sh;{};{}", launch.display(), ccache.display());
+                    self.args.push(format!("-D{variable}={list}"));
                 }
             }
         }
@@ -88,16 +117,18 @@ impl Cmake {
             configure: 0.0,
             compile: 0.0,
             link: 0.0,
-            ours: 0.0,
             units: 0,
         };
-        if let Some(ran) = self.configure(work, log, step)? {
+        let ran = self.configure(work, log, step)?;
+        let configured = ran.is_some();
+        if let Some(ran) = ran {
             made.configure = ran.elapsed.as_secs_f64();
             if !ran.success {
                 made.failed = Some(ran);
                 return Ok(made);
             }
         }
+        heads::note(&work.build(), configured)?;
         let ninja = Ninja {
             build: &work.build(),
             targets: &self.targets,
@@ -106,7 +137,6 @@ impl Cmake {
             lock: work.held(),
         };
         let done = ninja.run(log, step)?;
-        made.ours += done.planning.as_secs_f64();
         let wall = done.ran.elapsed.as_secs_f64();
         // The log's clock has milliseconds; never more than there was.
         let configure = done.spent.configure.min(wall);
@@ -137,6 +167,7 @@ impl Cmake {
         if let Some(text) = &self.include {
             write_whole(&include_file(work.dir()), text)?;
         }
+        write_whole(&work.dir().join(LAUNCH), LAUNCH_SCRIPT)?;
         step.update(0, None, "configuring");
         let mut command = Command::new("cmake")
             .arg("-S")

@@ -27,7 +27,6 @@ impl Commands {
             configure: 0.0,
             compile: 0.0,
             link: 0.0,
-            ours: 0.0,
             units: 0,
         };
         let marker = work.dir().join("configured");

@@ -53,7 +53,10 @@ struct Patterns {
 static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
     let regex = |text: &str| Regex::new(text).expect("a valid pattern");
     Patterns {
-        disk_full: regex(r"No space left on device|Disk quota exceeded"),
+        // Linkers write through memory maps: a full disk may show as a bus error there.
+        disk_full: regex(
+            r"No space left on device|Disk quota exceeded|Disk full\?|signal 7 \[Bus error\]",
+        ),
         killed: regex(r"fatal error: Killed signal|virtual memory exhausted|out of memory"),
         cmake: regex(
             r"^CMake Error(?: at (?P<file>[^:]+):(?P<line>\d+))?(?: \([^)]*\))?:\s*(?P<message>.*)$",
@@ -292,6 +295,8 @@ mod tests {
         let fault = find_in(
             "/w/src/a.c:1:1: error: x\n/tmp/cc.s: fatal error: error writing: No space left on device",
         );
+        assert_eq!(fault.cause, Cause::DiskFull);
+        let fault = find_in("mold: failed to write to an output file. Disk full?");
         assert_eq!(fault.cause, Cause::DiskFull);
         let fault = find_in("c++: fatal error: Killed signal terminated program cc1plus");
         assert_eq!(fault.cause, Cause::Killed);

@@ -12,6 +12,7 @@ mod cache;
 mod cmake;
 mod command;
 mod diagnose;
+mod heads;
 mod identity;
 mod ninja;
 mod ninja_log;

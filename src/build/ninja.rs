@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::ninja_log::{NinjaLog, Spent, attribute};
 use super::plan::Plan;
@@ -29,8 +28,6 @@ pub(super) struct Ninja<'a> {
 pub(super) struct Done {
     pub ran: Ran,
     pub spent: Spent,
-    /// Time of the dry run, which is ours and not the build's.
-    pub planning: Duration,
 }
 
 impl Ninja<'_> {
@@ -52,9 +49,7 @@ impl Ninja<'_> {
     /// As [`run::run`]; a failed build is the caller's to judge.
     pub(super) fn run(&self, log: &mut Log, step: &dyn Step) -> Result<Done> {
         let before = NinjaLog::read(self.build);
-        let planning = Instant::now();
         let mut plan = self.plan(&before)?;
-        let planning = planning.elapsed();
         let mut linked = HashSet::new();
         let command = self.command().args(self.targets);
         let ran = run::run(&command, log, &mut |line| match parse_status(line) {
@@ -72,11 +67,7 @@ impl Ninja<'_> {
         })?;
         let after = NinjaLog::read(self.build);
         let spent = attribute(&after.since(&before), &|output| linked.contains(output));
-        Ok(Done {
-            ran,
-            spent,
-            planning,
-        })
+        Ok(Done { ran, spent })
     }
 
     /// Asks ninja what it would do; without timings of earlier runs there is nothing to weigh.

@@ -83,17 +83,13 @@ pub(super) fn run(
     let mut child = command
         .clone()
         .stdout(Sink::Pipe)
-        .stderr(Sink::Pipe)
+        .stderr(Sink::Merged)
         .death_signal(DeathSignal::Terminate)
         .spawn()?;
     let (sender, lines) = mpsc::channel();
     if let Some(stream) = child.take_stdout() {
-        read_lines(stream, sender.clone());
+        read_lines(stream, sender);
     }
-    if let Some(stream) = child.take_stderr() {
-        read_lines(stream, sender.clone());
-    }
-    drop(sender);
     let mut output = Vec::new();
     // Dropped instead of stopped, the program would die before it could end its own children.
     let status = match pump(&mut child, &lines, log, listener, &mut output) {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Context;
-use super::report::{Form, default_margins, show};
+use super::report::{Form, Format, default_margins, print, show};
+use crate::attribution::Collector;
 use crate::error::{Error, Result};
 use crate::observation::Meter;
 use crate::store::jsonl;
@@ -31,7 +32,8 @@ pub struct Arguments {
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line; as [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let file = jsonl::read(open(&arguments.file)?, &arguments.file)?;
+    let format = arguments.form.format(context)?;
+    let input = open(&arguments.file)?;
     let config = workspace(context)?.map(|workspace| workspace.config);
     let margin = |meter| {
         let given = arguments.margin.iter().rfind(|(m, _)| *m == meter);
@@ -41,14 +43,23 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             (None, None) => default_margins(meter),
         }
     };
-    show(
-        context,
-        &arguments.form,
-        &file.header,
-        &file.observations,
-        &file.supplement,
-        &margin,
-    )
+    if format == Format::Jsonl {
+        let file = jsonl::read(input, &arguments.file)?;
+        return show(
+            context,
+            &arguments.form,
+            &file.header,
+            &file.observations,
+            &file.supplement,
+            &margin,
+        );
+    }
+    // Large files need not be in memory.
+    let mut reader = jsonl::Reader::new(input, &arguments.file)?;
+    let (header, supplement) = (reader.header.clone(), reader.supplement.clone());
+    let mut collector = Collector::new(&header, &supplement)?;
+    reader.try_for_each(|observation| collector.add(&observation?))?;
+    print(context, &arguments.form, &collector.finish(&margin))
 }
 
 /// The workspace whose margins hold, where there is one: a file can be analysed anywhere.

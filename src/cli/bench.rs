@@ -7,58 +7,78 @@ use clap::Args;
 use sha2::{Digest, Sha256};
 
 use super::Context;
-use super::report::{Form, show};
-use crate::build::{BuildSeconds, Built};
+use super::report::{self, Form};
+use crate::build::{BuildSeconds, Builder, Built};
 use crate::config::Preset;
 use crate::error::{Error, Result};
 use crate::experiment;
-use crate::observation::{ExperimentHeader, SCHEMA};
+use crate::observation::ExperimentHeader;
 use crate::point::Point;
+use crate::progress::Progress;
+use crate::run::{chosen_points, prepare};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
 /// What is measured; shared by the commands that measure.
 #[derive(Debug, Clone, Args)]
 pub struct Measuring {
-    /// The preset of bench-config/perfquilt.toml
+    /// What to measure: a [preset.NAME] of the configuration
     #[arg(long, value_name = "NAME", default_value = "quick")]
-    pub preset: String,
-    /// Measure these workloads instead of the preset's
-    #[arg(long, value_name = "NAME")]
-    pub workload: Vec<String>,
-    /// Measure this many blocks instead of the preset's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
-    pub blocks: Option<u32>,
+    preset: String,
+    /// Other workloads than the preset's
+    #[arg(long = "workload", value_name = "NAME")]
+    workloads: Vec<String>,
+    /// Another number of blocks than the preset's
+    #[arg(long, value_name = "N")]
+    blocks: Option<u32>,
 }
 
 impl Measuring {
     /// The preset with what the flags change.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown preset or workload.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown preset or workload, or too few
+    /// blocks.
     pub fn preset(&self, ws: &Workspace) -> Result<Preset> {
         let mut preset = ws.config.preset(&self.preset)?.clone();
-        if !self.workload.is_empty() {
+        if !self.workloads.is_empty() {
             preset.workloads.clear();
-            for name in &self.workload {
+            for name in &self.workloads {
                 let name = ws.config.workload(name)?.name.clone();
                 if !preset.workloads.contains(&name) {
                     preset.workloads.push(name);
                 }
             }
         }
-        preset.blocks = self.blocks.unwrap_or(preset.blocks);
+        if let Some(blocks) = self.blocks {
+            if blocks < 2 {
+                return Err(Error::usage("an interval needs at least 2 blocks"));
+            }
+            preset.blocks = blocks;
+        }
         Ok(preset)
     }
 }
 
 /// Arguments of `perfquilt bench`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt bench --workload oltp_point_select     every point that is built
+  perfquilt bench --point 2 --blocks 40
+  perfquilt bench --server 0=old/ --server 1=new/  servers built elsewhere")]
 pub struct Arguments {
     #[command(flatten)]
     measuring: Measuring,
-    /// A built server to measure as this point: a folder laid out as the recipe's `install` says
-    #[arg(long = "server", value_name = "POINT=DIR", value_parser = parse_server, required = true)]
+    /// The release (default: the current one)
+    #[arg(long, value_name = "VERSION")]
+    release: Option<String>,
+    /// Only these points (the bare release is always one of them)
+    #[arg(long = "point", value_name = "POINT")]
+    points: Vec<Point>,
+    /// A server built elsewhere to measure as this point: a folder laid out as the recipe's
+    /// `install` says
+    #[arg(long = "server", value_name = "POINT=DIR", value_parser = parse_server,
+          conflicts_with_all = ["points", "release"])]
     servers: Vec<(Point, PathBuf)>,
     #[command(flatten)]
     form: Form,
@@ -76,40 +96,90 @@ fn parse_server(text: &str) -> Result<(Point, PathBuf), String> {
 /// Runs `perfquilt bench`.
 ///
 /// # Errors
-/// As [`experiment::run`]; [`Kind::Bench`](crate::error::Kind::Bench) when a point could not be
-/// measured, after the report of the others.
+/// As [`experiment::run`]; [`Kind::Build`](crate::error::Kind::Build) when no point but the release
+/// is built; after the report, [`Kind::Bench`](crate::error::Kind::Bench) when a point could not be
+/// measured.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
+    let progress = context.output.progress();
     let preset = arguments.measuring.preset(&ws)?;
-    let recipe = ws.config.recipe(&preset.recipe)?;
-    let binary = recipe.binary.clone().unwrap_or_default();
-    let mut points = BTreeMap::new();
-    for (point, dir) in &arguments.servers {
-        let dir = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
-        if points.insert(*point, elsewhere(&dir, &binary)?).is_some() {
-            return Err(Error::usage(format!("point {point} is given twice")));
+    let (points, header) = if arguments.servers.is_empty() {
+        built_here(&ws, &preset, arguments, progress)?
+    } else {
+        built_elsewhere(&ws, &preset, &arguments.servers)?
+    };
+    let store = Store::open(&ws.results())?;
+    let outcome = experiment::run(&ws, &preset, &points, header, &store, progress)?;
+    let judged = report::stored(context, &arguments.form, &ws, &store, outcome.id);
+    let mut errors: Vec<Error> = outcome.failed.into_values().collect();
+    let Some(last) = errors.pop() else {
+        return judged;
+    };
+    errors.iter().for_each(|error| context.output.error(error));
+    Err(last)
+}
+
+/// The points that are in the cache of built servers.
+fn built_here(
+    ws: &Workspace,
+    preset: &Preset,
+    arguments: &Arguments,
+    progress: &dyn Progress,
+) -> Result<(Vec<(Point, Built)>, ExperimentHeader)> {
+    let prepared = prepare(ws, arguments.release.as_deref(), progress)?;
+    let builder = Builder::new(ws, &preset.recipe, &prepared.release.name)?;
+    let patches = prepared.series.patches();
+    let mut points = Vec::new();
+    let mut missing = BTreeMap::new();
+    for point in chosen_points(&prepared, &arguments.points)? {
+        match builder.cached(&prepared.stack.tree(point)?) {
+            Some(built) => points.push((point, built)),
+            None => {
+                missing.insert(point, "not built".to_owned());
+            }
         }
     }
-    let points: Vec<(Point, Built)> = points.into_iter().collect();
-    let header = header(&ws, &preset, &points);
-    let store = Store::open(&ws.results())?;
-    let progress = context.output.progress();
-    let outcome = experiment::run(&ws, &preset, &points, header, &store, progress)?;
-    let (header, observations) = store.load(outcome.id)?;
-    let supplement = store.supplement(outcome.id)?;
-    let margin = |meter| ws.config.margin(meter);
-    show(
-        context,
-        &arguments.form,
-        &header,
-        &observations,
-        &supplement,
-        &margin,
-    )?;
-    match outcome.failed.into_values().next() {
-        Some(error) => Err(error),
-        None => Ok(()),
+    for point in missing.keys() {
+        progress.warn(&format!("point {point} is not built and left out"));
     }
+    if points.len() < 2 || missing.contains_key(&Point::BASE) {
+        return Err(
+            Error::build("there is nothing to compare: too few points are built")
+                .hint("`perfquilt build` builds them, `perfquilt run` builds and measures"),
+        );
+    }
+    let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+    header.series = patches.iter().map(|patch| patch.name.clone()).collect();
+    header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
+    header.failed = missing;
+    Ok((points, header))
+}
+
+fn built_elsewhere(
+    ws: &Workspace,
+    preset: &Preset,
+    servers: &[(Point, PathBuf)],
+) -> Result<(Vec<(Point, Built)>, ExperimentHeader)> {
+    let binary = ws.config.recipe(&preset.recipe)?.binary.clone();
+    let mut points: BTreeMap<Point, Built> = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    for (point, dir) in servers {
+        let absolute = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+        let built = elsewhere(&absolute, binary.as_deref().unwrap_or_default())?;
+        if points.insert(*point, built).is_some() {
+            return Err(Error::usage(format!("point {point} is given twice")));
+        }
+        if let Point::Step(k) | Point::Alone(k) | Point::Without(k) = *point {
+            names.insert(k, dir.display().to_string());
+        }
+    }
+    let release = format!("{}-{}", ws.config.upstream.name, ws.config.upstream.current);
+    let mut header = ExperimentHeader::new(&release, &preset.recipe);
+    let patches = names.keys().max().copied().unwrap_or(0);
+    header.series = (1..=patches)
+        .map(|k| names.remove(&k).unwrap_or_else(|| format!("patch-{k}")))
+        .collect();
+    Ok((points.into_iter().collect(), header))
 }
 
 /// A server built elsewhere: its executable is its identity.
@@ -128,34 +198,6 @@ fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
         compiled_units: 0,
         cached: true,
     })
-}
-
-fn header(ws: &Workspace, preset: &Preset, points: &[(Point, Built)]) -> ExperimentHeader {
-    let patches = points
-        .iter()
-        .map(|(point, _)| match point {
-            Point::Step(k) | Point::Alone(k) | Point::Without(k) => *k,
-            Point::Control => 0,
-        })
-        .max()
-        .unwrap_or(0);
-    let release = format!("{}-{}", ws.config.upstream.name, ws.config.upstream.current);
-    ExperimentHeader {
-        schema: SCHEMA,
-        experiment: format!("{release}-{}", preset.recipe),
-        series: (1..=patches).map(|k| format!("patch-{k}")).collect(),
-        titles: Vec::new(),
-        release,
-        recipe: preset.recipe.clone(),
-        machine: BTreeMap::new(),
-        harness: String::new(),
-        identical: BTreeMap::new(),
-        failed: BTreeMap::new(),
-        started: jiff::Timestamp::now()
-            .round(jiff::Unit::Second)
-            .map(|now| now.to_string())
-            .unwrap_or_default(),
-    }
 }
 
 #[cfg(test)]

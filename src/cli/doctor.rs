@@ -110,7 +110,7 @@ fn text(examination: &Examination) -> String {
     let counters = if machine.counters {
         "hardware counters (perf)"
     } else {
-        "no hardware counters to be read: valgrind counts instead, 50 times slower"
+        "no hardware counters to be read: valgrind counts instead"
     };
     let _ = writeln!(text, "  counting   {counters}");
     if !examination.caches.is_empty() {

@@ -35,6 +35,20 @@ pub struct Form {
     fail_on: Vec<FailOn>,
 }
 
+impl Form {
+    /// The form asked for by `--format` or `--json`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when they contradict each other.
+    pub fn format(&self, context: &Context) -> Result<Format> {
+        match (self.format, context.output.json()) {
+            (None | Some(Format::Json), true) => Ok(Format::Json),
+            (Some(_), true) => Err(Error::usage("--json and --format ask for different forms")),
+            (format, false) => Ok(format.unwrap_or(Format::Terminal)),
+        }
+    }
+}
+
 /// A report's form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -107,27 +121,31 @@ pub fn show(
     supplement: &Supplement,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<()> {
-    let output = &context.output;
-    let format = match (form.format, output.json()) {
-        (None | Some(Format::Json), true) => Format::Json,
-        (Some(_), true) => {
-            return Err(Error::usage("--json and --format ask for different forms"));
-        }
-        (format, false) => format.unwrap_or(Format::Terminal),
-    };
     let attribution = attribution::attribute_with(header, observations, supplement, margin)?;
-    let text = match format {
-        Format::Terminal => report::terminal(&attribution, output.width(), output.color()),
-        Format::Markdown => report::markdown(&attribution),
-        Format::Json => report::json(&attribution)?,
-        Format::Jsonl => {
-            let mut bytes = Vec::new();
-            jsonl::write(&mut bytes, header, supplement, observations)?;
-            String::from_utf8_lossy(&bytes).into_owned()
-        }
+    if form.format(context)? != Format::Jsonl {
+        return print(context, form, &attribution);
+    }
+    let mut bytes = Vec::new();
+    jsonl::write(&mut bytes, header, supplement, observations)?;
+    context.output.print(&String::from_utf8_lossy(&bytes))?;
+    fail(&attribution, &form.fail_on)
+}
+
+/// Prints the report of an attribution in the form asked for.
+///
+/// # Errors
+/// [`Kind::Regression`] and [`Kind::Inconclusive`] where `--fail-on` asks for them;
+/// [`Kind::Usage`] for raw observations, which an attribution does not hold.
+pub fn print(context: &Context, form: &Form, attribution: &Attribution) -> Result<()> {
+    let output = &context.output;
+    let text = match form.format(context)? {
+        Format::Terminal => report::terminal(attribution, output.width(), output.color()),
+        Format::Markdown => report::markdown(attribution),
+        Format::Json => report::json(attribution)?,
+        Format::Jsonl => return Err(Error::usage("there are no raw observations to print")),
     };
     output.print(&text)?;
-    fail(&attribution, &form.fail_on)
+    fail(attribution, &form.fail_on)
 }
 
 /// The default margins, for observations outside a workspace.

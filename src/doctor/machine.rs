@@ -89,6 +89,7 @@ pub fn holdings(cache: &Path, state: Option<&Path>) -> Vec<Holding> {
     for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let what = match name.as_str() {
+            "data" => "prepared data",
             "builds" => "built servers",
             "work" => "source and build trees",
             "ccache" => "compiled units (ccache)",

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::workspace::Workspace;
 
 pub use machine::{Holding, Machine};
-pub use packages::{Found, Need, packages};
+pub use packages::{Found, FoundBy, Need, Package, packages};
 
 /// Free disk below which a build of a large server may not fit: source, objects, results, ccache.
 pub const WANTED_DISK: u64 = 10 << 30;

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::meter::Counter;
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
-use crate::workload::{allowed_cpus, hex};
+use crate::workload::{Placement, allowed_cpus, hex};
 use crate::workspace::Workspace;
 use crate::{server, workload};
 
@@ -31,8 +31,8 @@ pub fn harness(ws: &Workspace, counter: Option<&Counter>) -> Result<String> {
     ))
 }
 
-/// Processor, cores, memory, kernel and virtualisation of this machine.
-pub fn machine_facts() -> BTreeMap<String, String> {
+/// Processor, cores, memory, kernel and virtualisation of this machine, and how it is used.
+pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -80,6 +80,8 @@ pub fn machine_facts() -> BTreeMap<String, String> {
             .to_owned()
         }),
     );
+    add("measured on", Some(Placement::of_this_machine().describe()));
+    add("counter", counter.map(Counter::describe));
     facts
 }
 
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_facts() {
-        let facts = machine_facts();
+        let facts = machine_facts(None);
         assert!(facts.contains_key("kernel"), "{facts:?}");
         assert!(facts["cores"].parse::<u32>().unwrap() > 0);
     }

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use super::executor::{Event, Executor, Report};
 use super::fleet::with_fleet;
 use super::plan::{Block, Reading};
+use super::private::{may_execute, private_copy};
 use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
 use crate::meter::{Counted, Counter};
@@ -46,6 +47,8 @@ pub struct Setup<'a> {
     pub block_seconds: f64,
     /// Identity of the release the data is prepared by, part of the prepared data's key.
     pub release: String,
+    /// The measured executable inside a server's folder.
+    pub binary: Option<String>,
     /// The counting meters wanted.
     pub count_meters: Vec<Meter>,
 }
@@ -58,6 +61,8 @@ pub struct ThisMachine<'a> {
     template: PathBuf,
     counter: Option<Counter>,
     scratch: Scratch,
+    /// Where executables go if not beside the data.
+    programs: Option<Scratch>,
 }
 
 impl<'a> ThisMachine<'a> {
@@ -88,6 +93,12 @@ impl<'a> ThisMachine<'a> {
             progress,
         )?;
         let scratch = Scratch::open(ws, setup.candidates.len(), size_of_tree(&template)?)?;
+        // Containers often mount the RAM disk without the right to execute.
+        let programs = if may_execute(scratch.path()) {
+            None
+        } else {
+            Some(Scratch::within(&ws.cache().join("run"), false)?)
+        };
         Ok(ThisMachine {
             setup,
             adapter,
@@ -95,6 +106,7 @@ impl<'a> ThisMachine<'a> {
             template,
             counter,
             scratch,
+            programs,
         })
     }
 
@@ -115,23 +127,23 @@ impl<'a> ThisMachine<'a> {
     }
 
     fn timed(&self, block: &Block, report: &mut Report<'_>) -> Result<()> {
-        let folders: Vec<PathBuf> = block
+        let folders = block
             .points
             .iter()
-            .map(|_| self.scratch.fresh())
-            .collect::<Result<_>>()?;
+            .map(|&point| self.private_folder(point))
+            .collect::<Result<Vec<_>>>()?;
         let launches = block
             .points
             .iter()
             .zip(&folders)
-            .map(|(&point, dir)| {
+            .map(|(&point, (dir, server))| {
                 let candidate = self.candidate(point)?;
-                let mut launch = Launch::new(&candidate.label, &candidate.dir, dir);
+                let mut launch = Launch::new(&candidate.label, server, dir);
                 launch.template = Some(&self.template);
                 Ok((point, launch))
             })
             .collect::<Result<Vec<_>>>()?;
-        with_fleet(self.adapter.as_ref(), &launches, |outcomes| {
+        let outcome = with_fleet(self.adapter.as_ref(), &launches, |outcomes| {
             let mut servers = Vec::with_capacity(outcomes.len());
             for (point, outcome) in outcomes {
                 match outcome {
@@ -157,7 +169,28 @@ impl<'a> ThisMachine<'a> {
                 }
             }
             Ok(())
-        })
+        });
+        drop(launches);
+        for (dir, server) in &folders {
+            // The adapter removes the folders of servers that ran; nothing else is to pile up.
+            let _ = std::fs::remove_dir_all(dir);
+            if self.programs.is_some() {
+                let _ = std::fs::remove_dir_all(server);
+            }
+        }
+        outcome
+    }
+
+    /// The folder of one start, and in it a server of its own.
+    fn private_folder(&self, point: Point) -> Result<(PathBuf, PathBuf)> {
+        let built = &self.candidate(point)?.dir;
+        let dir = self.scratch.fresh()?;
+        let server = match (&self.setup.binary, &self.programs) {
+            (None, _) => built.clone(),
+            (Some(binary), None) => private_copy(built, binary, &dir.join("server"))?,
+            (Some(binary), Some(programs)) => private_copy(built, binary, &programs.fresh()?)?,
+        };
+        Ok((dir, server))
     }
 
     /// What the workload needs after each start, on every server that is left.
@@ -342,21 +375,6 @@ impl<'a> ThisMachine<'a> {
         }
         running.stop()?;
         Ok(readings)
-    }
-
-    /// How this machine measures, for the record.
-    pub fn describe(&self) -> Vec<(String, String)> {
-        let mut facts = vec![("placement".to_owned(), self.clients.placement().describe())];
-        if let Some(counter) = &self.counter {
-            facts.push(("counter".to_owned(), counter.describe()));
-        }
-        let data = if self.scratch.in_memory() {
-            "RAM disk"
-        } else {
-            "disk"
-        };
-        facts.push(("data".to_owned(), data.to_owned()));
-        facts
     }
 }
 

@@ -7,6 +7,7 @@ pub mod identity;
 pub mod machine;
 mod note;
 pub mod plan;
+mod private;
 mod progress;
 mod runner;
 #[cfg(test)]
@@ -33,9 +34,8 @@ use runner::Runner;
 pub struct Outcome {
     /// Where its observations are.
     pub id: ExperimentId,
-    /// Its header as stored.
-    pub header: ExperimentHeader,
-    /// Points that could not be measured to the end, with the reason.
+    /// Points that could not be measured to the end this time, with the whole error; the stored
+    /// header has them with the reason in one line.
     pub failed: BTreeMap<Point, Error>,
 }
 
@@ -45,8 +45,9 @@ pub fn is_timed(meter: Meter) -> bool {
 }
 
 /// Measures the built `points` as `preset` says, going on where an earlier run of the same experiment
-/// stopped. `header` names the series, release and recipe; machine, harness and identical points are
-/// filled in. A second server of the base joins as [`Point::Control`].
+/// stopped. `header` names series, release and recipe, and the points that could not be built;
+/// machine, harness and identical points are filled in. A second server of the base joins as
+/// [`Point::Control`].
 ///
 /// Points that fail alone are in the outcome; whoever calls decides what that means.
 ///
@@ -83,43 +84,29 @@ pub fn run(
             known
         });
     }
-
     let mut header = header;
     header.identical = identical;
+    header.machine = identity::machine_facts(counter.as_ref());
     header.harness = identity::harness(ws, counter.as_ref())?;
-    header.machine.extend(identity::machine_facts());
     let key = identity::key(ws, &header, preset, &workloads, points)?;
     let id = store.begin(&header, &key)?;
     store.plan(id, &planned(preset, &timed, &counted))?;
-    let mut header = store.header(id)?;
 
-    let names: Vec<String> = preset.workloads.clone();
     let measured: Vec<Point> = candidates.keys().copied().collect();
+    let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
     let blocks = plan(&Scope {
         seed: identity::seed(&key),
         points: &measured,
-        workloads: &names,
-        blocks: if timed.is_empty() { 0 } else { preset.blocks },
-        count_blocks: if counted.is_empty() {
-            0
-        } else {
-            preset.count_blocks
-        },
+        workloads: &preset.workloads,
+        blocks: blocks_of(&timed, preset.blocks),
+        count_blocks: blocks_of(&counted, preset.count_blocks),
     });
     let margin = |meter| ws.config.margin(meter);
     let mut runner = Runner::new(store, id, &timed, &counted, &workloads, &margin)?;
-    if measured.len() < 3 {
-        // The base and its control only: every point is the same binary, or nothing was built.
+    // With the base and its control alone, every point is the same binary or nothing was built.
+    if measured.len() < 3 || runner.is_complete(&blocks) {
         return Ok(Outcome {
             id,
-            header,
-            failed: BTreeMap::new(),
-        });
-    }
-    if runner.is_complete(&blocks) {
-        return Ok(Outcome {
-            id,
-            header,
             failed: BTreeMap::new(),
         });
     }
@@ -128,19 +115,18 @@ pub fn run(
         workloads,
         block_seconds: preset.block_seconds,
         release: header.release.clone(),
+        binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
         count_meters: counted.clone(),
     };
     let mut machine = ThisMachine::new(ws, setup, progress)?;
-    header.machine.extend(machine.describe());
-    let id = store.begin(&header, &key)?;
-    let failed = runner.drive(&blocks, preset.block_seconds, &mut machine, progress)?;
+    let (failed, end) = runner.drive(&blocks, preset.block_seconds, &mut machine, progress);
     if !failed.is_empty() {
         for (point, error) in &failed {
             header.failed.insert(*point, error.to_string());
         }
         store.begin(&header, &key)?;
     }
-    Ok(Outcome { id, header, failed })
+    end.map(|()| Outcome { id, failed })
 }
 
 fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
@@ -169,29 +155,28 @@ fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<Planned> 
     all
 }
 
-/// The servers to measure, one for each different binary and the control; and which other points
-/// are the same as which of them.
+/// The servers to measure, one for each different binary and the control.
+type Candidates = BTreeMap<Point, Candidate>;
+
+/// What to measure, and which other points are the same server as which of those.
 fn distinct(
     points: &[(Point, Built)],
     header: &ExperimentHeader,
-) -> Result<(BTreeMap<Point, Candidate>, BTreeMap<Point, Point>)> {
+) -> Result<(Candidates, BTreeMap<Point, Point>)> {
     let mut sorted: Vec<&(Point, Built)> = points
         .iter()
         .filter(|(point, _)| *point != Point::Control)
         .collect();
     sorted.sort_by_key(|(point, _)| *point);
-    let base = match sorted.first() {
-        Some((Point::BASE, built)) => built,
-        _ => {
-            return Err(Error::bench(
-                "the release itself was not built, so there is nothing to compare with",
-            ));
-        }
+    let Some((Point::BASE, base)) = sorted.first() else {
+        return Err(Error::bench(
+            "the release itself was not built, so there is nothing to compare with",
+        ));
     };
     let mut first: BTreeMap<&str, Point> = BTreeMap::new();
     let mut candidates = BTreeMap::new();
     let mut identical = BTreeMap::new();
-    for (point, built) in sorted {
+    for (point, built) in &sorted {
         match first.get(built.identity.as_str()) {
             Some(&same) => {
                 identical.insert(*point, same);
@@ -219,5 +204,47 @@ fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidat
             None => format!("{point} (the release)"),
         },
         dir: built.dir.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(point: usize, identity: &str) -> (Point, Built) {
+        let built = Built {
+            key: format!("key-{point}"),
+            dir: format!("/{point}").into(),
+            identity: identity.into(),
+            seconds: crate::build::BuildSeconds::default(),
+            compiled_units: 0,
+            cached: true,
+        };
+        (Point::Step(point), built)
+    }
+
+    #[test]
+    fn the_same_binary_is_measured_once_and_the_base_twice() {
+        let points = [built(0, "a"), built(1, "b"), built(2, "b"), built(3, "a")];
+        let (candidates, identical) =
+            distinct(&points, &ExperimentHeader::new("toy-1", "quick")).unwrap();
+        let measured: Vec<Point> = candidates.keys().copied().collect();
+        assert_eq!(measured, [Point::Step(0), Point::Step(1), Point::Control]);
+        assert_eq!(
+            candidates[&Point::Control].dir,
+            candidates[&Point::BASE].dir
+        );
+        assert_eq!(
+            identical,
+            BTreeMap::from([
+                (Point::Step(2), Point::Step(1)),
+                (Point::Step(3), Point::Step(0))
+            ])
+        );
+    }
+
+    #[test]
+    fn without_a_base_there_is_nothing_to_compare_with() {
+        assert!(distinct(&[built(1, "b")], &ExperimentHeader::new("toy-1", "quick")).is_err());
     }
 }

@@ -100,22 +100,34 @@ impl<'a> Runner<'a> {
             .all(|block| self.left(block, &none).workloads.is_empty())
     }
 
-    /// Measures what is left of `blocks`. Returns the points that failed.
+    /// Measures what is left of `blocks`. Returns the points that failed, and how it ended.
     pub(super) fn drive(
         &mut self,
         blocks: &[Block],
         block_seconds: f64,
         executor: &mut dyn Executor,
         progress: &dyn Progress,
-    ) -> Result<BTreeMap<Point, Error>> {
+    ) -> (BTreeMap<Point, Error>, Result<()>) {
         let mut failed = BTreeMap::new();
+        let end = self.drive_into(&mut failed, blocks, block_seconds, executor, progress);
+        (failed, end)
+    }
+
+    fn drive_into(
+        &mut self,
+        failed: &mut BTreeMap<Point, Error>,
+        blocks: &[Block],
+        block_seconds: f64,
+        executor: &mut dyn Executor,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let todo: Vec<Block> = blocks
             .iter()
-            .map(|block| self.left(block, &failed))
+            .map(|block| self.left(block, failed))
             .filter(|block| !block.workloads.is_empty())
             .collect();
         let Some(first) = todo.first() else {
-            return Ok(failed);
+            return Ok(());
         };
         let mut forecast = Forecast::new(block_seconds, self.workloads.len(), first.points.len());
         let total = |reading| blocks.iter().filter(|b| b.reading == reading).count();
@@ -124,13 +136,13 @@ impl<'a> Runner<'a> {
         let started = Instant::now();
         for (place, planned) in todo.iter().enumerate() {
             check_interrupted()?;
-            let block = self.left(planned, &failed);
+            let block = self.left(planned, failed);
             if block.points.iter().all(|point| is_base(*point)) {
                 break;
             }
             let name = match block.reading {
-                Reading::Timed => format!("block {}/{}", block.number + 1, totals.0),
-                Reading::Counted => format!("counted block {}/{}", block.number + 1, totals.1),
+                Reading::Timed => format!("block {} of {}", block.number + 1, totals.0),
+                Reading::Counted => format!("counted block {} of {}", block.number + 1, totals.1),
             };
             report_step(step.as_ref(), &forecast, started, &todo[place..], &name);
             let transactions = match block.reading {
@@ -165,7 +177,7 @@ impl<'a> Runner<'a> {
             "measured in {}",
             words(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX))
         ));
-        Ok(failed)
+        Ok(())
     }
 
     fn store_timed(&mut self, block: &Block, workload: &str, measured: Measured) -> Result<()> {

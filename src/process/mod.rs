@@ -10,7 +10,8 @@ mod signals;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Write;
+use std::io::{PipeReader, PipeWriter, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -48,6 +49,8 @@ pub enum Sink {
     File(PathBuf),
     /// Read by us, see [`Child`].
     Pipe,
+    /// Standard error only: into the same pipe as standard output, so that lines stay in order.
+    Merged,
 }
 
 /// A process to be started.
@@ -298,8 +301,16 @@ impl Command {
         } else {
             Stdio::null()
         });
-        command.stdout(open_sink(&self.stdout)?);
-        command.stderr(open_sink(&self.stderr)?);
+        let merged = if matches!(self.stderr, Sink::Merged) {
+            let (reader, writer) = merged_pipe()?;
+            command.stdout(writer.try_clone().map_err(no_pipe)?);
+            command.stderr(writer);
+            Some(reader)
+        } else {
+            command.stdout(open_sink(&self.stdout)?);
+            command.stderr(open_sink(&self.stderr)?);
+            None
+        };
         self.before_exec(&mut command);
         let mut child = command.spawn().map_err(|error| {
             let program = self.program.to_string_lossy();
@@ -311,6 +322,9 @@ impl Command {
                 Error::internal(format!("cannot start `{program}`: {error}"))
             }
         })?;
+        if let Some(reader) = merged {
+            child.stdout = Some(OwnedFd::from(reader).into());
+        }
         if let (Some(bytes), Some(mut pipe)) = (self.stdin.clone(), child.stdin.take()) {
             // A child that does not read its input to the end closes the pipe; that is its right.
             std::thread::spawn(move || drop(pipe.write_all(&bytes)));
@@ -395,10 +409,19 @@ impl Command {
     }
 }
 
+fn merged_pipe() -> Result<(PipeReader, PipeWriter)> {
+    std::io::pipe().map_err(no_pipe)
+}
+
+#[allow(clippy::needless_pass_by_value)] // What `map_err` passes.
+fn no_pipe(error: std::io::Error) -> Error {
+    Error::internal(format!("cannot make a pipe: {error}"))
+}
+
 fn open_sink(sink: &Sink) -> Result<Stdio> {
     Ok(match sink {
         Sink::Null => Stdio::null(),
-        Sink::Pipe => Stdio::piped(),
+        Sink::Pipe | Sink::Merged => Stdio::piped(),
         Sink::File(path) => {
             let file = File::options()
                 .create(true)
@@ -425,6 +448,23 @@ mod tests {
         assert_eq!(output.stdout, b"yes");
         assert_eq!(output.tail(1), ["no"]);
         assert_eq!(output.how_it_ended(), "exited with 3");
+    }
+
+    #[test]
+    fn merged_streams_keep_their_order() {
+        use std::io::Read;
+        let script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; echo $i >&2; done";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stderr(Sink::Merged)
+            .spawn()
+            .unwrap();
+        let mut text = String::new();
+        let mut stream = child.take_stdout().unwrap();
+        stream.read_to_string(&mut text).unwrap();
+        let expected: String = (1..=9).map(|i| format!("{i}\n{i}\n")).collect();
+        assert_eq!(text, expected);
+        assert!(child.take_stderr().is_none());
     }
 
     #[test]

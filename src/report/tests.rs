@@ -326,3 +326,34 @@ fn json_is_the_designed_document() {
     assert_eq!(value["total"][0]["kind"], "total");
     assert_eq!(value["noise"]["control"][0]["contains_zero"], true);
 }
+
+proptest::proptest! {
+    /// Whatever is missing, failed or identical: a report comes of it.
+    #[test]
+    fn any_part_of_an_experiment_can_be_reported(
+        keep in proptest::collection::vec(proptest::bool::weighted(0.7), 400),
+        failed in proptest::collection::btree_set(0usize..4, 0..3),
+        identical in proptest::collection::btree_map(0usize..4, 0usize..4, 0..3),
+    ) {
+        let mut experiment = Experiment::new(&[(0.01, 0.01), (0.0, 0.0), (-0.01, 0.0)]);
+        experiment.blocks = 4;
+        let mut observations = experiment.observations();
+        let mut keep = keep.into_iter().cycle();
+        observations.retain(|_| keep.next() == Some(true));
+        let header = &mut experiment.header;
+        header.failed = failed.into_iter().map(|k| (Point::Step(k), "x".into())).collect();
+        header.identical = identical
+            .into_iter()
+            .map(|(a, b)| (Point::Step(a), Point::Step(b)))
+            .collect();
+        let attribution =
+            attribute_with(header, &observations, &experiment.supplement, &default_margin).unwrap();
+        for patch in &attribution.patches {
+            let in_order = patch.effects.iter().any(|effect| effect.workload != SUITE);
+            proptest::prop_assert!(in_order || patch.reason.is_some() || patch.identical_to.is_some());
+        }
+        terminal(&attribution, 80, true);
+        markdown(&attribution);
+        json(&attribution).unwrap();
+    }
+}

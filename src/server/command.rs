@@ -88,9 +88,9 @@ impl CommandAdapter {
         let ready =
             Command::from_words(&expand(&self.commands.ready, &values)?)?.directory(&self.config);
         let stop = match &self.commands.stop {
-            Some(words) => Stop::Command(
+            Some(words) => Stop::Command(Box::new(
                 Command::from_words(&expand(words, &values)?)?.directory(&self.config),
-            ),
+            )),
             None => Stop::Signal { may_kill: true },
         };
         let plan = Plan {

@@ -12,6 +12,8 @@ pub mod mariadb;
 mod running;
 pub mod scratch;
 pub mod template;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 

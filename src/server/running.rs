@@ -54,7 +54,7 @@ pub(super) enum Stop {
         may_kill: bool,
     },
     /// A command; SIGTERM if the server still runs afterwards.
-    Command(Command),
+    Command(Box<Command>),
 }
 
 /// The folder of a start, removed when dropped unless its data is kept.
@@ -370,7 +370,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 /// The words before the server's own: valgrind and its options, or nothing.
-fn under_words(under: &Under, dir: &Path, uncounted: &[&str]) -> Vec<OsString> {
+pub(super) fn under_words(under: &Under, dir: &Path, uncounted: &[&str]) -> Vec<OsString> {
     let Under::Callgrind { out } = under else {
         return Vec::new();
     };

@@ -37,7 +37,7 @@ pub fn prepare_template(
     )
 }
 
-fn prepare_in(
+pub(super) fn prepare_in(
     parent: &Path,
     adapter: &dyn ServerAdapter,
     server: &Path,

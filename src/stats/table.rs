@@ -14,7 +14,9 @@ use crate::point::Point;
 /// and is left out of it alone.
 #[derive(Debug, Clone, Default)]
 pub struct BlockTable {
-    blocks: BTreeMap<u32, BTreeMap<Point, f64>>,
+    /// By block, the points in order: few enough that a sorted vector beats a map.
+    blocks: BTreeMap<u32, Vec<(Point, f64)>>,
+    points: BTreeSet<Point>,
 }
 
 /// How values vary once block and point are taken out.
@@ -31,10 +33,11 @@ impl BlockTable {
     /// this point.
     pub fn insert(&mut self, block: u32, point: Point, cost: f64) -> bool {
         let cells = self.blocks.entry(block).or_default();
-        if cells.contains_key(&point) {
-            return false;
+        match cells.binary_search_by_key(&point, |cell| cell.0) {
+            Ok(_) => return false,
+            Err(place) => cells.insert(place, (point, cost.ln())),
         }
-        cells.insert(point, cost.ln());
+        self.points.insert(point);
         true
     }
 
@@ -44,16 +47,13 @@ impl BlockTable {
     }
 
     /// The points that have a value in some block.
-    pub fn points(&self) -> BTreeSet<Point> {
-        self.blocks
-            .values()
-            .flat_map(|cells| cells.keys().copied())
-            .collect()
+    pub fn points(&self) -> &BTreeSet<Point> {
+        &self.points
     }
 
     /// Blocks that lack a point which another block has.
     pub fn incomplete_blocks(&self) -> usize {
-        let points = self.points().len();
+        let points = self.points.len();
         self.blocks.values().filter(|c| c.len() < points).count()
     }
 
@@ -64,7 +64,10 @@ impl BlockTable {
             .filter_map(|(&block, cells)| {
                 let sum: Option<f64> = weights
                     .iter()
-                    .map(|(point, weight)| cells.get(point).map(|value| value * weight))
+                    .map(|(point, weight)| {
+                        let place = cells.binary_search_by_key(point, |cell| cell.0).ok()?;
+                        Some(cells[place].1 * weight)
+                    })
                     .sum();
                 sum.map(|sum| (block, sum))
             })
@@ -79,12 +82,12 @@ impl BlockTable {
     /// The spread of values around block + point, over the blocks that have all points; `None` with
     /// fewer than two such blocks or points.
     pub fn spread(&self) -> Option<Spread> {
-        let points = self.points();
+        let points = &self.points;
         let rows: Vec<Vec<f64>> = self
             .blocks
             .values()
             .filter(|cells| cells.len() == points.len())
-            .map(|cells| cells.values().copied().collect())
+            .map(|cells| cells.iter().map(|cell| cell.1).collect())
             .collect();
         Some(Spread {
             sd: two_way_sd(&rows)?,

@@ -33,55 +33,93 @@ pub struct File {
     pub observations: Vec<Observation>,
 }
 
-/// Reads an observation file; `shown` is its name in errors.
+/// Reads a whole observation file; `shown` is its name in errors.
+///
+/// # Errors
+/// As [`Reader::new`] and [`Reader::next`].
+pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
+    let mut reader = Reader::new(input, shown)?;
+    let observations = reader.by_ref().collect::<Result<_>>()?;
+    Ok(File {
+        header: reader.header,
+        supplement: reader.supplement,
+        observations,
+    })
+}
+
+/// Reads an observation file line by line.
 ///
 /// Empty lines are skipped and unknown fields ignored; everything else that is not as docs/json.md
 /// says is an error that names the line.
-///
-/// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line;
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
-pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
-    let mut lines = Lines {
-        input,
-        shown: shown.to_path_buf(),
-        number: 0,
-        text: Vec::new(),
-        complete: true,
-    };
-    let Some(first) = lines.next()? else {
-        return Err(Error::usage("the file is empty")
-            .at(shown, None)
-            .hint(HEADER_HINT));
-    };
-    let FirstLine { header, supplement } = parse_header(first).map_err(|e| lines.at(e))?;
-    header
-        .check()
-        .map_err(|fault| lines.at(Error::usage(fault)))?;
-    let mut observations: Vec<Observation> = Vec::new();
-    let mut seen = Seen::default();
-    while let Some(text) = lines.next()? {
-        let parsed: Result<Observation, _> = serde_json::from_slice(text);
-        let observation = match parsed {
-            Ok(observation) => observation,
-            Err(error) => return Err(lines.at(malformed(&error, lines.complete))),
+pub struct Reader<R> {
+    /// The experiment.
+    pub header: ExperimentHeader,
+    /// What else is known about it.
+    pub supplement: Supplement,
+    lines: Lines<R>,
+    seen: Seen,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads the first line of `input`; `shown` is the file's name in errors.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when it is no header;
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+    pub fn new(input: R, shown: &Path) -> Result<Self> {
+        let mut lines = Lines {
+            input,
+            shown: shown.to_path_buf(),
+            number: 0,
+            text: Vec::new(),
+            complete: true,
         };
+        let Some(first) = lines.next()? else {
+            return Err(Error::usage("the file is empty")
+                .at(shown, None)
+                .hint(HEADER_HINT));
+        };
+        let FirstLine { header, supplement } = parse_header(first).map_err(|e| lines.at(e))?;
         header
+            .check()
+            .map_err(|fault| lines.at(Error::usage(fault)))?;
+        Ok(Reader {
+            header,
+            supplement,
+            lines,
+            seen: Seen::default(),
+        })
+    }
+
+    fn observation(&mut self) -> Result<Option<Observation>> {
+        let Some(text) = self.lines.next()? else {
+            return Ok(None);
+        };
+        let parsed: Result<Observation, _> = serde_json::from_slice(text);
+        let lines = &self.lines;
+        let observation = parsed.map_err(|error| lines.at(malformed(&error, lines.complete)))?;
+        self.header
             .check_observation(&observation)
             .map_err(|fault| lines.at(Error::usage(fault)))?;
-        if let Some(line) = seen.insert(&observation, lines.number) {
+        if let Some(line) = self.seen.insert(&observation, lines.number) {
             return Err(lines.at(Error::usage(format!(
                 "block {}, point {}, workload {}, meter {} was on line {line} already",
                 observation.block, observation.point, observation.workload, observation.meter
             ))));
         }
-        observations.push(observation);
+        Ok(Some(observation))
     }
-    Ok(File {
-        header,
-        supplement,
-        observations,
-    })
+}
+
+/// Gives each observation, or the fault of its line ([`Kind::Usage`](crate::error::Kind::Usage),
+/// naming file and line; [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be
+/// read).
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Observation>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.observation().transpose()
+    }
 }
 
 /// Writes an observation file that [`read`] reads back to the same.
@@ -184,12 +222,12 @@ impl<R: BufRead> Lines<R> {
 #[derive(Default)]
 struct Seen {
     workloads: HashMap<String, u32>,
-    cells: HashMap<(u32, Point, u32, Meter), usize>,
+    cells: HashMap<(u32, Point, u32, Meter), u32>,
 }
 
 impl Seen {
     /// Remembers; returns the line that held the same before.
-    fn insert(&mut self, observation: &Observation, line: usize) -> Option<usize> {
+    fn insert(&mut self, observation: &Observation, line: usize) -> Option<u32> {
         let workload = match self.workloads.get(&observation.workload) {
             Some(&number) => number,
             None => {
@@ -204,6 +242,7 @@ impl Seen {
             workload,
             observation.meter,
         );
+        let line = u32::try_from(line).unwrap_or(u32::MAX);
         self.cells.insert(cell, line)
     }
 }

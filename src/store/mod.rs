@@ -2,21 +2,18 @@
 
 mod blob;
 pub mod jsonl;
+mod read;
 mod schema;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Result};
-use crate::observation::{
-    ExperimentHeader, Meter, Observation, Planned, PointBuild, SCHEMA, Supplement, Within,
-};
+use crate::observation::{ExperimentHeader, Observation, Planned, PointBuild};
 use crate::point::Point;
-use crate::stats::{self, Slices};
 
 /// An experiment in a [`Store`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -277,273 +274,13 @@ impl Store {
         Ok(())
     }
 
-    /// The blocks that are stored for a workload and meter, ascending.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
-    pub fn blocks_done(&self, id: ExperimentId, workload: &str, meter: Meter) -> Result<Vec<u32>> {
-        self.rows(
-            "SELECT DISTINCT block FROM observations
-             WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 ORDER BY block",
-            params![id.0, workload, meter.name()],
-            |row| row.get(0),
-        )
-    }
-
-    /// The experiment's header.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when there is no such experiment or the file
-    /// cannot be read.
-    pub fn header(&self, id: ExperimentId) -> Result<ExperimentHeader> {
-        let text: String = self
-            .connection
-            .query_row(
-                "SELECT header FROM experiments WHERE id = ?1",
-                [id.0],
-                |row| row.get(0),
-            )
-            .map_err(self.failed("read"))?;
-        self.parse_header(&text)
-    }
-
-    /// The experiment's header and observations, ordered by workload, meter, block and position.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
-    pub fn load(&self, id: ExperimentId) -> Result<(ExperimentHeader, Vec<Observation>)> {
-        let header = self.header(id)?;
-        let raw = self.rows(
-            "SELECT workload, meter, block, point, position, layout, value, n FROM observations
-             WHERE experiment = ?1 ORDER BY workload, meter, block, position, point",
-            params![id.0],
-            |row| {
-                Ok((
-                    row.get::<_, String>(1)?,
-                    row.get::<_, String>(3)?,
-                    Observation {
-                        schema: SCHEMA,
-                        experiment: header.experiment.clone(),
-                        block: row.get(2)?,
-                        order: row.get(4)?,
-                        point: Point::BASE,
-                        layout: u64::from_ne_bytes(row.get::<_, i64>(5)?.to_ne_bytes()),
-                        workload: row.get(0)?,
-                        meter: Meter::Time,
-                        unit: String::new(),
-                        value: row.get(6)?,
-                        n: unsigned(row.get(7)?),
-                    },
-                ))
-            },
-        )?;
-        let observations = raw
-            .into_iter()
-            .map(|(meter, point, mut observation)| {
-                observation.meter = self.known(meter.parse())?;
-                observation.point = self.known(point.parse())?;
-                observation.unit = observation.meter.unit().to_owned();
-                Ok(observation)
-            })
-            .collect::<Result<_>>()?;
-        Ok((header, observations))
-    }
-
-    /// What else is known: planned blocks, build times, and from the slices how exactly values are
-    /// known within a block.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
-    pub fn supplement(&self, id: ExperimentId) -> Result<Supplement> {
-        let planned = self
-            .rows(
-                "SELECT workload, meter, blocks FROM plans WHERE experiment = ?1",
-                params![id.0],
-                |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)),
-            )?
-            .into_iter()
-            .map(|(workload, meter, blocks)| {
-                Ok(Planned {
-                    workload,
-                    meter: self.known(meter.parse())?,
-                    blocks,
-                })
-            })
-            .collect::<Result<_>>()?;
-        Ok(Supplement {
-            planned,
-            builds: self.builds(id)?,
-            within: self.within(id)?,
-        })
-    }
-
-    fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
-        let mut builds = self
-            .rows(
-                "SELECT point, key, configure, compile, link, overhead, units, cached
-                 FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1",
-                params![id.0],
-                |row| {
-                    let build = PointBuild {
-                        point: Point::BASE,
-                        key: row.get(1)?,
-                        configure: row.get(2)?,
-                        compile: row.get(3)?,
-                        link: row.get(4)?,
-                        overhead: row.get(5)?,
-                        units: unsigned(row.get(6)?),
-                        cached: row.get(7)?,
-                    };
-                    Ok((row.get::<_, String>(0)?, build))
-                },
-            )?
-            .into_iter()
-            .map(|(point, mut build)| {
-                build.point = self.known(point.parse())?;
-                Ok(build)
-            })
-            .collect::<Result<Vec<_>>>()?;
-        builds.sort_by_key(|build| build.point);
-        Ok(builds)
-    }
-
-    fn within(&self, id: ExperimentId) -> Result<Vec<Within>> {
-        let blocks: Vec<(String, u32)> = self.rows(
-            "SELECT DISTINCT workload, block FROM slices WHERE experiment = ?1 ORDER BY 1, 2",
-            params![id.0],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )?;
-        let mut squares: BTreeMap<String, (f64, u32)> = BTreeMap::new();
-        for (workload, block) in blocks {
-            let slices = self.slices(id, &workload, block)?;
-            let (sum, count) = squares.entry(workload).or_default();
-            for value in stats::reduce_block(&slices) {
-                if let Some(error) = value.standard_error {
-                    *sum += error * error;
-                    *count += 1;
-                }
-            }
-        }
-        Ok(squares
-            .into_iter()
-            .filter(|(_, (_, count))| *count > 0)
-            .map(|(workload, (sum, count))| Within {
-                workload,
-                meter: Meter::Time,
-                sd: (sum / f64::from(count)).sqrt(),
-            })
-            .collect())
-    }
-
-    /// The raw slices of a block of a workload.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
-    pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
-        self.rows(
-            "SELECT point, transactions, nanoseconds FROM slices
-             WHERE experiment = ?1 AND workload = ?2 AND block = ?3 ORDER BY point",
-            params![id.0, workload, block],
-            |row| {
-                Ok((
-                    row.get::<_, String>(0)?,
-                    unsigned(row.get(1)?),
-                    blob::decode(row.get_ref(2)?.as_blob()?),
-                ))
-            },
-        )?
-        .into_iter()
-        .map(|(point, transactions_per_slice, nanoseconds)| {
-            Ok(Slices {
-                point: self.known(point.parse())?,
-                nanoseconds,
-                transactions_per_slice,
-            })
-        })
-        .collect()
-    }
-
-    /// The experiment that was begun, continued or added to last.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
-    pub fn latest(&self) -> Result<Option<ExperimentId>> {
-        self.connection
-            .query_row(
-                "SELECT id FROM experiments ORDER BY touched DESC LIMIT 1",
-                [],
-                |row| row.get(0).map(ExperimentId),
-            )
-            .optional()
-            .map_err(self.failed("read"))
-    }
-
-    /// The experiment called `name`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage), naming the nearest one there is.
-    pub fn find(&self, name: &str) -> Result<ExperimentId> {
-        let listed = self.list()?;
-        if let Some(found) = listed.iter().find(|l| l.header.experiment == name) {
-            return Ok(found.id);
-        }
-        let names: Vec<String> = listed.into_iter().map(|l| l.header.experiment).collect();
-        Err(crate::config::unknown("experiment", name, names.iter()))
-    }
-
-    /// All experiments, the latest first.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
-    pub fn list(&self) -> Result<Vec<Listed>> {
-        self.rows(
-            "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)
-             FROM experiments ORDER BY touched DESC",
-            [],
-            |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)),
-        )?
-        .into_iter()
-        .map(|(id, header, observations)| {
-            Ok(Listed {
-                id: ExperimentId(id),
-                header: self.parse_header(&header)?,
-                observations: unsigned(observations),
-            })
-        })
-        .collect()
-    }
-
     fn transaction(&self) -> Result<Transaction<'_>> {
         Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
             .map_err(self.failed("write"))
     }
 
-    fn rows<T>(
-        &self,
-        sql: &str,
-        params: impl rusqlite::Params,
-        row: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Vec<T>> {
-        self.connection
-            .prepare_cached(sql)
-            .and_then(|mut statement| statement.query_map(params, row)?.collect())
-            .map_err(self.failed("read"))
-    }
-
     fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
         move |error| schema::explain(&self.path, what, &error)
-    }
-
-    /// Text this program wrote itself that it cannot read back: the file was tampered with.
-    fn known<T>(&self, parsed: Result<T>) -> Result<T> {
-        parsed.map_err(|error| {
-            Error::internal(format!("{} is damaged", self.path.display()))
-                .details([error.message().to_owned()])
-        })
-    }
-
-    fn parse_header(&self, text: &str) -> Result<ExperimentHeader> {
-        self.known(serde_json::from_str(text).map_err(|e| Error::internal(e.to_string())))
     }
 
     fn header_text(&self, header: &ExperimentHeader) -> Result<String> {
@@ -591,8 +328,4 @@ impl Store {
 /// SQLite's integers are signed; counts never reach the sign.
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-fn unsigned(count: i64) -> u64 {
-    u64::try_from(count).unwrap_or(0)
 }

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 
 use super::*;
 use crate::error::Kind;
+use crate::observation::{Meter, Supplement, Within};
 
 fn header(patches: usize) -> ExperimentHeader {
     ExperimentHeader {
@@ -323,7 +324,6 @@ fn writers_wait_for_each_other() {
 /// The test's own program is started again as the process to be killed; it says each block that it
 /// has stored.
 #[test]
-#[allow(clippy::print_stdout)]
 fn killed_while_appending() {
     const CHILD: &str = "PERFQUILT_TEST_APPEND_TO";
     const POINTS: usize = 3;
@@ -336,7 +336,7 @@ fn killed_while_appending() {
             let observations = [0, 1, 2].map(|point| observation(block, point));
             let slices = [0, 1, 2].map(|point| blob(block, point));
             store.append(id, &observations, &slices).unwrap();
-            println!("\nstored {block}");
+            writeln!(std::io::stdout(), "\nstored {block}").unwrap();
         }
     }
     let folder = tempfile::tempdir().unwrap();
@@ -512,5 +512,18 @@ mod files {
         bytes.extend(b"\xff\xfe\x00\n");
         let error = jsonl::read(&bytes[..], "f".as_ref()).unwrap_err();
         assert_eq!(error.place().unwrap().line, Some(2));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_input_makes_it_panic(
+            tail in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
+            cut in 0usize..400,
+        ) {
+            let mut bytes = format!("{HEADER}\n{}\n", line("", "")).into_bytes();
+            bytes.truncate(cut);
+            bytes.extend(tail);
+            let _ = jsonl::read(&bytes[..], "f".as_ref());
+        }
     }
 }

@@ -2,7 +2,9 @@
 
 use perfquilt::error::Kind;
 
-use crate::fixture::{Fixture, RECIPE};
+use perfquilt::progress::Silent;
+
+use crate::fixture::{Fixture, RECIPE, item};
 
 #[test]
 fn a_patch_that_does_not_compile_is_named_with_file_and_line() {
@@ -88,4 +90,33 @@ fn a_full_disk_is_named_as_such() {
     let error = fixture.build("base").unwrap_err();
     assert!(error.message().contains("the disk is full"), "{error}");
     assert!(error.hint_text().unwrap().contains("free some space"));
+}
+
+#[test]
+fn a_compiler_killed_for_want_of_memory_gets_a_second_chance_alone() {
+    let recipe = RECIPE.replace("targets =", "cmake_include = \"killed.cmake\"\ntargets =");
+    let fixture = Fixture::new(&recipe);
+    let once = fixture.folder.path().join("once");
+    let script = fixture.folder.path().join("compile.sh");
+    let text = "if [ ! -e ONCE ]; then touch ONCE; echo 'cc: fatal error: Killed signal terminated program cc1' >&2; exit 1; fi\nexec \"$@\"\n";
+    std::fs::write(&script, text.replace("ONCE", &once.display().to_string())).unwrap();
+    let include = format!("set(CMAKE_C_COMPILER_LAUNCHER sh {})\n", script.display());
+    std::fs::write(
+        fixture.folder.path().join("bench-config/killed.cmake"),
+        include,
+    )
+    .unwrap();
+    let builder = fixture.builder().jobs(2);
+    let built = builder.build(&item("base"), &fixture, &Silent).unwrap();
+    assert_eq!(built.compiled_units, 3);
+
+    std::fs::write(
+        &script,
+        "echo 'cc: fatal error: Killed signal terminated program cc1' >&2; exit 1\n",
+    )
+    .unwrap();
+    let mut fixture = fixture;
+    fixture.point("one", &[("lib/two.c", "int two(void) { return 4; }\n")]);
+    let error = builder.build(&item("one"), &fixture, &Silent).unwrap_err();
+    assert!(error.message().contains("for want of memory"), "{error}");
 }

@@ -102,26 +102,82 @@ fn what_is_taken_from_a_build_tree_does_not_make_another() {
     assert!(second.dir.join("share/other").is_file());
 }
 
+/// Hits and misses of the fixture's ccache.
+fn statistics(fixture: &Fixture) -> (u64, u64) {
+    let output = Command::new("ccache")
+        .arg("--print-stats")
+        .env("CCACHE_DIR", fixture.folder.path().join("cache/ccache"))
+        .run()
+        .unwrap();
+    let text = output.stdout_text();
+    let count = |name: &str| -> u64 {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace()
+            .next_back()
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    (count("direct_cache_hit"), count("cache_miss"))
+}
+
+#[test]
+fn going_back_past_a_changed_precompiled_header_compiles_nothing() {
+    let mut fixture = Fixture::new(RECIPE);
+    let cmake = fixture.trees["base"]["CMakeLists.txt"].replace(
+        "target_link",
+        "target_compile_options(app PRIVATE -fpch-preprocess)\n\
+         target_precompile_headers(app PRIVATE lib/numbers.h)\ntarget_link",
+    );
+    let numbers = "int two(void);\nint three(void);\nint four(void);\n";
+    fixture.point("first", &[("CMakeLists.txt", &cmake)]);
+    fixture.point(
+        "header",
+        &[("CMakeLists.txt", &cmake), ("lib/numbers.h", numbers)],
+    );
+    fixture.point("back", &[("CMakeLists.txt", &cmake), ("words", "other\n")]);
+    let first = fixture.build("first").unwrap();
+    assert_eq!(first.compiled_units, 4, "three units and the header");
+    assert_eq!(fixture.build("header").unwrap().compiled_units, 2);
+    let (hits, misses) = statistics(&fixture);
+    assert_eq!(fixture.build("back").unwrap().compiled_units, 2);
+    assert_eq!(statistics(&fixture), (hits + 2, misses));
+}
+
+#[test]
+fn a_changed_first_line_of_a_watched_unit_configures_again() {
+    let recipe = RECIPE.replace("targets =", "cmake_include = \"watch.cmake\"\ntargets =");
+    let mut fixture = Fixture::new(&recipe);
+    let include = "set(folder ${CMAKE_BINARY_DIR}/perfquilt)\n\
+        file(WRITE ${folder}/watch.txt \"${CMAKE_SOURCE_DIR}/lib/two.c\\n\")\n\
+        file(APPEND ${folder}/heads.txt \"\")\n\
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/heads.txt)\n";
+    std::fs::write(
+        fixture.folder.path().join("bench-config/watch.cmake"),
+        include,
+    )
+    .unwrap();
+    fixture.point("body", &[("lib/two.c", "int two(void) { return 4; }\n")]);
+    fixture.point(
+        "head",
+        &[(
+            "lib/two.c",
+            "#define TWO 2\nint two(void) { return TWO; }\n",
+        )],
+    );
+    fixture.point(
+        "again",
+        &[("lib/two.c", "#define TWO 2\nint two(void) { return 3; }\n")],
+    );
+    fixture.build("base").unwrap();
+    let configured = |tree: &str| fixture.build(tree).unwrap().seconds.configure > 0.0;
+    assert!(!configured("body"));
+    assert!(configured("head"));
+    assert!(!configured("again"));
+}
+
 #[test]
 fn ccache_serves_other_build_trees_and_leaves_no_trace() {
-    let statistics = |fixture: &Fixture| {
-        let cache = fixture.folder.path().join("cache/ccache");
-        let output = Command::new("ccache")
-            .arg("--print-stats")
-            .env("CCACHE_DIR", cache)
-            .run()
-            .unwrap();
-        let text = output.stdout_text();
-        let count = |name: &str| -> u64 {
-            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-            line.split_whitespace()
-                .next_back()
-                .unwrap()
-                .parse()
-                .unwrap()
-        };
-        (count("direct_cache_hit"), count("cache_miss"))
-    };
     let fixture = Fixture::new(RECIPE);
     let first = fixture.build("base").unwrap();
     assert_eq!(statistics(&fixture).0, 0);

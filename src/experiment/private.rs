@@ -1,0 +1,76 @@
+//! An executable of its own for every started server.
+//!
+//! Processes of the same file run from the same physical memory. Two servers of one executable, such
+//! as the base and its control, then find in the caches what the other has just used, while every
+//! other server has to fetch its own code again at each turn: they would look faster by some per
+//! cent. With a copy each, all are alike.
+
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
+use crate::error::{Error, Result};
+
+/// Makes `to` look like the folder `server` of a built server, its file `binary` being copied and
+/// everything else linked; returns `to`.
+pub(super) fn private_copy(server: &Path, binary: &str, to: &Path) -> Result<PathBuf> {
+    let mut from = server.to_path_buf();
+    let mut here = to.to_path_buf();
+    let parts: Vec<_> = Path::new(binary).components().collect();
+    for (depth, part) in parts.iter().enumerate() {
+        let Component::Normal(name) = part else {
+            return Err(Error::usage(format!(
+                "`binary` is `{binary}`: it must be a path inside the result"
+            )));
+        };
+        std::fs::create_dir_all(&here).map_err(|e| Error::io("create", &here, &e))?;
+        for entry in std::fs::read_dir(&from).map_err(|e| Error::io("read", &from, &e))? {
+            let entry = entry.map_err(|e| Error::io("read", &from, &e))?;
+            if entry.file_name() != *name {
+                let link = here.join(entry.file_name());
+                symlink(entry.path(), &link).map_err(|e| Error::io("create", &link, &e))?;
+            }
+        }
+        from.push(name);
+        here.push(name);
+        if depth + 1 == parts.len() {
+            // Even where the file system shares the blocks, each file has pages of its own.
+            std::fs::copy(&from, &here).map_err(|e| Error::io("copy", &from, &e))?;
+        }
+    }
+    Ok(to.to_path_buf())
+}
+
+/// Whether programs in `folder` may be run.
+pub(super) fn may_execute(folder: &Path) -> bool {
+    statvfs(folder).is_ok_and(|stat| !stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_copied_and_the_rest_linked() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = folder.path().join("server");
+        std::fs::create_dir_all(server.join("bin")).unwrap();
+        std::fs::create_dir_all(server.join("share/x")).unwrap();
+        std::fs::write(server.join("bin/d"), "d").unwrap();
+        std::fs::write(server.join("bin/c"), "c").unwrap();
+        let copy = private_copy(&server, "bin/d", &folder.path().join("copy")).unwrap();
+        assert!(!copy.join("bin/d").is_symlink());
+        assert_eq!(std::fs::read(copy.join("bin/d")).unwrap(), b"d");
+        assert!(copy.join("bin/c").is_symlink());
+        assert_eq!(std::fs::read(copy.join("bin/c")).unwrap(), b"c");
+        assert!(copy.join("share/x").is_dir());
+    }
+
+    #[test]
+    fn paths_outside_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("copy");
+        assert!(private_copy(folder.path(), "../x", &to).is_err());
+    }
+}

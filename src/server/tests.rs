@@ -1,0 +1,415 @@
+//! Lives and deaths of servers, with small scripts in the place of servers.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::command::CommandAdapter;
+use super::mariadb::Mariadb;
+use super::*;
+use crate::config::CommandServer;
+use crate::error::Kind;
+use crate::progress::Silent;
+
+/// A scratch folder, logs beside it, and an adapter for the script `server`.
+struct World {
+    base: tempfile::TempDir,
+    scratch: Scratch,
+}
+
+impl World {
+    fn new() -> Self {
+        let base = tempfile::tempdir().unwrap();
+        let scratch = Scratch::within(&base.path().join("run"), false).unwrap();
+        World { base, scratch }
+    }
+
+    fn logs(&self) -> PathBuf {
+        self.base.path().join("logs")
+    }
+
+    fn adapter_with(
+        &self,
+        start: &[&str],
+        ready: &[&str],
+        stop: Option<&[&str]>,
+    ) -> CommandAdapter {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        let commands = CommandServer {
+            start: words(start),
+            ready: words(ready),
+            stop: stop.map(words),
+            env: [("GREETING".to_owned(), "from {socket}".to_owned())].into(),
+        };
+        CommandAdapter::new(commands, self.base.path().into(), 5.0, self.logs()).unwrap()
+    }
+
+    /// `$0` is the socket, `$1` the data folder.
+    fn adapter(&self, script: &str) -> CommandAdapter {
+        self.adapter_with(
+            &["sh", "-c", script, "{socket}", "{dir}"],
+            &["test", "-e", "{socket}"],
+            None,
+        )
+    }
+
+    fn start(&self, adapter: &dyn ServerAdapter) -> Result<Running> {
+        let dir = self.scratch.fresh()?;
+        adapter.start(&Launch::new("2 (0002-x.patch)", self.base.path(), &dir))
+    }
+}
+
+fn alive(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Until `condition` holds, at most a few seconds.
+fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(10) {
+        if condition() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+const SERVE: &str = r#"echo "$GREETING"; touch "$0"; exec sleep 600"#;
+
+#[test]
+fn a_started_server_is_ready_and_a_stopped_one_leaves_nothing() {
+    let world = World::new();
+    let mut running = world.start(&world.adapter(SERVE)).unwrap();
+    let (pid, dir) = (running.pid(), running.dir().to_path_buf());
+    assert!(alive(pid) && running.endpoint.socket.exists());
+    running.check().unwrap();
+    let socket = running.endpoint.socket.display().to_string();
+    assert_eq!(running.log_tail(), [format!("from {socket}")]);
+    let words = ["{socket}".to_owned(), "{dir}/x".to_owned()];
+    let expanded = running.expand(&words).unwrap();
+    assert_eq!(expanded, [socket, format!("{}/data/x", dir.display())]);
+    running.stop().unwrap();
+    assert!(!alive(pid) && !dir.exists());
+}
+
+#[test]
+fn dropping_kills_the_servers_children_too() {
+    let world = World::new();
+    let script = r#"sleep 600 & echo $! > "$1/child"; touch "$0"; wait"#;
+    let running = world.start(&world.adapter(script)).unwrap();
+    let text = std::fs::read_to_string(running.dir().join("data/child")).unwrap();
+    let child: u32 = text.trim().parse().unwrap();
+    assert!(alive(child));
+    drop(running);
+    let is_gone = || {
+        // Somebody else's child is a zombie until its new parent has waited for it.
+        std::fs::read_to_string(format!("/proc/{child}/stat"))
+            .map_or(true, |stat| stat.contains(") Z "))
+    };
+    assert!(eventually(is_gone));
+}
+
+#[test]
+fn a_server_that_crashes_at_start_is_told_with_log_and_signal() {
+    let world = World::new();
+    let script = r#"echo "[ERROR] no tables" >&2; kill -SEGV $$"#;
+    let error = world.start(&world.adapter(script)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Bench);
+    assert_eq!(
+        error.message(),
+        "server of 2 (0002-x.patch) was ended by signal 11 (SIGSEGV) at start"
+    );
+    assert_eq!(error.detail_lines(), ["[ERROR] no tables"]);
+    let kept = world.logs().join("server-2__0002-x.patch_.log");
+    assert_eq!(
+        std::fs::read_to_string(&kept).unwrap(),
+        "[ERROR] no tables\n"
+    );
+    assert!(error.hint_text().unwrap().contains("server-2__0002"));
+    let left: Vec<_> = std::fs::read_dir(world.scratch.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, [".lock"]);
+}
+
+#[test]
+fn a_server_that_crashes_under_load_explains_its_clients_errors() {
+    let world = World::new();
+    let script = r#"touch "$0"; while test ! -e "$1/go"; do sleep 0.01; done; echo "got signal 6"; sleep 0.5; kill -ABRT $$"#;
+    let mut running = world.start(&world.adapter(script)).unwrap();
+    running.check().unwrap();
+    std::fs::write(running.dir().join("data/go"), "").unwrap();
+    assert!(eventually(|| !running.log_tail().is_empty()));
+    let error = running.explain(Error::bench("lost connection"));
+    assert!(
+        error
+            .message()
+            .ends_with("was ended by signal 6 (SIGABRT) under load"),
+        "{error}"
+    );
+    assert_eq!(error.detail_lines(), ["got signal 6"]);
+    assert_eq!(running.stop().unwrap_err().kind(), Kind::Bench);
+}
+
+#[test]
+fn errors_that_are_not_the_servers_stay() {
+    let world = World::new();
+    let mut running = world.start(&world.adapter(SERVE)).unwrap();
+    assert_eq!(
+        running.explain(Error::bench("no such table")).message(),
+        "no such table"
+    );
+    assert_eq!(
+        running.explain(Error::interrupted()).kind(),
+        Kind::Interrupted
+    );
+}
+
+#[test]
+fn a_server_that_never_gets_ready_is_given_up() {
+    let world = World::new();
+    let commands = CommandServer {
+        start: ["sh", "-c", "sleep 600", "{socket}"]
+            .map(str::to_owned)
+            .into(),
+        ready: ["false"].map(str::to_owned).into(),
+        stop: None,
+        env: Default::default(),
+    };
+    let adapter =
+        CommandAdapter::new(commands, world.base.path().into(), 0.2, world.logs()).unwrap();
+    let error = world.start(&adapter).unwrap_err();
+    assert!(error.message().contains("was not ready within"), "{error}");
+    assert!(error.hint_text().is_some());
+}
+
+#[test]
+fn a_server_that_is_not_installed_points_at_doctor() {
+    let world = World::new();
+    let adapter = world.adapter_with(&["no-such-server", "{socket}"], &["true"], None);
+    let error = world.start(&adapter).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    assert!(error.hint_text().unwrap().contains("doctor"));
+}
+
+#[test]
+fn a_port_that_somebody_else_took_is_chosen_again() {
+    let world = World::new();
+    let count = world.base.path().join("count");
+    let script = format!(
+        r#"echo x >> {0}; test $(wc -l < {0}) -ge 3 && exec sleep 600; echo "bind: Address already in use"; exit 1"#,
+        count.display()
+    );
+    let ready = format!("test $(wc -l < {}) -ge 3", count.display());
+    let adapter = world.adapter_with(
+        &["sh", "-c", &script, "{port}"],
+        &["sh", "-c", &ready],
+        None,
+    );
+    let running = world.start(&adapter).unwrap();
+    assert!(running.endpoint.port.is_some());
+    assert_eq!(std::fs::read_to_string(&count).unwrap(), "x\nx\nx\n");
+}
+
+#[test]
+fn a_server_at_a_fixed_address_is_refused() {
+    let commands = |start: &[&str]| CommandServer {
+        start: start.iter().map(|&word| word.to_owned()).collect(),
+        ready: vec!["true".into()],
+        stop: None,
+        env: Default::default(),
+    };
+    let new = |start: &[&str]| CommandAdapter::new(commands(start), "/".into(), 1.0, "/".into());
+    assert!(new(&["server", "--port=6379"]).is_err());
+    assert!(new(&["server", "{socket}", "{sokcet}"]).is_err());
+    assert!(new(&[]).is_err());
+    assert!(new(&["server", "{socket}", "{ json }"]).is_ok());
+}
+
+#[test]
+fn a_template_is_filled_once_and_every_start_gets_a_copy() {
+    let world = World::new();
+    let parent = world.base.path().join("cache");
+    let script = r#"echo ready > "$1/stopped-badly"; touch "$0"; trap 'rm "$1/stopped-badly"; exit 0' TERM; while true; do sleep 0.01; done"#;
+    let adapter = world.adapter(script);
+    let fills = std::cell::Cell::new(0);
+    let fill = |running: &mut Running| {
+        fills.set(fills.get() + 1);
+        std::fs::write(running.dir().join("data/rows"), "1 2 3").unwrap();
+        Ok(())
+    };
+    let make = || template::prepare_in(&parent, &adapter, world.base.path(), "key", &fill, &Silent);
+    let template = make().unwrap();
+    assert_eq!(make().unwrap(), template);
+    assert_eq!(fills.get(), 1);
+    assert!(!template.join("stopped-badly").exists(), "a clean stop");
+    let dir = world.scratch.fresh().unwrap();
+    let mut launch = Launch::new("0", world.base.path(), &dir);
+    launch.template = Some(&template);
+    let running = adapter.start(&launch).unwrap();
+    std::fs::write(running.dir().join("data/rows"), "changed").unwrap();
+    running.stop().unwrap();
+    assert_eq!(
+        std::fs::read_to_string(template.join("rows")).unwrap(),
+        "1 2 3"
+    );
+    let mut left: Vec<_> = std::fs::read_dir(&parent)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["key", "key.lock"]);
+}
+
+#[test]
+fn a_failed_or_killed_filling_leaves_no_template() {
+    let world = World::new();
+    let parent = world.base.path().join("cache");
+    let adapter = world.adapter(SERVE);
+    // What a killed process left.
+    std::fs::create_dir_all(parent.join("key.tmp/data")).unwrap();
+    std::fs::write(parent.join("key.tmp/data/half"), "").unwrap();
+    let make = |fill: &dyn Fn(&mut Running) -> Result<()>| {
+        template::prepare_in(&parent, &adapter, world.base.path(), "key", fill, &Silent)
+    };
+    let error = make(&|_| Err(Error::bench("no room"))).unwrap_err();
+    assert_eq!(error.message(), "no room");
+    assert!(!parent.join("key").exists() && !parent.join("key.tmp").exists());
+    let template = make(&|_| Ok(())).unwrap();
+    assert!(!template.join("half").exists());
+}
+
+#[test]
+fn a_stop_command_is_asked_before_the_signal() {
+    let world = World::new();
+    let script = r#"touch "$0"; while test ! -e "$1/stop"; do sleep 0.01; done; echo flushed > "$1/state"; exit 0"#;
+    let adapter = world.adapter_with(
+        &["sh", "-c", script, "{socket}", "{dir}"],
+        &["test", "-e", "{socket}"],
+        Some(&["touch", "{dir}/stop"]),
+    );
+    let running = world.start(&adapter).unwrap();
+    let data = running.stop_cleanly().unwrap();
+    assert_eq!(
+        std::fs::read_to_string(data.join("state")).unwrap(),
+        "flushed\n"
+    );
+}
+
+#[test]
+fn callgrind_is_told_where_to_write_and_leaves_pipes_nowhere_else() {
+    let dir = Path::new("/scratch/0000");
+    let under = Under::Callgrind {
+        out: dir.join("out"),
+    };
+    let words: Vec<String> = running::under_words(&under, dir, &["vio_read"])
+        .into_iter()
+        .map(|word| word.into_string().unwrap())
+        .collect();
+    let has = |word: &str| words.iter().any(|candidate| candidate == word);
+    assert_eq!(words[0], "valgrind");
+    assert!(has("--vgdb-prefix=/scratch/0000/vgdb"));
+    assert!(has("--callgrind-out-file=/scratch/0000/out"));
+    let position = |word: &str| words.iter().position(|candidate| candidate == word);
+    // The later option undoes part of the earlier one.
+    assert!(position("--collect-atstart=yes") > position("--toggle-collect=vio_read"));
+    assert!(running::under_words(&Under::Plain, dir, &["vio_read"]).is_empty());
+}
+
+/// A built server whose `bin/mariadbd` is a script.
+fn fake_mariadb(base: &Path, script: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let server = base.join("built");
+    for folder in ["bin", "share/english", "share/charsets"] {
+        std::fs::create_dir_all(server.join(folder)).unwrap();
+    }
+    for file in ["share/english/errmsg.sys", "share/charsets/Index.xml"] {
+        std::fs::write(server.join(file), "").unwrap();
+    }
+    std::fs::write(
+        server.join("share/mysql_system_tables.sql"),
+        "CREATE TABLE a;\n",
+    )
+    .unwrap();
+    std::fs::write(
+        server.join("share/mysql_system_tables_data.sql"),
+        "INSERT INTO a;\n",
+    )
+    .unwrap();
+    let program = server.join("bin/mariadbd");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    server
+}
+
+#[test]
+fn mariadb_is_bootstrapped_by_the_built_results_own_tables() {
+    let world = World::new();
+    let server = fake_mariadb(world.base.path(), r#"echo "$@" > args; cat > input"#);
+    let adapter = Mariadb::new(None, 5.0, world.logs()).unwrap();
+    let data = world.base.path().join("data");
+    adapter.prepare(&server, &data, &Silent).unwrap();
+    let input = std::fs::read_to_string(data.join("input")).unwrap();
+    let lines: Vec<&str> = input.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(
+        lines[2..],
+        ["use mysql;", "CREATE TABLE a;", "INSERT INTO a;"]
+    );
+    let args = std::fs::read_to_string(data.join("args")).unwrap();
+    assert!(args.starts_with("--no-defaults --datadir="), "{args}");
+    assert!(args.contains("--bootstrap"));
+}
+
+#[test]
+fn a_bootstrap_that_complains_has_failed_whatever_it_exits_with() {
+    let world = World::new();
+    let script = r#"cat > /dev/null; echo "ERROR: 1146  Table 'a' doesn't exist" >&2"#;
+    let server = fake_mariadb(world.base.path(), script);
+    let adapter = Mariadb::new(None, 5.0, world.logs()).unwrap();
+    let error = adapter
+        .prepare(&server, &world.base.path().join("data"), &Silent)
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Bench);
+    assert_eq!(
+        error.detail_lines(),
+        ["ERROR: 1146  Table 'a' doesn't exist"]
+    );
+}
+
+#[test]
+fn an_incomplete_result_is_named() {
+    let world = World::new();
+    let server = fake_mariadb(world.base.path(), "");
+    std::fs::remove_file(server.join("share/mysql_system_tables.sql")).unwrap();
+    let adapter = Mariadb::new(None, 5.0, world.logs()).unwrap();
+    let dir = world.scratch.fresh().unwrap();
+    let error = adapter.start(&Launch::new("0", &server, &dir)).unwrap_err();
+    assert_eq!(
+        error.message(),
+        "the built server has no share/mysql_system_tables.sql"
+    );
+}
+
+#[test]
+fn a_configuration_the_server_would_ignore_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let base = tempfile::tempdir().unwrap();
+    let file = base.path().join("server.cnf");
+    let new = || Mariadb::new(Some(file.clone()), 5.0, base.path().into());
+    assert_eq!(new().unwrap_err().kind(), Kind::Usage);
+    std::fs::write(&file, "[mysqld]\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(
+        new()
+            .unwrap_err()
+            .hint_text()
+            .unwrap()
+            .starts_with("chmod o-w")
+    );
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let adapter = new().unwrap();
+    let before = adapter.identity().unwrap();
+    std::fs::write(&file, "[mysqld]\nport = 1\n").unwrap();
+    assert_ne!(adapter.identity().unwrap(), before);
+}
