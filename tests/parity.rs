@@ -226,6 +226,65 @@ proptest! {
     }
 }
 
+const SOUND: &[&str] = &[
+    "Subject: x\n\n--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n@@ -7,2 +7,3 @@\n g\n h\n+i\n",
+    "diff --git a/f b/g\nsimilarity index 50%\nrename from f\nrename to g\nindex 1234567..89abcde 100644\n--- a/f\n+++ b/g\n@@ -1,2 +1,2 @@\n-a\n+A\n b\n",
+    "diff --git a/n b/n\nnew file mode 100755\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n",
+    "diff --git a/x b/x\nindex 0000000000000000000000000000000000000000..1234567890123456789012345678901234567890\nGIT binary patch\nliteral 5\nMcmYdfDN0RD%`MGKEdT&OKLA7J\n\nliteral 0\nHcmV?d00001\n\n",
+    "Index: f\n===\n--- f\t1970-01-01 00:00:00 +0000\n+++ f\t(working copy)\n@@ -0,0 +1 @@\n+x\n",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is done to a patch, reading it ends, with a patch or an error that names a place.
+    #[test]
+    fn mutilated_patches_are_survived(
+        which in 0..SOUND.len(),
+        wounds in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 0..8),
+        strip in 0_usize..4,
+    ) {
+        let mut bytes = SOUND[which].as_bytes().to_vec();
+        for (at, byte, how) in wounds {
+            let at = at.index(bytes.len().max(1));
+            match how {
+                0 if at < bytes.len() => bytes[at] = byte,
+                1 => bytes.insert(at.min(bytes.len()), byte),
+                2 if at < bytes.len() => drop(bytes.remove(at)),
+                // Digits make wild line numbers.
+                _ => bytes.insert(at.min(bytes.len()), b'0' + byte % 10),
+            }
+        }
+        if let Err(error) = perfquilt::series::diff::parse(&bytes, strip, "p.patch") {
+            prop_assert!(error.place().is_some_and(|place| place.line.is_some()), "{}", error);
+        }
+        let (_, faults) = perfquilt::series::SeriesFile::parse(&bytes, "series");
+        prop_assert!(faults.iter().all(|fault| fault.place().is_some()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Wild line numbers: the same place as patch, or none.
+    #[test]
+    fn wild_line_numbers(start in prop_oneof![0_usize..30, Just(1_000_000_000)], insert in any::<bool>(), drop_context in 0_usize..2) {
+        let space = Space::new();
+        let text: String = (0..20).map(|n| format!("{}\n", n % 6)).collect();
+        space.write("up/f", &text);
+        let body = if insert {
+            format!("@@ -{start},0 +{},1 @@\n+new\n", start + 1)
+        } else {
+            let start = start.max(1);
+            let tail = if drop_context == 0 { " 4\n" } else { "" };
+            let count = 3 - drop_context;
+            format!("@@ -{start},{count} +{start},{count} @@\n 2\n-3\n+drei\n{tail}")
+        };
+        space.patch("p.patch", format!("--- a/f\n+++ b/f\n{body}"));
+        prop_assert_eq!(ours(&space), patches(&space, &[]));
+    }
+}
+
 /// One series with everything in it, through quilt itself.
 #[test]
 fn same_as_quilt() {

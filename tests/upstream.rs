@@ -249,6 +249,76 @@ fn git_faults_name_what_there_is() {
     );
 }
 
+/// Tags of one history, fetched without it one after the other, from a remote that can do that.
+#[test]
+fn tags_come_without_history() {
+    let space = Space::bare("");
+    let remote = space.path("remote");
+    space.write("remote/f", "1\n");
+    run_in(&remote, "git", &["init", "-q"]);
+    for version in ["1.0", "1.1", "1.2"] {
+        space.write("remote/f", format!("{version}\n"));
+        run_in(&remote, "git", &["add", "-A"]);
+        run_in(&remote, "git", &["commit", "-qm", version]);
+        run_in(&remote, "git", &["tag", "-m", "x", version]);
+    }
+    let releases: Vec<String> = ["1.0", "1.1", "1.2"]
+        .iter()
+        .map(|version| {
+            let url = format!("file://{}", remote.display());
+            format!(
+                "{{ version = \"{version}\", git = {{ remote = \"{url}\", tag = \"{version}\" }} }}"
+            )
+        })
+        .collect();
+    space.configure(&format!("release = [{}]\n", releases.join(", ")));
+    space.ok(&["upstream", "fetch", "1.2", "-q"]);
+    space.ok(&["upstream", "fetch", "--all", "-q"]);
+    space.ok(&["upstream", "verify", "-q"]);
+    for version in ["1.0", "1.1", "1.2"] {
+        let dir = format!("out-{version}");
+        space.ok(&["export", "0", &dir, "--release", version, "-q"]);
+        assert_eq!(space.read(&format!("{dir}/f")), format!("{version}\n"));
+    }
+    let store = space.path(".perfquilt/objects.git");
+    let history = run_in(
+        &store,
+        "git",
+        &["rev-list", "--all", "--not", "--glob=refs/releases/*"],
+    );
+    // One commit a tag; the two between would be its history.
+    assert_eq!(history.stdout_text().lines().count(), 3);
+}
+
+/// Two processes that need the same release at once do the work once or twice, but rightly.
+#[test]
+fn two_at_once() {
+    let space = Space::new();
+    for file in 0..300 {
+        space.write(
+            &format!("up/d{}/f{file}", file % 7),
+            vec![b'x'; 10_000 + file],
+        );
+    }
+    let program = assert_cmd::cargo::cargo_bin("perfquilt");
+    let start = || {
+        perfquilt::process::Command::new(&program)
+            .args(["upstream", "fetch"])
+            .env("XDG_CACHE_HOME", space.path("cache"))
+            .directory(space.root())
+            .spawn()
+            .unwrap()
+    };
+    let mut children = [start(), start(), start()];
+    for child in &mut children {
+        let status = child
+            .wait_within(std::time::Duration::from_secs(120))
+            .unwrap();
+        assert!(status.unwrap().success());
+    }
+    space.ok(&["upstream", "verify", "-q"]);
+}
+
 /// A tag that was moved after it was locked is noticed.
 #[test]
 fn a_moved_tag_is_refused() {

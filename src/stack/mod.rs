@@ -151,16 +151,24 @@ impl Stack {
             .map_or_else(|| self.release.tree.clone(), |step| step.tree.clone()))
     }
 
-    /// The latest earlier patch that patch `k` cannot do without: the first whose presence, with
-    /// all before it, makes `k` apply.
+    /// The latest earlier patch that patch `k` cannot do without: the last of the shortest beginning
+    /// of the series on which `k` applies.
     fn needed_by(&self, k: usize) -> Option<usize> {
         let patches = self.series.patches();
         let store = Objects::open(&self.store).ok()?;
-        (1..k).find(|&j| {
-            let mut trial: Vec<&Patch> = patches[..j].iter().collect();
+        // Patch k applies after the first k - 1 and not after none; in between the border is sought.
+        let (mut without, mut with) = (0, k - 1);
+        while with - without > 1 {
+            let middle = (without + with) / 2;
+            let mut trial: Vec<&Patch> = patches[..middle].iter().collect();
             trial.push(&patches[k - 1]);
-            applies(&store, &self.release, &trial, self.fuzz)
-        })
+            if applies(&store, &self.release, &trial, self.fuzz) {
+                with = middle;
+            } else {
+                without = middle;
+            }
+        }
+        (with > 0).then_some(with)
     }
 
     fn beyond(&self, k: usize) -> Error {

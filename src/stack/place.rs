@@ -150,12 +150,11 @@ impl<'a> Placer<'a> {
         if self.frozen > line {
             return false;
         }
-        while self.frozen < line {
-            if let Some(text) = self.input.get(self.frozen).copied() {
-                self.write(text);
-            }
-            self.frozen += 1;
+        for index in self.frozen..line.min(self.input.len()) {
+            self.write(self.input[index]);
         }
+        // A hunk without old lines may stand anywhere, even far behind the file's end.
+        self.frozen = line;
         true
     }
 

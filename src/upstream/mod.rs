@@ -107,15 +107,15 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
     let source = configured(ws, version)?;
     let name = release_name(ws, &source.version);
     let store = Objects::open_or_create(&ws.object_store())?;
-    let mut lock = LockFile::read(&ws.lock_file())?;
-    let locked = lock.get(&source.version);
-    if let (Some((commit, tree)), Some(locked)) = (imported(&store, &name)?, locked) {
-        let sha256 = configured_digest(source).unwrap_or(locked.sha256.as_str());
-        if tree.to_string() == locked.tree && sha256 == locked.sha256 {
-            return Ok(release(name, source, commit, tree, &locked.sha256));
-        }
+    if let Some(release) = ready(ws, &store, &name, source)? {
+        return Ok(release);
     }
     let import_lock = store.lock_import()?;
+    // Whoever held the lock before may have done the work.
+    if let Some(release) = ready(ws, &store, &name, source)? {
+        return Ok(release);
+    }
+    let mut lock = LockFile::read(&ws.lock_file())?;
     let fetched = fetch::fetch(ws, &store, source, progress)?;
     if let Some(locked) = lock.get(&source.version) {
         check_against_lock(&name, locked, &fetched)?;
@@ -133,6 +133,23 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
     store.set_reference(&reference(&name), commit)?;
     drop(import_lock);
     Ok(release(name, source, commit, fetched.tree, &fetched.sha256))
+}
+
+/// The release, if the store holds what the lock file says.
+fn ready(
+    ws: &Workspace,
+    store: &Objects,
+    name: &str,
+    source: &ReleaseSource,
+) -> Result<Option<Release>> {
+    let lock = LockFile::read(&ws.lock_file())?;
+    let (Some((commit, tree)), Some(locked)) = (imported(store, name)?, lock.get(&source.version))
+    else {
+        return Ok(None);
+    };
+    let sha256 = configured_digest(source).unwrap_or(locked.sha256.as_str());
+    let same = tree.to_string() == locked.tree && sha256.eq_ignore_ascii_case(&locked.sha256);
+    Ok(same.then(|| release(name.to_owned(), source, commit, tree, &locked.sha256)))
 }
 
 fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256: &str) -> Release {

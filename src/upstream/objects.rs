@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
 use crate::error::{Error, Result};
+use crate::process::check_interrupted;
 
 /// Mode of a plain file in a tree.
 pub const MODE_FILE: u32 = 0o100_644;
@@ -47,10 +49,16 @@ impl Objects {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be made or is no git repository.
     pub fn open_or_create(path: &Path) -> Result<Self> {
-        if path.join("HEAD").is_file() {
-            return Self::open(path);
+        if let Ok(store) = Self::open(path) {
+            return Ok(store);
         }
         std::fs::create_dir_all(path).map_err(|e| Error::io("create", path, &e))?;
+        // Two processes that make it at once, or one that was killed while making it, would leave
+        // half a repository; making it again completes it and removes nothing.
+        let _lock = wait_for_lock(&path.join("import.lock"))?;
+        if let Ok(store) = Self::open(path) {
+            return Ok(store);
+        }
         let repository = Repository::init_bare(path).map_err(|e| broken(path, &e))?;
         Ok(Objects {
             repository,
@@ -159,11 +167,10 @@ impl Objects {
     /// ones left.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made.
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made,
+    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting.
     pub fn lock_import(&self) -> Result<ImportLock> {
-        let path = self.path.join("import.lock");
-        let file = File::create(&path).map_err(|e| Error::io("create", &path, &e))?;
-        file.lock().map_err(|e| Error::io("lock", &path, &e))?;
+        let file = wait_for_lock(&self.path.join("import.lock"))?;
         self.remove_leftovers();
         Ok(ImportLock { _file: file })
     }
@@ -188,6 +195,24 @@ impl Objects {
             error.message()
         ))
         .hint("`perfquilt upstream verify` checks the store; removing it and `perfquilt upstream fetch` make it anew")
+    }
+}
+
+/// Locks a file, making it if need be. An import takes seconds; whoever waits for it can still be
+/// interrupted.
+fn wait_for_lock(path: &Path) -> Result<File> {
+    let file = File::create(path).map_err(|e| Error::io("create", path, &e))?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                check_interrupted()?;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(Error::io("lock", path, &error));
+            }
+        }
     }
 }
 
