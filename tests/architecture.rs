@@ -53,12 +53,7 @@ fn judgement_and_series_do_no_io() {
         only_in(
             folder,
             &[],
-            &[
-                "std::fs",
-                "std::env",
-                "crate::process",
-                "std::net",
-            ],
+            &["std::fs", "std::env", "crate::process", "std::net"],
         );
     }
     only_in(
