@@ -148,6 +148,7 @@ end
 -- ---------------------------------------------------------------------------------------------
 
 local shared -- pq_shared, the same for all threads
+local connected = {} -- the servers that the script has connected to
 
 local function unique_numbers(tid)
    -- sysbench's counter is shared by all threads and servers; a copy counts for itself, so that
@@ -161,9 +162,10 @@ local function unique_numbers(tid)
    end
 end
 
-local function connect_to(server, driver, real_driver)
+local function connect_to(server, real_driver)
    -- Connections of the process go round robin over the list; the lock keeps the other threads
    -- out until this one has the connection it wants.
+   connected[server] = true
    C.pthread_mutex_lock(shared.mutex)
    local connection
    local seen = {}
@@ -187,8 +189,7 @@ end
 -- Reads every index of every table once, so that the first timed transactions find all pages in
 -- memory.
 local function read_everything(server)
-   local driver = sysbench.sql.driver()
-   local connection = connect_to(server, driver, driver)
+   local connection = connect_to(server, sysbench.sql.driver())
    local indexes = connection:query(
       "SELECT DISTINCT table_name, index_name FROM information_schema.statistics"
          .. " WHERE table_schema = DATABASE()")
@@ -213,8 +214,8 @@ local function copy_of_script(server)
    function private.sql.driver(name)
       local real = sysbench.sql.driver(name)
       local wrapped = {}
-      function wrapped.connect(self)
-         return connect_to(server, self, real)
+      function wrapped.connect(_)
+         return connect_to(server, real)
       end
       function wrapped.name(_)
          return real:name()
@@ -271,7 +272,10 @@ local function copy_of_script(server)
    end
    setmetatable(env, { __index = _G })
    load_into(script)()
-   assert(type(env.event) == "function", "the script has no event function")
+   -- What the script does not define itself would be found in the driver's own globals.
+   if type(rawget(env, "event")) ~= "function" then
+      error("the script has no event function", 0)
+   end
    return env
 end
 
@@ -336,13 +340,14 @@ function thread_init(tid)
    find_generator()
    for server, env in ipairs(copies) do
       env.sysbench.rand.unique = unique_numbers(tid)
-      if env.thread_init then
-         local done, problem = pcall(env.thread_init, tid)
+      local begin = rawget(env, "thread_init")
+      if begin then
+         local done, problem = pcall(begin, tid)
          if not done then
             fail(server, problem)
          end
       end
-      if tid == 0 then
+      if tid == 0 and connected[server] then
          local done, problem = pcall(read_everything, server)
          if not done then
             fail(server, problem)
@@ -353,9 +358,10 @@ end
 
 function thread_done(tid)
    for _, env in ipairs(copies) do
-      if env.thread_done then
+      local finish = rawget(env, "thread_done")
+      if finish then
          -- A server that was killed in the meantime changes nothing about what was measured.
-         pcall(env.thread_done, tid)
+         pcall(finish, tid)
       end
    end
 end
@@ -374,7 +380,7 @@ end
 -- as sysbench does; returns whether that happened.
 local function transactions(server, tid, count)
    local env = copies[server]
-   local run = env.event
+   local run = rawget(env, "event")
    local left = count
    local spoiled = false
    local function work()
@@ -454,7 +460,9 @@ end
 -- transactions that are not timed (they fetch code and data back into the caches that the other
 -- servers used in the meantime), then `slices` timed slices of `per_slice` transactions.
 local function choose_turn(one)
-   local slice_ns = number("SLICE_MS", "0.2") * 1e6
+   -- With several threads a slice is a burst of all of them, which has to be long enough for them to
+   -- get into each other's way; with one, it is short enough to be hardly ever interrupted.
+   local slice_ns = number("SLICE_MS", threads > 1 and "5" or "0.2") * 1e6
    local turn_ns = number("TURN_MS", "2") * 1e6
    local lead_ns = number("LEAD_MS", "0.3") * 1e6
    local per_slice = number("SLICE_TRANSACTIONS", "0")

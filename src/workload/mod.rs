@@ -7,6 +7,8 @@
 
 mod command;
 mod data;
+#[cfg(test)]
+mod driver_tests;
 mod interleave;
 mod placement;
 mod result;

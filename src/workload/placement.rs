@@ -27,26 +27,14 @@ impl Placement {
         self.real_time
     }
 
-    /// The processors of the measured server.
+    /// The processors of the measured servers and of a client with `threads`.
     ///
-    /// With one client thread, server and client take turns anyway; on the same processor neither
-    /// has to be woken up from idleness on another, which in a virtual machine takes longer than a
-    /// point query and varies more than anything that is measured.
-    pub fn of_server(&self, threads: u32) -> &[usize] {
-        if threads > 1 && self.cpus.len() > 1 {
-            &self.cpus[1..]
-        } else {
-            self.last()
-        }
-    }
-
-    /// The processors of the client.
-    pub fn of_client(&self, threads: u32) -> &[usize] {
-        if threads > 1 && self.cpus.len() > 1 {
-            &self.cpus[..1]
-        } else {
-            self.last()
-        }
+    /// With one thread, server and client take turns anyway; on the same processor neither has to be
+    /// woken up from idleness on another, which in a virtual machine takes longer than a point query
+    /// and varies more than anything that is measured. Several threads get all processors: they are
+    /// there to work at the same time.
+    pub fn of(&self, threads: u32) -> &[usize] {
+        if threads > 1 { &self.cpus } else { self.last() }
     }
 
     fn last(&self) -> &[usize] {
@@ -73,7 +61,7 @@ impl Placement {
         } else {
             command
         };
-        let cpus = self.of_client(threads);
+        let cpus = self.of(threads);
         if cpus.is_empty() {
             command
         } else {
@@ -85,7 +73,7 @@ impl Placement {
     /// kernel refuses stays as it is: that costs precision, not correctness.
     pub fn settle(&self, pid: u32, threads: u32) {
         let mut set = rustix::thread::CpuSet::new();
-        self.of_server(threads).iter().for_each(|&cpu| set.set(cpu));
+        self.of(threads).iter().for_each(|&cpu| set.set(cpu));
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.into_iter().flatten().flatten() {
             let id = task
@@ -128,19 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_shares_the_last_processor() {
+    fn one_thread_shares_the_last_processor_and_several_have_all() {
         let four = placement(&[0, 1, 4, 5]);
-        assert_eq!(four.of_server(1), [5]);
-        assert_eq!(four.of_client(1), [5]);
-    }
-
-    #[test]
-    fn several_threads_leave_the_first_processor_to_the_client() {
-        let four = placement(&[0, 1, 4, 5]);
-        assert_eq!(four.of_server(4), [1, 4, 5]);
-        assert_eq!(four.of_client(4), [0]);
-        let one = placement(&[3]);
-        assert_eq!((one.of_server(4), one.of_client(4)), (&[3][..], &[3][..]));
+        assert_eq!(four.of(1), [5]);
+        assert_eq!(four.of(4), [0, 1, 4, 5]);
+        assert!(placement(&[]).of(1).is_empty());
     }
 
     #[test]
