@@ -13,6 +13,7 @@ pub mod config;
 pub mod doctor;
 pub mod error;
 pub mod experiment;
+pub mod init;
 pub mod lint;
 pub mod meter;
 pub mod observation;

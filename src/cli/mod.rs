@@ -6,6 +6,7 @@ mod build;
 mod completions;
 mod doctor;
 mod export;
+mod init;
 mod lint;
 mod output;
 mod report;
@@ -65,6 +66,8 @@ pub struct Global {
 enum Command {
     /// Build every point, measure, and report what each patch is worth
     Run(run::Arguments),
+    /// Make a new workspace
+    Init(init::Arguments),
     /// Check that this machine has what the workspace needs
     Doctor(doctor::Arguments),
     /// Releases: list, fetch, verify
@@ -137,6 +140,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(context: &Context, command: Command) -> Result<()> {
     match command {
         Command::Run(arguments) => run::run(context, &arguments),
+        Command::Init(arguments) => init::run(context, &arguments),
         Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Upstream(command) => upstream::run(context, command),
         Command::Status(arguments) => status::run(context, &arguments),

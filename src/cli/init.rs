@@ -1,0 +1,47 @@
+//! `perfquilt init`: a new workspace.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::Context;
+use crate::error::Result;
+use crate::init::init;
+
+/// Arguments of `perfquilt init`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt init my-series && cd my-series
+  perfquilt upstream fetch && perfquilt status
+
+The new workspace is for MariaDB; bench-config/perfquilt.toml says what to change for another server.")]
+pub struct Arguments {
+    /// The folder (default: this one, or that of -C)
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Runs `perfquilt init`.
+///
+/// # Errors
+/// As [`init`].
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let base = context
+        .global
+        .directory
+        .as_deref()
+        .unwrap_or(Path::new("."));
+    let dir = arguments
+        .dir
+        .as_ref()
+        .map_or_else(|| base.to_owned(), |dir| base.join(dir));
+    let written = init(&dir)?;
+    if context.output.json() {
+        return context.output.print_json(&written);
+    }
+    context.output.print(&format!(
+        "{} files in {}\nnext: put patches into patches/ and their names into series, then `perfquilt run`\n",
+        written.len(),
+        dir.display()
+    ))
+}

@@ -1,0 +1,64 @@
+//! `perfquilt init`: the bundled files are those of the repository, and the result is a workspace.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::TestEnvironment;
+
+fn files(folder: &Path, below: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder.join(below)).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{below}/{}", entry.file_name().to_str().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            files(folder, &name, found);
+        } else if !name.ends_with("upstream.lock") {
+            found.push(name);
+        }
+    }
+    found.sort();
+}
+
+#[test]
+fn a_new_workspace_has_the_repositorys_configuration() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let made = environment.run(&["init", "new"]);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let new = environment.workspace().join("new");
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    files(root, "bench-config", &mut ours);
+    files(&new, "bench-config", &mut theirs);
+    assert_eq!(ours, theirs);
+    for name in ours {
+        assert_eq!(
+            fs::read(root.join(&name)).unwrap(),
+            fs::read(new.join(&name)).unwrap(),
+            "{name}"
+        );
+    }
+    let listed = environment.run(&["-C", "new", "upstream", "list"]);
+    assert_eq!(listed.code, Some(0), "{}", listed.stderr);
+    assert!(
+        listed.stdout.contains("mariadb-10.11.18"),
+        "{}",
+        listed.stdout
+    );
+    let linted = environment.run(&["-C", "new", "lint"]);
+    assert_eq!(linted.code, Some(0), "{}", linted.stderr);
+}
+
+#[test]
+fn a_workspace_is_never_overwritten() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let refused = environment.run(&["init"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.stderr.contains("is a workspace already"),
+        "{}",
+        refused.stderr
+    );
+}
