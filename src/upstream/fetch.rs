@@ -7,7 +7,7 @@ use git2::Oid;
 use super::objects::Objects;
 use super::{debian, directory, git, source_text, tarball};
 use crate::config::{DebianSource, ReleaseSource, TarballSource};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::process::{Command, find_program};
 use crate::progress::Progress;
 use crate::workspace::{CONFIG_FILE, Workspace};
@@ -92,7 +92,10 @@ pub(super) fn archive(
             Path::new("/etc/apt"),
             progress,
         )
-        .map_err(|e| e.at(CONFIG_FILE, None))?;
+        .map_err(|error| match error.kind() {
+            Kind::Usage => error.at(CONFIG_FILE, None),
+            _ => error,
+        })?;
         return Ok((download.file, download.sha256));
     }
     let tarball = source

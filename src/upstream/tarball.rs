@@ -9,7 +9,7 @@ use tar::EntryType;
 
 use super::import::{FileKind, FileSink, Imported, import};
 use super::objects::Objects;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::process::check_interrupted;
 use crate::progress::Progress;
 use crate::series::path::shown;
@@ -112,12 +112,9 @@ pub fn import_tarball(
             if files.is_multiple_of(512) {
                 step.update(files, None, &format!("{files} files"));
             }
-            add(sink, &mut entry, &damaged).map_err(|e| {
-                if e.place().is_none() {
-                    e.at(path, None)
-                } else {
-                    e
-                }
+            add(sink, &mut entry, &damaged).map_err(|error| match error.kind() {
+                Kind::Usage if error.place().is_none() => error.at(path, None),
+                _ => error,
             })?;
         }
         Ok(())
