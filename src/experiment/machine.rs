@@ -1,8 +1,12 @@
 //! This machine as executor: real servers, real clients.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
 
 use super::executor::{Event, Executor, Report};
 use super::fleet::with_fleet;
@@ -143,6 +147,7 @@ impl<'a> ThisMachine<'a> {
                 Ok((point, launch))
             })
             .collect::<Result<Vec<_>>>()?;
+        let turn = self.turn()?;
         let outcome = with_fleet(self.adapter.as_ref(), &launches, |outcomes| {
             let mut servers = Vec::with_capacity(outcomes.len());
             for (point, outcome) in outcomes {
@@ -170,7 +175,7 @@ impl<'a> ThisMachine<'a> {
             }
             Ok(())
         });
-        drop(launches);
+        drop(turn);
         for (dir, server) in &folders {
             // The adapter removes the folders of servers that ran; nothing else is to pile up.
             let _ = std::fs::remove_dir_all(dir);
@@ -179,6 +184,29 @@ impl<'a> ThisMachine<'a> {
             }
         }
         outcome
+    }
+
+    /// Waits until no other process of this program measures times on this machine; both would
+    /// disturb each other. They take turns block by block.
+    fn turn(&self) -> Result<Option<File>> {
+        // The folder all of a user's runs have in common.
+        let Some(shared) = self.scratch.path().parent() else {
+            return Ok(None);
+        };
+        let path = shared.join("measuring.lock");
+        let Ok(file) = File::options().create(true).append(true).open(&path) else {
+            return Ok(None);
+        };
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    check_interrupted()?;
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                // A file system without locks is no reason not to measure.
+                _ => return Ok(Some(file)),
+            }
+        }
     }
 
     /// The folder of one start, and in it a server of its own.
