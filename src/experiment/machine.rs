@@ -420,9 +420,10 @@ impl Executor for ThisMachine<'_> {
     }
 }
 
-/// Reports a point's failure; a base or an interruption that fails ends everything.
+/// Reports a point's failure. What is not its server's doing (a full disk, an interruption, a wrong
+/// setting) would hit the others too and ends everything, as does a base that fails.
 fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
-    if point == Point::BASE || matches!(error.kind(), Kind::Interrupted | Kind::Usage) {
+    if point == Point::BASE || error.kind() != Kind::Bench {
         return Err(error);
     }
     report(Event::Failed { point, error })

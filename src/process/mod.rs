@@ -5,6 +5,7 @@
 //! dropped.
 
 mod child;
+mod scheduling;
 mod signals;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use child::Child;
+pub use scheduling::{may_set_real_time, set_real_time};
 pub use signals::{check_interrupted, install_signal_handlers, interrupted};
 
 use crate::error::{Error, Result};
@@ -65,6 +67,7 @@ pub struct Command {
     stderr: Sink,
     death_signal: DeathSignal,
     cpus: Option<Vec<usize>>,
+    real_time: bool,
     holds: Option<Arc<File>>,
 }
 
@@ -162,6 +165,7 @@ impl Command {
             stderr: Sink::Null,
             death_signal: DeathSignal::Kill,
             cpus: None,
+            real_time: false,
             holds: None,
         }
     }
@@ -235,6 +239,13 @@ impl Command {
         self
     }
 
+    /// Has it scheduled before everything else on its processors (ignored where the kernel refuses).
+    #[must_use]
+    pub fn real_time(mut self, real_time: bool) -> Self {
+        self.real_time = real_time;
+        self
+    }
+
     /// Restricts it to these processors (ignored where the kernel refuses).
     #[must_use]
     pub fn cpus(mut self, cpus: &[usize]) -> Self {
@@ -247,17 +258,6 @@ impl Command {
     #[must_use]
     pub fn holding(mut self, file: &Arc<File>) -> Self {
         self.holds = Some(Arc::clone(file));
-        self
-    }
-
-    /// The same command started by another one that takes it as its last arguments (`chrt --rr 1`).
-    #[must_use]
-    pub fn through(mut self, prefix: &[&str]) -> Self {
-        if let Some((first, rest)) = prefix.split_first() {
-            let program = std::mem::replace(&mut self.program, OsString::from(first));
-            let before = rest.iter().map(OsString::from).chain([program]);
-            self.args.splice(0..0, before);
-        }
         self
     }
 
@@ -346,8 +346,9 @@ impl Command {
             set
         });
         let holds = self.holds.clone();
+        let real_time = self.real_time;
         // SAFETY: between fork and exec only async-signal-safe system calls are made (prctl,
-        // getppid, sched_setaffinity, fcntl); nothing allocates or locks.
+        // getppid, sched_setaffinity, sched_setscheduler, fcntl); nothing allocates or locks.
         unsafe {
             command.pre_exec(move || {
                 rustix::process::set_parent_process_death_signal(Some(signal))?;
@@ -357,6 +358,9 @@ impl Command {
                 }
                 if let Some(set) = &cpus {
                     let _ = rustix::thread::sched_setaffinity(None, set);
+                }
+                if real_time {
+                    let _ = scheduling::set_real_time(0);
                 }
                 if let Some(file) = &holds {
                     rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
@@ -497,12 +501,6 @@ mod tests {
         let error = Command::new("no-such-program").run().unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);
         assert!(error.hint_text().unwrap().contains("doctor"));
-    }
-
-    #[test]
-    fn another_program_may_start_it() {
-        let command = Command::new("echo").arg("a").through(&["env", "-i"]);
-        assert_eq!(command.shown(), "env -i echo a");
     }
 
     #[test]

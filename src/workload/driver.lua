@@ -86,10 +86,13 @@ local function fail(server, message)
    if type(message) == "table" then
       message = tostring(message.sql_errmsg or message.message or "unknown error")
    end
-   local file = io.open(out .. "/error", "w")
+   -- Several threads may fail at the same time; any one's report will do, but it must be whole.
+   local part = out .. "/error.part" .. tostring(sysbench.tid)
+   local file = io.open(part, "w")
    if file then
       file:write(tostring(server), "\n", tostring(message), "\n")
       file:close()
+      os.rename(part, out .. "/error")
    end
    io.stdout:flush()
    C._exit(3)

@@ -1,6 +1,6 @@
 //! Which processors servers and clients run on, and how urgently.
 
-use crate::process::Command;
+use crate::process::{Command, may_set_real_time, set_real_time};
 
 /// Processors for servers and clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,10 +15,7 @@ impl Placement {
     pub fn of_this_machine() -> Self {
         Placement {
             cpus: allowed_cpus(),
-            real_time: Command::new("chrt")
-                .args(["--rr", "1", "true"])
-                .run()
-                .is_ok_and(|output| output.success()),
+            real_time: may_set_real_time(),
         }
     }
 
@@ -56,11 +53,7 @@ impl Placement {
 
     /// `command`, to be run on `cpus` and as urgently as the servers.
     pub(super) fn client(&self, command: Command, threads: u32) -> Command {
-        let command = if self.real_time {
-            command.through(&["chrt", "--rr", "1"])
-        } else {
-            command
-        };
+        let command = command.real_time(self.real_time);
         let cpus = self.of(threads);
         if cpus.is_empty() {
             command
@@ -76,19 +69,15 @@ impl Placement {
         self.of(threads).iter().for_each(|&cpu| set.set(cpu));
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.into_iter().flatten().flatten() {
-            let id = task
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-                .and_then(rustix::process::Pid::from_raw);
-            if !self.cpus.is_empty() && id.is_some() {
-                let _ = rustix::thread::sched_setaffinity(id, &set);
+            let Some(id) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {
+                continue;
+            };
+            if !self.cpus.is_empty() {
+                let _ = rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(id), &set);
             }
-        }
-        if self.real_time {
-            let _ = Command::new("chrt")
-                .args(["--all-tasks", "--rr", "--pid", "1", &pid.to_string()])
-                .run();
+            if self.real_time {
+                let _ = set_real_time(id);
+            }
         }
     }
 }

@@ -68,6 +68,7 @@ pub(super) fn check(
             settings.threads
         ));
     }
+    find_program("sysbench").ok_or_else(missing)?;
     for script in [Some(&settings.script), settings.prepare.as_ref()]
         .into_iter()
         .flatten()

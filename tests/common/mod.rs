@@ -91,16 +91,18 @@ impl TestEnvironment {
         fs::write(self.workspace().join(file), text).unwrap();
     }
 
-    /// Processes whose command line names this environment's folder.
+    /// Processes whose command line or environment names this environment's folder: servers run
+    /// from a RAM disk, but in the environment that the tool was given.
     pub fn processes(&self) -> Vec<String> {
         let mark = self.folder.path().to_string_lossy().into_owned();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Ok(line) = fs::read(entry.path().join("cmdline")) else {
-                continue;
+            let read = |file: &str| -> String {
+                let bytes = fs::read(entry.path().join(file)).unwrap_or_default();
+                String::from_utf8_lossy(&bytes).replace('\0', " ")
             };
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            if line.contains(&mark) {
+            let line = read("cmdline");
+            if line.contains(&mark) || read("environ").contains(&mark) {
                 found.push(line);
             }
         }

@@ -1,0 +1,114 @@
+//! `perfquilt bench` on the toy server: points that are built, servers built elsewhere, bad input.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{Finished, TestEnvironment};
+use serde_json::Value;
+
+const WORKLOAD: &str = "bench-config/workloads/requests.toml";
+
+fn environment() -> TestEnvironment {
+    TestEnvironment::with_fixture("toy")
+}
+
+fn build(environment: &TestEnvironment) -> Vec<PathBuf> {
+    let built = environment.run(&["build", "--recipe", "make", "--json"]);
+    assert_eq!(built.code, Some(0), "{}", built.stderr);
+    let rows: Value = serde_json::from_str(&built.stdout).unwrap();
+    rows.as_array()
+        .unwrap()
+        .iter()
+        .map(|row| PathBuf::from(row["built"]["dir"].as_str().unwrap()))
+        .collect()
+}
+
+fn refused(finished: &Finished, code: i32, words: &str) {
+    assert_eq!(finished.code, Some(code), "{}", finished.stderr);
+    assert!(finished.stderr.contains(words), "{}", finished.stderr);
+}
+
+#[test]
+fn what_is_built_is_measured_and_shared_with_run() {
+    let environment = environment();
+    refused(&environment.run(&["bench"]), 4, "perfquilt build");
+    build(&environment);
+    let bench = environment.run(&["bench", "--blocks", "4", "--json"]);
+    assert_eq!(bench.code, Some(0), "{}", bench.stderr);
+    assert!(bench.stderr.contains("block 4 of 4"), "{}", bench.stderr);
+    let bench: Value = serde_json::from_str(&bench.stdout).unwrap();
+    // The same points, harness and workload: the same experiment.
+    let run = environment.run(&["run", "--blocks", "4", "--json"]);
+    assert!(!run.stderr.contains("block "), "{}", run.stderr);
+    let run: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(run["patches"], bench["patches"]);
+    assert_eq!(run["noise"], bench["noise"]);
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn servers_built_elsewhere_are_measured() {
+    let environment = environment();
+    let built = build(&environment);
+    let elsewhere = environment.workspace().join("elsewhere");
+    common::copy(&built[1], &elsewhere);
+    let base = format!("0={}", built[0].display());
+    let args = ["bench", "--server", &base, "--server", "1=elsewhere"];
+    let report = environment.run(&args);
+    assert_eq!(report.code, Some(0), "{}", report.stderr);
+    assert!(report.stdout.contains("elsewhere"), "{}", report.stdout);
+
+    std::fs::remove_file(elsewhere.join("bin/toyd")).unwrap();
+    refused(&environment.run(&args), 2, "elsewhere/bin/toyd");
+    let alone = environment.run(&["bench", "--server", "1=elsewhere"]);
+    assert_ne!(alone.code, Some(0));
+    let control = environment.run(&["bench", "--server", "control=elsewhere"]);
+    refused(&control, 2, "added by itself");
+}
+
+#[test]
+fn wrong_settings_are_told_before_anything_is_measured() {
+    let environment = environment();
+    build(&environment);
+    refused(&environment.run(&["bench", "--blocks", "1"]), 2, "2 blocks");
+    let unknown = environment.run(&["bench", "--workload", "request"]);
+    refused(&unknown, 2, "did you mean `requests`?");
+    environment.replace(
+        WORKLOAD,
+        "transactions = 100",
+        "transactions = 100\nrate = '('",
+    );
+    refused(&environment.run(&["bench"]), 2, "`rate`");
+    environment.replace(WORKLOAD, "rate = '('", "rate = '[0-9]+ a second'");
+    refused(&environment.run(&["bench"]), 2, "needs a group");
+}
+
+#[test]
+fn a_client_that_fails_everywhere_is_the_workloads_fault() {
+    let environment = environment();
+    build(&environment);
+    environment.replace(WORKLOAD, "\"100\"]", "\"many\"]");
+    let finished = environment.run(&["bench"]);
+    refused(&finished, 5, "workload requests: the client exited with");
+    // Not a point's: none is left out.
+    assert!(!finished.stderr.contains("left out"), "{}", finished.stderr);
+    environment.replace(WORKLOAD, "\"{server}/bin/toyc\"", "\"no-such-client\"");
+    refused(&environment.run(&["bench"]), 2, "no-such-client");
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_rate_that_is_not_in_the_output_is_told_with_the_output() {
+    let environment = environment();
+    build(&environment);
+    environment.replace(
+        WORKLOAD,
+        "transactions = 100",
+        "transactions = 100\nrate = 'rate: ([0-9.]+)'",
+    );
+    let finished = environment.run(&["bench"]);
+    refused(&finished, 5, "no transactions per second");
+}
