@@ -54,7 +54,7 @@ pub struct Global {
     /// No progress, only results and errors
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Say more on standard error (twice: everything)
+    /// Name every program that is started, on standard error
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Colour: auto, always or never
@@ -122,6 +122,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let output = Output::new(&cli.global);
+    if cli.global.verbose > 0 {
+        tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(std::io::stderr)
+            .with_target(false)
+            .init();
+    }
     let context = Context {
         global: cli.global,
         output,

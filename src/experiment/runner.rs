@@ -277,11 +277,15 @@ impl<'a> Runner<'a> {
             .workloads
             .iter()
             .map(|name| {
-                let configured = self
-                    .workloads
-                    .get(name)
+                let workload = self.workloads.get(name);
+                let of_sysbench = workload
                     .and_then(|workload| workload.sysbench.as_ref())
-                    .map_or(0, |settings| u64::from(settings.count_transactions));
+                    .map(|settings| u64::from(settings.count_transactions));
+                // A command cannot do less than one run, and its own size was chosen already.
+                let of_command = workload
+                    .and_then(|workload| workload.command.as_ref())
+                    .map(|settings| settings.transactions);
+                let configured = of_sysbench.or(of_command).unwrap_or(0);
                 let mut times: Vec<f64> = observations
                     .iter()
                     .filter(|o| o.workload == *name && o.meter == Meter::Time)

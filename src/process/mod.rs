@@ -312,6 +312,7 @@ impl Command {
             None
         };
         self.before_exec(&mut command);
+        tracing::debug!("starting {}", self.shown());
         let mut child = command.spawn().map_err(|error| {
             let program = self.program.to_string_lossy();
             if error.kind() == std::io::ErrorKind::NotFound {

@@ -56,7 +56,7 @@ The points' servers are alive at once and take turns every few milliseconds, so 
 machine disturbs them alike. A block starts every server afresh and gives one value a point. An effect \
 is the mean over blocks of the log ratio of two points' values; its interval is Student's, with blocks \
 as the unit. `no effect` means that the whole interval lies within the margin, `unclear` that it holds 0 \
-but reaches beyond. The control is the bare release measured a second time as if it were another point.";
+but reaches beyond. The control is the bare release measured a second time as if it were another point. ";
 
 /// Said unless layouts were varied.
 const LAYOUT: &str = "Code layout is not randomised: a small effect on `time` with unchanged `instructions` may be code that \

@@ -34,7 +34,7 @@ impl CommandAdapter {
     /// failed servers are kept.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when a command is empty, has an unknown
+    /// [`Kind::Usage`] when a command is empty, has an unknown
     /// placeholder, or when the server would not listen where it is told to.
     pub fn new(
         commands: CommandServer,
@@ -203,7 +203,7 @@ pub(super) fn values(
 /// Replaces `{name}` in every word by its value; braces that hold no lower-case name stay.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for a name without value.
+/// [`Kind::Usage`] for a name without value.
 pub fn expand(words: &[String], values: &BTreeMap<String, String>) -> Result<Vec<String>> {
     words.iter().map(|word| expand_word(word, values)).collect()
 }

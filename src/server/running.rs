@@ -202,6 +202,21 @@ impl Running {
         self.child.id()
     }
 
+    /// Processor time that its living threads have taken so far; `None` where the kernel does not
+    /// tell. Processes that the server starts do not count.
+    pub fn processor_time(&self) -> Option<Duration> {
+        let mut nanoseconds = 0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.pid())).ok()? {
+            // The first number of `schedstat` is time on a processor in nanoseconds. A thread may
+            // end between its listing and its reading.
+            let Ok(text) = std::fs::read_to_string(task.ok()?.path().join("schedstat")) else {
+                continue;
+            };
+            nanoseconds += text.split_whitespace().next()?.parse::<u64>().ok()?;
+        }
+        (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+    }
+
     /// What it is called in messages.
     pub fn label(&self) -> &str {
         &self.label

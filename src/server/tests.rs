@@ -110,6 +110,26 @@ fn dropping_kills_the_servers_children_too() {
 }
 
 #[test]
+fn the_processor_time_of_a_server_grows_with_its_work() {
+    let world = World::new();
+    let script =
+        r#"touch "$0"; while test ! -e "$1/stop"; do :; done; touch "$1/idle"; exec sleep 600"#;
+    let running = world.start(&world.adapter(script)).unwrap();
+    let first = running.processor_time().unwrap();
+    assert!(eventually(
+        || running.processor_time().unwrap() > first + Duration::from_millis(20)
+    ));
+    std::fs::write(running.dir().join("data/stop"), "").unwrap();
+    assert!(eventually(|| running.dir().join("data/idle").exists()));
+    // Becoming `sleep` takes a moment; then it stands still.
+    assert!(eventually(|| {
+        let before = running.processor_time();
+        std::thread::sleep(Duration::from_millis(20));
+        running.processor_time() == before
+    }));
+}
+
+#[test]
 fn a_server_that_crashes_at_start_is_told_with_log_and_signal() {
     let world = World::new();
     let script = r#"echo "[ERROR] no tables" >&2; kill -SEGV $$"#;

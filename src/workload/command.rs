@@ -90,6 +90,13 @@ fn pattern(workload: &Workload, settings: &CommandWorkload) -> Result<Option<Reg
     Ok(Some(regex))
 }
 
+/// One client run: nanoseconds on the clock, and those the server's threads were on a processor.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slice {
+    time: f32,
+    cpu: Option<f32>,
+}
+
 pub(super) fn interleave(
     clients: &Clients,
     servers: &mut [(Point, Running)],
@@ -105,12 +112,15 @@ pub(super) fn interleave(
         commands.push(clients.placement.client(command, 1));
         clients.placement.settle(running.pid(), 1);
     }
-    let slice = |index: usize| -> Result<f32, Failure> {
+    let slice = |index: usize| -> Result<Slice, Failure> {
         let named = |error| Failure {
             point: Some(servers[index].0),
             error,
         };
+        let running = &servers[index].1;
+        let before = running.processor_time();
         let output = run_client(item.workload, &commands[index]).map_err(named)?;
+        let after = running.processor_time();
         let seconds = match &pattern {
             None => output.elapsed.as_secs_f64(),
             Some(pattern) => {
@@ -131,13 +141,20 @@ pub(super) fn interleave(
                 transactions as f64 / rate
             }
         };
-        Ok((seconds * 1e9) as f32)
+        Ok(Slice {
+            time: (seconds * 1e9) as f32,
+            cpu: before
+                .zip(after)
+                .and_then(|(before, after)| after.checked_sub(before))
+                .filter(|spent| !spent.is_zero())
+                .map(|spent| spent.as_nanos() as f32),
+        })
     };
     let mut random = StdRng::seed_from_u64(item.seed);
     let mut order: Vec<usize> = (0..servers.len()).collect();
-    let mut round = |random: &mut StdRng| -> Result<Vec<f32>, Failure> {
+    let mut round = |random: &mut StdRng| -> Result<Vec<Slice>, Failure> {
         order.shuffle(random);
-        let mut values = vec![0.0; order.len()];
+        let mut values = vec![Slice::default(); order.len()];
         for &index in &order {
             values[index] = slice(index)?;
         }
@@ -150,7 +167,7 @@ pub(super) fn interleave(
             break;
         }
     }
-    let mut time: Vec<Slices> = servers
+    let empty: Vec<Slices> = servers
         .iter()
         .map(|(point, _)| Slices {
             point: *point,
@@ -158,18 +175,22 @@ pub(super) fn interleave(
             transactions_per_slice: transactions,
         })
         .collect();
+    let (mut time, mut cpu) = (empty.clone(), empty);
+    let mut told_cpu = true;
     let started = Instant::now();
     let mut rounds = 0;
     while rounds < MIN_ROUNDS || started.elapsed().as_secs_f64() < item.seconds {
         let values = round(&mut random)?;
-        for (slices, value) in time.iter_mut().zip(values) {
-            slices.nanoseconds.push(value);
+        for (index, value) in values.into_iter().enumerate() {
+            time[index].nanoseconds.push(value.time);
+            cpu[index].nanoseconds.push(value.cpu.unwrap_or(0.0));
+            told_cpu &= value.cpu.is_some();
         }
         rounds += 1;
     }
     Ok(Measured {
         time,
-        cpu: Vec::new(),
+        cpu: if told_cpu { cpu } else { Vec::new() },
         rounds,
         spoiled_rounds: 0,
     })

@@ -57,7 +57,7 @@ impl Mariadb {
     /// are kept in `logs` when they fail.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when the file is missing or the server would
+    /// [`Kind::Usage`] when the file is missing or the server would
     /// ignore it.
     pub fn new(config: Option<PathBuf>, start_seconds: f64, logs: PathBuf) -> Result<Self> {
         if let Some(file) = &config {
