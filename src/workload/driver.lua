@@ -465,7 +465,7 @@ end
 local function choose_turn(one)
    -- With several threads a slice is a burst of all of them, which has to be long enough for them to
    -- get into each other's way; with one, it is short enough to be hardly ever interrupted.
-   local slice_ns = number("SLICE_MS", threads > 1 and "5" or "0.2") * 1e6
+   local slice_ns = number("SLICE_MS", threads > 1 and "2" or "0.2") * 1e6
    local turn_ns = number("TURN_MS", "2") * 1e6
    local lead_ns = number("LEAD_MS", "0.3") * 1e6
    local per_slice = number("SLICE_TRANSACTIONS", "0")
