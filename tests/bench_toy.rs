@@ -70,6 +70,27 @@ fn servers_built_elsewhere_are_measured() {
 }
 
 #[test]
+fn processor_time_is_read_beside_time() {
+    let environment = environment();
+    build(&environment);
+    let config = "bench-config/perfquilt.toml";
+    environment.replace(
+        config,
+        "meters = [\"time\"]",
+        "meters = [\"time\", \"cpu\"]",
+    );
+    let report = environment.run(&["bench", "--blocks", "2", "--format", "jsonl"]);
+    assert_eq!(report.code, Some(0), "{}", report.stderr);
+    let of = |meter: &str| {
+        let mark = format!("\"meter\":\"{meter}\"");
+        let observations = report.stdout.lines().skip(1);
+        observations.filter(|line| line.contains(&mark)).count()
+    };
+    // Two blocks of the base, the first patch and the control.
+    assert_eq!((of("time"), of("cpu")), (6, 6), "{}", report.stdout);
+}
+
+#[test]
 fn wrong_settings_are_told_before_anything_is_measured() {
     let environment = environment();
     build(&environment);

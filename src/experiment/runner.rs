@@ -21,7 +21,7 @@ use crate::workload::Measured;
 
 /// Nanoseconds of undisturbed work that a counted block aims at, for every workload: callgrind makes
 /// of it some seconds.
-const COUNTED_NANOSECONDS: f64 = 7e7;
+const COUNTED_NANOSECONDS: f64 = 4e7;
 /// Transactions counted where no time is known.
 const COUNTED_BY_DEFAULT: u64 = 200;
 
