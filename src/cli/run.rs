@@ -6,7 +6,6 @@ use super::Context;
 use super::bench::Measuring;
 use super::report::{self, Form};
 use crate::error::Result;
-use crate::point::Point;
 use crate::run::run as run_job;
 use crate::store::Store;
 
@@ -23,12 +22,6 @@ to do only reports.")]
 pub struct Arguments {
     #[command(flatten)]
     measuring: Measuring,
-    /// The release (default: the current one)
-    #[arg(long, value_name = "VERSION")]
-    release: Option<String>,
-    /// Only these points (the bare release is always one of them)
-    #[arg(long = "point", value_name = "POINT")]
-    points: Vec<Point>,
     /// Another recipe than the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
@@ -48,9 +41,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         ws.config.recipe(recipe)?;
         preset.recipe.clone_from(recipe);
     }
-    let release = arguments.release.as_deref();
+    let release = arguments.measuring.release.as_deref();
     let progress = context.output.progress();
-    let outcome = run_job(&ws, &preset, release, &arguments.points, progress)?;
+    let outcome = run_job(&ws, &preset, release, &arguments.measuring.points, progress)?;
     let store = Store::open_existing(&ws.results())?;
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.experiment);
     let mut errors = outcome.build_errors;
