@@ -15,7 +15,7 @@ use crate::experiment;
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
-use crate::run::{chosen_points, prepare};
+use crate::run::{Effects, Wanted, prepare};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
@@ -36,7 +36,16 @@ pub struct Measuring {
     pub release: Option<String>,
     /// Only these points (the bare release is always one of them)
     #[arg(long = "point", value_name = "POINT")]
-    pub points: Vec<Point>,
+    points: Vec<Point>,
+    /// What to measure of each patch: its effect in the series' order, alone on the bare release,
+    /// and by leaving it out of the whole series
+    #[arg(
+        long,
+        value_name = "KIND,…",
+        value_delimiter = ',',
+        default_value = "order"
+    )]
+    effects: Vec<Effects>,
 }
 
 impl Measuring {
@@ -63,6 +72,14 @@ impl Measuring {
             preset.blocks = blocks;
         }
         Ok(preset)
+    }
+
+    /// The points and effects asked for.
+    pub fn wanted(&self) -> Wanted {
+        Wanted {
+            points: self.points.clone(),
+            effects: self.effects.clone(),
+        }
     }
 }
 
@@ -131,7 +148,7 @@ fn built_here(
     let patches = prepared.series.patches();
     let mut points = Vec::new();
     let mut missing = BTreeMap::new();
-    for point in chosen_points(&prepared, &measuring.points)? {
+    for point in measuring.wanted().points(&prepared)? {
         match builder.cached(&prepared.stack.tree(point)?) {
             Some(built) => points.push((point, built)),
             None => {

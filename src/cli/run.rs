@@ -15,6 +15,7 @@ use crate::store::Store;
   perfquilt run                          the whole series, preset quick
   perfquilt run --point 0 --point 2      two points only
   perfquilt run --workload oltp_read_only --blocks 24
+  perfquilt run --effects alone,without  also each patch by itself, and the series without it
   perfquilt run --json > attribution.json
 
 Everything finished is kept: an interrupted run goes on where it stopped, and a run with nothing new
@@ -41,9 +42,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         ws.config.recipe(recipe)?;
         preset.recipe.clone_from(recipe);
     }
-    let release = arguments.measuring.release.as_deref();
+    let measuring = &arguments.measuring;
+    let release = measuring.release.as_deref();
     let progress = context.output.progress();
-    let outcome = run_job(&ws, &preset, release, &arguments.measuring.points, progress)?;
+    let outcome = run_job(&ws, &preset, release, &measuring.wanted(), progress)?;
     let store = Store::open_existing(&ws.results())?;
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.experiment);
     let mut errors = outcome.build_errors;
