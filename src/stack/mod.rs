@@ -6,6 +6,7 @@
 
 mod change;
 mod conflict;
+mod disk;
 mod place;
 mod tree;
 mod worktree;
