@@ -6,8 +6,10 @@
 
 mod change;
 mod conflict;
+pub mod merge;
 mod place;
 mod tree;
+pub mod trial;
 mod worktree;
 
 use std::path::PathBuf;
