@@ -6,6 +6,7 @@
 
 mod change;
 mod conflict;
+pub mod format;
 mod place;
 mod tree;
 mod worktree;
