@@ -6,6 +6,7 @@ mod file;
 mod header;
 mod load;
 pub mod path;
+pub mod write;
 
 pub use diff::{Change, FileDiff, Hunk, Presence};
 pub use file::{Entry, SeriesFile};

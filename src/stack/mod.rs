@@ -6,6 +6,7 @@
 
 mod change;
 mod conflict;
+pub mod format;
 pub mod merge;
 mod place;
 mod tree;

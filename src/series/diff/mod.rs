@@ -5,7 +5,7 @@ mod names;
 mod parse;
 
 pub use binary::Binary;
-pub use parse::{Parsed, parse};
+pub use parse::{Parsed, header_length, parse};
 
 /// What a diff says about one side of a file, as GNU patch weighs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

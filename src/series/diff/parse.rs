@@ -53,6 +53,16 @@ fn begins_diff(lines: &[&[u8]], at: usize) -> bool {
         || (line.starts_with(b"*** ") && next.starts_with(b"--- "))
 }
 
+/// How many bytes of a patch file its header takes: all of them when it has no diff.
+pub fn header_length(bytes: &[u8]) -> usize {
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|&b| b == b'\n').collect();
+    let end = (0..lines.len()).find(|&at| begins_diff(&lines, at));
+    lines[..end.unwrap_or(lines.len())]
+        .iter()
+        .map(|line| line.len())
+        .sum()
+}
+
 struct Parser<'a> {
     lines: &'a [&'a [u8]],
     at: usize,
