@@ -42,7 +42,8 @@ pub struct Finding {
 /// [`Kind::Usage`] when the configuration is wrong, [`Kind::Internal`] when the object store is
 /// damaged; faults of the series are findings.
 pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
-    let survey = match survey(ws) {
+    let files = ws.config.series_of(None)?;
+    let survey = match survey(ws, None) {
         Ok(survey) => survey,
         Err(error) if error.kind() == Kind::Series => {
             return Ok(vec![Finding {
@@ -63,11 +64,11 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
     faults
         .into_iter()
         .for_each(|fault| find(Severity::Error, fault));
-    for error in quirks(series.file(), &ws.config.series.file.to_string_lossy()) {
+    for error in quirks(series.file(), &files.file.to_string_lossy()) {
         find(Severity::Warning, error);
     }
     for name in unused {
-        let file = ws.config.series.patches.join(&name);
+        let file = files.patches.join(&name);
         let error = Error::series("the series does not name this file")
             .at(file, None)
             .hint("add it to the series, or remove it");

@@ -32,7 +32,7 @@ pub struct Prepared {
 /// # Errors
 /// Those of [`upstream::ensure`], [`Series::load`] and [`stack::apply`].
 pub fn prepare(ws: &Workspace, release: Option<&str>, progress: &dyn Progress) -> Result<Prepared> {
-    let series = Series::load(ws)?;
+    let series = Series::load_for(ws, release)?;
     let release = upstream::ensure(ws, release, progress)?;
     let stack = stack::apply(ws, &release, &series)?;
     Ok(Prepared {

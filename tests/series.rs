@@ -407,3 +407,28 @@ fn compressed_patches() {
             .contains(".bz2 are not supported")
     );
 }
+
+#[test]
+fn a_release_may_have_a_series_of_its_own() {
+    let space = Space::bare(
+        "release = [{ version = \"1.0\", directory = \"up\" }, \
+         { version = \"2.0\", directory = \"two\", patches = \"patches/2\" }]\n",
+    );
+    space.write("up/f", "a\n");
+    space.write("two/f", "A\n");
+    space.patch("x.patch", "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n");
+    space.write(
+        "patches/2/x.patch",
+        "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-A\n+B\n",
+    );
+    space.write("patches/2/series", "x.patch\n");
+    space.ok(&["export", "1", "one", "--release", "1.0"]);
+    space.ok(&["export", "1", "other", "--release", "srv-2.0"]);
+    assert_eq!(space.read("one/f"), "b\n");
+    assert_eq!(space.read("other/f"), "B\n");
+    // The other release's patches are not unused ones of this series.
+    let out = space.ok(&["lint"]);
+    assert!(!out.contains("does not name"), "{out}");
+    let err = space.fails(2, &["stack", "--release", "3.0"]);
+    assert!(err.contains("there is no release `3.0`"), "{err}");
+}

@@ -26,7 +26,7 @@ pub struct Stack {
 /// As [`stack::apply`].
 pub fn run(context: &Context, args: &Stack) -> Result<()> {
     let ws = context.workspace()?;
-    let series = Series::load(&ws)?;
+    let series = Series::load_for(&ws, args.release.as_deref())?;
     let release = upstream::ensure(&ws, args.release.as_deref(), context.output.progress())?;
     let stack = stack::apply_with(&ws, &release, &series, args.fuzz)?;
     if context.output.json() {

@@ -86,6 +86,9 @@ pub struct ReleaseSource {
     pub git: Option<GitSource>,
     /// An unpacked tree; a relative path starts at the workspace.
     pub directory: Option<PathBuf>,
+    /// A folder with a series of this release's own: a file `series` and the patches it names. A
+    /// relative path starts at the workspace. Without, the release takes the series of `[series]`.
+    pub patches: Option<PathBuf>,
 }
 
 /// A Debian source package.

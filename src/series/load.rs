@@ -28,7 +28,16 @@ impl Series {
     /// # Errors
     /// [`Kind::Series`](crate::error::Kind::Series) for the first fault, naming file and line.
     pub fn load(ws: &Workspace) -> Result<Series> {
-        let survey = survey(ws)?;
+        Series::load_for(ws, None)
+    }
+
+    /// Reads the series that is applied to a release (`None`: the current one): its own, where the
+    /// configuration names one.
+    ///
+    /// # Errors
+    /// As [`Series::load`], and [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release.
+    pub fn load_for(ws: &Workspace, release: Option<&str>) -> Result<Series> {
+        let survey = survey(ws, release)?;
         match survey.faults.into_iter().next() {
             Some(fault) => Err(fault),
             None => Ok(survey.series),
@@ -36,12 +45,14 @@ impl Series {
     }
 }
 
-/// Reads as much of the series as can be read and collects every fault.
+/// Reads as much of a release's series (`None`: the current one's) as can be read and collects every
+/// fault.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when there is no series at all.
-pub fn survey(ws: &Workspace) -> Result<Survey> {
-    let files = &ws.config.series;
+/// [`Kind::Series`](crate::error::Kind::Series) when there is no series at all,
+/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release.
+pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
+    let files = &ws.config.series_of(release)?;
     let (path, shown) = find_series(ws.root(), &files.file, &files.patches)?;
     let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
     let (file, mut faults) = SeriesFile::parse(&bytes, &shown);
@@ -64,9 +75,15 @@ pub fn survey(ws: &Workspace) -> Result<Survey> {
         }
     }
     let named: BTreeSet<&str> = file.entries().iter().map(|e| e.name.as_str()).collect();
+    let others = folders_of_other_series(ws, &files.patches);
     let unused = there
         .into_iter()
         .filter(|name| !named.contains(name.as_str()) && looks_like_patch(name))
+        .filter(|name| {
+            !others
+                .iter()
+                .any(|other| Path::new(name).starts_with(other))
+        })
         .collect();
     Ok(Survey {
         series: Series { file, patches },
@@ -86,6 +103,18 @@ fn find_series(root: &Path, file: &Path, patches: &Path) -> Result<(PathBuf, Str
     Err(Error::series("there is no series file")
         .at(file, None)
         .hint("list the patches there, one name a line; an empty file is an empty series"))
+}
+
+/// Folders below `folder` that hold the series of other releases.
+fn folders_of_other_series(ws: &Workspace, folder: &Path) -> Vec<PathBuf> {
+    let releases = ws.config.upstream.release.iter();
+    let folders = releases.filter_map(|release| release.patches.as_deref());
+    folders
+        .chain([ws.config.series.patches.as_path()])
+        .filter_map(|other| other.strip_prefix(folder).ok())
+        .filter(|below| !below.as_os_str().is_empty())
+        .map(Path::to_owned)
+        .collect()
 }
 
 /// The patch's bytes, decompressed; `None` when there is no such file.

@@ -7,6 +7,7 @@ mod header;
 mod load;
 mod options;
 pub mod path;
+pub mod write;
 
 pub use diff::{Change, FileDiff, Form, Hunk, Presence};
 pub use file::{Entry, SeriesFile};

@@ -7,8 +7,11 @@
 mod change;
 mod conflict;
 mod disk;
+pub mod format;
+pub mod merge;
 mod place;
 mod tree;
+pub mod trial;
 mod worktree;
 
 use std::path::PathBuf;

@@ -104,7 +104,7 @@ pub fn list(ws: &Workspace) -> Result<Vec<Status>> {
 /// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such release, it cannot be had or it
 /// is not what the lock file says.
 pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
-    let source = configured(ws, version)?;
+    let source = ws.config.release(version)?;
     let name = release_name(ws, &source.version);
     let store = Objects::open_or_create(&ws.object_store())?;
     if let Some(release) = ready(ws, &store, &name, source)? {
@@ -160,34 +160,6 @@ fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256:
         tree: tree.to_string(),
         sha256: sha256.to_owned(),
     }
-}
-
-/// The configured release that a version, or a name such as `mariadb-10.11.18`, means.
-fn configured<'a>(ws: &'a Workspace, version: Option<&str>) -> Result<&'a ReleaseSource> {
-    let upstream = &ws.config.upstream;
-    let wanted = version.unwrap_or(&upstream.current);
-    let bare = wanted
-        .strip_prefix(&upstream.name)
-        .and_then(|rest| rest.strip_prefix('-'))
-        .unwrap_or(wanted);
-    upstream
-        .release
-        .iter()
-        .find(|source| source.version == wanted || source.version == bare)
-        .ok_or_else(|| {
-            let versions: Vec<&str> = upstream
-                .release
-                .iter()
-                .map(|source| source.version.as_str())
-                .collect();
-            Error::usage(format!("there is no release `{wanted}`"))
-                .at(crate::workspace::CONFIG_FILE, None)
-                .hint(if versions.is_empty() {
-                    "add an [[upstream.release]] section".to_owned()
-                } else {
-                    format!("there are: {}", versions.join(", "))
-                })
-        })
 }
 
 fn release_name(ws: &Workspace, version: &str) -> String {

@@ -9,7 +9,7 @@ mod names;
 mod parse;
 
 pub use binary::Binary;
-pub use parse::{Options, Parsed, parse, parse_with};
+pub use parse::{Options, Parsed, header_length, parse, parse_with};
 
 /// How a patch writes changed lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -61,10 +61,7 @@ pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<Parsed> {
 pub fn parse_with(bytes: &[u8], options: &Options, shown: &str) -> Result<Parsed> {
     let lines = Lines::new(bytes);
     let raw = lines.raw();
-    let header_end = (0..raw.len())
-        .find(|&at| begins_diff(raw, at))
-        .unwrap_or(raw.len());
-    let header = String::from_utf8_lossy(&raw[..header_end].concat()).into_owned();
+    let header = String::from_utf8_lossy(&raw[..header_end(raw)].concat()).into_owned();
     let mut parser = Parser {
         lines,
         options: *options,
@@ -91,6 +88,26 @@ fn begins_diff(lines: &[&[u8]], at: usize) -> bool {
         || line.starts_with(b"Index: ")
         || (line.starts_with(b"--- ") && next.starts_with(b"+++ "))
         || (line.starts_with(b"*** ") && next.starts_with(b"--- "))
+}
+
+/// The index of the line where the first diff begins, or the number of lines.
+fn header_end(lines: &[&[u8]]) -> usize {
+    // A diff may begin in an unusual way: indented, or with one of its two lines only.
+    let unusual = |line: &[u8]| {
+        let (text, _) = unindent(line);
+        let begins: [&[u8]; 5] = [b"--- ", b"+++ ", b"*** ", b"Index:", b"diff --git "];
+        begins.iter().any(|begin| text.starts_with(begin))
+    };
+    (0..lines.len())
+        .find(|&at| begins_diff(lines, at))
+        .or_else(|| lines.iter().position(|line| unusual(line)))
+        .unwrap_or(lines.len())
+}
+
+/// How many bytes of a patch file its header takes: all of them when it has no diff.
+pub fn header_length(bytes: &[u8]) -> usize {
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|&b| b == b'\n').collect();
+    lines[..header_end(&lines)].iter().map(|line| line.len()).sum()
 }
 
 struct Parser<'a> {
