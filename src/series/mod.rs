@@ -5,6 +5,7 @@ pub mod diff;
 mod file;
 mod header;
 mod load;
+pub mod message;
 pub mod path;
 pub mod write;
 
@@ -44,6 +45,11 @@ pub struct Series {
 }
 
 impl Series {
+    /// A series of a parsed `series` file and its patches, one an entry and in the same order.
+    pub fn assemble(file: SeriesFile, patches: Vec<Patch>) -> Series {
+        Series { file, patches }
+    }
+
     /// The patches in order.
     pub fn patches(&self) -> &[Patch] {
         &self.patches

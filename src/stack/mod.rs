@@ -7,6 +7,7 @@
 mod change;
 mod conflict;
 pub mod format;
+pub mod history;
 pub mod merge;
 mod place;
 mod tree;
