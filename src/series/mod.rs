@@ -1,18 +1,22 @@
 //! The series: which patches, in which order, and what is in them. Parsing is free of input and
 //! output; only [`Series::load`] and [`survey`] read files.
 
+mod decompress;
 pub mod diff;
 mod file;
+mod files;
 mod header;
 mod load;
+pub mod message;
 mod options;
 pub mod path;
 pub mod write;
 
 pub use diff::{Change, FileDiff, Form, Hunk, Presence};
 pub use file::{Entry, SeriesFile};
+pub use files::SeriesPaths;
 pub use header::{Header, Person, Timestamp};
-pub use load::{Survey, survey};
+pub use load::{Survey, paths, survey};
 pub use options::Flags;
 
 use crate::error::{Error, Result};
@@ -50,6 +54,11 @@ pub struct Series {
 }
 
 impl Series {
+    /// A series of a parsed `series` file and its patches, one an entry and in the same order.
+    pub fn assemble(file: SeriesFile, patches: Vec<Patch>) -> Series {
+        Series { file, patches }
+    }
+
     /// The patches in order.
     pub fn patches(&self) -> &[Patch] {
         &self.patches

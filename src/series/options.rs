@@ -100,7 +100,12 @@ const KNOWN: &[(u8, &str, Argument, Means)] = &[
     (0, "quoting-style", Yes, Nothing),
     (0, "reject-format", Yes, Nothing),
     (0, "read-only", Yes, Nothing),
-    (0, "follow-symlinks", No, Refused("name the file that the link leads to")),
+    (
+        0,
+        "follow-symlinks",
+        No,
+        Refused("name the file that the link leads to"),
+    ),
 ];
 
 /// Reads the words behind a patch's name.
@@ -129,8 +134,10 @@ pub(super) fn parse(words: &[&str]) -> Result<Options> {
             continue;
         }
         let Some(letters) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
-            return Err(Error::series(format!("`{word}` is neither an option nor a comment"))
-                .hint("names of patches cannot hold blanks; comments begin with `#`"));
+            return Err(
+                Error::series(format!("`{word}` is neither an option nor a comment"))
+                    .hint("names of patches cannot hold blanks; comments begin with `#`"),
+            );
         };
         for (at, letter) in letters.char_indices() {
             let known = KNOWN
@@ -159,7 +166,10 @@ pub(super) fn parse(words: &[&str]) -> Result<Options> {
             "quilt takes off one component here, not {}",
             options.strip
         ))
-        .hint(format!("write it as a word of its own: `-p{}`", options.strip)));
+        .hint(format!(
+            "write it as a word of its own: `-p{}`",
+            options.strip
+        )));
     }
     Ok(options)
 }

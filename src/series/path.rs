@@ -84,7 +84,10 @@ pub fn tidy(path: &[u8]) -> Vec<u8> {
 
 /// Whether the path leads out of the tree: it is absolute or has a `..`. Patch ignores such names.
 pub fn leaves(path: &[u8]) -> bool {
-    path.first() == Some(&b'/') || path.split(|&b| b == b'/').any(|component| component == b"..")
+    path.first() == Some(&b'/')
+        || path
+            .split(|&b| b == b'/')
+            .any(|component| component == b"..")
 }
 
 #[cfg(test)]

@@ -248,11 +248,10 @@ fn source(disk: &mut Disk<'_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
     }
     let mut names: Vec<String> = candidates.iter().map(|name| shown(name)).collect();
     names.dedup();
-    Err(Error::series(format!(
-        "there is no file {} to patch",
-        names.join(" or ")
-    ))
-    .hint("is the file's path right after -pN, and does this release have it?"))
+    Err(
+        Error::series(format!("there is no file {} to patch", names.join(" or ")))
+            .hint("is the file's path right after -pN, and does this release have it?"),
+    )
 }
 
 fn existing(disk: &mut Disk<'_>, candidates: &[&Vec<u8>]) -> Result<Option<Vec<u8>>> {

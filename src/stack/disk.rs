@@ -252,6 +252,10 @@ pub(super) fn folders(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn through_link(path: &[u8], link: &[u8]) -> Error {
-    Error::series(format!("{}: {} is a symbolic link", shown(path), shown(link)))
-        .hint("a patch may not reach through it")
+    Error::series(format!(
+        "{}: {} is a symbolic link",
+        shown(path),
+        shown(link)
+    ))
+    .hint("a patch may not reach through it")
 }

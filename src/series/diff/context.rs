@@ -116,7 +116,9 @@ impl Reader<'_, '_> {
     fn read(mut self) -> Result<Hunk, Fault> {
         let head = self.lines.next(self.dress).unwrap_or_default();
         if !head.starts_with(b"*") || head.starts_with(b"********") {
-            return Err(self.fault("the range of the lines before (`*** FIRST,LAST ****`) is missing"));
+            return Err(
+                self.fault("the range of the lines before (`*** FIRST,LAST ****`) is missing")
+            );
         }
         (self.old.first, self.old.count) =
             range(head).ok_or_else(|| self.fault("malformed range"))?;
@@ -279,8 +281,9 @@ impl Reader<'_, '_> {
 
     /// Fills in the half that was left out.
     fn complete(&mut self, missing: bool) -> Result<(), Fault> {
-        let mangled =
-            |this: &Self| this.fault_at(this.begin, "the halves of this hunk do not fit each other");
+        let mangled = |this: &Self| {
+            this.fault_at(this.begin, "the halves of this hunk do not fit each other")
+        };
         let mut filled = false;
         if missing {
             (self.lines.at, self.context) = self.back;
@@ -321,8 +324,10 @@ impl Reader<'_, '_> {
 
     /// Joins the halves.
     fn finish(self) -> Result<Hunk, Fault> {
-        let out_of_step =
-            self.fault_at(self.begin, "the changed lines of this hunk's halves are out of step");
+        let out_of_step = self.fault_at(
+            self.begin,
+            "the changed lines of this hunk's halves are out of step",
+        );
         let mut hunk = Hunk {
             line: self.begin,
             old_start: self.old.first,

@@ -166,7 +166,9 @@ fn is_epoch(text: &[u8]) -> bool {
     };
     let (mut date, mut time, mut offset) = (None, None, 0);
     let (mut month, mut day, mut year) = (None, None, None);
-    let mut words = text.split([' ', '\t', '\r', 'T']).filter(|word| !word.is_empty());
+    let mut words = text
+        .split([' ', '\t', '\r', 'T'])
+        .filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
         let word = word.trim_end_matches(',');
         let number = word.parse::<i16>().ok();
@@ -178,7 +180,11 @@ fn is_epoch(text: &[u8]) -> bool {
                 return false;
             };
             let seconds = (hhmm / 100) * 3600 + (hhmm % 100) * 60;
-            offset = if word.starts_with('-') { -seconds } else { seconds };
+            offset = if word.starts_with('-') {
+                -seconds
+            } else {
+                seconds
+            };
         } else if word.contains(':') {
             time = word.trim_end_matches('Z').parse::<jiff::civil::Time>().ok();
         } else if word.contains('-') {
@@ -245,7 +251,11 @@ mod tests {
         ] {
             assert!(name(&format!("a/x\t{epoch}")).1, "{epoch}");
         }
-        for other in ["Thu Jan  1 01:00:00 1971", "(working copy)", "1970-01-03 00:00:00 +0000"] {
+        for other in [
+            "Thu Jan  1 01:00:00 1971",
+            "(working copy)",
+            "1970-01-03 00:00:00 +0000",
+        ] {
             assert!(!name(&format!("a/x\t{other}")).1, "{other}");
         }
     }

@@ -107,7 +107,10 @@ fn header_end(lines: &[&[u8]]) -> usize {
 /// How many bytes of a patch file its header takes: all of them when it has no diff.
 pub fn header_length(bytes: &[u8]) -> usize {
     let lines: Vec<&[u8]> = bytes.split_inclusive(|&b| b == b'\n').collect();
-    lines[..header_end(&lines)].iter().map(|line| line.len()).sum()
+    lines[..header_end(&lines)]
+        .iter()
+        .map(|line| line.len())
+        .sum()
 }
 
 struct Parser<'a> {
@@ -412,7 +415,10 @@ fn normal_command(text: &[u8]) -> Option<bool> {
         _ => return None,
     };
     let rest = &rest[rest.iter().take_while(|b| numeric(b)).count()..];
-    let blanks = rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+    let blanks = rest
+        .iter()
+        .take_while(|b| matches!(b, b' ' | b'\t'))
+        .count();
     Some(matches!(&rest[blanks..], b"" | b"\r"))
 }
 
@@ -570,11 +576,10 @@ fn parse_mode(text: &[u8]) -> Result<Option<u32>> {
         })),
         0o160_000 => Err(Error::series("a change of a submodule")
             .hint("a patch changes files; put the submodule's files into the release")),
-        _ => Err(Error::series(format!(
-            "odd file mode {}",
-            String::from_utf8_lossy(digits)
-        ))
-        .hint("allowed are 100644 (file), 100755 (executable) and 120000 (symbolic link)")),
+        _ => Err(
+            Error::series(format!("odd file mode {}", String::from_utf8_lossy(digits)))
+                .hint("allowed are 100644 (file), 100755 (executable) and 120000 (symbolic link)"),
+        ),
     }
 }
 
