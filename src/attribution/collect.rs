@@ -271,7 +271,7 @@ impl Effects<'_> {
         let (before, point) = (Point::Step(index - 1), Point::Step(index));
         let without = Point::Without(index);
         let weights = [(before, 1.0), (point, -1.0), (without, -1.0), (full, 1.0)];
-        self.by_workload(&|workload, meter, tables| {
+        self.by_workload(|workload, meter, tables| {
             self.contrast(
                 Kind::Interaction,
                 workload,
@@ -291,7 +291,7 @@ impl Effects<'_> {
         point: Point,
         against: &dyn Fn(Point) -> Vec<Point>,
     ) -> Vec<Effect> {
-        self.by_workload(&|workload, meter, tables| {
+        self.by_workload(|workload, meter, tables| {
             against(point).into_iter().find_map(|against| {
                 let weights = [(against, 1.0), (point, -1.0)];
                 self.contrast(kind, workload, meter, tables, (point, against), &weights)
@@ -302,7 +302,7 @@ impl Effects<'_> {
     /// What `make` makes of each meter's suite and of its workloads.
     fn by_workload(
         &self,
-        make: &dyn Fn(&str, Meter, &[&BlockTable]) -> Option<Effect>,
+        make: impl Fn(&str, Meter, &[&BlockTable]) -> Option<Effect>,
     ) -> Vec<Effect> {
         let mut effects = Vec::new();
         for (&meter, by_workload) in self.tables {
