@@ -77,15 +77,16 @@ impl<'a> Collector<'a> {
             tables: &self.tables,
             margin,
         };
-        let patches = (1..=header.series.len())
+        let mut patches: Vec<PatchEffects> = (1..=header.series.len())
             .map(|index| effects.patch(index))
             .collect();
+        super::multiplicity::adjust(&mut patches);
         let noise = Noise {
             control: effects
                 .of_kind(Kind::Control, Point::Control, &|_| vec![Point::BASE])
                 .into_iter()
                 .map(|effect| ControlEffect {
-                    contains_zero: effect.low.map(|_| effect.contains_zero()),
+                    contains_zero: effect.low.map(|_| !effect.leaves_out_zero()),
                     effect,
                 })
                 .collect(),
@@ -347,6 +348,9 @@ impl Effects<'_> {
             level: LEVEL,
             verdict: Verdict::NoEffect,
             minimum_detectable: Some(0.0),
+            equivalent: true,
+            p_value: None,
+            p_adjusted: None,
             blocks: 0,
             identical: true,
         };
@@ -369,6 +373,8 @@ impl Effects<'_> {
             high: known.then(|| speed(interval.high())),
             verdict: verdict(&interval, (self.margin)(meter)),
             minimum_detectable: known.then(|| speed(interval.minimum_detectable())),
+            equivalent: interval.equivalent((self.margin)(meter)),
+            p_value: known.then(|| interval.p_value()),
             blocks: interval.blocks,
             identical: false,
             ..effect

@@ -293,6 +293,36 @@ fn the_last_patch_is_worth_the_same_in_order_and_without() {
 }
 
 #[test]
+fn one_striking_patch_among_many_is_not_believed() {
+    // Its own probability is 2 %: with 20 patches, one such is to be expected.
+    let chance = [0.002, 0.006, 0.006, 0.010, 0.003];
+    let mut observations = Vec::new();
+    for (block, chance) in (0..).zip(chance) {
+        for point in 0..=20 {
+            // The others differ from the release by nothing but a little noise of their own.
+            let own = 0.0001 * f64::from((block * 7 + point * 13) % 5);
+            let gain = if point == 0 { 0.0 } else { chance };
+            let value = 100.0 * (own - gain).exp();
+            let point = Point::Step(usize::try_from(point).unwrap());
+            observations.push(observation("w", Meter::Time, block, point, value));
+        }
+    }
+    let result = attribute(&header(20), &observations, &margin).unwrap();
+    let first = in_order(&result, 1);
+    assert!(first.leaves_out_zero(), "{first:?}");
+    assert_ne!(first.verdict, Verdict::Faster, "{first:?}");
+    let (raw, adjusted) = (first.p_value.unwrap(), first.p_adjusted.unwrap());
+    assert!((adjusted - 20.0 * raw).abs() < 1e-9 || adjusted == 1.0);
+    // Beside no other patch the same figures are evidence enough.
+    let observations: Vec<Observation> = observations
+        .into_iter()
+        .filter(|o| matches!(o.point, Point::Step(0 | 1)))
+        .collect();
+    let result = attribute(&header(1), &observations, &margin).unwrap();
+    assert_eq!(in_order(&result, 1).verdict, Verdict::Faster);
+}
+
+#[test]
 fn a_control_that_misses_zero_is_said() {
     let mut observations = Vec::new();
     for (block, noise) in (0..).zip([1.0, 1.001, 0.999, 1.0]) {
@@ -367,6 +397,9 @@ fn meters_agree_only_when_one_explains_the_other() {
         level: 0.95,
         verdict,
         minimum_detectable: Some(half),
+        equivalent: false,
+        p_value: None,
+        p_adjusted: None,
         blocks: 9,
         identical: false,
     };

@@ -123,7 +123,7 @@ fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, rows: &[&Row<
         for (effect, (_, places)) in row.effects.iter().zip(heads) {
             let figure = match effect {
                 None => "–".to_owned(),
-                Some(effect) if effect.contains_zero() => number::effect(effect, *places),
+                Some(effect) if !effect.is_shown() => number::effect(effect, *places),
                 Some(effect) => bold(&number::effect(effect, *places)),
             };
             let _ = write!(page, " {figure} |");

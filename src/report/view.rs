@@ -154,7 +154,7 @@ impl<'a> View<'a> {
                 notes.push(format!("{word}: {reason}"));
             }
         }
-        if let Some(interaction) = of(Kind::Interaction).filter(|effect| !effect.contains_zero()) {
+        if let Some(interaction) = of(Kind::Interaction).filter(|effect| effect.is_shown()) {
             let (by, why) = match interaction.verdict {
                 Verdict::Faster => ("more", "patches behind it do part of the same"),
                 _ => ("less", "patches behind it build on it"),
@@ -228,7 +228,7 @@ impl<'a> View<'a> {
     pub(super) fn striking(&self) -> Vec<&Row<'a>> {
         self.details
             .iter()
-            .filter(|row| row.effects.iter().flatten().any(|e| !e.contains_zero()))
+            .filter(|row| row.effects.iter().flatten().any(|e| e.is_shown()))
             .collect()
     }
 
@@ -246,7 +246,7 @@ impl<'a> View<'a> {
                     .map(move |effect| (patch.index, effect))
             })
             .filter(|(_, e)| e.kind == Kind::InOrder && !columns.contains(&e.meter))
-            .filter(|(_, e)| !e.contains_zero())
+            .filter(|(_, e)| e.is_shown())
             .map(|(index, effect)| (index, effect.meter, effect))
             .collect()
     }
@@ -295,6 +295,9 @@ impl<'a> View<'a> {
     }
 
     fn could_have_seen(&self, effect: &Effect) -> String {
+        if effect.leaves_out_zero() {
+            return "one such row among so many is to be expected by chance".to_owned();
+        }
         match effect.minimum_detectable {
             Some(smallest) => {
                 let places = self.columns.first().map_or(2, |column| column.1);
@@ -336,7 +339,7 @@ impl<'a> View<'a> {
         if known.is_empty() {
             return None;
         }
-        let (verdict, tone) = if known.iter().any(|effect| !effect.contains_zero()) {
+        let (verdict, tone) = if known.iter().any(|effect| effect.leaves_out_zero()) {
             ("misses 0", Tone::Bad)
         } else if known.iter().all(|effect| effect.low.is_none()) {
             ("unclear", Tone::Open)
