@@ -9,6 +9,7 @@ mod conflict;
 mod disk;
 pub mod format;
 pub mod history;
+pub mod memory;
 pub mod merge;
 mod place;
 mod tree;

@@ -59,25 +59,23 @@ pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<Parsed> {
 /// [`Kind::Series`](crate::error::Kind::Series) with file and line for malformed hunks, forms that are
 /// not supported and odd modes.
 pub fn parse_with(bytes: &[u8], options: &Options, shown: &str) -> Result<Parsed> {
-    let lines = Lines::new(bytes);
-    let raw = lines.raw();
-    let header = String::from_utf8_lossy(&raw[..header_end(raw)].concat()).into_owned();
     let mut parser = Parser {
-        lines,
+        lines: Lines::new(bytes),
         options: *options,
         form: options.form,
         carriage_return: false,
         memory: context::Memory::default(),
         after_hunk: false,
-        parsed: Parsed {
-            header,
-            ..Parsed::default()
-        },
+        parsed: Parsed::default(),
     };
     parser
         .run()
         .map_err(|(line, error)| error.at(shown, line))?;
-    Ok(parser.parsed)
+    let mut parsed = parser.parsed;
+    let raw = parser.lines.raw();
+    let header = &raw[..header_end(raw, &parsed.files)];
+    parsed.header = String::from_utf8_lossy(&header.concat()).into_owned();
+    Ok(parsed)
 }
 
 /// Where a header ends: the first `diff -`, `Index:` or `---`/`***` with its partner.
@@ -90,27 +88,24 @@ fn begins_diff(lines: &[&[u8]], at: usize) -> bool {
         || (line.starts_with(b"*** ") && next.starts_with(b"--- "))
 }
 
-/// The index of the line where the first diff begins, or the number of lines.
-fn header_end(lines: &[&[u8]]) -> usize {
-    // A diff may begin in an unusual way: indented, or with one of its two lines only.
-    let unusual = |line: &[u8]| {
-        let (text, _) = unindent(line);
-        let begins: [&[u8]; 5] = [b"--- ", b"+++ ", b"*** ", b"Index:", b"diff --git "];
-        begins.iter().any(|begin| text.starts_with(begin))
-    };
-    (0..lines.len())
-        .find(|&at| begins_diff(lines, at))
-        .or_else(|| lines.iter().position(|line| unusual(line)))
-        .unwrap_or(lines.len())
+/// The index of the line where the first diff begins, or the number of lines; `files` are the diffs
+/// found. They may begin in an unusual way: indented, or with one of two lines only.
+fn header_end(lines: &[&[u8]], files: &[FileDiff]) -> usize {
+    let usual = (0..lines.len()).find(|&at| begins_diff(lines, at));
+    let found = files.first().map(|diff| diff.line.saturating_sub(1));
+    usual.or(found).unwrap_or(lines.len())
 }
 
 /// How many bytes of a patch file its header takes: all of them when it has no diff.
 pub fn header_length(bytes: &[u8]) -> usize {
     let lines: Vec<&[u8]> = bytes.split_inclusive(|&b| b == b'\n').collect();
-    lines[..header_end(&lines)]
-        .iter()
-        .map(|line| line.len())
-        .sum()
+    let mut end = header_end(&lines, &[]);
+    if end == lines.len()
+        && let Ok(parsed) = parse(bytes, 0, "")
+    {
+        end = header_end(&lines, &parsed.files);
+    }
+    lines[..end].iter().map(|line| line.len()).sum()
 }
 
 struct Parser<'a> {
