@@ -155,6 +155,14 @@ impl Objects {
         Ok(())
     }
 
+    /// Makes a reference name the commit called `commit`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    pub fn keep_commit(&self, name: &str, commit: &str) -> Result<()> {
+        self.set_reference(name, Oid::from_str(commit)?)
+    }
+
     /// The tree of a commit.
     ///
     /// # Errors

@@ -1,0 +1,1 @@
+//! Writing a moved series back.
