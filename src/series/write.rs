@@ -42,8 +42,17 @@ pub fn series(file: &SeriesFile, wanted: &[Listed]) -> String {
     let entries = file.entries();
     let sources: Vec<Option<usize>> = wanted.iter().map(|listed| listed.from).collect();
     let stays = longest_increasing(&sources);
-    let own_lines: Vec<std::ops::Range<usize>> =
-        (0..entries.len()).map(|at| own_comment(file, at)).collect();
+    let patch_lines: BTreeSet<usize> = entries.iter().map(|entry| entry.line - 1).collect();
+    let own_lines: Vec<std::ops::Range<usize>> = entries
+        .iter()
+        .map(|entry| own_comment(file, entry.line - 1, &patch_lines))
+        .collect();
+    let staying: BTreeSet<usize> = wanted
+        .iter()
+        .zip(&stays)
+        .filter(|(_, stays)| **stays)
+        .filter_map(|(listed, _)| listed.from)
+        .collect();
     let moves: BTreeSet<usize> = wanted
         .iter()
         .zip(&stays)
@@ -53,11 +62,7 @@ pub fn series(file: &SeriesFile, wanted: &[Listed]) -> String {
     // Lines that appear elsewhere or no more.
     let mut taken = BTreeSet::new();
     for (at, entry) in entries.iter().enumerate() {
-        let staying = wanted
-            .iter()
-            .zip(&stays)
-            .any(|(listed, stays)| *stays && listed.from == Some(at));
-        if !staying {
+        if !staying.contains(&at) {
             taken.insert(entry.line - 1);
         }
         if moves.contains(&at) {
@@ -123,26 +128,37 @@ fn written(file: &SeriesFile, listed: &Listed) -> String {
         return listed.name.clone();
     };
     let line = &file.lines()[entry.line - 1];
-    let options_go = listed.plain && (entry.strip != 1 || entry.reverse);
+    let start = line.len() - line.trim_start_matches(['\r', ' ', '\t']).len();
+    let rest = &line[start + entry.name.len()..];
+    let (options, remark) = split_remark(rest);
+    let options_go = listed.plain && !matches!(options.trim(), "" | "-p1" | "-p 1");
     if entry.name == listed.name && !options_go {
         return line.clone();
     }
-    let start = line.len() - line.trim_start_matches(['\r', ' ', '\t']).len();
-    let rest = &line[start + entry.name.len()..];
-    let rest = if options_go {
-        rest.find('#')
-            .map_or_else(String::new, |at| format!(" {}", &rest[at..]))
-    } else {
-        rest.to_owned()
+    let rest = match remark {
+        _ if !options_go => rest.to_owned(),
+        "" => String::new(),
+        remark => format!(" {remark}"),
     };
     format!("{}{}{rest}", &line[..start], listed.name)
 }
 
+/// Options and the remark behind them, which begins with a word that begins with `#`.
+fn split_remark(rest: &str) -> (&str, &str) {
+    let at = rest
+        .match_indices('#')
+        .map(|(at, _)| at)
+        .find(|&at| rest[..at].ends_with([' ', '\t']));
+    rest.split_at(at.unwrap_or(rest.len()))
+}
+
 /// The comment lines right above an entry, when they are about it alone.
-fn own_comment(file: &SeriesFile, at: usize) -> std::ops::Range<usize> {
-    let line = file.entries()[at].line - 1;
-    let is_entry = |line: usize| file.entries().iter().any(|entry| entry.line == line + 1);
-    if is_entry(line + 1) {
+fn own_comment(
+    file: &SeriesFile,
+    line: usize,
+    patch_lines: &BTreeSet<usize>,
+) -> std::ops::Range<usize> {
+    if patch_lines.contains(&(line + 1)) {
         return line..line;
     }
     let comment = |line: &usize| file.lines()[*line].trim_start().starts_with('#');

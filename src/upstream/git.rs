@@ -130,7 +130,7 @@ fn similar_tags(store: &Objects, source: &GitSource, directory: &std::path::Path
 }
 
 /// A version as one component of a reference's name.
-pub(super) fn reference_part(text: &str) -> String {
+pub(crate) fn reference_part(text: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "-_.+".contains(c) {
             c

@@ -8,7 +8,7 @@ mod debian;
 mod directory;
 mod fetch;
 mod folder;
-mod git;
+pub(crate) mod git;
 mod import;
 mod lock;
 pub(crate) mod objects;
