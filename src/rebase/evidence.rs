@@ -154,6 +154,7 @@ mod tests {
             name: "x".into(),
             strip: 1,
             reverse: false,
+            flags: Default::default(),
             line: 1,
         };
         let text = format!(

@@ -11,6 +11,7 @@
 mod decision;
 mod effects;
 mod evidence;
+mod git;
 mod history;
 mod moved;
 mod range_diff;
@@ -277,7 +278,7 @@ impl<'a> Mover<'a> {
             effect: None,
             commit: None,
         };
-        match self.old.apply(patch) {
+        match self.old.apply(patch, self.ws.config.series.fuzz) {
             Ok(_) => {
                 self.old_tree = self.old.write()?;
                 step.old_after = Some(self.old_tree.clone());
@@ -340,7 +341,7 @@ impl<'a> Mover<'a> {
         progress: &dyn Progress,
     ) -> Result<()> {
         let there = evidence::is_there(&mut self.new, patch)?;
-        let applied = self.new.apply(patch);
+        let applied = self.new.apply(patch, 0);
         if let Ok(how) = &applied {
             let tree = self.new.write()?;
             if tree == self.new_tree {
@@ -361,7 +362,7 @@ impl<'a> Mover<'a> {
             }
             self.new_tree = tree;
             report.offset = how.offset;
-            report.status = if how.offset == 0 {
+            report.status = if how.offset == 0 && how.fuzz == 0 {
                 Status::Exact
             } else {
                 Status::Offset
@@ -593,7 +594,11 @@ impl<'a> Mover<'a> {
         if parent != to.commit {
             // Kept from git's collection of unused objects, and named for people.
             let digest = &series.digest()[..16];
-            objects.keep_commit(&format!("refs/rebased/{}/{digest}", to.commit), &parent)?;
+            crate::stack::history::set_reference(
+                objects,
+                &format!("refs/rebased/{}/{digest}", to.commit),
+                &parent,
+            )?;
         }
         Ok((reports, steps, notes))
     }
