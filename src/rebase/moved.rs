@@ -56,7 +56,7 @@ impl<'a> Renames<'a> {
         let added = self.added.insert(added);
         // The same name elsewhere first, then the same ending, nearest folders first.
         let name = last(path);
-        let mut candidates: Vec<(usize, &(Vec<u8>, u32, String))> = added
+        let mut candidates: Vec<_> = added
             .iter()
             .filter_map(|file| {
                 let rank = match last(&file.0) {

@@ -58,6 +58,9 @@ pub enum Trouble {
     Other(String),
 }
 
+/// Where upstream moved a file to, if it did.
+pub type Moved<'t> = dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>> + 't;
+
 /// The trees a merge works on.
 pub struct Trees<'t, 'a> {
     /// The old release before the patch.
@@ -67,7 +70,7 @@ pub struct Trees<'t, 'a> {
     /// The new tree.
     pub ours: &'t mut Trial<'a>,
     /// Where upstream moved a file that the new tree does not have.
-    pub moved: &'t mut dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>>,
+    pub moved: &'t mut Moved<'t>,
 }
 
 /// Merges every file that `patch` changes; `paths` are those that differ between the old trees.
