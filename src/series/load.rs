@@ -92,6 +92,64 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
     })
 }
 
+/// Where a release's series is kept.
+#[derive(Debug, Clone)]
+pub struct Location {
+    /// The `series` file.
+    pub file: PathBuf,
+    /// The `series` file, as people open it.
+    pub shown: String,
+    /// The folder of the patches.
+    pub folder: PathBuf,
+    /// The folder of the patches, as people open it.
+    pub shown_folder: PathBuf,
+}
+
+impl Location {
+    /// Where the series of a release (`None`: the current one) is.
+    ///
+    /// # Errors
+    /// As [`survey`].
+    pub fn of(ws: &Workspace, release: Option<&str>) -> Result<Location> {
+        let files = ws.config.series_of(release)?;
+        let (file, shown) = find_series(ws.root(), &files.file, &files.patches)?;
+        Ok(Location {
+            file,
+            shown,
+            folder: ws.root().join(&files.patches),
+            shown_folder: files.patches,
+        })
+    }
+
+    /// A patch's path as people open it.
+    pub fn shown_patch(&self, name: &str) -> String {
+        self.shown_folder.join(name).to_string_lossy().into_owned()
+    }
+
+    /// The bytes of a patch's file as they stand there, compressed or not.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+    pub fn raw(&self, name: &str) -> Result<Vec<u8>> {
+        let path = self.folder.join(name);
+        std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))
+    }
+
+    /// The bytes of a patch, decompressed.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](crate::error::Kind::Series) when it cannot be read.
+    pub fn bytes(&self, entry: &Entry) -> Result<Vec<u8>> {
+        let shown = self.shown_patch(&entry.name);
+        Ok(read_patch(&self.folder, entry, &shown)?.unwrap_or_default())
+    }
+
+    /// Every file below the folder of patches, by its path there.
+    pub fn files(&self) -> BTreeSet<String> {
+        patch_files(&self.folder)
+    }
+}
+
 /// Quilt looks in the root first, then beside the patches.
 fn find_series(root: &Path, file: &Path, patches: &Path) -> Result<(PathBuf, String)> {
     for candidate in [file.to_owned(), patches.join(file)] {

@@ -12,7 +12,7 @@ pub mod write;
 pub use diff::{Change, FileDiff, Hunk, Presence};
 pub use file::{Entry, SeriesFile};
 pub use header::{Header, Person, Timestamp};
-pub use load::{Survey, survey};
+pub use load::{Location, Survey, survey};
 
 use crate::error::{Error, Result};
 
