@@ -92,6 +92,9 @@ pub enum Kind {
     Alone,
     /// The whole series against all of it but the patch.
     Without,
+    /// What the effect in order has more than the one without: above 0 where the patches behind do
+    /// part of the same, below 0 where they build on it. Its points are those of both effects.
+    Interaction,
     /// The whole series against the release.
     Total,
     /// The release measured twice.

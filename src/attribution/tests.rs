@@ -267,6 +267,29 @@ fn alone_and_without_are_told_when_they_were_measured() {
     assert!((of(2, Kind::Alone).unwrap().estimate - (100.0 / 95.0 - 1.0)).abs() < 1e-9);
     assert!((of(1, Kind::Without).unwrap().estimate - (88.0 / 80.0 - 1.0)).abs() < 1e-9);
     assert!(of(1, Kind::Alone).is_none() && of(2, Kind::Without).is_none());
+    // In order 100/90 against 88/80 without it.
+    let more = (100.0 / 90.0) / (88.0 / 80.0) - 1.0;
+    let interaction = of(1, Kind::Interaction).unwrap();
+    assert!((interaction.estimate - more).abs() < 1e-9);
+    assert_eq!(interaction.verdict, Verdict::Faster);
+}
+
+#[test]
+fn the_last_patch_is_worth_the_same_in_order_and_without() {
+    let mut header = header(2);
+    header.identical.insert(Point::Without(2), Point::Step(1));
+    let observations = blocks(
+        "w",
+        Meter::Time,
+        &[&[100.0, 90.0, 80.0], &[101.0, 92.0, 79.0]],
+    );
+    let result = attribute(&header, &observations, &margin).unwrap();
+    let of = |kind: Kind| {
+        let effects = &result.patches[1].effects;
+        effects.iter().find(|effect| effect.kind == kind).unwrap()
+    };
+    assert_eq!(of(Kind::Without).estimate, of(Kind::InOrder).estimate);
+    assert!(of(Kind::Interaction).identical);
 }
 
 #[test]

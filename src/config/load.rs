@@ -66,6 +66,7 @@ impl Config {
             Some(folder) => SeriesFiles {
                 file: folder.join("series"),
                 patches: folder.clone(),
+                fuzz: self.series.fuzz,
             },
             None => self.series.clone(),
         })

@@ -132,6 +132,8 @@ pub struct SeriesFiles {
     pub file: PathBuf,
     /// The folder of the patches.
     pub patches: PathBuf,
+    /// How many lines of context may be ignored where a hunk fits nowhere otherwise.
+    pub fuzz: usize,
 }
 
 impl Default for SeriesFiles {
@@ -139,6 +141,7 @@ impl Default for SeriesFiles {
         SeriesFiles {
             file: "series".into(),
             patches: "patches".into(),
+            fuzz: 0,
         }
     }
 }

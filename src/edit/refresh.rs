@@ -603,7 +603,7 @@ impl Planned {
 }
 
 fn ending(name: &str) -> &str {
-    [".gz", ".xz"]
+    [".gz", ".xz", ".bz2", ".lzma", ".lz"]
         .into_iter()
         .find(|end| name.ends_with(end))
         .unwrap_or("")
@@ -623,6 +623,10 @@ fn compressed(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
             out.write_all(bytes).map_err(io)?;
             out.finish().map_err(io)
         }
-        _ => Ok(bytes.to_vec()),
+        "" => Ok(bytes.to_vec()),
+        other => Err(Error::series(format!(
+            "{name} changes, but patches compressed as {other} can only be read"
+        ))
+        .hint("decompress the file and name it so in `series`, then run this again")),
     }
 }

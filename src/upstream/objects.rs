@@ -217,12 +217,16 @@ fn wait_for_lock(path: &Path) -> Result<File> {
 }
 
 fn broken(path: &Path, error: &git2::Error) -> Error {
-    Error::internal(format!(
-        "cannot open the object store {}: {}",
-        path.display(),
-        error.message()
-    ))
-    .hint("`perfquilt upstream fetch` makes it; if it is damaged, remove it first")
+    let error = Error::git(
+        &format!("cannot open the object store {}", path.display()),
+        error,
+    );
+    match error.hint_text() {
+        Some(_) => error,
+        None => {
+            error.hint("`perfquilt upstream fetch` makes it; if it is damaged, remove it first")
+        }
+    }
 }
 
 /// The tree without entries, which need not be stored.
