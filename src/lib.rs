@@ -11,6 +11,7 @@ pub mod build;
 pub mod cli;
 pub mod config;
 pub mod doctor;
+pub mod edit;
 pub mod error;
 pub mod experiment;
 pub mod init;

@@ -5,11 +5,13 @@ mod bench;
 mod build;
 mod completions;
 mod doctor;
+mod edit;
 mod export;
 mod init;
 mod lint;
 mod output;
 mod rebase;
+mod refresh;
 mod report;
 mod run;
 mod stack;
@@ -84,6 +86,10 @@ enum Command {
     Export(export::Export),
     /// Move the series to another release and say how each patch fits
     Rebase(rebase::Arguments),
+    /// Check the stack out as a git branch to be edited
+    Edit(edit::Edit),
+    /// Write the edit branch back to series and patches
+    Refresh(refresh::Refresh),
     /// Build points without measuring them
     Build(build::Arguments),
     /// Measure servers that are built already
@@ -108,9 +114,14 @@ impl Context {
     /// The workspace the user means.
     ///
     /// # Errors
-    /// As [`Workspace::open`].
+    /// As [`Workspace::open`], and when what a killed command left cannot be finished.
     pub fn workspace(&self) -> Result<Workspace> {
-        Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))
+        let ws = Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))?;
+        if crate::edit::publish::recover(&ws)? {
+            let progress = self.output.progress();
+            progress.warn("an interrupted command had not written the whole series; it is now");
+        }
+        Ok(ws)
     }
 }
 
@@ -158,6 +169,8 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Stack(arguments) => stack::run(context, &arguments),
         Command::Export(arguments) => export::run(context, &arguments),
         Command::Rebase(arguments) => rebase::run(context, &arguments),
+        Command::Edit(arguments) => edit::run(context, &arguments),
+        Command::Refresh(arguments) => refresh::run(context, &arguments),
         Command::Build(arguments) => build::run(context, &arguments),
         Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),

@@ -134,6 +134,63 @@ pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
     Ok(find(&quilt, &files.file, &files.patches, exists))
 }
 
+/// Where a release's series is kept, as paths that can be opened.
+#[derive(Debug, Clone)]
+pub struct Location {
+    /// The `series` file.
+    pub file: PathBuf,
+    /// The `series` file, as people open it.
+    pub shown: String,
+    /// The folder of the patches.
+    pub folder: PathBuf,
+    /// The folder of the patches, as people open it.
+    pub shown_folder: PathBuf,
+}
+
+impl Location {
+    /// Where the series of a release (`None`: the current one) is.
+    ///
+    /// # Errors
+    /// As [`paths`].
+    pub fn of(ws: &Workspace, release: Option<&str>) -> Result<Location> {
+        let paths = paths(ws, release)?;
+        Ok(Location {
+            file: ws.root().join(&paths.series),
+            shown: paths.series.to_string_lossy().into_owned(),
+            folder: ws.root().join(&paths.patches),
+            shown_folder: paths.patches,
+        })
+    }
+
+    /// A patch's path as people open it.
+    pub fn shown_patch(&self, name: &str) -> String {
+        self.shown_folder.join(name).to_string_lossy().into_owned()
+    }
+
+    /// The bytes of a patch's file as they stand there, compressed or not.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+    pub fn raw(&self, name: &str) -> Result<Vec<u8>> {
+        let path = self.folder.join(name);
+        std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))
+    }
+
+    /// The bytes of a patch, decompressed.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](crate::error::Kind::Series) when it cannot be read.
+    pub fn bytes(&self, entry: &Entry) -> Result<Vec<u8>> {
+        let shown = self.shown_patch(&entry.name);
+        Ok(read_patch(&self.folder, entry, &shown)?.unwrap_or_default())
+    }
+
+    /// Every file below the folder of patches, by its path there.
+    pub fn files(&self) -> BTreeSet<String> {
+        patch_files(&self.folder)
+    }
+}
+
 fn no_series(paths: &SeriesPaths) -> Error {
     let error = Error::series("there is no series file").at(&paths.series, None);
     match &paths.because {

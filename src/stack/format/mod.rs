@@ -159,3 +159,22 @@ impl<'a> Contents<'a> {
 fn is_binary(content: &[u8]) -> bool {
     content[..content.len().min(8000)].contains(&0)
 }
+
+/// A submodule that differs between two trees, which no patch can express.
+///
+/// # Errors
+/// As [`diff`].
+pub fn changed_submodule(
+    store: &Objects,
+    old_tree: &str,
+    new_tree: &str,
+) -> Result<Option<String>> {
+    let mut pairs = Vec::new();
+    let (old, new) = (oid(old_tree)?, oid(new_tree)?);
+    compare(store, Some(old), Some(new), &mut Vec::new(), &mut pairs)?;
+    let submodule = |side: Option<Side>| side.is_some_and(|side| side.mode == MODE_COMMIT);
+    Ok(pairs
+        .into_iter()
+        .find(|pair| submodule(pair.old) || submodule(pair.new))
+        .map(|pair| crate::series::path::shown(&pair.new_path)))
+}

@@ -1,0 +1,143 @@
+//! `perfquilt edit`: the series as a git branch, or as a tree for quilt.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use super::Context;
+use crate::edit::{self, Opened, Request, State};
+use crate::error::Result;
+
+/// Check the stack out as a git branch, one commit a patch, to be edited with plain git
+#[derive(Debug, Args)]
+pub struct Edit {
+    /// Stop at this patch, the rest to follow: its name, its number or a part of its name
+    patch: Option<String>,
+    /// The release (default: the current one)
+    #[arg(long, value_name = "VERSION")]
+    release: Option<String>,
+    /// Where the worktree goes (default: .perfquilt/edit/RELEASE)
+    #[arg(long, value_name = "DIR")]
+    worktree: Option<PathBuf>,
+    /// Begin anew from the series; commits that are not in it are put aside
+    #[arg(long)]
+    reset: bool,
+    /// Remove the worktree; refused while it has work that is not in the series
+    #[arg(long, conflicts_with_all = ["patch", "worktree", "reset"])]
+    close: bool,
+    /// Ignore up to N lines of context where a hunk fits nowhere otherwise
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    fuzz: usize,
+    /// Unpack the bare release into DIR instead, ready for `quilt push`
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["patch", "worktree", "reset", "close", "fuzz"])]
+    quilt: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// As [`edit::open`], [`edit::close`] and [`edit::quilt`].
+pub fn run(context: &Context, args: &Edit) -> Result<()> {
+    let ws = context.workspace()?;
+    let progress = context.output.progress();
+    if let Some(dir) = &args.quilt {
+        let tree = edit::quilt(&ws, args.release.as_deref(), dir, progress)?;
+        if context.output.json() {
+            return context.output.print_json(&json!({
+                "schema": 1,
+                "release": tree.release,
+                "directory": tree.directory,
+                "files": tree.files,
+                "patches": tree.patches,
+            }));
+        }
+        return context.output.print(&format!(
+            "{}: {} files in {dir}, no patch applied\n\n  cd {dir} && quilt push -a\n\n\
+             quilt reads and writes the workspace's own series and patches there.\n",
+            tree.release,
+            tree.files,
+            dir = tree.directory.display(),
+        ));
+    }
+    if args.close {
+        let directory = edit::close(&ws, args.release.as_deref(), progress)?;
+        if context.output.json() {
+            return context
+                .output
+                .print_json(&json!({"schema": 1, "closed": directory}));
+        }
+        return context
+            .output
+            .print(&format!("{} is removed\n", directory.display()));
+    }
+    let request = Request {
+        version: args.release.clone(),
+        patch: args.patch.clone(),
+        directory: args.worktree.clone(),
+        reset: args.reset,
+        fuzz: args.fuzz,
+    };
+    let opened = edit::open(&ws, &request, progress)?;
+    if context.output.json() {
+        return context.output.print_json(&json!({
+            "schema": 1,
+            "release": opened.release,
+            "branch": opened.branch,
+            "directory": opened.directory,
+            "commits": opened.commits,
+            "state": word(opened.state),
+            "patch": opened.at.as_ref().map(|(name, _)| name),
+            "kept": opened.kept,
+        }));
+    }
+    context.output.print(&text(&opened))
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Created => "created",
+        State::Resumed => "resumed",
+        State::Unsaved => "unsaved",
+        State::Moved => "moved",
+        State::Reset => "reset",
+    }
+}
+
+fn text(opened: &Opened) -> String {
+    let noun = if opened.commits == 1 {
+        "commit"
+    } else {
+        "commits"
+    };
+    let mut text = format!(
+        "{}: {} {noun} on branch {} in {}\n",
+        opened.release,
+        opened.commits,
+        opened.branch,
+        opened.directory.display()
+    );
+    text.push_str(match opened.state {
+        State::Created => "",
+        State::Resumed => "it was there already, with nothing that is not in the series\n",
+        State::Unsaved => "it was there already, with work that is not in the series yet\n",
+        State::Moved => "it was there already and now follows the series as it is\n",
+        State::Reset => "it begins anew\n",
+    });
+    if let Some(kept) = &opened.kept {
+        text.push_str(&format!("the commits it had are kept as {kept}\n"));
+    }
+    let directory = opened.directory.display();
+    match &opened.at {
+        Some((name, true)) => text.push_str(&format!(
+            "it stands at {name}; the patches after it follow\n\n  cd {directory}\n  … edit …\n  git commit --amend -a\n  git rebase --continue\n  perfquilt refresh\n"
+        )),
+        Some((name, false)) => text.push_str(&format!(
+            "it stands at {name}, the last patch\n\n  cd {directory}\n  … edit …\n  git commit --amend -a\n  perfquilt refresh\n"
+        )),
+        None => text.push_str(&format!(
+            "\n  cd {directory}\n  git rebase -i            amend, reorder, squash, drop\n  git commit               a new patch\n  perfquilt refresh        write series and patches\n"
+        )),
+    }
+    text
+}

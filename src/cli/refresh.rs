@@ -1,0 +1,124 @@
+//! `perfquilt refresh`: the edit branch back to `series` and `patches/`.
+
+use clap::Args;
+use serde_json::json;
+
+use super::Context;
+use super::output::plain;
+use super::status::cut;
+use crate::edit::{self, Outcome, Refreshed, Wanted};
+use crate::error::Result;
+
+/// Write the edit branch back to the series and its patches
+#[derive(Debug, Args)]
+pub struct Refresh {
+    /// The release whose branch is meant (default: the only branch, or the current release's)
+    #[arg(long, value_name = "VERSION")]
+    release: Option<String>,
+    /// Take patches that are empty now out of the series
+    #[arg(long)]
+    drop_empty: bool,
+    /// Show what would be written, and write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// As [`edit::refresh`].
+pub fn run(context: &Context, args: &Refresh) -> Result<()> {
+    let ws = context.workspace()?;
+    let wanted = Wanted {
+        version: args.release.clone(),
+        drop_empty: args.drop_empty,
+        dry_run: args.dry_run,
+    };
+    let done = edit::refresh(&ws, &wanted, context.output.progress())?;
+    if context.output.json() {
+        let patches: Vec<_> = done
+            .patches
+            .iter()
+            .enumerate()
+            .map(|(index, patch)| {
+                json!({
+                    "index": index + 1,
+                    "name": patch.name,
+                    "title": patch.title,
+                    "fate": patch.fate.name(),
+                    "was": patch.was,
+                    "renamed_from": patch.renamed_from,
+                    "joined": patch.joined,
+                })
+            })
+            .collect();
+        return context.output.print_json(&json!({
+            "schema": 1,
+            "release": done.release,
+            "directory": done.directory,
+            "dry_run": args.dry_run,
+            "changed": done.changed,
+            "series_changed": done.series_changed,
+            "patches": patches,
+            "removed": done.removed,
+            "kept": done.kept,
+            "untracked": done.untracked,
+            "commit": done.commit,
+        }));
+    }
+    context.output.print(&text(&done, args.dry_run))
+}
+
+fn text(done: &Refreshed, dry_run: bool) -> String {
+    if !done.changed {
+        return format!(
+            "{}: series and patches are as the branch is\n",
+            done.release
+        );
+    }
+    let digits = done.patches.len().to_string().len();
+    let mut text = String::new();
+    for (index, patch) in done.patches.iter().enumerate() {
+        let line = format!(
+            "{:>digits$}  {:<8}  {}{}",
+            index + 1,
+            patch.fate.name(),
+            patch.name,
+            remark(patch)
+        );
+        text.push_str(&cut(&line, 100));
+        text.push('\n');
+    }
+    let joined: Vec<&String> = done
+        .patches
+        .iter()
+        .flat_map(|patch| &patch.joined)
+        .collect();
+    for name in done.removed.iter().filter(|name| !joined.contains(name)) {
+        text.push_str(&format!("{:>digits$}  removed   {}\n", "-", plain(name)));
+    }
+    if dry_run {
+        text.push_str("nothing was written (--dry-run)\n");
+    } else if let Some(kept) = &done.kept {
+        text.push_str(&format!(
+            "what was overwritten or removed is kept in {}\n",
+            kept.display()
+        ));
+    }
+    text
+}
+
+fn remark(patch: &Outcome) -> String {
+    let mut remarks = Vec::new();
+    if let Some(old) = &patch.renamed_from {
+        remarks.push(format!("was {old}"));
+    }
+    if !patch.joined.is_empty() {
+        remarks.push(format!("joined with {}", patch.joined.join(", ")));
+    }
+    if remarks.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", remarks.join("; "))
+    }
+}

@@ -1,0 +1,523 @@
+//! Making the edit branch, taking it up again, and putting it away.
+
+use std::path::{Path, PathBuf};
+
+use super::git::Git;
+use super::publish::{self, Lock};
+use super::{Session, folder};
+use crate::error::{Error, Kind, Result};
+use crate::progress::Progress;
+use crate::series::Series;
+use crate::series::message::Message;
+use crate::stack::history::{self, Commit};
+use crate::stack::{self, Stack};
+use crate::upstream::{self, Objects, Release};
+use crate::workspace::Workspace;
+
+/// What `edit` is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The release; the current one if not given.
+    pub version: Option<String>,
+    /// The patch to stop at.
+    pub patch: Option<String>,
+    /// Where the worktree goes; `.perfquilt/edit/RELEASE` if not given.
+    pub directory: Option<PathBuf>,
+    /// Give up what is in the branch and begin anew.
+    pub reset: bool,
+    /// Fuzz allowed when the series is applied.
+    pub fuzz: usize,
+}
+
+/// How an edit branch was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It is new.
+    Created,
+    /// It was there, with nothing that is not in the series.
+    Resumed,
+    /// It was there, with work that is not in the series yet.
+    Unsaved,
+    /// It was there, without work, and follows the series as it is now.
+    Moved,
+    /// It was there; its work was put aside.
+    Reset,
+}
+
+/// An edit branch, ready to be worked on.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// The release.
+    pub release: String,
+    /// The branch.
+    pub branch: String,
+    /// The worktree.
+    pub directory: PathBuf,
+    /// Commits on the branch.
+    pub commits: usize,
+    /// How it was found.
+    pub state: State,
+    /// The patch the worktree stands at, with whether patches follow that git has put off.
+    pub at: Option<(String, bool)>,
+    /// The reference under which put aside work is kept.
+    pub kept: Option<String>,
+}
+
+/// Gives a worktree with a branch of the stack, one commit a patch.
+///
+/// # Errors
+/// [`Kind::Series`] when the series does not apply, [`Kind::Usage`] when there is work that would be
+/// lost, when git is missing, or when there is no such patch.
+pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Result<Opened> {
+    let lock = publish::lock(ws)?;
+    publish::recover_locked(ws, &lock)?;
+    let series = Series::load_for(ws, request.version.as_deref())?;
+    let release = upstream::ensure(ws, request.version.as_deref(), progress)?;
+    let stack = stack::apply_with(ws, &release, &series, request.fuzz)?;
+    let wanted = request
+        .patch
+        .as_deref()
+        .map(|text| find_patch(&series, text))
+        .transpose()?;
+    let store = Objects::open(&ws.object_store())?;
+    let edit = Edit {
+        ws,
+        store: &store,
+        release: &release,
+        tip: tip(&stack),
+        progress,
+        _lock: &lock,
+    };
+    let (session, state, kept) = match Session::load(ws, &release.name)? {
+        None => (edit.create(request)?, State::Created, None),
+        Some(session) => edit.resume(session, request)?,
+    };
+    let git = Git::new(&session.directory);
+    let mut commits = history::commits(&store, &session.base, &edit.branch_tip(&session)?)?;
+    let at = match wanted {
+        Some(name) => Some(stop_at(&git, &session, &series, &mut commits, &name)?),
+        None => None,
+    };
+    Ok(Opened {
+        release: release.name.clone(),
+        branch: session.branch.clone(),
+        directory: session.directory.clone(),
+        commits: commits.len(),
+        state,
+        at,
+        kept,
+    })
+}
+
+/// Removes the worktree and its branch when everything is in the series.
+///
+/// # Errors
+/// [`Kind::Usage`] when there is none or work would be lost.
+pub fn close(ws: &Workspace, version: Option<&str>, _progress: &dyn Progress) -> Result<PathBuf> {
+    let lock = publish::lock(ws)?;
+    publish::recover_locked(ws, &lock)?;
+    let session = pick(ws, version)?;
+    let store = Objects::open(&ws.object_store())?;
+    if is_worktree(&session.directory) {
+        let git = Git::new(&session.directory);
+        refuse_in_progress(&git)?;
+        let status = git.status()?;
+        status.refuse(
+            &session.directory,
+            "commit them and run `perfquilt refresh`, or `git checkout .` to give them up",
+        )?;
+        if let Some(file) = status.untracked.first() {
+            return Err(Error::usage(format!(
+                "{file} in {} is in no commit",
+                session.directory.display()
+            ))
+            .hint("add and commit it and run `perfquilt refresh`, or remove it"));
+        }
+        let tip = history::reference(&store, &session.reference())?;
+        if tip.as_ref() != Some(&session.start) || git.branch()? != Some(session.reference()) {
+            return Err(Error::usage(format!(
+                "the branch {} has work that is not in the series yet",
+                session.branch
+            ))
+            .hint(
+                "`perfquilt refresh` writes it to the series; `perfquilt edit --reset` gives it up",
+            ));
+        }
+        Git::new(store.path()).ok(&[
+            "worktree",
+            "remove",
+            "--force",
+            &session.directory.to_string_lossy(),
+        ])?;
+    }
+    let bare = Git::new(store.path());
+    bare.ok(&["worktree", "prune"])?;
+    if history::reference(&store, &session.reference())?.as_ref() == Some(&session.start) {
+        bare.ok(&["update-ref", "-d", &session.reference()])?;
+    }
+    let file = Session::file(ws, &session.release);
+    std::fs::remove_file(&file).map_err(|e| Error::io("remove", &file, &e))?;
+    Ok(session.directory)
+}
+
+/// The session of a release, or the only one.
+pub(super) fn pick(ws: &Workspace, version: Option<&str>) -> Result<Session> {
+    let all = Session::all(ws)?;
+    let current = &ws.config.upstream.current;
+    let wanted = version.unwrap_or(current);
+    let named = |session: &&Session| session.version == wanted || session.release == wanted;
+    let found = match version {
+        Some(_) => all.iter().find(named),
+        None if all.len() == 1 => all.first(),
+        None => all.iter().find(named),
+    };
+    found.cloned().ok_or_else(|| {
+        let error = Error::usage(match version {
+            Some(version) => format!("no edit branch for {version}"),
+            None => "there is no edit branch".to_owned(),
+        });
+        match all.as_slice() {
+            [] => error.hint("`perfquilt edit` makes one"),
+            some => {
+                let names: Vec<&str> = some.iter().map(|s| s.version.as_str()).collect();
+                error.hint(format!("there are some for: {}", names.join(", ")))
+            }
+        }
+    })
+}
+
+/// The commit with all patches.
+pub(super) fn tip(stack: &Stack) -> String {
+    stack
+        .steps
+        .last()
+        .map_or_else(|| stack.release.commit.clone(), |step| step.commit.clone())
+}
+
+pub(super) fn is_worktree(dir: &Path) -> bool {
+    dir.join(".git").is_file()
+}
+
+pub(super) fn refuse_in_progress(git: &Git) -> Result<()> {
+    match git.in_progress()? {
+        None => Ok(()),
+        Some((what, next)) => Err(
+            Error::usage(format!("a {what} is under way in the worktree"))
+                .hint(format!("finish it with `{next}`")),
+        ),
+    }
+}
+
+struct Edit<'a> {
+    ws: &'a Workspace,
+    store: &'a Objects,
+    release: &'a Release,
+    /// The stack of the series as it is now.
+    tip: String,
+    progress: &'a dyn Progress,
+    _lock: &'a Lock,
+}
+
+impl Edit<'_> {
+    fn branch_tip(&self, session: &Session) -> Result<String> {
+        history::reference(self.store, &session.reference())?.ok_or_else(|| {
+            Error::usage(format!("the branch {} is gone", session.branch)).hint(format!(
+                "`git -C {} reflog` may still know it; `perfquilt edit --reset` begins anew",
+                session.directory.display()
+            ))
+        })
+    }
+
+    fn create(&self, request: &Request) -> Result<Session> {
+        let directory = request.directory.as_deref();
+        let mut session = Session::new(self.ws, self.release, directory, request.fuzz)?;
+        if let Ok(mut entries) = std::fs::read_dir(&session.directory)
+            && entries.next().is_some()
+            && !is_worktree(&session.directory)
+        {
+            return Err(
+                Error::usage(format!("{} is not empty", session.directory.display()))
+                    .hint("name a new or empty folder with --worktree"),
+            );
+        }
+        // A branch without a session: its file was removed. Its work is not thrown away.
+        match history::reference(self.store, &session.reference())? {
+            Some(found) if found != self.tip => {
+                self.progress.warn(&format!(
+                    "the branch {} was there already; it is taken up as it is",
+                    session.branch
+                ));
+            }
+            _ => history::set_reference(self.store, &session.reference(), &self.tip)?,
+        }
+        session.start.clone_from(&self.tip);
+        self.prepare_store(&session)?;
+        if !is_worktree(&session.directory) {
+            self.check_out(&session)?;
+        }
+        session.save(self.ws)?;
+        Ok(session)
+    }
+
+    /// Git must hand out and take back the very bytes, and must never tidy up in our store.
+    fn prepare_store(&self, session: &Session) -> Result<()> {
+        let path = self.store.path();
+        let attributes = path.join("info/attributes");
+        publish::write_file(
+            &attributes,
+            b"# Files are edited byte by byte, whatever the release's .gitattributes say.\n* -text -ident -filter -working-tree-encoding\n",
+        )?;
+        let git = Git::new(path);
+        let tag = format!(
+            "refs/tags/{}",
+            upstream::git::reference_part(&self.release.name)
+        );
+        history::set_reference(self.store, &tag, &self.release.commit)?;
+        let branch = &session.branch;
+        for (key, value) in [
+            ("gc.auto", "0"),
+            ("maintenance.auto", "false"),
+            ("core.autocrlf", "false"),
+            ("core.fileMode", "true"),
+            ("core.symlinks", "true"),
+            (format!("branch.{branch}.remote").as_str(), "."),
+            (format!("branch.{branch}.merge").as_str(), tag.as_str()),
+        ] {
+            git.ok(&["config", key, value])?;
+        }
+        Ok(())
+    }
+
+    fn check_out(&self, session: &Session) -> Result<()> {
+        let git = Git::new(self.store.path());
+        git.ok(&["worktree", "prune"])?;
+        let parent = folder(self.ws);
+        std::fs::create_dir_all(&parent).map_err(|e| Error::io("create", &parent, &e))?;
+        let step = self.progress.begin("checking out", None);
+        let dir = session.directory.to_string_lossy();
+        let output = git
+            .command(&[
+                "worktree",
+                "add",
+                "--quiet",
+                "--force",
+                &dir,
+                &session.branch,
+            ])
+            .run()?;
+        if !output.success() {
+            return Err(
+                Error::usage(format!("git cannot check {} out to {dir}", session.branch))
+                    .details(output.tail(8)),
+            );
+        }
+        step.finish("");
+        Ok(())
+    }
+
+    fn resume(
+        &self,
+        mut session: Session,
+        request: &Request,
+    ) -> Result<(Session, State, Option<String>)> {
+        if let Some(dir) = &request.directory {
+            let wanted = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+            if wanted != session.directory {
+                return Err(Error::usage(format!(
+                    "the edit branch is checked out in {}",
+                    session.directory.display()
+                ))
+                .hint("`perfquilt edit --close` puts it away"));
+            }
+        }
+        self.prepare_store(&session)?;
+        if !is_worktree(&session.directory) {
+            // Somebody removed the folder; the commits are still there.
+            let tip = self.branch_tip(&session)?;
+            if tip == session.start {
+                history::set_reference(self.store, &session.reference(), &self.tip)?;
+                session.start.clone_from(&self.tip);
+            }
+            self.check_out(&session)?;
+            session.save(self.ws)?;
+        }
+        let git = Git::new(&session.directory);
+        if !git.run(&["rev-parse", "--git-dir"])?.success() {
+            // The workspace or the worktree was moved.
+            Git::new(self.store.path()).ok(&[
+                "worktree",
+                "repair",
+                &session.directory.to_string_lossy(),
+            ])?;
+        }
+        let tip = self.branch_tip(&session)?;
+        if request.reset {
+            return self.reset(session, &tip, request);
+        }
+        let busy = git.in_progress()?.is_some();
+        let on_branch = git.branch()? == Some(session.reference());
+        let unsaved = tip != session.start || busy || !on_branch;
+        let same = session.start == self.tip;
+        let changed = || -> Result<bool> { Ok(!git.status()?.changed.is_empty()) };
+        if same {
+            let state = if unsaved || changed()? {
+                State::Unsaved
+            } else {
+                State::Resumed
+            };
+            return Ok((session, state, None));
+        }
+        if unsaved || changed()? {
+            return Err(Error::usage(format!(
+                "both changed since the last `perfquilt edit`: the series, and the branch in {}",
+                session.directory.display()
+            ))
+            .hint("put series and patches back as they were and `perfquilt refresh`, or give the branch up with `perfquilt edit --reset`, which keeps its commits aside"));
+        }
+        self.move_to_tip(&mut session, &git, request)?;
+        Ok((session, State::Moved, None))
+    }
+
+    fn reset(
+        &self,
+        mut session: Session,
+        tip: &str,
+        request: &Request,
+    ) -> Result<(Session, State, Option<String>)> {
+        let git = Git::new(&session.directory);
+        refuse_in_progress(&git)?;
+        git.status()?.refuse(
+            &session.directory,
+            "`git stash` keeps them, `git checkout .` gives them up",
+        )?;
+        let kept = if tip == self.tip {
+            None
+        } else {
+            let part = upstream::git::reference_part(&session.release);
+            let name = (1..)
+                .map(|number| format!("refs/kept/{part}/{number}"))
+                .find(|name| matches!(history::reference(self.store, name), Ok(None) | Err(_)))
+                .unwrap_or_default();
+            history::set_reference(self.store, &name, tip)?;
+            Some(name)
+        };
+        self.move_to_tip(&mut session, &git, request)?;
+        Ok((session, State::Reset, kept))
+    }
+
+    fn move_to_tip(&self, session: &mut Session, git: &Git, request: &Request) -> Result<()> {
+        git.ok(&["checkout", "-q", "-B", &session.branch, &self.tip])?;
+        session.start.clone_from(&self.tip);
+        session.fuzz = request.fuzz;
+        session.save(self.ws)
+    }
+}
+
+/// The patch somebody means: its name, its number, or a part of its name that no other has.
+fn find_patch(series: &Series, text: &str) -> Result<String> {
+    let patches = series.patches();
+    if let Some(patch) = patches.iter().find(|patch| patch.name == text) {
+        return Ok(patch.name.clone());
+    }
+    if let Ok(number) = text.parse::<usize>()
+        && let Some(patch) = series.patch(number)
+    {
+        return Ok(patch.name.clone());
+    }
+    let text_in = text.strip_prefix("patches/").unwrap_or(text);
+    let holding: Vec<&str> = patches
+        .iter()
+        .map(|patch| patch.name.as_str())
+        .filter(|name| name.contains(text_in))
+        .collect();
+    let error = || Error::usage(format!("no patch \"{text}\" in the series"));
+    match holding.as_slice() {
+        [only] => Ok((*only).to_owned()),
+        [] => {
+            let nearest = patches
+                .iter()
+                .map(|patch| (strsim::jaro_winkler(&patch.name, text), &patch.name))
+                .max_by(|a, b| a.0.total_cmp(&b.0));
+            Err(match nearest {
+                Some((_, name)) => error().hint(format!("did you mean \"{name}\"?")),
+                None => error().hint("the series is empty"),
+            })
+        }
+        several => Err(Error::usage(format!("\"{text}\" may be several patches"))
+            .details(several.iter().take(10).map(|name| (*name).to_owned()))
+            .hint("give more of the name, or its number")),
+    }
+}
+
+/// Has git stop at the commit of a patch, the rest to follow.
+fn stop_at(
+    git: &Git,
+    session: &Session,
+    series: &Series,
+    commits: &mut [Commit],
+    name: &str,
+) -> Result<(String, bool)> {
+    refuse_in_progress(git)?;
+    git.status()?
+        .refuse(&session.directory, "commit them first, or `git stash` them")?;
+    if git.branch()? != Some(session.reference()) {
+        return Err(
+            Error::usage("another branch is checked out in the worktree")
+                .hint(format!("`git checkout {}` there", session.branch)),
+        );
+    }
+    let title = series
+        .patches()
+        .iter()
+        .find(|patch| patch.name == name)
+        .map(|patch| patch.title.clone());
+    let of = |wanted: &dyn Fn(&Message, &[String]) -> bool| {
+        commits.iter().rposition(|commit| {
+            let (message, names) = Message::parse(&commit.message, None, commit.date);
+            wanted(&message, &names)
+        })
+    };
+    let found = of(&|_, names| names.iter().any(|other| other == name))
+        .or_else(|| of(&|message, _| Some(&message.title) == title.as_ref()));
+    let Some(at) = found else {
+        return Err(Error::usage(format!(
+            "no commit of the branch is patch \"{name}\" any more"
+        ))
+        .hint(format!(
+            "`git -C {} log` shows what is there",
+            session.directory.display()
+        )));
+    };
+    if at + 1 == commits.len() {
+        return Ok((name.to_owned(), false));
+    }
+    let commit = &commits[at].id;
+    let onto = match at {
+        0 => session.base.clone(),
+        _ => commits[at - 1].id.clone(),
+    };
+    let output = git
+        .command(&[
+            "-c",
+            "rebase.abbreviateCommands=false",
+            "-c",
+            "rebase.autoSquash=false",
+            "-c",
+            "rebase.updateRefs=false",
+            "-c",
+            "rebase.missingCommitsCheck=ignore",
+            "rebase",
+            "--interactive",
+            "--keep-empty",
+            &onto,
+        ])
+        .env("GIT_SEQUENCE_EDITOR", "sed -i -e '1s/^pick /edit /'")
+        .run()?;
+    if !output.success() || git.in_progress()?.is_none() {
+        return Err(
+            Error::new(Kind::Usage, format!("git cannot stop at commit {commit}"))
+                .details(output.tail(8)),
+        );
+    }
+    Ok((name.to_owned(), true))
+}

@@ -1,0 +1,344 @@
+//! Changing several files of the workspace in one step.
+//!
+//! Everything new is first written beside a journal; the rename that puts the journal in its place is
+//! the moment it counts. A kill before changes nothing, a kill after is made up for by the next
+//! command ([`recover`]). What is overwritten or removed is kept aside.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::folder;
+use crate::error::{Error, Result};
+use crate::process::check_interrupted;
+use crate::stack::history;
+use crate::upstream::Objects;
+use crate::workspace::Workspace;
+
+/// A file as it is to be; `None` removes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Its place.
+    pub path: PathBuf,
+    /// Its content.
+    pub content: Option<Vec<u8>>,
+}
+
+/// A reference of the object store that moves together with the files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    /// Its full name.
+    pub reference: String,
+    /// The commit it names now.
+    pub from: String,
+    /// The commit it is to name.
+    pub to: String,
+}
+
+/// Excludes other commands that write the series while it lives.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Journal {
+    schema: u32,
+    /// Where the old files are kept.
+    kept: PathBuf,
+    changes: Vec<Entry>,
+    moves: Vec<Move>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    path: PathBuf,
+    /// SHA-256 of the file before; nothing where there was none.
+    before: Option<String>,
+    /// SHA-256 of the file after; nothing where there is to be none.
+    after: Option<String>,
+}
+
+/// Waits for other commands that write the series and keeps new ones out.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made,
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting.
+pub fn lock(ws: &Workspace) -> Result<Lock> {
+    let dir = folder(ws);
+    std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
+    let path = dir.join("lock");
+    let file = File::create(&path).map_err(|e| Error::io("create", &path, &e))?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Lock { _file: file }),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                check_interrupted()?;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(Error::io("lock", &path, &error));
+            }
+        }
+    }
+}
+
+/// Finishes what a killed command left half done; returns whether there was anything. Costs one look
+/// at a file where there is nothing to do.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when a file was changed since,
+/// [`Kind::Internal`](crate::error::Kind::Internal) when it still cannot be written.
+pub fn recover(ws: &Workspace) -> Result<bool> {
+    if !pending(ws).exists() {
+        return Ok(false);
+    }
+    let lock = lock(ws)?;
+    recover_locked(ws, &lock)
+}
+
+pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
+    let pending = pending(ws);
+    if !pending.exists() {
+        return Ok(false);
+    }
+    let path = pending.join("journal.json");
+    let text = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
+    let journal: Journal = serde_json::from_slice(&text).map_err(|error| {
+        Error::usage(format!("{} is damaged: {error}", path.display())).hint(format!(
+            "remove {} if series and patches are as they should be",
+            pending.display()
+        ))
+    })?;
+    for entry in &journal.changes {
+        let now = digest_of(&entry.path)?;
+        if now != entry.before && now != entry.after {
+            return Err(Error::usage(format!(
+                "an interrupted command was about to write {}, which was changed since",
+                entry.path.display()
+            ))
+            .hint(format!(
+                "look at {}: it has the files that were to be written, numbered as in journal.json; remove that folder when series and patches are as they should be",
+                pending.display()
+            )));
+        }
+    }
+    carry_out(ws, &pending, &journal)?;
+    Ok(true)
+}
+
+/// Writes and removes files and moves references, all or nothing; returns where the old files are
+/// kept, if any were there. `label` names that folder.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when something cannot be written; everything is as
+/// before then, or the next command finishes it.
+pub fn publish(
+    ws: &Workspace,
+    _lock: &Lock,
+    changes: &[Change],
+    moves: &[Move],
+    label: &str,
+) -> Result<Option<PathBuf>> {
+    let base = folder(ws);
+    sweep(&base);
+    let staging = tempfile::Builder::new()
+        .prefix(STAGING)
+        .tempdir_in(&base)
+        .map_err(|e| Error::io("write in", &base, &e))?;
+    let mut entries = Vec::new();
+    let mut kept_any = false;
+    for change in changes {
+        // Through links, so that `patches/series -> ../series` stays one.
+        let path = match &change.content {
+            Some(_) => std::fs::canonicalize(&change.path).unwrap_or_else(|_| change.path.clone()),
+            None => change.path.clone(),
+        };
+        let before = digest_of(&path)?;
+        let after = change.content.as_deref().map(digest);
+        if before == after {
+            continue;
+        }
+        kept_any |= before.is_some();
+        if let Some(content) = &change.content {
+            write_synced(&staging.path().join(entries.len().to_string()), content)?;
+        }
+        entries.push(Entry {
+            path,
+            before,
+            after,
+        });
+    }
+    let kept = unused(&base.join("kept"), label);
+    let journal = Journal {
+        schema: 1,
+        kept: kept.clone(),
+        changes: entries,
+        moves: moves.to_vec(),
+    };
+    let text = serde_json::to_vec_pretty(&journal)
+        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    write_synced(&staging.path().join("journal.json"), &text)?;
+    let pending = pending(ws);
+    let staged = staging.keep();
+    std::fs::rename(&staged, &pending).map_err(|e| Error::io("write", &pending, &e))?;
+    // Files cannot be written for good reasons (a folder that is read-only); then nothing is.
+    if let Err(error) = carry_out(ws, &pending, &journal) {
+        undo(&journal)?;
+        std::fs::remove_dir_all(&pending).map_err(|e| Error::io("remove", &pending, &e))?;
+        return Err(error);
+    }
+    Ok(kept_any.then_some(kept))
+}
+
+const STAGING: &str = "staging-";
+
+fn pending(ws: &Workspace) -> PathBuf {
+    folder(ws).join("pending")
+}
+
+/// Removes what killed commands left unfinished.
+fn sweep(base: &Path) {
+    for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(STAGING) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn unused(base: &Path, label: &str) -> PathBuf {
+    let mut path = base.join(label);
+    let mut number = 1;
+    while path.exists() {
+        number += 1;
+        path = base.join(format!("{label}-{number}"));
+    }
+    path
+}
+
+fn carry_out(ws: &Workspace, pending: &Path, journal: &Journal) -> Result<()> {
+    for (index, entry) in journal.changes.iter().enumerate() {
+        let now = digest_of(&entry.path)?;
+        if now == entry.after {
+            continue;
+        }
+        if now.is_some() {
+            keep(journal, entry)?;
+        }
+        if entry.after.is_some() {
+            let staged = pending.join(index.to_string());
+            let content = std::fs::read(&staged).map_err(|e| Error::io("read", &staged, &e))?;
+            write_file(&entry.path, &content)?;
+        }
+    }
+    // Names disappear from `series` before their files do.
+    for entry in journal.changes.iter().filter(|entry| entry.after.is_none()) {
+        match std::fs::remove_file(&entry.path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io("remove", &entry.path, &error)),
+        }
+    }
+    if !journal.moves.is_empty() {
+        let store = Objects::open(&ws.object_store())?;
+        for step in &journal.moves {
+            if history::reference(&store, &step.reference)?.as_ref() == Some(&step.from) {
+                history::set_reference(&store, &step.reference, &step.to)?;
+            }
+        }
+    }
+    std::fs::remove_dir_all(pending).map_err(|e| Error::io("remove", pending, &e))
+}
+
+/// Where an old file is kept: under its own name.
+fn kept_path(journal: &Journal, entry: &Entry) -> PathBuf {
+    let name = entry.path.file_name().unwrap_or_default();
+    let index = journal
+        .changes
+        .iter()
+        .filter(|other| other.path.file_name() == Some(name))
+        .position(|other| other.path == entry.path)
+        .unwrap_or_default();
+    match index {
+        0 => journal.kept.join(name),
+        more => journal.kept.join(more.to_string()).join(name),
+    }
+}
+
+fn keep(journal: &Journal, entry: &Entry) -> Result<()> {
+    let copy = kept_path(journal, entry);
+    let parent = copy.parent().unwrap_or(&journal.kept);
+    std::fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;
+    std::fs::copy(&entry.path, &copy).map_err(|e| Error::io("write", &copy, &e))?;
+    Ok(())
+}
+
+fn undo(journal: &Journal) -> Result<()> {
+    for entry in &journal.changes {
+        if digest_of(&entry.path)? == entry.before {
+            continue;
+        }
+        match &entry.before {
+            Some(_) => {
+                let copy = kept_path(journal, entry);
+                let content = std::fs::read(&copy).map_err(|e| Error::io("read", &copy, &e))?;
+                write_file(&entry.path, &content)?;
+            }
+            None => std::fs::remove_file(&entry.path)
+                .map_err(|e| Error::io("remove", &entry.path, &e))?,
+        }
+    }
+    Ok(())
+}
+
+fn digest(content: &[u8]) -> String {
+    Sha256::digest(content)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn digest_of(path: &Path) -> Result<Option<String>> {
+    match std::fs::read(path) {
+        Ok(content) => Ok(Some(digest(&content))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", path, &error)),
+    }
+}
+
+fn write_synced(path: &Path, content: &[u8]) -> Result<()> {
+    let io = |e| Error::io("write", path, &e);
+    let mut file = File::create(path).map_err(io)?;
+    file.write_all(content).map_err(io)?;
+    file.sync_all().map_err(io)
+}
+
+/// Puts a file in its place by a rename; its permissions stay.
+pub(super) fn write_file(path: &Path, content: &[u8]) -> Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".perfquilt");
+    let temporary = parent.join(name);
+    let permissions = std::fs::metadata(path).map(|meta| meta.permissions()).ok();
+    let written = write_synced(&temporary, content).and_then(|()| {
+        if let Some(permissions) = permissions {
+            std::fs::set_permissions(&temporary, permissions)
+                .map_err(|e| Error::io("write", &temporary, &e))?;
+        }
+        std::fs::rename(&temporary, path).map_err(|e| Error::io("write", path, &e))
+    });
+    if written.is_err() {
+        // Nobody needs it; that it cannot be removed changes nothing.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}

@@ -1,0 +1,471 @@
+//! The edit loop with the real git and the real quilt.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod support;
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use support::{Space, run_in};
+
+const HEADER: &str =
+    "From: A B <a@b.c>\nDate: Mon, 3 Jun 2024 10:00:00 +0200\nBug: 17\nSubject: [PATCH] ";
+
+fn numbered(count: usize) -> String {
+    (1..=count).map(|n| format!("{n}\n")).collect()
+}
+
+/// A patch that changes line `line` of `file` (lines are their numbers).
+fn patch(file: &str, line: usize, title: &str) -> String {
+    let (l, n) = (line, line + 1);
+    format!(
+        "{HEADER}{title}\n\nBecause.\n\ndiff --git a/{file} b/{file}\n--- a/{file}\n+++ b/{file}\n@@ -{l},2 +{l},2 @@\n-{l}\n+{title}\n {n}\n"
+    )
+}
+
+/// A workspace with three patches, of which no two are written alike.
+fn space() -> Space {
+    let space = Space::new();
+    space.write("up/a.c", numbered(60));
+    space.write("up/b.c", numbered(60));
+    space.write("up/.gitattributes", "* text=auto\n");
+    space.write("up/dos.txt", "one\r\ntwo\r\n");
+    space.write(
+        "series",
+        "# the series\n\none.patch # first\n\n# two of them\n",
+    );
+    space.write("patches/one.patch", patch("a.c", 3, "one"));
+    space.patch(
+        "two.patch",
+        patch("a.c", 30, "two").replace("Mon, 3 Jun", "Tue, 4 Jun"),
+    );
+    space.patch(
+        "three.patch",
+        patch("b.c", 10, "three").replace("Mon, 3 Jun", "Wed, 5 Jun"),
+    );
+    space.write(".gitconfig", "[user]\nname = t\nemail = t@example.org\n");
+    space.ok(&["upstream", "fetch"]);
+    space
+}
+
+fn tree(space: &Space) -> PathBuf {
+    space.path(".perfquilt/edit/srv-1.0")
+}
+
+fn git(space: &Space, args: &[&str]) -> String {
+    let output = run_in(&tree(space), "git", args);
+    assert!(
+        output.success(),
+        "{args:?}: {}{}",
+        output.stdout_text(),
+        output.stderr_text()
+    );
+    output.stdout_text().trim().to_owned()
+}
+
+fn put(space: &Space, file: &str, from: &str, to: &str) {
+    let path = tree(space).join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{from} is not in {file}");
+    std::fs::write(path, text.replacen(from, to, 1)).unwrap();
+}
+
+fn commit(space: &Space, message: &str) {
+    git(space, &["commit", "-qam", message]);
+}
+
+/// Has `git rebase -i` carry out these lines, with `{1}` for the branch's first commit and so on.
+fn rebase(space: &Space, todo: &str) {
+    let commits = git(space, &["rev-list", "--reverse", "srv-1.0..HEAD"]);
+    let mut todo = todo.to_owned();
+    for (index, commit) in commits.lines().enumerate() {
+        todo = todo.replace(&format!("{{{}}}", index + 1), commit);
+    }
+    space.write("todo", todo + "\n");
+    let editor = format!("sequence.editor=cp {}", space.path("todo").display());
+    git(
+        space,
+        &[
+            "-c",
+            &editor,
+            "-c",
+            "core.editor=true",
+            "rebase",
+            "-q",
+            "-i",
+            "srv-1.0",
+        ],
+    );
+}
+
+/// The trees of the branch's commits, and those of the stack.
+fn check_trees(space: &Space) {
+    let branch = git(space, &["log", "--reverse", "--format=%T", "srv-1.0.."]);
+    let stack: serde_json::Value = serde_json::from_str(&space.ok(&["stack", "--json"])).unwrap();
+    let steps = stack["steps"].as_array().unwrap();
+    let trees: Vec<&str> = steps.iter().map(|s| s["tree"].as_str().unwrap()).collect();
+    assert_eq!(branch.lines().collect::<Vec<_>>(), trees);
+}
+
+#[test]
+fn nothing_changed_changes_nothing() {
+    let space = space();
+    let before = support::listing(&space.path("patches"));
+    let series = space.read("series");
+    let out = space.ok(&["edit"]);
+    assert!(out.contains("3 commits on branch edit/srv-1.0"), "{out}");
+    assert_eq!(git(&space, &["status", "--porcelain"]), "");
+    assert!(space.ok(&["refresh"]).contains("as the branch is"));
+    assert_eq!(space.read("series"), series);
+    assert_eq!(support::listing(&space.path("patches")), before);
+    assert!(
+        space
+            .ok(&["edit"])
+            .contains("with nothing that is not in the series")
+    );
+    space.ok(&["edit", "--close"]);
+    assert!(!tree(&space).exists());
+    assert!(
+        space
+            .fails(2, &["refresh"])
+            .contains("there is no edit branch")
+    );
+}
+
+#[test]
+fn one_patch_is_amended_and_the_others_keep_their_bytes() {
+    let space = space();
+    let (one, three) = (
+        space.read("patches/one.patch"),
+        space.read("patches/three.patch"),
+    );
+    let two = space.read("patches/two.patch");
+    assert!(
+        space
+            .ok(&["edit", "two"])
+            .contains("it stands at two.patch")
+    );
+    put(&space, "a.c", "two\n", "two, better\n");
+    let error = space.fails(2, &["refresh"]);
+    assert!(error.contains("uncommitted changes in 1 file"), "{error}");
+    assert!(error.contains("git commit --amend -a"), "{error}");
+    git(&space, &["commit", "-qa", "--amend", "--no-edit"]);
+    let out = space.ok(&["refresh"]);
+    insta::assert_snapshot!(out.lines().take(3).collect::<Vec<_>>().join("\n"), @r"
+    1  kept      one.patch
+    2  changed   two.patch
+    3  kept      three.patch
+    ");
+    assert_eq!(space.read("patches/one.patch"), one);
+    assert_eq!(space.read("patches/three.patch"), three);
+    let new = space.read("patches/two.patch");
+    let header = two.split("diff --git").next().unwrap();
+    assert!(new.starts_with(header), "{new}");
+    assert!(new.contains("+two, better\n"));
+    assert!(new.contains("index "));
+    assert_eq!(
+        space.read("series"),
+        "# the series\n\none.patch # first\n\n# two of them\ntwo.patch\nthree.patch\n"
+    );
+    check_trees(&space);
+    let kept = space.path(".perfquilt/edit/kept");
+    let folder = std::fs::read_dir(kept).unwrap().next().unwrap().unwrap();
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("two.patch")).unwrap(),
+        two
+    );
+}
+
+#[test]
+fn reordered_dropped_new_and_reworded() {
+    let space = space();
+    space.ok(&["edit"]);
+    put(&space, "b.c", "50\n", "fifty\n");
+    commit(&space, "Say it in words\n\nIt reads better.");
+    put(&space, "b.c", "40\n", "forty\n");
+    commit(&space, "named\n\nPatch: sub/mine.patch");
+    rebase(
+        &space,
+        "pick {3}\npick {4}\npick {1}\nexec git commit -q --amend -m 'better words' -m 'Patch: one.patch'\npick {5}",
+    );
+    let before = space.read("patches/one.patch");
+    let dry = space.ok(&["refresh", "--dry-run"]);
+    assert_eq!(space.read("patches/one.patch"), before);
+    let out = space.ok(&["refresh"]);
+    assert!(dry.ends_with("nothing was written (--dry-run)\n"));
+    insta::assert_snapshot!(out.lines().take(5).collect::<Vec<_>>().join("\n"), @r"
+    1  kept      three.patch
+    2  new       say-it-in-words.patch
+    3  reworded  one.patch
+    4  new       sub/mine.patch
+    -  removed   two.patch
+    ");
+    assert!(!space.path("patches/two.patch").exists());
+    assert_eq!(
+        space.read("patches/one.patch"),
+        before
+            .replace("[PATCH] one", "[PATCH] better words")
+            .replace("\nBecause.\n", "")
+    );
+    let new = space.read("patches/say-it-in-words.patch");
+    assert!(new.starts_with("From: t <t@example.org>\nDate: "), "{new}");
+    assert!(
+        new.contains("Subject: Say it in words\n\nIt reads better.\n\ndiff --git"),
+        "{new}"
+    );
+    let series = space.read("series");
+    for line in ["# the series\n\n", "one.patch # first\n", "# two of them\n"] {
+        assert!(series.contains(line), "{series}");
+    }
+    check_trees(&space);
+    assert!(space.ok(&["refresh"]).contains("as the branch is"));
+}
+
+#[test]
+fn squashed_and_split() {
+    let space = space();
+    space.ok(&["edit"]);
+    rebase(&space, "pick {1}\nsquash {2}\npick {3}");
+    let out = space.ok(&["refresh"]);
+    assert!(
+        out.contains("changed   one.patch (joined with two.patch)"),
+        "{out}"
+    );
+    assert!(!space.path("patches/two.patch").exists());
+    check_trees(&space);
+    let text = space.read("patches/one.patch");
+    assert!(text.contains("two") && text.starts_with(HEADER), "{text}");
+    assert_eq!(
+        git(&space, &["log", "--format=%s", "srv-1.0.."]),
+        "three\none"
+    );
+    // Two commits with the same `Patch:` line: the one with the old title keeps the file.
+    let message = git(&space, &["log", "-1", "--format=%B"]);
+    git(&space, &["reset", "-q", "--hard", "HEAD~1"]);
+    put(&space, "b.c", "10\n", "three\n");
+    commit(&space, &message);
+    put(&space, "b.c", "20\n", "twenty\n");
+    commit(&space, &message.replacen("three", "the other half", 1));
+    let out = space.ok(&["refresh"]);
+    assert!(out.contains("new       the-other-half.patch"), "{out}");
+    check_trees(&space);
+}
+
+#[test]
+fn what_would_lose_something_is_refused() {
+    let space = space();
+    space.ok(&["edit"]);
+    // A patch that became empty.
+    rebase(
+        &space,
+        "pick {1}\nexec git checkout -q srv-1.0 -- a.c && git commit -q --amend --allow-empty --no-edit\npick {3}",
+    );
+    let error = space.fails(3, &["refresh"]);
+    assert!(error.contains("a patch is empty now: one.patch"), "{error}");
+    assert!(error.contains("--drop-empty"), "{error}");
+    assert!(space.path("patches/one.patch").exists());
+    // Work in the branch and in the series at the same time.
+    let series = space.read("series");
+    space.write("series", series.replace("three.patch\n", ""));
+    let error = space.fails(2, &["edit"]);
+    assert!(error.contains("both changed"), "{error}");
+    assert!(
+        space
+            .fails(2, &["refresh"])
+            .contains("series or patches changed")
+    );
+    assert!(
+        space
+            .fails(2, &["edit", "--close"])
+            .contains("not in the series yet")
+    );
+    let out = space.ok(&["edit", "--reset"]);
+    assert!(out.contains("are kept as refs/kept/srv-1.0/1"), "{out}");
+    space.write("series", series);
+    assert!(space.ok(&["edit"]).contains("follows the series as it is"));
+    // Merges, waiting fixups, other branches, submodules.
+    git(
+        &space,
+        &["commit", "-q", "--allow-empty", "-m", "fixup! one"],
+    );
+    assert!(
+        space
+            .fails(3, &["refresh"])
+            .contains("is not joined with its target")
+    );
+    git(&space, &["reset", "-q", "--hard", "HEAD~1"]);
+    git(&space, &["checkout", "-q", "-b", "other", "HEAD~1"]);
+    assert!(
+        space
+            .fails(2, &["refresh"])
+            .contains("other is checked out")
+    );
+    put(&space, "b.c", "55\n", "x\n");
+    commit(&space, "side");
+    git(&space, &["checkout", "-q", "edit/srv-1.0"]);
+    git(&space, &["merge", "-q", "--no-ff", "-m", "merge", "other"]);
+    assert!(space.fails(3, &["refresh"]).contains("is a merge"));
+    git(&space, &["reset", "-q", "--hard", "HEAD~1"]);
+    git(&space, &["checkout", "-q", "--orphan", "lonely"]);
+    git(&space, &["commit", "-q", "-m", "alone"]);
+    git(&space, &["checkout", "-q", "-B", "edit/srv-1.0"]);
+    assert!(
+        space
+            .fails(3, &["refresh"])
+            .contains("does not stand on the release")
+    );
+    assert!(
+        space
+            .fails(2, &["edit", "nothing-like-it"])
+            .contains("no patch")
+    );
+}
+
+#[test]
+fn hostile_names_of_new_patches_are_refused() {
+    let space = space();
+    space.ok(&["edit"]);
+    for (name, why) in [
+        ("../x.patch", "leads out"),
+        ("one.patch.orig", ""),
+        ("series", "cannot be"),
+        ("README", "already"),
+    ] {
+        space.write("patches/README", "");
+        put(&space, "b.c", "50\n", "fifty\n");
+        commit(&space, &format!("x\n\nPatch: {name}"));
+        if why.is_empty() {
+            space.ok(&["refresh", "-n"]);
+        } else {
+            let error = space.fails(3, &["refresh"]);
+            assert!(error.contains(why), "{name}: {error}");
+        }
+        git(&space, &["reset", "-q", "--hard", "HEAD~1"]);
+    }
+    assert!(!space.path("x.patch").exists());
+}
+
+#[test]
+fn a_removed_worktree_loses_no_commit() {
+    let space = space();
+    space.ok(&["edit"]);
+    put(&space, "b.c", "50\n", "fifty\n");
+    commit(&space, "words");
+    std::fs::remove_dir_all(tree(&space)).unwrap();
+    let out = space.ok(&["edit"]);
+    assert!(out.contains("4 commits"), "{out}");
+    assert!(space.ok(&["refresh"]).contains("new       words.patch"));
+    check_trees(&space);
+}
+
+#[test]
+fn an_interrupted_refresh_is_finished_by_the_next_command() {
+    let space = space();
+    space.ok(&["edit"]);
+    let old = space.read("patches/one.patch");
+    let new = old.replace("Because.", "Therefore.");
+    let digest = |text: &str| {
+        use sha2::{Digest, Sha256};
+        let bytes = Sha256::digest(text.as_bytes());
+        bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()
+    };
+    let journal = serde_json::json!({
+        "schema": 1,
+        "kept": space.path(".perfquilt/edit/kept/x"),
+        "changes": [
+            {"path": space.path("patches/one.patch"), "before": digest(&old), "after": digest(&new)},
+            {"path": space.path("patches/gone.patch"), "before": null, "after": null},
+        ],
+        "moves": [],
+    });
+    space.write(".perfquilt/edit/pending/journal.json", journal.to_string());
+    space.write(".perfquilt/edit/pending/0", &new);
+    let (code, _, err) = space.run(&["status"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("an interrupted command"), "{err}");
+    assert_eq!(space.read("patches/one.patch"), new);
+    assert_eq!(space.read(".perfquilt/edit/kept/x/one.patch"), old);
+    // A file that somebody changed in between is not overwritten.
+    space.write(".perfquilt/edit/pending/journal.json", journal.to_string());
+    space.write("patches/one.patch", "mine");
+    assert!(space.fails(2, &["status"]).contains("changed since"));
+    assert_eq!(space.read("patches/one.patch"), "mine");
+}
+
+#[test]
+fn quilt_itself_works_on_the_workspaces_patches() {
+    let space = space();
+    space.ok(&["edit", "--quilt", "q"]);
+    let dir = space.path("q");
+    let quilt = |args: &[&str]| {
+        let output = run_in(&dir, "quilt", args);
+        assert!(
+            output.success(),
+            "{args:?}: {}{}",
+            output.stdout_text(),
+            output.stderr_text()
+        );
+    };
+    quilt(&["push", "-a"]);
+    std::fs::write(
+        dir.join("b.c"),
+        std::fs::read_to_string(dir.join("b.c"))
+            .unwrap()
+            .replace("50\n", "fifty\n"),
+    )
+    .unwrap();
+    quilt(&["refresh"]);
+    quilt(&["new", "four.patch"]);
+    quilt(&["add", "a.c"]);
+    std::fs::write(
+        dir.join("a.c"),
+        std::fs::read_to_string(dir.join("a.c"))
+            .unwrap()
+            .replace("55\n", "x\n"),
+    )
+    .unwrap();
+    quilt(&["refresh"]);
+    quilt(&["pop", "-a"]);
+    assert!(space.read("patches/three.patch").contains("+fifty"));
+    assert!(space.read("series").contains("four.patch"));
+    let out = space.ok(&["stack"]);
+    assert!(out.contains("four.patch"), "{out}");
+    assert!(space.ok(&["edit"]).contains("4 commits"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is done on the branch, the stack of what is written back has the branch's trees.
+    #[test]
+    fn random_edits_come_back(steps in prop::collection::vec((0..5_u8, 1..50_usize), 1..5)) {
+        let space = space();
+        space.ok(&["edit"]);
+        for (number, (kind, line)) in steps.into_iter().enumerate() {
+            let path = tree(&space).join("b.c");
+            let text = std::fs::read_to_string(&path).unwrap();
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            let at = line % lines.len();
+            lines[at] = format!("changed {number}");
+            match kind {
+                0 => lines.insert(at, "inserted".to_owned()),
+                1 => { lines.remove((at + 1) % lines.len()); }
+                _ => {}
+            }
+            std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+            std::fs::write(tree(&space).join(format!("new-{number}")), vec![0, number as u8]).unwrap();
+            git(&space, &["add", "-A"]);
+            if kind % 2 == 0 {
+                commit(&space, &format!("step {number}"));
+            } else {
+                git(&space, &["commit", "-q", "--amend", "--no-edit"]);
+            }
+            if kind == 4 {
+                space.ok(&["refresh"]);
+            }
+        }
+        space.ok(&["refresh"]);
+        check_trees(&space);
+    }
+}
