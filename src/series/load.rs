@@ -169,6 +169,17 @@ fn read_patch(folder: &Path, entry: &Entry, shown: &str) -> Result<Option<Vec<u8
     decompress(&entry.name, bytes, shown).map(Some)
 }
 
+/// A patch's bytes, decompressed.
+///
+/// # Errors
+/// [`Kind::Series`](crate::error::Kind::Series) when there is no such file or it cannot be read.
+pub fn patch_bytes(ws: &Workspace, release: Option<&str>, entry: &Entry) -> Result<Vec<u8>> {
+    let folder = paths(ws, release)?.patches;
+    let shown = folder.join(&entry.name).to_string_lossy().into_owned();
+    read_patch(&ws.root().join(&folder), entry, &shown)?
+        .ok_or_else(|| Error::series("the patch is gone").at(shown, None))
+}
+
 fn missing(entry: &Entry, series: &str, folder: &Path, there: &BTreeSet<String>) -> Error {
     let error = Error::series(format!(
         "patch \"{}\" not found in {}/",

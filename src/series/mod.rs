@@ -16,7 +16,7 @@ pub use diff::{Change, FileDiff, Form, Hunk, Presence};
 pub use file::{Entry, SeriesFile};
 pub use files::SeriesPaths;
 pub use header::{Header, Person, Timestamp};
-pub use load::{Survey, paths, survey};
+pub use load::{Survey, patch_bytes, paths, survey};
 pub use options::Flags;
 
 use crate::error::{Error, Result};

@@ -132,12 +132,14 @@ fn one_file(
     };
     let mut before = if there { disk.file(&source)? } else { None };
     // The same file a second time: what comes before is another patch, and is finished first.
-    if diff.git && disk.file(&target)?.is_some() && (there || target != source) {
-        if disk.mark_queued(&target) {
-            disk.flush()?;
-            before = disk.file(&source)?;
-            disk.mark_queued(&target);
-        }
+    if diff.git
+        && disk.file(&target)?.is_some()
+        && (there || target != source)
+        && disk.mark_queued(&target)
+    {
+        disk.flush()?;
+        before = disk.file(&source)?;
+        disk.mark_queued(&target);
     }
     if let Some(before) = &before {
         let is_link = before.mode == MODE_LINK;

@@ -76,12 +76,13 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Applies a patch exactly or with an offset; when it fails nothing changes.
+    /// Applies a patch exactly, with an offset, or ignoring up to `fuzz` lines of context; when it
+    /// fails nothing changes.
     ///
     /// # Errors
     /// [`Kind::Series`](crate::error::Kind::Series) when it does not apply.
-    pub fn apply(&mut self, patch: &Patch) -> Result<How> {
-        apply_patch(&mut self.tree, patch, 0, &mut self.writer)
+    pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<How> {
+        apply_patch(&mut self.tree, patch, fuzz, &mut self.writer)
     }
 
     /// Takes a patch back exactly or with an offset; when it fails nothing changes.

@@ -162,6 +162,34 @@ fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256:
     }
 }
 
+/// The commits of two releases with upstream's own history from the first to the second, in
+/// hexadecimal; fetched now if need be. `None` where the releases do not come from one git repository,
+/// or it does not give its history.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release,
+/// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+pub fn history(
+    ws: &Workspace,
+    old: &str,
+    new: &str,
+    progress: &dyn Progress,
+) -> Result<Option<(String, String)>> {
+    let (old, new) = (ws.config.release(Some(old))?, ws.config.release(Some(new))?);
+    let (Some(old_git), Some(new_git)) = (&old.git, &new.git) else {
+        return Ok(None);
+    };
+    let store = Objects::open(&ws.object_store())?;
+    let commits = git::history(
+        &store,
+        ws.root(),
+        (&old.version, old_git),
+        (&new.version, new_git),
+        progress,
+    )?;
+    Ok(commits.map(|(old, new)| (old.to_string(), new.to_string())))
+}
+
 fn release_name(ws: &Workspace, version: &str) -> String {
     format!("{}-{version}", ws.config.upstream.name)
 }

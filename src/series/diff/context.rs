@@ -180,7 +180,7 @@ impl Reader<'_, '_> {
                     return Ok(Said::Missing);
                 }
                 if !self.second && self.old.slots.len() == self.old.count {
-                    if self.blank_between || line.first().is_some() {
+                    if self.blank_between || !line.is_empty() {
                         return Err(self.fault("this line does not fit the hunk it is in"));
                     }
                     self.blank_between = true;
@@ -188,7 +188,7 @@ impl Reader<'_, '_> {
                 }
                 self.spaces_eaten |= self.second;
                 self.unchanged(line);
-                if line.first().is_some()
+                if !line.is_empty()
                     && let Some(slot) = self.half().slots.last_mut()
                 {
                     // Patch counts the tab twice and loses the line's end.

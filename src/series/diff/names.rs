@@ -166,10 +166,10 @@ fn is_epoch(text: &[u8]) -> bool {
     };
     let (mut date, mut time, mut offset) = (None, None, 0);
     let (mut month, mut day, mut year) = (None, None, None);
-    let mut words = text
+    let words = text
         .split([' ', '\t', '\r', 'T'])
         .filter(|word| !word.is_empty());
-    while let Some(word) = words.next() {
+    for word in words {
         let word = word.trim_end_matches(',');
         let number = word.parse::<i16>().ok();
         let named = ["jan", "dec"]
