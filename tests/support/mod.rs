@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod trees;
+
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 

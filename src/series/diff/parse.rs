@@ -167,7 +167,12 @@ impl<'a> Parser<'a> {
         if self.form == Some(Form::Normal) {
             head.named = true;
         }
+        let mut previous = self.lines.at;
         while let Some(line) = self.lines.whole(self.lines.at) {
+            if line.first() == Some(&b'#') {
+                self.lines.at += 1;
+                continue;
+            }
             let (text, indent) = unindent(line);
             let was_command = command;
             if text.first().is_some_and(u8::is_ascii_digit)
@@ -183,8 +188,16 @@ impl<'a> Parser<'a> {
                 stars = text.starts_with(b"********").then_some(indent);
             }
             match begins {
-                Begins::Nothing => self.lines.at += 1,
-                Begins::Hunks(form, dress) => return Ok(Some((head, Some(form), dress))),
+                Begins::Nothing => {
+                    previous = self.lines.at;
+                    self.lines.at += 1;
+                }
+                Begins::Hunks(form, dress) => {
+                    if form != Form::Unified {
+                        self.lines.at = previous;
+                    }
+                    return Ok(Some((head, Some(form), dress)));
+                }
                 Begins::GitBinary => {
                     self.git_binary(&mut head)?;
                     return Ok(Some((head, None, Dress::default())));
@@ -251,7 +264,6 @@ impl<'a> Parser<'a> {
                 head.diff.before = absence(head.old_stamp);
             }
             self.memory.new_style = text.trim_ascii_end().ends_with(b"*");
-            self.lines.at -= 1;
             return Ok(Begins::Hunks(Form::Context, dress));
         }
         if may_be(Form::Normal)
@@ -259,7 +271,6 @@ impl<'a> Parser<'a> {
             && (text.starts_with(b"< ") || text.starts_with(b"> "))
         {
             let dress = dress(self.carriage_return);
-            self.lines.at -= 1;
             return Ok(Begins::Hunks(Form::Normal, dress));
         }
         Ok(Begins::Nothing)
