@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::series::path::{self, shown};
 use crate::series::{FileDiff, Patch, Presence};
 use crate::upstream::objects::{MODE_FILE, MODE_LINK};
-use crate::upstream::pack::ObjectWriter;
 
 /// How a patch went in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,12 +52,7 @@ struct Outcome {
 /// # Errors
 /// [`Kind::Series`](crate::error::Kind::Series) with the hunk's place in the patch, the file, what was
 /// expected there, and what would have helped.
-pub fn apply_patch(
-    tree: &mut WorkingTree<'_>,
-    patch: &Patch,
-    fuzz: usize,
-    writer: &mut ObjectWriter<'_>,
-) -> Result<How> {
+pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Result<How> {
     let mut how = How::default();
     // Files as this patch leaves them so far; `None` is a removed one.
     let mut outcomes: BTreeMap<Vec<u8>, Option<Outcome>> = BTreeMap::new();
@@ -85,7 +79,7 @@ pub fn apply_patch(
         }
         outcomes.insert(target, after);
     }
-    commit_outcomes(tree, outcomes, patch, writer)?;
+    commit_outcomes(tree, outcomes, patch)?;
     Ok(how)
 }
 
@@ -93,7 +87,6 @@ fn commit_outcomes(
     tree: &mut WorkingTree<'_>,
     outcomes: BTreeMap<Vec<u8>, Option<Outcome>>,
     patch: &Patch,
-    writer: &mut ObjectWriter<'_>,
 ) -> Result<()> {
     let (removed, written): (Vec<_>, Vec<_>) = outcomes
         .into_iter()
@@ -123,8 +116,7 @@ fn commit_outcomes(
     }
     for (path, outcome) in written {
         if let Some(outcome) = outcome {
-            let oid = writer.write(ObjectType::Blob, &outcome.content)?;
-            tree.set(&path, outcome.mode, oid, outcome.content)?;
+            tree.set(&path, outcome.mode, outcome.content)?;
         }
     }
     Ok(())
@@ -209,9 +201,9 @@ fn look(tree: &mut WorkingTree<'_>, path: &[u8]) -> Result<Option<Outcome>> {
     path::check(path).map_err(|error| Error::series(error.message().to_owned()))?;
     match tree.at(path)? {
         At::Nothing => Ok(None),
-        At::File { mode, oid } => Ok(Some(Outcome {
+        At::File { mode } => Ok(Some(Outcome {
             mode,
-            content: tree.content(path, oid)?,
+            content: tree.content(path)?,
         })),
         At::Folder => Err(Error::series(format!("{} is a folder", shown(path)))),
         At::Blocked(what) => Err(Error::series(format!("{}: {what}", shown(path)))

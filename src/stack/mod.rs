@@ -5,20 +5,22 @@
 //! same release has the same names everywhere.
 
 mod change;
+mod commit;
 mod conflict;
+mod folder;
 mod place;
 mod tree;
 mod worktree;
 
 use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
 
-use git2::{ObjectType, Oid};
+use git2::Oid;
 
 use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::process::check_interrupted;
-use crate::series::{Patch, Series, Timestamp};
-use crate::upstream::pack::ObjectWriter;
+use crate::series::{Patch, Series};
 use crate::upstream::{Objects, Release};
 use crate::workspace::Workspace;
 
@@ -26,6 +28,7 @@ pub use change::How;
 pub use worktree::{Moved, Worktree, export};
 
 use change::apply_patch;
+use commit::{Committed, Step, commit_all};
 use tree::WorkingTree;
 
 /// A release with the series on top of it.
@@ -199,40 +202,81 @@ fn chain(
     fuzz: usize,
     label: &str,
 ) -> Result<Vec<Applied>> {
-    // A patch writes a few blobs, the trees above them and a commit.
-    let mut writer = ObjectWriter::new(store, patches.len() * 8)?;
-    let mut tree = WorkingTree::new(store, oid(&release.tree)?);
-    let mut parent = oid(&release.commit)?;
-    let mut steps = Vec::with_capacity(patches.len());
-    for patch in patches {
-        check_interrupted()?;
-        let how = apply_patch(&mut tree, patch, fuzz, &mut writer)?;
-        let tree = tree.write(&mut writer)?;
-        parent = writer.write(ObjectType::Commit, &commit_text(tree, parent, patch))?;
-        steps.push(Applied {
+    let start = Committed {
+        commit: oid(&release.commit)?,
+        tree: oid(&release.tree)?,
+    };
+    let (hows, committed) = apply_on(store, start, patches, fuzz)?;
+    let steps: Vec<Applied> = patches
+        .iter()
+        .zip(hows)
+        .zip(&committed)
+        .map(|((patch, how), committed)| Applied {
             name: patch.name.clone(),
             title: patch.title.clone(),
-            commit: parent.to_string(),
-            tree: tree.to_string(),
+            commit: committed.commit.to_string(),
+            tree: committed.tree.to_string(),
             how,
-        });
-    }
-    writer.finish()?;
-    if !steps.is_empty() {
+        })
+        .collect();
+    if let Some(last) = committed.last() {
         let digest = crate::series::digest(patches.iter().map(|patch| patch.digest.as_str()));
         let reference = format!("refs/stacks/{}/{label}/{}", release.commit, &digest[..16]);
-        store.set_reference(&reference, parent)?;
+        store.set_reference(&reference, last.commit)?;
     }
     Ok(steps)
+}
+
+/// Patches whose changes wait to be committed.
+const WAITING: usize = 64;
+
+/// Applies `patches` in order on top of `start` and commits them.
+fn apply_on(
+    store: &Objects,
+    start: Committed,
+    patches: &[&Patch],
+    fuzz: usize,
+) -> Result<(Vec<How>, Vec<Committed>)> {
+    let (sender, receiver) = sync_channel(WAITING);
+    let other = store.again()?;
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(move || {
+            let other = other;
+            commit_all(&other, start, patches.len(), &receiver)
+        });
+        let mut tree = WorkingTree::new(store, start.tree);
+        let mut hows = Vec::with_capacity(patches.len());
+        let mut fault = Ok(());
+        for patch in patches {
+            let applied = check_interrupted().and_then(|()| apply_patch(&mut tree, patch, fuzz));
+            match applied {
+                Ok(how) => hows.push(how),
+                Err(error) => {
+                    fault = Err(error);
+                    break;
+                }
+            }
+            let changes = tree.take_changes();
+            // Nobody listens once the committer has failed; its error is the one to report.
+            if sender.send(Step { patch, changes }).is_err() {
+                break;
+            }
+        }
+        drop(sender);
+        let committed = committer
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        fault?;
+        Ok((hows, committed))
+    })
 }
 
 /// Whether `patches` apply in order.
 fn applies(store: &Objects, release: &Release, patches: &[&Patch], fuzz: usize) -> bool {
     let attempt = || -> Result<()> {
-        let mut writer = ObjectWriter::new(store, 0)?;
         let mut tree = WorkingTree::new(store, oid(&release.tree)?);
         for patch in patches {
-            apply_patch(&mut tree, patch, fuzz, &mut writer)?;
+            apply_patch(&mut tree, patch, fuzz)?;
         }
         Ok(())
     };
@@ -241,44 +285,4 @@ fn applies(store: &Objects, release: &Release, patches: &[&Patch], fuzz: usize) 
 
 fn oid(text: &str) -> Result<Oid> {
     Oid::from_str(text).map_err(|_| Error::internal(format!("`{text}` names no object")))
-}
-
-/// A commit object that depends on nothing but its arguments.
-fn commit_text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
-    let header = &patch.header;
-    let date = header.date.unwrap_or_default();
-    let (name, email) = match &header.author {
-        Some(person) => (person.name.as_str(), person.email.as_str()),
-        None => ("unknown", ""),
-    };
-    let when = git_date(date);
-    let mut text = format!(
-        "tree {tree}\nparent {parent}\nauthor {name} <{email}> {when}\n\
-         committer perfquilt <perfquilt@localhost> {when}\n\n{}\n",
-        patch.title
-    );
-    let body = header.body.trim();
-    let body = body
-        .strip_prefix(patch.title.as_str())
-        .unwrap_or(body)
-        .trim();
-    if !body.is_empty() {
-        text.push('\n');
-        text.push_str(body);
-        text.push('\n');
-    }
-    text.push_str(&format!("\nPatch: {}\n", patch.name));
-    // A NUL would end the message for git.
-    text.replace('\0', "\u{fffd}").into_bytes()
-}
-
-fn git_date(date: Timestamp) -> String {
-    let offset = date.offset_minutes.clamp(-1439, 1439);
-    let sign = if offset < 0 { '-' } else { '+' };
-    format!(
-        "{} {sign}{:02}{:02}",
-        date.seconds.max(0),
-        offset.abs() / 60,
-        offset.abs() % 60
-    )
 }

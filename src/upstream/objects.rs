@@ -1,11 +1,14 @@
 //! The bare object store of a workspace: a git repository that only this program writes to.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
+use super::packed::{Chain, Content, Packs};
 use crate::error::{Error, Result};
 use crate::process::check_interrupted;
 
@@ -35,6 +38,8 @@ pub struct TreeEntry {
 pub struct Objects {
     repository: Repository,
     path: PathBuf,
+    /// The packs as they were when something was first read from them.
+    packs: OnceCell<Arc<Packs>>,
 }
 
 /// Excludes other importers while it lives.
@@ -63,6 +68,7 @@ impl Objects {
         Ok(Objects {
             repository,
             path: path.to_owned(),
+            packs: OnceCell::new(),
         })
     }
 
@@ -75,7 +81,23 @@ impl Objects {
         Ok(Objects {
             repository,
             path: path.to_owned(),
+            packs: OnceCell::new(),
         })
+    }
+
+    /// The same store for another thread.
+    ///
+    /// # Errors
+    /// As [`Objects::open`].
+    pub fn again(&self) -> Result<Self> {
+        let other = Self::open(&self.path)?;
+        // It is empty, so that setting it succeeds.
+        let _ = other.packs.set(Arc::clone(self.packs()));
+        Ok(other)
+    }
+
+    fn packs(&self) -> &Arc<Packs> {
+        self.packs.get_or_init(|| Arc::new(Packs::open(&self.path)))
     }
 
     /// Where it is.
@@ -112,6 +134,22 @@ impl Objects {
         Ok(object.data().to_vec())
     }
 
+    /// The content of an object that must be of `kind`, and how it is stored if a pack can take that
+    /// over; quicker than [`Objects::read`] for many objects.
+    ///
+    /// # Errors
+    /// As [`Objects::read`].
+    pub fn load(&self, oid: Oid, kind: ObjectType) -> Result<(Vec<u8>, Option<Chain>)> {
+        match self.packs().read(oid) {
+            Some(Content {
+                kind: found,
+                data,
+                chain,
+            }) if found == kind => Ok((data, Some(chain))),
+            _ => Ok((self.read(oid, kind)?, None)),
+        }
+    }
+
     /// The entries of a tree object, in git's order.
     ///
     /// # Errors
@@ -120,7 +158,7 @@ impl Objects {
         if oid == empty_tree() {
             return Ok(Vec::new());
         }
-        let data = self.read(oid, ObjectType::Tree)?;
+        let (data, _) = self.load(oid, ObjectType::Tree)?;
         parse_tree(&data).ok_or_else(|| Error::internal(format!("tree {oid} is malformed")))
     }
 
