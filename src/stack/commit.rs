@@ -8,6 +8,7 @@ use git2::{ObjectType, Oid};
 use super::folder::Folder;
 use super::tree::FileChange;
 use crate::error::Result;
+use crate::process::check_interrupted;
 use crate::series::{Patch, Timestamp};
 use crate::upstream::Objects;
 use crate::upstream::delta;
@@ -57,6 +58,8 @@ pub fn commit_all(
             tree,
         });
     }
+    // Whoever interrupts wants no more work done.
+    check_interrupted()?;
     writer.finish()?;
     Ok(done)
 }

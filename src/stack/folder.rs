@@ -269,7 +269,7 @@ fn entry(bytes: &[u8], start: usize) -> Option<Place> {
     let rest = bytes.get(start..)?;
     // Modes have five or six digits.
     let space = rest.iter().take(8).position(|&b| b == b' ')?;
-    let nul = rest[space..].iter().position(|&b| b == 0)?;
+    let nul = memchr::memchr(0, &rest[space..])?;
     Some(Place {
         start,
         space: start + space,

@@ -4,6 +4,7 @@
 //! paths are written. Commits depend on the release and the patches alone, so the same series on the
 //! same release has the same names everywhere.
 
+mod cache;
 mod change;
 mod commit;
 mod conflict;
@@ -27,6 +28,7 @@ use crate::workspace::Workspace;
 pub use change::How;
 pub use worktree::{Moved, Worktree, export};
 
+use cache::{Cache, Record};
 use change::apply_patch;
 use commit::{Committed, Step, commit_all};
 use tree::WorkingTree;
@@ -79,7 +81,7 @@ pub fn apply_with(
 ) -> Result<Stack> {
     let store = Objects::open(&ws.object_store())?;
     let patches: Vec<&Patch> = series.patches().iter().collect();
-    let steps = chain(&store, release, &patches, fuzz, "all")?;
+    let steps = chain(&store, release, &patches, fuzz)?;
     Ok(Stack {
         release: release.clone(),
         steps,
@@ -106,24 +108,23 @@ impl Stack {
                 .ok_or_else(|| self.beyond(k)),
             Point::Alone(k) => {
                 let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
-                self.other(&[patch], &format!("alone-{k}"))
-                    .map_err(|error| {
-                        let needs = self.needed_by(k);
-                        not_separable(
-                            patch,
-                            k,
-                            &error,
-                            &match needs {
-                                Some(j) => format!("it needs patch {j} ({})", patches[j - 1].name),
-                                None => "it needs earlier patches".to_owned(),
-                            },
-                        )
-                    })
+                self.other(&[patch]).map_err(|error| {
+                    let needs = self.needed_by(k);
+                    not_separable(
+                        patch,
+                        k,
+                        &error,
+                        &match needs {
+                            Some(j) => format!("it needs patch {j} ({})", patches[j - 1].name),
+                            None => "it needs earlier patches".to_owned(),
+                        },
+                    )
+                })
             }
             Point::Without(k) => {
                 let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
                 let rest: Vec<&Patch> = patches.iter().filter(|p| p.name != patch.name).collect();
-                self.other(&rest, &format!("without-{k}")).map_err(|error| {
+                self.other(&rest).map_err(|error| {
                     let failed = patches
                         .iter()
                         .position(|p| error.place().is_some_and(|place| place.file == *p.shown));
@@ -146,9 +147,9 @@ impl Stack {
         (0..=self.steps.len()).map(Point::Step)
     }
 
-    fn other(&self, patches: &[&Patch], name: &str) -> Result<String> {
+    fn other(&self, patches: &[&Patch]) -> Result<String> {
         let store = Objects::open(&self.store)?;
-        let steps = chain(&store, &self.release, patches, self.fuzz, name)?;
+        let steps = chain(&store, &self.release, patches, self.fuzz)?;
         Ok(steps
             .last()
             .map_or_else(|| self.release.tree.clone(), |step| step.tree.clone()))
@@ -194,49 +195,56 @@ fn not_separable(patch: &Patch, k: usize, cause: &Error, why: &str) -> Error {
     }
 }
 
-/// Applies `patches` in order, one commit each, and names the last one for `label`.
+/// Applies `patches` in order, one commit each, but for the beginning that is remembered. What could
+/// be applied is remembered even if a later patch fails.
 fn chain(
     store: &Objects,
     release: &Release,
     patches: &[&Patch],
     fuzz: usize,
-    label: &str,
 ) -> Result<Vec<Applied>> {
-    let start = Committed {
-        commit: oid(&release.commit)?,
-        tree: oid(&release.tree)?,
-    };
-    let (hows, committed) = apply_on(store, start, patches, fuzz)?;
-    let steps: Vec<Applied> = patches
-        .iter()
-        .zip(hows)
-        .zip(&committed)
-        .map(|((patch, how), committed)| Applied {
-            name: patch.name.clone(),
-            title: patch.title.clone(),
-            commit: committed.commit.to_string(),
-            tree: committed.tree.to_string(),
-            how,
-        })
-        .collect();
-    if let Some(last) = committed.last() {
-        let digest = crate::series::digest(patches.iter().map(|patch| patch.digest.as_str()));
-        let reference = format!("refs/stacks/{}/{label}/{}", release.commit, &digest[..16]);
-        store.set_reference(&reference, last.commit)?;
+    let cache = Cache::new(store);
+    let keys = cache::keys(release, patches, fuzz);
+    let mut records = cache.longest(&keys);
+    if records.len() < patches.len() {
+        let start = match records.last() {
+            Some(record) => record.committed,
+            None => Committed {
+                commit: oid(&release.commit)?,
+                tree: oid(&release.tree)?,
+            },
+        };
+        let (new, fault) = apply_on(store, start, &patches[records.len()..], fuzz)?;
+        let any = !new.is_empty();
+        records.extend(new);
+        if any {
+            let published = cache.publish(&keys[..records.len()], &records);
+            fault.and(published)?;
+        } else {
+            fault?;
+        }
     }
-    Ok(steps)
+    let steps = patches.iter().zip(records).map(|(patch, record)| Applied {
+        name: patch.name.clone(),
+        title: patch.title.clone(),
+        commit: record.committed.commit.to_string(),
+        tree: record.committed.tree.to_string(),
+        how: record.how,
+    });
+    Ok(steps.collect())
 }
 
 /// Patches whose changes wait to be committed.
 const WAITING: usize = 64;
 
-/// Applies `patches` in order on top of `start` and commits them.
+/// Applies `patches` in order on top of `start` and commits them. Returns what was done, and why it
+/// ended early if it did.
 fn apply_on(
     store: &Objects,
     start: Committed,
     patches: &[&Patch],
     fuzz: usize,
-) -> Result<(Vec<How>, Vec<Committed>)> {
+) -> Result<(Vec<Record>, Result<()>)> {
     let (sender, receiver) = sync_channel(WAITING);
     let other = store.again()?;
     std::thread::scope(|scope| {
@@ -266,8 +274,9 @@ fn apply_on(
         let committed = committer
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        fault?;
-        Ok((hows, committed))
+        let records = committed.into_iter().zip(hows);
+        let records = records.map(|(committed, how)| Record { committed, how });
+        Ok((records.collect(), fault))
     })
 }
 

@@ -100,7 +100,7 @@ pub fn of_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
             return delta.finish();
         }
         let run = &old[old_at..old_at + same];
-        let whole = run.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        let whole = memchr::memrchr(b'\n', run).map_or(0, |at| at + 1);
         delta.copy(old_at, whole);
         old_at += whole;
         new_at += whole;
@@ -137,13 +137,8 @@ pub fn of_middle(old: &[u8], new: &[u8]) -> Vec<u8> {
 fn meeting(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
     let lines = |text: &[u8]| {
         let mut ends = vec![0];
-        ends.extend(
-            text.iter()
-                .enumerate()
-                .filter(|(_, b)| **b == b'\n')
-                .map(|(at, _)| at + 1)
-                .take(WINDOW + 2),
-        );
+        let found = memchr::memchr_iter(b'\n', text).map(|at| at + 1);
+        ends.extend(found.take(WINDOW + 2));
         ends
     };
     let (old_ends, new_ends) = (lines(old), lines(new));

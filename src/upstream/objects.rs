@@ -42,9 +42,9 @@ pub struct Objects {
     packs: OnceCell<Arc<Packs>>,
 }
 
-/// Excludes other importers while it lives.
+/// Keeps other processes from what it protects while it lives.
 #[derive(Debug)]
-pub struct ImportLock {
+pub struct Lock {
     _file: File,
 }
 
@@ -193,6 +193,31 @@ impl Objects {
         Ok(())
     }
 
+    /// The names of the references that match a pattern such as `refs/stacks/*`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+    pub fn references(&self, pattern: &str) -> Result<Vec<String>> {
+        let found = self.repository.references_glob(pattern)?;
+        let mut names = Vec::new();
+        for reference in found {
+            names.push(String::from_utf8_lossy(reference?.name_bytes()).into_owned());
+        }
+        Ok(names)
+    }
+
+    /// Removes a reference; that there is none is no error.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be removed.
+    pub fn remove_reference(&self, name: &str) -> Result<()> {
+        let found = self.repository.find_reference(name);
+        match found.and_then(|mut reference| reference.delete()) {
+            Err(error) if error.code() != git2::ErrorCode::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// The tree of a commit.
     ///
     /// # Errors
@@ -201,16 +226,25 @@ impl Objects {
         Ok(self.repository.find_commit(commit)?.tree_id())
     }
 
+    /// Waits for other holders of the lock file `name` of this store, then keeps new ones out.
+    ///
+    /// # Errors
+    /// As [`Objects::lock_import`].
+    pub fn lock(&self, name: &str) -> Result<Lock> {
+        let file = wait_for_lock(&self.path.join(name))?;
+        Ok(Lock { _file: file })
+    }
+
     /// Waits for other importers of this store, then keeps new ones out and removes what killed
     /// ones left.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made,
     /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting.
-    pub fn lock_import(&self) -> Result<ImportLock> {
-        let file = wait_for_lock(&self.path.join("import.lock"))?;
+    pub fn lock_import(&self) -> Result<Lock> {
+        let lock = self.lock("import.lock")?;
         self.remove_leftovers();
-        Ok(ImportLock { _file: file })
+        Ok(lock)
     }
 
     fn remove_leftovers(&self) {
@@ -286,8 +320,8 @@ pub(super) fn oid_from(bytes: &[u8]) -> Oid {
 fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
     let mut entries = Vec::new();
     while !data.is_empty() {
-        let space = data.iter().position(|&b| b == b' ')?;
-        let nul = data.iter().position(|&b| b == 0)?;
+        let space = memchr::memchr(b' ', data)?;
+        let nul = memchr::memchr(0, data)?;
         let mode = u32::from_str_radix(std::str::from_utf8(&data[..space]).ok()?, 8).ok()?;
         let oid = Oid::from_bytes(data.get(nul + 1..nul + 21)?).ok()?;
         entries.push(TreeEntry {

@@ -15,7 +15,7 @@ use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid};
 use sha1::{Digest, Sha1};
 
-use super::objects::{self, ImportLock, Objects, oid_from};
+use super::objects::{self, Lock, Objects, oid_from};
 use super::packed::{Chain, Stored};
 use crate::error::{Error, Result};
 
@@ -349,7 +349,7 @@ const DEPTH_LIMIT: usize = 50;
 pub struct ObjectWriter<'a> {
     store: &'a Objects,
     database: Odb<'a>,
-    packed: Option<(Packer, PackWriter, ImportLock)>,
+    packed: Option<(Packer, PackWriter, Lock)>,
 }
 
 impl<'a> ObjectWriter<'a> {
