@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// A result whose error is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The hint where the disk is full.
+pub(crate) const DISK_FULL: &str = "free some space (`perfquilt doctor` says what the caches hold), then run the same command again";
+
 /// What went wrong, as far as the exit code is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -131,10 +134,19 @@ impl Error {
     pub fn io(what: &str, path: &Path, source: &std::io::Error) -> Self {
         let error = Self::internal(format!("cannot {what} {}: {source}", path.display()));
         match source.kind() {
-            std::io::ErrorKind::StorageFull => {
-                error.hint("free some space (`perfquilt doctor` says what the caches hold), then run the same command again")
-            }
+            std::io::ErrorKind::StorageFull => error.hint(DISK_FULL),
             _ => error,
+        }
+    }
+
+    /// A failure of the object store's library; `what` is the fragment before its message. Only the
+    /// message tells that the disk is full.
+    pub fn git(what: &str, source: &git2::Error) -> Self {
+        let error = Self::internal(format!("{what}: {}", source.message()));
+        if source.message().contains("No space left on device") {
+            error.hint(DISK_FULL)
+        } else {
+            error
         }
     }
 
@@ -201,7 +213,7 @@ impl std::error::Error for Error {}
 
 impl From<git2::Error> for Error {
     fn from(error: git2::Error) -> Self {
-        Error::internal(format!("object store: {}", error.message()))
+        Error::git("object store", &error)
     }
 }
 

@@ -20,6 +20,7 @@ pub mod observation;
 pub mod point;
 pub mod process;
 pub mod progress;
+pub mod rebase;
 pub mod report;
 pub mod run;
 pub mod series;

@@ -42,7 +42,7 @@ pub struct Finding {
 /// [`Kind::Usage`] when the configuration is wrong, [`Kind::Internal`] when the object store is
 /// damaged; faults of the series are findings.
 pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
-    let survey = match survey(ws) {
+    let survey = match survey(ws, None) {
         Ok(survey) => survey,
         Err(error) if error.kind() == Kind::Series => {
             return Ok(vec![Finding {
@@ -58,16 +58,17 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
         series,
         faults,
         unused,
+        paths,
     } = survey;
     let sound = faults.is_empty();
     faults
         .into_iter()
         .for_each(|fault| find(Severity::Error, fault));
-    for error in quirks(series.file(), &ws.config.series.file.to_string_lossy()) {
+    for error in quirks(series.file(), &paths.series.to_string_lossy()) {
         find(Severity::Warning, error);
     }
     for name in unused {
-        let file = ws.config.series.patches.join(&name);
+        let file = paths.patches.join(&name);
         let error = Error::series("the series does not name this file")
             .at(file, None)
             .hint("add it to the series, or remove it");
@@ -160,6 +161,13 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
             Some(*first),
             "this line is ignored, although it looks like a part of the hunk before".to_owned(),
             "are the counts in the hunk's `@@` line right?",
+        );
+    }
+    if let Some(first) = patch.without_content.first() {
+        warn(
+            Some(*first),
+            "this binary file is not changed: its content is not in the patch".to_owned(),
+            "make the patch with `git diff --binary`",
         );
     }
     let header = &patch.header;

@@ -32,7 +32,7 @@ pub struct Prepared {
 /// # Errors
 /// Those of [`upstream::ensure`], [`Series::load`] and [`stack::apply`].
 pub fn prepare(ws: &Workspace, release: Option<&str>, progress: &dyn Progress) -> Result<Prepared> {
-    let series = Series::load(ws)?;
+    let series = Series::load_for(ws, release)?;
     let release = upstream::ensure(ws, release, progress)?;
     let stack = stack::apply(ws, &release, &series)?;
     Ok(Prepared {
@@ -92,7 +92,18 @@ pub fn build_points(
     let source = StoredTrees::new(ws);
     let mut done = Vec::new();
     for &point in points {
-        let item = build_item(prepared, point)?;
+        let item = match build_item(prepared, point) {
+            Err(error) if is_separate(point) && error.kind() == Kind::Series => {
+                progress.note(&error.to_string());
+                done.push(BuiltPoint {
+                    point,
+                    label: point.to_string(),
+                    built: Err(error),
+                });
+                continue;
+            }
+            item => item?,
+        };
         let built = builder.build(&item, &source, progress);
         match &built {
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
@@ -111,6 +122,12 @@ pub fn build_points(
         });
     }
     Ok(done)
+}
+
+/// Whether a point exists only to tell what a patch does apart from the others: that it cannot be
+/// built is an answer, not a fault.
+fn is_separate(point: Point) -> bool {
+    matches!(point, Point::Alone(_) | Point::Without(_))
 }
 
 fn build_item(prepared: &Prepared, point: Point) -> Result<BuildItem> {
@@ -162,7 +179,7 @@ pub struct Outcome {
     pub failed: Vec<(Point, Error)>,
 }
 
-/// Does the main job: `preset` on `points` (none: all in order) of `release` (`None`: the current one).
+/// Does the main job: `preset` on the `wanted` points of `release` (`None`: the current one).
 /// Everything that is there already is taken from the caches and the store.
 ///
 /// # Errors
@@ -172,40 +189,70 @@ pub fn run(
     ws: &Workspace,
     preset: &Preset,
     release: Option<&str>,
-    points: &[Point],
+    wanted: &Wanted,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let prepared = prepare(ws, release, progress)?;
-    let points = chosen_points(&prepared, points)?;
+    let points = wanted.points(&prepared)?;
     let built = build_points(ws, &prepared, &preset.recipe, &points, progress)?;
     measure(ws, preset, &prepared, built, progress)
 }
 
-/// All points in order, or the chosen ones with the bare release first.
-///
-/// # Errors
-/// [`Kind::Usage`] for a point outside the series.
-pub fn chosen_points(prepared: &Prepared, chosen: &[Point]) -> Result<Vec<Point>> {
-    let count = prepared.series.patches().len();
-    if chosen.is_empty() {
-        return Ok((0..=count).map(Point::Step).collect());
-    }
-    let mut points = vec![Point::BASE];
-    points.extend_from_slice(chosen);
-    points.retain(|point| *point != Point::Control);
-    points.sort_unstable();
-    points.dedup();
-    for point in &points {
-        let (Point::Step(k) | Point::Alone(k) | Point::Without(k)) = *point else {
-            continue;
-        };
-        if k > count {
-            return Err(Error::usage(format!(
-                "there is no point {point}: the series has {count} patches"
-            )));
+/// Which effects of a patch are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Effects {
+    /// Against the point before it.
+    Order,
+    /// On the bare release, without the other patches.
+    Alone,
+    /// The whole series against the series without it.
+    Without,
+}
+
+/// What a run is asked to measure.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// These points only; none: all of the series in order.
+    pub points: Vec<Point>,
+    /// Which effects of the patches; those in order are always among them.
+    pub effects: Vec<Effects>,
+}
+
+impl Wanted {
+    /// The points to build and measure, the bare release first.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a point outside the series.
+    pub fn points(&self, prepared: &Prepared) -> Result<Vec<Point>> {
+        let count = prepared.series.patches().len();
+        let mut points: Vec<Point> = (0..=count).map(Point::Step).collect();
+        if !self.points.is_empty() {
+            points = vec![Point::BASE];
+            points.extend_from_slice(&self.points);
+            points.retain(|point| *point != Point::Control);
         }
+        for point in points.clone() {
+            let (Point::Step(k) | Point::Alone(k) | Point::Without(k)) = point else {
+                continue;
+            };
+            if k > count {
+                return Err(Error::usage(format!(
+                    "there is no point {point}: the series has {count} patches"
+                )));
+            }
+            if let Point::Step(k @ 1..) = point {
+                if self.effects.contains(&Effects::Alone) {
+                    points.push(Point::Alone(k));
+                }
+                if self.effects.contains(&Effects::Without) {
+                    points.extend([Point::Without(k), Point::Step(count)]);
+                }
+            }
+        }
+        points.sort_unstable();
+        points.dedup();
+        Ok(points)
     }
-    Ok(points)
 }
 
 fn measure(
@@ -227,8 +274,12 @@ fn measure(
             }
             Err(error) if point.point == Point::BASE => return Err(error),
             Err(error) => {
-                failed.insert(point.point, error.to_string());
-                build_errors.push((point.point, error));
+                if is_separate(point.point) {
+                    failed.insert(point.point, error.message().to_owned());
+                } else {
+                    failed.insert(point.point, error.to_string());
+                    build_errors.push((point.point, error));
+                }
             }
         }
     }

@@ -61,6 +61,41 @@ fn the_main_job() {
 }
 
 #[test]
+fn patches_are_measured_apart_from_each_other() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let document = document(
+        &environment,
+        &["run", "--json", "--effects", "alone,without"],
+    );
+    let of = |patch: usize, kind: &str| {
+        let effects = document["patches"][patch]["effects"].as_array().unwrap();
+        effects
+            .iter()
+            .find(|effect| effect["kind"] == kind)
+            .cloned()
+    };
+    // Alone it is the same server as in order.
+    let alone = of(0, "alone").unwrap();
+    assert_eq!(alone["estimate"], in_order(&document, 0)["estimate"]);
+    // The second patch stands on the first one's lines, which is an answer and no fault.
+    assert!(of(0, "without").is_none() && of(1, "alone").is_none());
+    let why = |point: &str| document["failed"][point].as_str().unwrap().to_owned();
+    assert!(
+        why("without:1").contains("needed by patch 2"),
+        "{}",
+        why("without:1")
+    );
+    assert!(
+        why("alone:2").contains("it needs patch 1"),
+        "{}",
+        why("alone:2")
+    );
+    // It is the last one, so that leaving it out is the step before it.
+    assert_eq!(of(1, "without").unwrap()["identical"], true);
+    assert_eq!(of(1, "interaction").unwrap()["identical"], true);
+}
+
+#[test]
 fn a_patch_that_does_not_compile_fails_alone() {
     let environment = TestEnvironment::with_fixture("toy");
     environment.replace(

@@ -233,8 +233,20 @@ fn unsafe_and_unusable_patches() {
             "leads out of the tree",
         ),
         (
-            "*** a/f\n--- b/f\n***************\n*** 1 ****\n! hi\n--- 1 ----\n! ho\n".into(),
-            "bad.patch:3: a context diff",
+            "*** a/f\n--- b/f\n***************\n*** 1 ****\n! hi\n--- 1,2 ----\n! ho\n".into(),
+            "bad.patch:4: the halves of this hunk do not fit each other",
+        ),
+        (
+            "Index: a/f\n1c1\n< hi\n> ho\n".into(),
+            "bad.patch:4: `---` is missing here",
+        ),
+        (
+            "Index: a/f\n1c\nho\n.\n".into(),
+            "bad.patch:2: an ed script, which is a program and not a diff",
+        ),
+        (
+            "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho".into(),
+            "bad.patch:5: the patch ends in the middle of this line",
         ),
         (
             "--- a/f\n+++ b/f\n@@ -1,9 +1,9 @@\n-hi\n+ho\n".into(),
@@ -259,10 +271,6 @@ fn unsafe_and_unusable_patches() {
         (
             "--- a/f\n+++ b/f\n@@ -1 +1 @@\n hi\n".into(),
             "a hunk that changes nothing",
-        ),
-        (
-            "diff --git a/f b/f\nindex 1234567..89abcde 100644\nBinary files a/f and b/f differ\n".into(),
-            "a binary file without its content",
         ),
         (
             "diff --git a/f b/f\nindex 1234567..89abcde 100644\nGIT binary patch\nliteral 5\nMcmZ\n\n".into(),
@@ -291,23 +299,45 @@ fn patches_that_must_work() {
         space.ok(&["export", "1", "out", "-q"]);
         std::fs::read_to_string(dir.join(out)).unwrap()
     };
-    // The patch's own last line end is missing; trailing text of a mail; CR LF throughout.
+    // Trailing text of a mail, itself without a line end; CR LF throughout.
     assert_eq!(
-        try_patch("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho", "f"),
-        "ho\n"
-    );
-    assert_eq!(
-        try_patch(
-            "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n-- \n2.39.5\n",
-            "f"
-        ),
+        try_patch("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n-- \n2.39.5", "f"),
         "ho\n"
     );
     assert_eq!(
         try_patch("--- a/f\r\n+++ b/f\r\n@@ -1 +1 @@\r\n-hi\r\n+ho\r\n", "f"),
         "ho\n"
     );
-    // Two names: the one that exists.
+    // A context diff, a normal diff, an indented one, and one with comments in it.
+    assert_eq!(
+        try_patch(
+            "*** a/f\n--- b/f\n***************\n*** 1 ****\n! hi\n--- 1 ----\n! ho\n",
+            "f"
+        ),
+        "ho\n"
+    );
+    assert_eq!(try_patch("Index: a/f\n1c1\n< hi\n---\n> ho\n", "f"), "ho\n");
+    assert_eq!(
+        try_patch("  --- a/f\n  +++ b/f\n  @@ -1 +1 @@\n  -hi\n  +ho\n", "f"),
+        "ho\n"
+    );
+    assert_eq!(
+        try_patch("--- a/f\n+++ b/f\n@@ -1 +1 @@\n# why\n-hi\n+ho\n", "f"),
+        "ho\n"
+    );
+    // A binary file without its content changes nothing, as with patch.
+    assert_eq!(
+        try_patch(
+            "diff --git a/f b/f\nindex 1234567..89abcde 100644\nBinary files a/f and b/f differ\n",
+            "f"
+        ),
+        "hi\n"
+    );
+    // Two names: the one that exists, and never one outside the tree.
+    assert_eq!(
+        try_patch("--- a/../../f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n", "f"),
+        "ho\n"
+    );
     assert_eq!(
         try_patch("--- a/f.orig\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n", "f"),
         "ho\n"
@@ -387,23 +417,154 @@ fn lint_tries_whether_patches_apply() {
 #[test]
 fn compressed_patches() {
     let space = space();
-    space.write("patches/a.patch", change(5, "line 5", "LINE 5"));
-    space.write("patches/b.patch", change(9, "line 9", "LINE 9"));
-    support::run_in(&space.path("patches"), "gzip", &["a.patch"]);
-    support::run_in(&space.path("patches"), "xz", &["b.patch"]);
-    space.write("series", "a.patch.gz\nb.patch.xz\n");
-    assert!(space.ok(&["stack", "-q"]).contains("exact      b.patch.xz"));
-    space.write("patches/a.patch.gz", "not gzip");
+    let patch = |name: &str, at: usize| {
+        let (old, new) = (format!("line {at}"), format!("LINE {at}"));
+        space.write(&format!("patches/{name}"), change(at, &old, &new));
+    };
+    let tools = [
+        ("a.patch", 3, "gzip", "gz"),
+        ("b.patch", 6, "bzip2", "bz2"),
+        ("c.patch", 9, "xz", "xz"),
+        ("d.patch", 12, "lzma", "lzma"),
+    ];
+    let mut series = String::new();
+    for (name, at, tool, ending) in tools {
+        patch(name, at);
+        support::run_in(&space.path("patches"), tool, &[name]);
+        series.push_str(&format!("{name}.{ending}\n"));
+    }
+    // `lzip` is on few machines: this is what it makes of "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n".
+    let lzip: &[u8] = &LZIP;
+    space.write("patches/e.patch.lz", lzip);
+    space.write("series", format!("{series}e.patch.lz\n"));
+    assert!(space.ok(&["stack", "-q"]).contains("exact      e.patch.lz"));
+    space.write("patches/e.patch.lz", &lzip[..lzip.len() - 30]);
+    let error = space.fails(3, &["stack"]);
+    assert!(
+        error.contains("patches/e.patch.lz: cannot be decompressed"),
+        "{error}"
+    );
+    for ending in ["gz", "bz2", "xz", "lzma", "lz"] {
+        space.write("series", format!("x.patch.{ending}\n"));
+        space.write(
+            &format!("patches/x.patch.{ending}"),
+            "not compressed at all",
+        );
+        let error = space.fails(3, &["stack"]);
+        let place = format!("patches/x.patch.{ending}: cannot be decompressed");
+        assert!(error.contains(&place), "{error}");
+    }
+    space.write("series", "a.patch.zst\n");
+    space.write("patches/a.patch.zst", "x");
     assert!(
         space
             .fails(3, &["stack"])
-            .contains("patches/a.patch.gz: cannot be decompressed")
+            .contains(".zst are not supported, by quilt either")
     );
-    space.write("series", "a.patch.bz2\n");
-    space.write("patches/a.patch.bz2", "BZh");
+}
+
+const LZIP: [u8; 69] = [
+    0x4c, 0x5a, 0x49, 0x50, 0x01, 0x0c, 0x00, 0x16, 0xe8, 0x04, 0x0c, 0x22, 0xf3, 0x3f, 0xfd, 0xaa,
+    0xa7, 0x1d, 0xec, 0x85, 0x87, 0xe2, 0x5e, 0xff, 0xca, 0x6a, 0x1c, 0x16, 0xc4, 0x29, 0xc8, 0x14,
+    0x26, 0xba, 0xd4, 0xdb, 0x6f, 0xeb, 0xff, 0x63, 0x6e, 0xaf, 0xd2, 0x0a, 0xff, 0xfc, 0x5c, 0x28,
+    0x00, 0xb1, 0x13, 0x82, 0x1f, 0x24, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x45, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00,
+];
+
+/// Where quilt looks, and who is asked first.
+#[test]
+fn series_elsewhere() {
+    let space = space();
+    space.write("patches/a.patch", change(3, "line 3", "LINE 3"));
+    space.write("series", "a.patch\n");
+    space.write("debian/patches/b.patch", change(3, "line 3", "LINE 3"));
+    space.write("debian/patches/00list", "b.patch\n");
+    let with = |variables: &[(&str, &str)]| {
+        let output = space
+            .command()
+            .args(["stack", "-q"])
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        text(output.stdout) + &text(output.stderr)
+    };
+    assert!(with(&[]).contains("a.patch"));
+    let environment = [
+        ("QUILT_PATCHES", "debian/patches"),
+        ("QUILT_SERIES", "00list"),
+    ];
+    assert!(with(&environment).contains("b.patch"));
+    let error = with(&[("QUILT_SERIES", "nowhere")]);
     assert!(
-        space
-            .fails(3, &["stack"])
-            .contains(".bz2 are not supported")
+        error.contains("error: nowhere: there is no series file")
+            && error.contains("hint: QUILT_SERIES names nowhere, which comes before"),
+        "{error}"
     );
+    space.write(".pc/.quilt_patches", "patches\n");
+    space.write(".pc/.quilt_series", "series\n");
+    assert!(with(&environment).contains("a.patch"));
+    space.write(".pc/series", "# nothing\n");
+    assert!(!with(&[]).contains("a.patch"));
+}
+
+#[test]
+fn options_of_patch() {
+    let space = space();
+    let with = |options: &str, patch: &str| {
+        space.write("patches/p.patch", patch);
+        space.write("series", format!("p.patch {options}\n"));
+        let (code, out, err) = space.run(&["stack", "-q"]);
+        if code != 0 {
+            return err;
+        }
+        let dir = space.path("out");
+        let _ = std::fs::remove_dir_all(&dir);
+        space.ok(&["export", "1", "out", "-q"]);
+        let file = std::fs::read_to_string(dir.join("f"));
+        out + &file.unwrap_or_else(|_| "gone".to_owned())
+    };
+    let plain = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n";
+    assert!(with("", plain).ends_with("ho\n"));
+    assert!(with("-p0", &plain.replace("a/", "").replace("b/", "")).ends_with("ho\n"));
+    assert!(with("-p2", &plain.replace("a/", "x/a/").replace("b/", "y/b/")).ends_with("ho\n"));
+    let back = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-ho\n+hi\n";
+    assert!(with("-R", back).ends_with("ho\n"));
+    assert!(with("-l", &plain.replace("-hi", "-hi  ")).ends_with("ho\n"));
+    let delete = "--- a/f\n+++ b/f\n@@ -1 +0,0 @@\n-hi\n";
+    assert!(with("", delete).ends_with("p.patch\n"));
+    assert!(with("-E", delete).ends_with("gone"));
+    let error = with("-pab", plain);
+    assert!(
+        error.starts_with("error: series:1: `-pab` needs a number"),
+        "{error}"
+    );
+    assert!(error.contains("hint: -p0 keeps"), "{error}");
+    let error = with("--merge", plain);
+    assert!(
+        error.starts_with("error: series:1: patch's option `--merge` is not supported\nhint: "),
+        "{error}"
+    );
+    // Fuzz for one patch, and for all of them.
+    let fuzzy =
+        "--- a/src/a.c\n+++ b/src/a.c\n@@ -4,3 +4,3 @@\n line FOUR\n-line 5\n+LINE 5\n line 6\n";
+    let error = with("", fuzzy);
+    assert!(
+        error.contains("patches/p.patch:3: hunk 1 of 1 does not apply"),
+        "{error}"
+    );
+    assert!(
+        error.contains("with fuzz 1 it would go to line 4"),
+        "{error}"
+    );
+    assert!(with("-F1", fuzzy).contains("fuzz 1     p.patch"));
+    assert!(with("-F0", fuzzy).contains("does not apply"));
+    let config = space.read("bench-config/perfquilt.toml");
+    space.write(
+        "bench-config/perfquilt.toml",
+        format!("{config}[series]\nfuzz = 2\n"),
+    );
+    assert!(with("", fuzzy).contains("fuzz 1     p.patch"));
+    assert!(with("-F0", fuzzy).contains("does not apply"));
+    assert_eq!(space.run(&["stack", "-q", "--fuzz", "0"]).0, 3);
 }

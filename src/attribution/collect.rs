@@ -77,15 +77,16 @@ impl<'a> Collector<'a> {
             tables: &self.tables,
             margin,
         };
-        let patches = (1..=header.series.len())
+        let mut patches: Vec<PatchEffects> = (1..=header.series.len())
             .map(|index| effects.patch(index))
             .collect();
+        super::multiplicity::adjust(&mut patches);
         let noise = Noise {
             control: effects
                 .of_kind(Kind::Control, Point::Control, &|_| vec![Point::BASE])
                 .into_iter()
                 .map(|effect| ControlEffect {
-                    contains_zero: effect.low.map(|_| effect.contains_zero()),
+                    contains_zero: effect.low.map(|_| !effect.leaves_out_zero()),
                     effect,
                 })
                 .collect(),
@@ -227,6 +228,7 @@ impl Effects<'_> {
         effects.extend(self.of_kind(Kind::Alone, Point::Alone(index), &|_| vec![Point::BASE]));
         if self.is_known(Point::Without(index)) {
             effects.extend(self.of_kind(Kind::Without, full, &|_| vec![Point::Without(index)]));
+            effects.extend(self.interaction(index, full));
         }
         let identical_to = (0..index)
             .map(Point::Step)
@@ -265,6 +267,23 @@ impl Effects<'_> {
         effects
     }
 
+    /// In order minus without, block by block, so that what both share is not counted twice.
+    fn interaction(&self, index: usize, full: Point) -> Vec<Effect> {
+        let (before, point) = (Point::Step(index - 1), Point::Step(index));
+        let without = Point::Without(index);
+        let weights = [(before, 1.0), (point, -1.0), (without, -1.0), (full, 1.0)];
+        self.by_workload(|workload, meter, tables| {
+            self.contrast(
+                Kind::Interaction,
+                workload,
+                meter,
+                tables,
+                (point, without),
+                &weights,
+            )
+        })
+    }
+
     /// The effects of `point` by meter, the suite first, then the workloads; each against the first
     /// of `against(point)` that can be compared.
     fn of_kind(
@@ -272,6 +291,19 @@ impl Effects<'_> {
         kind: Kind,
         point: Point,
         against: &dyn Fn(Point) -> Vec<Point>,
+    ) -> Vec<Effect> {
+        self.by_workload(|workload, meter, tables| {
+            against(point).into_iter().find_map(|against| {
+                let weights = [(against, 1.0), (point, -1.0)];
+                self.contrast(kind, workload, meter, tables, (point, against), &weights)
+            })
+        })
+    }
+
+    /// What `make` makes of each meter's suite and of its workloads.
+    fn by_workload(
+        &self,
+        make: impl Fn(&str, Meter, &[&BlockTable]) -> Option<Effect>,
     ) -> Vec<Effect> {
         let mut effects = Vec::new();
         for (&meter, by_workload) in self.tables {
@@ -283,48 +315,57 @@ impl Effects<'_> {
                 .iter()
                 .map(|(workload, table)| (workload.as_str(), vec![table]));
             for (workload, tables) in suite.into_iter().chain(single) {
-                let effect = against(point).into_iter().find_map(|against| {
-                    self.effect(kind, workload, meter, &tables, point, against)
-                });
-                effects.extend(effect);
+                effects.extend(make(workload, meter, &tables));
             }
         }
         effects
     }
 
-    fn effect(
+    /// The effect that is the contrast of log costs with `weights`, told as one of `points.0` against
+    /// `points.1`.
+    fn contrast(
         &self,
         kind: Kind,
         workload: &str,
         meter: Meter,
         tables: &[&BlockTable],
-        point: Point,
-        against: Point,
+        points: (Point, Point),
+        weights: &[(Point, f64)],
     ) -> Option<Effect> {
         let failed = &self.header.failed;
-        if failed.contains_key(&point) || failed.contains_key(&against) {
+        if weights.iter().any(|(point, _)| failed.contains_key(point)) {
             return None;
         }
-        let (after, before) = (self.server_of(point), self.server_of(against));
         let effect = Effect {
             kind,
             workload: workload.to_owned(),
             meter,
-            point,
-            against,
+            point: points.0,
+            against: points.1,
             estimate: 0.0,
             low: Some(0.0),
             high: Some(0.0),
             level: LEVEL,
             verdict: Verdict::NoEffect,
             minimum_detectable: Some(0.0),
+            equivalent: true,
+            p_value: None,
+            p_adjusted: None,
             blocks: 0,
             identical: true,
         };
-        if after == before {
+        // Points that are the same binary share their observations; where these cancel, the effect is
+        // known without any.
+        let mut of_servers: BTreeMap<Point, f64> = BTreeMap::new();
+        for &(point, weight) in weights {
+            *of_servers.entry(self.server_of(point)).or_default() += weight;
+        }
+        of_servers.retain(|_, weight| *weight != 0.0);
+        if of_servers.is_empty() {
             return Some(effect);
         }
-        let interval = Interval::of(&mean_log_ratios(tables, before, after))?;
+        let weights: Vec<(Point, f64)> = of_servers.into_iter().collect();
+        let interval = Interval::of(&mean_contrast(tables, &weights))?;
         let known = interval.blocks > 1;
         Some(Effect {
             estimate: speed(interval.estimate),
@@ -332,6 +373,8 @@ impl Effects<'_> {
             high: known.then(|| speed(interval.high())),
             verdict: verdict(&interval, (self.margin)(meter)),
             minimum_detectable: known.then(|| speed(interval.minimum_detectable())),
+            equivalent: interval.equivalent((self.margin)(meter)),
+            p_value: known.then(|| interval.p_value()),
             blocks: interval.blocks,
             identical: false,
             ..effect
@@ -364,21 +407,19 @@ impl Effects<'_> {
     }
 }
 
-/// In every block that all tables have both points in: the mean over tables of the log ratio of
-/// costs, which is the log of the geometric mean of the ratios.
-fn mean_log_ratios(tables: &[&BlockTable], before: Point, after: Point) -> Vec<f64> {
-    let ratios: Vec<BTreeMap<u32, f64>> = tables
-        .iter()
-        .map(|table| table.log_ratio(before, after))
-        .collect();
-    let Some((first, others)) = ratios.split_first() else {
+/// In every block in which all tables have the points: the mean over tables of the contrast of log
+/// costs. For two points that is the log of the geometric mean of the ratios.
+fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<f64> {
+    let contrasts: Vec<BTreeMap<u32, f64>> =
+        tables.iter().map(|table| table.contrast(weights)).collect();
+    let Some((first, others)) = contrasts.split_first() else {
         return Vec::new();
     };
     first
         .iter()
-        .filter_map(|(block, ratio)| {
+        .filter_map(|(block, contrast)| {
             let sum: Option<f64> = others.iter().map(|other| other.get(block)).sum();
-            sum.map(|sum| (ratio + sum) / ratios.len() as f64)
+            sum.map(|sum| (contrast + sum) / contrasts.len() as f64)
         })
         .collect()
 }

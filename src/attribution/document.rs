@@ -92,6 +92,9 @@ pub enum Kind {
     Alone,
     /// The whole series against all of it but the patch.
     Without,
+    /// What the effect in order has more than the one without: above 0 where the patches behind do
+    /// part of the same, below 0 where they build on it. Its points are those of both effects.
+    Interaction,
     /// The whole series against the release.
     Total,
     /// The release measured twice.
@@ -102,13 +105,13 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The whole interval is above 0.
+    /// The whole interval is above 0, for all rows that are judged together.
     Faster,
-    /// The whole interval is below 0.
+    /// The whole interval is below 0, likewise.
     Slower,
-    /// The interval holds 0 and lies within the margin: shown equivalent.
+    /// Neither, and the interval lies within the margin: shown equivalent.
     NoEffect,
-    /// The interval holds 0 and reaches beyond the margin.
+    /// None of these.
     Unclear,
 }
 
@@ -150,6 +153,14 @@ pub struct Effect {
     /// The smallest effect that would have been seen with 80 % probability; `null` with a single
     /// block.
     pub minimum_detectable: Option<f64>,
+    /// Whether the whole interval lies within ± the margin.
+    pub equivalent: bool,
+    /// The probability of such an estimate if there were no effect; `null` with a single block, and
+    /// where nothing was measured.
+    pub p_value: Option<f64>,
+    /// The same adjusted for the number of patches, or of a patch's workloads, that are judged
+    /// together; `null` for what is judged by itself.
+    pub p_adjusted: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
     /// Both points are the same binary: the effect is exactly 0 and was not measured.
@@ -158,9 +169,14 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// Whether 0 lies within the interval (or there is no interval).
-    pub fn contains_zero(&self) -> bool {
-        !matches!(self.verdict, Verdict::Faster | Verdict::Slower)
+    /// Whether it is shown that there is an effect.
+    pub fn is_shown(&self) -> bool {
+        matches!(self.verdict, Verdict::Faster | Verdict::Slower)
+    }
+
+    /// Whether the interval leaves out 0, however many others were looked at.
+    pub fn leaves_out_zero(&self) -> bool {
+        self.low.is_some_and(|low| low > 0.0) || self.high.is_some_and(|high| high < 0.0)
     }
 }
 

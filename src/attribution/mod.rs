@@ -2,6 +2,7 @@
 
 mod collect;
 mod document;
+mod multiplicity;
 mod summary;
 #[cfg(test)]
 mod tests;

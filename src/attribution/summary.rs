@@ -24,7 +24,7 @@ impl Agreement {
     /// How two effects between the same points on the same workload agree; `None` when neither shows
     /// anything or instructions are unclear.
     pub fn of(time: &Effect, instructions: &Effect) -> Option<Self> {
-        let shown = |effect: &Effect| !effect.contains_zero();
+        let shown = Effect::is_shown;
         match (shown(time), shown(instructions)) {
             (false, false) => None,
             (false, true) => Some(Agreement::InstructionsOnly),

@@ -267,6 +267,59 @@ fn alone_and_without_are_told_when_they_were_measured() {
     assert!((of(2, Kind::Alone).unwrap().estimate - (100.0 / 95.0 - 1.0)).abs() < 1e-9);
     assert!((of(1, Kind::Without).unwrap().estimate - (88.0 / 80.0 - 1.0)).abs() < 1e-9);
     assert!(of(1, Kind::Alone).is_none() && of(2, Kind::Without).is_none());
+    // In order 100/90 against 88/80 without it.
+    let more = (100.0 / 90.0) / (88.0 / 80.0) - 1.0;
+    let interaction = of(1, Kind::Interaction).unwrap();
+    assert!((interaction.estimate - more).abs() < 1e-9);
+    assert_eq!(interaction.verdict, Verdict::Faster);
+}
+
+#[test]
+fn the_last_patch_is_worth_the_same_in_order_and_without() {
+    let mut header = header(2);
+    header.identical.insert(Point::Without(2), Point::Step(1));
+    let observations = blocks(
+        "w",
+        Meter::Time,
+        &[&[100.0, 90.0, 80.0], &[101.0, 92.0, 79.0]],
+    );
+    let result = attribute(&header, &observations, &margin).unwrap();
+    let of = |kind: Kind| {
+        let effects = &result.patches[1].effects;
+        effects.iter().find(|effect| effect.kind == kind).unwrap()
+    };
+    assert_eq!(of(Kind::Without).estimate, of(Kind::InOrder).estimate);
+    assert!(of(Kind::Interaction).identical);
+}
+
+#[test]
+fn one_striking_patch_among_many_is_not_believed() {
+    // Its own probability is 2 %: with 20 patches, one such is to be expected.
+    let chance = [0.002, 0.006, 0.006, 0.010, 0.003];
+    let mut observations = Vec::new();
+    for (block, chance) in (0..).zip(chance) {
+        for point in 0..=20 {
+            // The others differ from the release by nothing but a little noise of their own.
+            let own = 0.0001 * f64::from((block * 7 + point * 13) % 5);
+            let gain = if point == 0 { 0.0 } else { chance };
+            let value = 100.0 * (own - gain).exp();
+            let point = Point::Step(usize::try_from(point).unwrap());
+            observations.push(observation("w", Meter::Time, block, point, value));
+        }
+    }
+    let result = attribute(&header(20), &observations, &margin).unwrap();
+    let first = in_order(&result, 1);
+    assert!(first.leaves_out_zero(), "{first:?}");
+    assert_ne!(first.verdict, Verdict::Faster, "{first:?}");
+    let (raw, adjusted) = (first.p_value.unwrap(), first.p_adjusted.unwrap());
+    assert!((adjusted - 20.0 * raw).abs() < 1e-9 || adjusted == 1.0);
+    // Beside no other patch the same figures are evidence enough.
+    let observations: Vec<Observation> = observations
+        .into_iter()
+        .filter(|o| matches!(o.point, Point::Step(0 | 1)))
+        .collect();
+    let result = attribute(&header(1), &observations, &margin).unwrap();
+    assert_eq!(in_order(&result, 1).verdict, Verdict::Faster);
 }
 
 #[test]
@@ -344,6 +397,9 @@ fn meters_agree_only_when_one_explains_the_other() {
         level: 0.95,
         verdict,
         minimum_detectable: Some(half),
+        equivalent: false,
+        p_value: None,
+        p_adjusted: None,
         blocks: 9,
         identical: false,
     };

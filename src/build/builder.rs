@@ -16,7 +16,7 @@ use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
 use crate::config::{BuildSystem, Recipe};
 use crate::doctor::{self, FoundBy};
-use crate::error::{Error, Result};
+use crate::error::{DISK_FULL, Error, Result};
 use crate::progress::{Progress, Step};
 use crate::workspace::Workspace;
 
@@ -318,10 +318,7 @@ impl Builder {
             }]);
         }
         error.hint(match fault.cause {
-            Cause::DiskFull => format!(
-                "free some space (`perfquilt doctor` says what the caches hold), then run the same \
-                 command again; {log}"
-            ),
+            Cause::DiskFull => format!("{DISK_FULL}; {log}"),
             Cause::Killed => format!("give this machine more memory or swap; {log}"),
             _ if item.patch.is_some() => log,
             _ => format!("`perfquilt doctor` says whether something it needs is missing; {log}"),

@@ -15,7 +15,7 @@ use crate::experiment;
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
-use crate::run::{chosen_points, prepare};
+use crate::run::{Effects, Wanted, prepare};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
@@ -31,6 +31,21 @@ pub struct Measuring {
     /// Another number of blocks than the preset's
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
+    /// The release (default: the current one)
+    #[arg(long, value_name = "VERSION")]
+    pub release: Option<String>,
+    /// Only these points (the bare release is always one of them)
+    #[arg(long = "point", value_name = "POINT")]
+    points: Vec<Point>,
+    /// What to measure of each patch: its effect in the series' order, alone on the bare release,
+    /// and by leaving it out of the whole series
+    #[arg(
+        long,
+        value_name = "KIND,…",
+        value_delimiter = ',',
+        default_value = "order"
+    )]
+    effects: Vec<Effects>,
 }
 
 impl Measuring {
@@ -58,6 +73,14 @@ impl Measuring {
         }
         Ok(preset)
     }
+
+    /// The points and effects asked for.
+    pub fn wanted(&self) -> Wanted {
+        Wanted {
+            points: self.points.clone(),
+            effects: self.effects.clone(),
+        }
+    }
 }
 
 /// Arguments of `perfquilt bench`.
@@ -69,12 +92,6 @@ impl Measuring {
 pub struct Arguments {
     #[command(flatten)]
     measuring: Measuring,
-    /// The release (default: the current one)
-    #[arg(long, value_name = "VERSION")]
-    release: Option<String>,
-    /// Only these points (the bare release is always one of them)
-    #[arg(long = "point", value_name = "POINT")]
-    points: Vec<Point>,
     /// A server built elsewhere to measure as this point: a folder laid out as the recipe's
     /// `install` says
     #[arg(long = "server", value_name = "POINT=DIR", value_parser = parse_server,
@@ -104,7 +121,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let progress = context.output.progress();
     let preset = arguments.measuring.preset(&ws)?;
     let (points, header) = if arguments.servers.is_empty() {
-        built_here(&ws, &preset, arguments, progress)?
+        built_here(&ws, &preset, &arguments.measuring, progress)?
     } else {
         built_elsewhere(&ws, &preset, &arguments.servers)?
     };
@@ -123,15 +140,15 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 fn built_here(
     ws: &Workspace,
     preset: &Preset,
-    arguments: &Arguments,
+    measuring: &Measuring,
     progress: &dyn Progress,
 ) -> Result<(Vec<(Point, Built)>, ExperimentHeader)> {
-    let prepared = prepare(ws, arguments.release.as_deref(), progress)?;
+    let prepared = prepare(ws, measuring.release.as_deref(), progress)?;
     let builder = Builder::new(ws, &preset.recipe, &prepared.release.name)?;
     let patches = prepared.series.patches();
     let mut points = Vec::new();
     let mut missing = BTreeMap::new();
-    for point in chosen_points(&prepared, &arguments.points)? {
+    for point in measuring.wanted().points(&prepared)? {
         match builder.cached(&prepared.stack.tree(point)?) {
             Some(built) => points.push((point, built)),
             None => {

@@ -10,7 +10,7 @@ use super::output::plain;
 use crate::build::Built;
 use crate::error::Result;
 use crate::point::Point;
-use crate::run::{BuiltPoint, build_points, chosen_points, prepare};
+use crate::run::{BuiltPoint, Wanted, build_points, prepare};
 
 /// Arguments of `perfquilt build`.
 #[derive(Debug, Args)]
@@ -51,14 +51,13 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let progress = context.output.progress();
     ws.config.recipe(&arguments.recipe)?;
     let prepared = prepare(&ws, arguments.release.as_deref(), progress)?;
-    let points = if arguments.points.is_empty() {
-        chosen_points(&prepared, &[])?
-    } else {
-        chosen_points(&prepared, &arguments.points)?
-            .into_iter()
-            .filter(|point| arguments.points.contains(point))
-            .collect()
+    let chosen = &arguments.points;
+    let wanted = Wanted {
+        points: chosen.clone(),
+        ..Wanted::default()
     };
+    let mut points = wanted.points(&prepared)?;
+    points.retain(|point| chosen.is_empty() || chosen.contains(point));
     let built = build_points(&ws, &prepared, &arguments.recipe, &points, progress)?;
     if context.output.json() {
         let rows: Vec<Row<'_>> = built.iter().map(row).collect();

@@ -32,7 +32,7 @@ pub fn run(context: &Context, args: &Export) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
     refuse_unless_empty(&args.target)?;
-    let series = Series::load(&ws)?;
+    let series = Series::load_for(&ws, args.release.as_deref())?;
     let release = upstream::ensure(&ws, args.release.as_deref(), progress)?;
     let stack = stack::apply(&ws, &release, &series)?;
     let tree = stack.tree(args.point)?;

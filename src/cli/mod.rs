@@ -9,6 +9,7 @@ mod export;
 mod init;
 mod lint;
 mod output;
+mod rebase;
 mod report;
 mod run;
 mod stack;
@@ -81,6 +82,8 @@ enum Command {
     Stack(stack::Stack),
     /// Write a point's source tree to a folder
     Export(export::Export),
+    /// Move the series to another release and say how each patch fits
+    Rebase(rebase::Arguments),
     /// Build points without measuring them
     Build(build::Arguments),
     /// Measure servers that are built already
@@ -154,6 +157,7 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Lint(arguments) => lint::run(context, &arguments),
         Command::Stack(arguments) => stack::run(context, &arguments),
         Command::Export(arguments) => export::run(context, &arguments),
+        Command::Rebase(arguments) => rebase::run(context, &arguments),
         Command::Build(arguments) => build::run(context, &arguments),
         Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),

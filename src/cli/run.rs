@@ -6,7 +6,6 @@ use super::Context;
 use super::bench::Measuring;
 use super::report::{self, Form};
 use crate::error::Result;
-use crate::point::Point;
 use crate::run::run as run_job;
 use crate::store::Store;
 
@@ -16,6 +15,7 @@ use crate::store::Store;
   perfquilt run                          the whole series, preset quick
   perfquilt run --point 0 --point 2      two points only
   perfquilt run --workload oltp_read_only --blocks 24
+  perfquilt run --effects alone,without  also each patch by itself, and the series without it
   perfquilt run --json > attribution.json
 
 Everything finished is kept: an interrupted run goes on where it stopped, and a run with nothing new
@@ -23,12 +23,6 @@ to do only reports.")]
 pub struct Arguments {
     #[command(flatten)]
     measuring: Measuring,
-    /// The release (default: the current one)
-    #[arg(long, value_name = "VERSION")]
-    release: Option<String>,
-    /// Only these points (the bare release is always one of them)
-    #[arg(long = "point", value_name = "POINT")]
-    points: Vec<Point>,
     /// Another recipe than the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
@@ -48,9 +42,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         ws.config.recipe(recipe)?;
         preset.recipe.clone_from(recipe);
     }
-    let release = arguments.release.as_deref();
+    let measuring = &arguments.measuring;
+    let release = measuring.release.as_deref();
     let progress = context.output.progress();
-    let outcome = run_job(&ws, &preset, release, &arguments.points, progress)?;
+    let outcome = run_job(&ws, &preset, release, &measuring.wanted(), progress)?;
     let store = Store::open_existing(&ws.results())?;
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.experiment);
     let mut errors = outcome.build_errors;

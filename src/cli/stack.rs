@@ -15,9 +15,10 @@ pub struct Stack {
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
-    /// Ignore up to N lines of context where a hunk fits nowhere otherwise
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    fuzz: usize,
+    /// Ignore up to N lines of context where a hunk fits nowhere otherwise (default: `fuzz` of
+    /// [series], 0 if not set)
+    #[arg(long, value_name = "N")]
+    fuzz: Option<usize>,
 }
 
 /// Runs the subcommand.
@@ -26,9 +27,10 @@ pub struct Stack {
 /// As [`stack::apply`].
 pub fn run(context: &Context, args: &Stack) -> Result<()> {
     let ws = context.workspace()?;
-    let series = Series::load(&ws)?;
+    let series = Series::load_for(&ws, args.release.as_deref())?;
     let release = upstream::ensure(&ws, args.release.as_deref(), context.output.progress())?;
-    let stack = stack::apply_with(&ws, &release, &series, args.fuzz)?;
+    let fuzz = args.fuzz.unwrap_or(ws.config.series.fuzz);
+    let stack = stack::apply_with(&ws, &release, &series, fuzz)?;
     if context.output.json() {
         let steps: Vec<_> = stack
             .steps

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use super::{Adapter, BuildSystem, Config, Recipe, Workload, WorkloadKind};
+use super::{
+    Adapter, BuildSystem, Config, Recipe, ReleaseSource, SeriesFiles, Workload, WorkloadKind,
+};
 use crate::error::{Error, Result};
 use crate::workspace::CONFIG_FILE;
 
@@ -22,6 +24,52 @@ impl Config {
         config.workloads = load_workloads(root)?;
         check(&config, &text)?;
         Ok(config)
+    }
+
+    /// The configured release that a version, or a name such as `mariadb-10.11.18`, means; `None` is
+    /// the current one.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage), naming the nearest one there is.
+    pub fn release(&self, version: Option<&str>) -> Result<&ReleaseSource> {
+        let wanted = version.unwrap_or(&self.upstream.current);
+        let bare = wanted
+            .strip_prefix(&self.upstream.name)
+            .and_then(|rest| rest.strip_prefix('-'))
+            .unwrap_or(wanted);
+        let releases = &self.upstream.release;
+        releases
+            .iter()
+            .find(|source| source.version == wanted || source.version == bare)
+            .ok_or_else(|| {
+                let error =
+                    Error::usage(format!("there is no release `{wanted}`")).at(CONFIG_FILE, None);
+                if releases.is_empty() {
+                    return error.hint("add an [[upstream.release]] section");
+                }
+                let versions: Vec<&str> = releases.iter().map(|r| r.version.as_str()).collect();
+                error.hint(format!("there are: {}", versions.join(", ")))
+            })
+    }
+
+    /// Where the series for a release is: in the folder of its own, if it has one, else where
+    /// `[series]` says.
+    ///
+    /// # Errors
+    /// As [`Config::release`].
+    pub fn series_of(&self, version: Option<&str>) -> Result<SeriesFiles> {
+        // A workspace may have a series before it has a release.
+        if version.is_none() && self.release(None).is_err() {
+            return Ok(self.series.clone());
+        }
+        Ok(match &self.release(version)?.patches {
+            Some(folder) => SeriesFiles {
+                file: folder.join("series"),
+                patches: folder.clone(),
+                fuzz: self.series.fuzz,
+            },
+            None => self.series.clone(),
+        })
     }
 
     /// The recipe called `name`.

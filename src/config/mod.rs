@@ -86,6 +86,9 @@ pub struct ReleaseSource {
     pub git: Option<GitSource>,
     /// An unpacked tree; a relative path starts at the workspace.
     pub directory: Option<PathBuf>,
+    /// A folder with a series of this release's own: a file `series` and the patches it names. A
+    /// relative path starts at the workspace. Without, the release takes the series of `[series]`.
+    pub patches: Option<PathBuf>,
 }
 
 /// A Debian source package.
@@ -129,6 +132,8 @@ pub struct SeriesFiles {
     pub file: PathBuf,
     /// The folder of the patches.
     pub patches: PathBuf,
+    /// How many lines of context may be ignored where a hunk fits nowhere otherwise.
+    pub fuzz: usize,
 }
 
 impl Default for SeriesFiles {
@@ -136,6 +141,7 @@ impl Default for SeriesFiles {
         SeriesFiles {
             file: "series".into(),
             patches: "patches".into(),
+            fuzz: 0,
         }
     }
 }

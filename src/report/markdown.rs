@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::number;
 use super::text::{clean, code, markdown as escape, shell};
-use super::view::{Label, Row, Tone, View, words_of};
+use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
 use crate::attribution::Attribution;
 
 /// The report as GitHub-flavoured Markdown: the verdict first, then one row a patch; noise, method,
@@ -32,6 +32,7 @@ pub fn markdown(attribution: &Attribution) -> String {
     for warning in &attribution.warnings {
         let _ = writeln!(page, "\n> {}", sentence(warning));
     }
+    apart(&mut page, &view);
     striking(&mut page, &view);
     all_workloads(&mut page, &view);
     noise(&mut page, attribution);
@@ -63,6 +64,28 @@ const LAYOUT: &str = "Code layout is not randomised: a small effect on `time` wi
 happened to move.";
 
 fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
+    let names: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
+    let places = view.columns.iter().map(|(_, places)| *places);
+    let heads: Vec<(&str, usize)> = names.iter().map(String::as_str).zip(places).collect();
+    columns(page, &heads, "verdict", rows);
+}
+
+fn apart(page: &mut String, view: &View<'_>) {
+    for table in &view.apart {
+        let mut body = String::new();
+        let heads = Apart::HEADS.map(|head| (head, table.places));
+        columns(
+            &mut body,
+            &heads,
+            "",
+            &table.rows.iter().collect::<Vec<_>>(),
+        );
+        details(page, &format!("{APART} ({})", table.meter), &body);
+    }
+}
+
+/// A table by the heads and decimals of its figures' columns; `last` is the head of the verdicts.
+fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, rows: &[&Row<'_>]) {
     let by_workload = rows
         .iter()
         .any(|row| matches!(row.label, Label::Workload { .. }));
@@ -71,12 +94,12 @@ fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
     } else {
         "| # | patch |"
     });
-    for (meter, _) in &view.columns {
-        let _ = write!(page, " {meter} |");
+    for (head, _) in heads {
+        let _ = write!(page, " {head} |");
     }
-    page.push_str(" verdict |\n|--:|:--|");
+    let _ = write!(page, " {last} |\n|--:|:--|");
     page.push_str(if by_workload { ":--|" } else { "" });
-    page.push_str(&"--:|".repeat(view.columns.len()));
+    page.push_str(&"--:|".repeat(heads.len()));
     page.push_str(":--|\n");
     for row in rows {
         match row.label {
@@ -97,10 +120,10 @@ fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
             }
         }
         page.push_str(" |");
-        for (effect, (_, places)) in row.effects.iter().zip(&view.columns) {
+        for (effect, (_, places)) in row.effects.iter().zip(heads) {
             let figure = match effect {
                 None => "–".to_owned(),
-                Some(effect) if effect.contains_zero() => number::effect(effect, *places),
+                Some(effect) if !effect.is_shown() => number::effect(effect, *places),
                 Some(effect) => bold(&number::effect(effect, *places)),
             };
             let _ = write!(page, " {figure} |");
@@ -112,6 +135,7 @@ fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
         };
         let _ = match notes.len() {
             0 => writeln!(page, " {verdict} |"),
+            _ if verdict.is_empty() => writeln!(page, " {} |", notes.join("; ")),
             _ => writeln!(page, " {verdict} ({}) |", notes.join("; ")),
         };
     }

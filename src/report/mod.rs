@@ -2,6 +2,7 @@
 
 mod markdown;
 mod number;
+pub mod rebase;
 mod terminal;
 #[cfg(test)]
 mod tests;

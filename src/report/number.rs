@@ -77,8 +77,8 @@ pub(super) fn effect(effect: &Effect, places: usize) -> String {
     let half = above.max(below);
     let unit = 0.01 * 10f64.powi(-i32::try_from(places).unwrap_or(0));
     let even = (above - below).abs() <= unit.max(LOPSIDED * half);
-    // The shown interval must not hold 0 when the verdict says that it does not.
-    if even && (effect.contains_zero() || half < effect.estimate.abs()) {
+    // The shown interval must not hold 0 when the real one does not.
+    if even && (!effect.leaves_out_zero() || half < effect.estimate.abs()) {
         return format!("{estimate} % ± {}", plain(half, places));
     }
     format!(
@@ -126,6 +126,9 @@ mod tests {
             level: 0.95,
             verdict: Verdict::Unclear,
             minimum_detectable: None,
+            equivalent: false,
+            p_value: None,
+            p_adjusted: None,
             blocks: 5,
             identical: false,
         }

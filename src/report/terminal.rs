@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::number;
 use super::text::{clean, fit, width, wrap};
-use super::view::{Label, Row, Tone, View, words_of};
+use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
 use crate::attribution::Attribution;
 
 /// Columns narrower than this are not worth fitting into.
@@ -35,6 +35,7 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.blank();
     page.paragraph(LEGEND, DIM);
     page.warnings(attribution);
+    page.apart(&view);
     page.workloads(&view);
     page.noise(attribution);
     page.builds(attribution);
@@ -78,25 +79,34 @@ impl Page {
         }
     }
 
-    /// One table: rows' names take what the figures leave.
+    /// One table of the view's meters.
     fn table(&mut self, view: &View<'_>, rows: &[&Row<'_>]) {
+        let names: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
+        let places = view.columns.iter().map(|(_, places)| *places);
+        let heads: Vec<(&str, usize)> = names.iter().map(String::as_str).zip(places).collect();
+        self.columns(&heads, rows);
+    }
+
+    /// One table, its columns by head and decimals: rows' names take what the figures leave.
+    fn columns(&mut self, heads: &[(&str, usize)], rows: &[&Row<'_>]) {
         let cells: Vec<Vec<String>> = rows
             .iter()
             .map(|row| {
                 row.effects
                     .iter()
-                    .zip(&view.columns)
+                    .zip(heads)
                     .map(|(effect, (_, places))| {
                         effect.map_or("–".to_owned(), |effect| number::effect(effect, *places))
                     })
                     .collect()
             })
             .collect();
-        let heads: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
+        let judged = rows.iter().any(|row| !row.verdict.is_empty());
+        let verdict_room = if judged { 2 + VERDICT } else { 0 };
         let widths: Vec<usize> = heads
             .iter()
             .enumerate()
-            .map(|(column, head)| {
+            .map(|(column, (head, _))| {
                 cells
                     .iter()
                     .map(|row| width(&row[column]))
@@ -107,19 +117,24 @@ impl Page {
         let longest = names.iter().map(|name| width(name)).fold(5, usize::max);
         // Four columns of number and gap, a gap before each figure and before the verdict.
         let figures: usize = widths.iter().map(|width| width + 2).sum();
-        let room = self.width.saturating_sub(4 + figures + 2 + VERDICT).max(12);
+        let room = self
+            .width
+            .saturating_sub(4 + figures + verdict_room)
+            .max(12);
         let first = longest.min(room);
         let mut head = format!("{:>2}  {:first$}", "#", "patch");
-        for (text, width) in heads.iter().zip(&widths) {
+        for ((text, _), width) in heads.iter().zip(&widths) {
             let _ = write!(head, "  {text:>width$}");
         }
-        head.push_str("  verdict");
+        if judged {
+            head.push_str("  verdict");
+        }
         let head = self.styled(&head, BOLD);
         let _ = writeln!(self.text, "{head}");
         let mut previous = None;
         for ((row, cells), name) in rows.iter().zip(&cells).zip(&names) {
             if matches!(row.label, Label::Total) && previous.is_some() {
-                let rule = "─".repeat(4 + first + figures + 2 + VERDICT);
+                let rule = "─".repeat(4 + first + figures + verdict_room);
                 let rule = self.styled(&rule, DIM);
                 let _ = writeln!(self.text, "{rule}");
             }
@@ -139,8 +154,10 @@ impl Page {
             for (cell, column) in cells.iter().zip(&widths) {
                 let _ = write!(self.text, "  {:gap$}{cell}", "", gap = column - width(cell));
             }
-            let verdict = self.styled(row.verdict, colour(row.tone));
-            let _ = write!(self.text, "  {verdict}");
+            if judged {
+                let verdict = self.styled(row.verdict, colour(row.tone));
+                let _ = write!(self.text, "  {verdict}");
+            }
             self.remarks(row, 4 + first + figures);
         }
     }
@@ -171,6 +188,15 @@ impl Page {
         for warning in &attribution.warnings {
             self.blank();
             self.paragraph(&format!("Note: {}", long(warning)), "");
+        }
+    }
+
+    fn apart(&mut self, view: &View<'_>) {
+        for table in &view.apart {
+            self.blank();
+            self.paragraph(&format!("{} ({}):", APART, table.meter), "");
+            let heads = Apart::HEADS.map(|head| (head, table.places));
+            self.columns(&heads, &table.rows.iter().collect::<Vec<_>>());
         }
     }
 

@@ -16,6 +16,8 @@ struct Experiment {
     blocks: u32,
     /// By patch: log gain in time and in instructions.
     gains: Vec<(f64, f64)>,
+    /// Points beside the series and what they gain on both meters.
+    apart: Vec<(Point, f64)>,
     /// How far the control seems to be off.
     control: f64,
     /// Standard deviation of a value of time.
@@ -65,6 +67,7 @@ impl Experiment {
             workloads: vec!["oltp_point_select", "oltp_read_only"],
             blocks: 12,
             gains: gains.to_vec(),
+            apart: Vec::new(),
             control: 0.0,
             noise: 0.002,
         }
@@ -77,6 +80,7 @@ impl Experiment {
             .map(Point::Step)
             .filter(|point| !self.header.failed.contains_key(point))
             .filter(|point| !self.header.identical.contains_key(point))
+            .chain(self.apart.iter().map(|(point, _)| *point))
             .chain([Point::Control]);
         let points: Vec<Point> = points.collect();
         let mut observations = Vec::new();
@@ -95,6 +99,10 @@ impl Experiment {
                                     _ => instructions,
                                 })
                                 .sum(),
+                            Point::Alone(_) | Point::Without(_) => {
+                                let of = |(p, gain): &(Point, f64)| (*p == point).then_some(*gain);
+                                self.apart.iter().find_map(of).unwrap()
+                            }
                             _ if meter == Meter::Time => self.control,
                             _ => 0.0,
                         };
@@ -175,6 +183,27 @@ fn all_faster() {
             cached,
         })
         .into();
+    insta::assert_snapshot!(at_80(&experiment));
+    insta::assert_snapshot!(markdown(&experiment.attribution()));
+}
+
+#[test]
+fn apart_from_each_other() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018), (0.008, 0.007)]);
+    experiment.apart = vec![
+        (Point::Alone(2), 0.019),
+        (Point::Without(1), 0.034),
+        (Point::Without(2), 0.02),
+    ];
+    experiment.header.failed = [
+        (Point::Alone(3), "patch 3 (0003-hash-loop-registers.patch) is not separable: it needs patch 2 (0002-virtual-field-guards.patch)"),
+    ]
+    .map(|(point, reason)| (point, reason.to_owned()))
+    .into();
+    experiment.header.identical.extend([
+        (Point::Alone(1), Point::Step(1)),
+        (Point::Without(3), Point::Step(2)),
+    ]);
     insta::assert_snapshot!(at_80(&experiment));
     insta::assert_snapshot!(markdown(&experiment.attribution()));
 }

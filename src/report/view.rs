@@ -15,6 +15,23 @@ pub(super) struct View<'a> {
     pub(super) rows: Vec<Row<'a>>,
     /// Single workloads and further meters, in the order of the patches.
     pub(super) details: Vec<Row<'a>>,
+    /// The patches apart from each other, by meter; empty unless such points were asked for.
+    pub(super) apart: Vec<Apart<'a>>,
+}
+
+/// What the tables of [`Apart`] show.
+pub(super) const APART: &str = "Each patch in order, alone on the bare release, and as the whole series against the series without it";
+
+/// A meter's table of the patches' effects in order, alone and without: one column each.
+pub(super) struct Apart<'a> {
+    pub(super) meter: Meter,
+    pub(super) places: usize,
+    pub(super) rows: Vec<Row<'a>>,
+}
+
+impl Apart<'_> {
+    /// The heads of its columns.
+    pub(super) const HEADS: [&'static str; 3] = ["in order", "alone", "without"];
 }
 
 /// One line of a table.
@@ -71,6 +88,7 @@ impl<'a> View<'a> {
             columns,
             rows: Vec::new(),
             details: Vec::new(),
+            apart: Vec::new(),
         };
         for patch in &attribution.patches {
             view.rows.push(view.patch(patch));
@@ -91,7 +109,72 @@ impl<'a> View<'a> {
                 view.details.push(row);
             }
         }
+        view.apart = view.apart();
         view
+    }
+
+    fn apart(&self) -> Vec<Apart<'a>> {
+        let asked = |patch: &PatchEffects| {
+            let separate = [Point::Alone(patch.index), Point::Without(patch.index)];
+            let failed = &self.attribution.failed;
+            separate.iter().any(|point| failed.contains_key(point))
+                || patch
+                    .effects
+                    .iter()
+                    .any(|effect| matches!(effect.kind, Kind::Alone | Kind::Without))
+        };
+        let patches: Vec<&PatchEffects> = self
+            .attribution
+            .patches
+            .iter()
+            .filter(|patch| asked(patch))
+            .collect();
+        if patches.is_empty() {
+            return Vec::new();
+        }
+        let table = |&(meter, places): &(Meter, usize)| Apart {
+            meter,
+            places,
+            rows: patches
+                .iter()
+                .map(|patch| self.patch_apart(patch, meter, places))
+                .collect(),
+        };
+        self.columns.iter().map(table).collect()
+    }
+
+    fn patch_apart(&self, patch: &'a PatchEffects, meter: Meter, places: usize) -> Row<'a> {
+        let of = |kind| self.attribution.main_effect(&patch.effects, kind, meter);
+        let mut notes = Vec::new();
+        for (point, word) in [
+            (Point::Alone(patch.index), "alone"),
+            (Point::Without(patch.index), "without"),
+        ] {
+            if let Some(reason) = self.attribution.failed.get(&point) {
+                notes.push(format!("{word}: {reason}"));
+            }
+        }
+        if let Some(interaction) = of(Kind::Interaction).filter(|effect| effect.is_shown()) {
+            let (by, why) = match interaction.verdict {
+                Verdict::Faster => ("more", "patches behind it do part of the same"),
+                _ => ("less", "patches behind it build on it"),
+            };
+            notes.push(format!(
+                "worth {} % {by} in order than without: {why}",
+                number::plain(interaction.estimate.abs(), places)
+            ));
+        }
+        Row {
+            label: Label::Patch {
+                index: patch.index,
+                name: &patch.name,
+                title: "",
+            },
+            effects: [Kind::InOrder, Kind::Alone, Kind::Without].map(of).to_vec(),
+            verdict: "",
+            tone: Tone::Quiet,
+            notes,
+        }
     }
 
     fn patch(&self, patch: &'a PatchEffects) -> Row<'a> {
@@ -145,7 +228,7 @@ impl<'a> View<'a> {
     pub(super) fn striking(&self) -> Vec<&Row<'a>> {
         self.details
             .iter()
-            .filter(|row| row.effects.iter().flatten().any(|e| !e.contains_zero()))
+            .filter(|row| row.effects.iter().flatten().any(|e| e.is_shown()))
             .collect()
     }
 
@@ -163,7 +246,7 @@ impl<'a> View<'a> {
                     .map(move |effect| (patch.index, effect))
             })
             .filter(|(_, e)| e.kind == Kind::InOrder && !columns.contains(&e.meter))
-            .filter(|(_, e)| !e.contains_zero())
+            .filter(|(_, e)| e.is_shown())
             .map(|(index, effect)| (index, effect.meter, effect))
             .collect()
     }
@@ -212,6 +295,9 @@ impl<'a> View<'a> {
     }
 
     fn could_have_seen(&self, effect: &Effect) -> String {
+        if effect.leaves_out_zero() {
+            return "one such row among so many is to be expected by chance".to_owned();
+        }
         match effect.minimum_detectable {
             Some(smallest) => {
                 let places = self.columns.first().map_or(2, |column| column.1);
@@ -253,7 +339,7 @@ impl<'a> View<'a> {
         if known.is_empty() {
             return None;
         }
-        let (verdict, tone) = if known.iter().any(|effect| !effect.contains_zero()) {
+        let (verdict, tone) = if known.iter().any(|effect| effect.leaves_out_zero()) {
             ("misses 0", Tone::Bad)
         } else if known.iter().all(|effect| effect.low.is_none()) {
             ("unclear", Tone::Open)

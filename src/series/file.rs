@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::options::{self, Flags};
 use super::path;
 use crate::error::{Error, Result};
 
@@ -22,6 +23,8 @@ pub struct Entry {
     pub strip: usize,
     /// `-R`: applied in reverse.
     pub reverse: bool,
+    /// Further options.
+    pub flags: Flags,
     /// Its line, counted from 1.
     pub line: usize,
 }
@@ -95,43 +98,19 @@ fn parse_line(line: &str, number: usize) -> Result<Option<Entry>> {
     }
     let mut words = trimmed.split([' ', '\t']).filter(|word| !word.is_empty());
     let name = words.next().unwrap_or_default();
-    let mut entry = Entry {
-        name: name.to_owned(),
-        strip: 1,
-        reverse: false,
-        line: number,
-    };
     path::check(name.as_bytes()).map_err(|error| {
         Error::series(error.message().to_owned())
             .hint("a patch is named by its path below the folder of patches")
     })?;
-    while let Some(word) = words.next() {
-        if word.starts_with('#') {
-            break;
-        }
-        let level = if word == "-p" {
-            Some(words.next().unwrap_or_default())
-        } else {
-            word.strip_prefix("-p")
-                .or_else(|| word.strip_prefix("--strip="))
-        };
-        match level {
-            Some(level) => {
-                entry.strip = level.parse().ok().filter(|&n| n <= 64).ok_or_else(|| {
-                    Error::series(format!("`{word}` needs a number"))
-                        .hint("-p0 keeps the paths as they are, -p1 (the default) takes off `a/`")
-                })?;
-            }
-            None if word == "-R" || word == "--reverse" => entry.reverse = true,
-            None => {
-                return Err(
-                    Error::series(format!("unknown option `{word}` of patch \"{name}\""))
-                        .hint("supported are -pN and -R; names of patches cannot hold blanks"),
-                );
-            }
-        }
-    }
-    Ok(Some(entry))
+    let words: Vec<&str> = words.take_while(|word| !word.starts_with('#')).collect();
+    let options = options::parse(&words)?;
+    Ok(Some(Entry {
+        name: name.to_owned(),
+        strip: options.strip,
+        reverse: options.reverse,
+        flags: options.flags,
+        line: number,
+    }))
 }
 
 #[cfg(test)]
@@ -179,7 +158,7 @@ mod tests {
                 "series:3: path ../x: it leads out of the tree (`..`)",
                 "series:4: path /abs: absolute paths are not allowed",
                 "series:5: `-pab` needs a number",
-                "series:6: unknown option `--merge` of patch \"c.patch\"",
+                "series:6: patch's option `--merge` is not supported",
                 "series:7: the line is not UTF-8",
             ]
         );

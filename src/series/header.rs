@@ -123,7 +123,7 @@ impl Header {
 }
 
 /// `Name: value`, where the name is one word of letters, digits and dashes.
-fn field(line: &str) -> Option<(&str, &str)> {
+pub(super) fn field(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once(':')?;
     let word = !name.is_empty()
         && name.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,15 +1,13 @@
 //! Reading a series from a workspace.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::decompress::{ENDINGS, decompress};
+use super::files::{Quilt, SeriesPaths, find};
 use super::{Entry, Patch, Series, SeriesFile};
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
-
-/// Largest patch file accepted, decompressed.
-const PATCH_LIMIT: u64 = 64 << 20;
 
 /// A series with everything that is wrong with it.
 #[derive(Debug)]
@@ -20,6 +18,8 @@ pub struct Survey {
     pub faults: Vec<Error>,
     /// Patch files that `series` does not name, as paths below the folder of patches.
     pub unused: Vec<String>,
+    /// Where all that was read.
+    pub paths: SeriesPaths,
 }
 
 impl Series {
@@ -28,7 +28,16 @@ impl Series {
     /// # Errors
     /// [`Kind::Series`](crate::error::Kind::Series) for the first fault, naming file and line.
     pub fn load(ws: &Workspace) -> Result<Series> {
-        let survey = survey(ws)?;
+        Series::load_for(ws, None)
+    }
+
+    /// Reads the series that is applied to a release (`None`: the current one): its own, where the
+    /// configuration names one.
+    ///
+    /// # Errors
+    /// As [`Series::load`], and [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release.
+    pub fn load_for(ws: &Workspace, release: Option<&str>) -> Result<Series> {
+        let survey = survey(ws, release)?;
         match survey.faults.into_iter().next() {
             Some(fault) => Err(fault),
             None => Ok(survey.series),
@@ -36,20 +45,30 @@ impl Series {
     }
 }
 
-/// Reads as much of the series as can be read and collects every fault.
+/// Reads as much of a release's series (`None`: the current one's) as can be read and collects every
+/// fault.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when there is no series at all.
-pub fn survey(ws: &Workspace) -> Result<Survey> {
-    let files = &ws.config.series;
-    let (path, shown) = find_series(ws.root(), &files.file, &files.patches)?;
-    let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
+/// [`Kind::Series`](crate::error::Kind::Series) when there is no series at all,
+/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release.
+pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
+    let paths = paths(ws, release)?;
+    let shown = paths.series.to_string_lossy().into_owned();
+    let bytes = match std::fs::read(ws.root().join(&paths.series)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(no_series(&paths));
+        }
+        Err(error) => {
+            return Err(Error::series(format!("cannot be read: {error}")).at(shown, None));
+        }
+    };
     let (file, mut faults) = SeriesFile::parse(&bytes, &shown);
-    let folder = ws.root().join(&files.patches);
+    let folder = ws.root().join(&paths.patches);
     let there = patch_files(&folder);
     let mut patches = Vec::new();
     for entry in file.entries() {
-        let shown_patch = files
+        let shown_patch = paths
             .patches
             .join(&entry.name)
             .to_string_lossy()
@@ -59,33 +78,82 @@ pub fn survey(ws: &Workspace) -> Result<Survey> {
                 Ok(patch) => patches.push(patch),
                 Err(fault) => faults.push(fault),
             },
-            Ok(None) => faults.push(missing(entry, &shown, files.patches.as_path(), &there)),
+            Ok(None) => faults.push(missing(entry, &shown, &paths.patches, &there)),
             Err(fault) => faults.push(fault),
         }
     }
     let named: BTreeSet<&str> = file.entries().iter().map(|e| e.name.as_str()).collect();
+    let others = folders_of_other_series(ws, &paths.patches);
     let unused = there
         .into_iter()
         .filter(|name| !named.contains(name.as_str()) && looks_like_patch(name))
+        .filter(|name| {
+            !others
+                .iter()
+                .any(|other| Path::new(name).starts_with(other))
+        })
         .collect();
     Ok(Survey {
         series: Series { file, patches },
         faults,
         unused,
+        paths,
     })
 }
 
-/// Quilt looks in the root first, then beside the patches.
-fn find_series(root: &Path, file: &Path, patches: &Path) -> Result<(PathBuf, String)> {
-    for candidate in [file.to_owned(), patches.join(file)] {
-        let path = root.join(&candidate);
-        if path.is_file() {
-            return Ok((path, candidate.to_string_lossy().into_owned()));
+/// Where a release's series (`None`: the current one's) and its patches are. What quilt noted in `.pc`
+/// comes first, then its environment, then `[series]`; a release's own folder comes before them all.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release.
+pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
+    let files = ws.config.series_of(release)?;
+    let exists = |path: &Path| ws.root().join(path).is_file();
+    if files.patches != ws.config.series.patches {
+        return Ok(find(&Quilt::default(), &files.file, &files.patches, exists));
+    }
+    let variable = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let pc = variable("QUILT_PC");
+    let folder = ws.root().join(pc.as_deref().unwrap_or(Path::new(".pc")));
+    let noted = |name: &str| {
+        let text = std::fs::read_to_string(folder.join(name)).ok()?;
+        let text = text.trim_end_matches('\n');
+        (!text.is_empty()).then(|| PathBuf::from(text))
+    };
+    let quilt = Quilt {
+        noted_patches: noted(".quilt_patches"),
+        noted_series: noted(".quilt_series"),
+        patches: variable("QUILT_PATCHES"),
+        series: variable("QUILT_SERIES"),
+        pc,
+    };
+    Ok(find(&quilt, &files.file, &files.patches, exists))
+}
+
+fn no_series(paths: &SeriesPaths) -> Error {
+    let error = Error::series("there is no series file").at(&paths.series, None);
+    match &paths.because {
+        Some(because) => error.hint(format!("{because}, which comes before the configuration")),
+        None => {
+            error.hint("list the patches there, one name a line; an empty file is an empty series")
         }
     }
-    Err(Error::series("there is no series file")
-        .at(file, None)
-        .hint("list the patches there, one name a line; an empty file is an empty series"))
+}
+
+/// Folders below `folder` that hold the series of other releases.
+fn folders_of_other_series(ws: &Workspace, folder: &Path) -> Vec<PathBuf> {
+    let releases = ws.config.upstream.release.iter();
+    let folders = releases.filter_map(|release| release.patches.as_deref());
+    folders
+        .chain([ws.config.series.patches.as_path()])
+        .filter_map(|other| other.strip_prefix(folder).ok())
+        .filter(|below| !below.as_os_str().is_empty())
+        .map(Path::to_owned)
+        .collect()
 }
 
 /// The patch's bytes, decompressed; `None` when there is no such file.
@@ -98,28 +166,18 @@ fn read_patch(folder: &Path, entry: &Entry, shown: &str) -> Result<Option<Vec<u8
             return Err(Error::series(format!("cannot be read: {error}")).at(shown, None));
         }
     };
-    let reader: Box<dyn Read> = match path.extension().and_then(|e| e.to_str()) {
-        Some("gz") => Box::new(flate2::read::MultiGzDecoder::new(bytes.as_slice())),
-        Some("xz") => Box::new(liblzma::read::XzDecoder::new_multi_decoder(
-            bytes.as_slice(),
-        )),
-        Some(form @ ("bz2" | "lzma" | "lz" | "zst")) => {
-            return Err(
-                Error::series(format!("patches compressed as .{form} are not supported"))
-                    .at(shown, None)
-                    .hint("decompress it, or compress it as .gz or .xz"),
-            );
-        }
-        _ => return Ok(Some(bytes)),
-    };
-    let mut plain = Vec::new();
-    reader
-        .take(PATCH_LIMIT)
-        .read_to_end(&mut plain)
-        .map_err(|error| {
-            Error::series(format!("cannot be decompressed: {error}")).at(shown, None)
-        })?;
-    Ok(Some(plain))
+    decompress(&entry.name, bytes, shown).map(Some)
+}
+
+/// A patch's bytes, decompressed.
+///
+/// # Errors
+/// [`Kind::Series`](crate::error::Kind::Series) when there is no such file or it cannot be read.
+pub fn patch_bytes(ws: &Workspace, release: Option<&str>, entry: &Entry) -> Result<Vec<u8>> {
+    let folder = paths(ws, release)?.patches;
+    let shown = folder.join(&entry.name).to_string_lossy().into_owned();
+    read_patch(&ws.root().join(&folder), entry, &shown)?
+        .ok_or_else(|| Error::series("the patch is gone").at(shown, None))
 }
 
 fn missing(entry: &Entry, series: &str, folder: &Path, there: &BTreeSet<String>) -> Error {
@@ -172,9 +230,7 @@ fn patch_files(folder: &Path) -> BTreeSet<String> {
 }
 
 fn looks_like_patch(name: &str) -> bool {
-    let plain = name
-        .strip_suffix(".gz")
-        .or_else(|| name.strip_suffix(".xz"));
+    let plain = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
     let plain = plain.unwrap_or(name);
     [".patch", ".diff", ".dpatch"]
         .iter()

@@ -1,16 +1,23 @@
 //! The series: which patches, in which order, and what is in them. Parsing is free of input and
 //! output; only [`Series::load`] and [`survey`] read files.
 
+mod decompress;
 pub mod diff;
 mod file;
+mod files;
 mod header;
 mod load;
+pub mod message;
+mod options;
 pub mod path;
+pub mod write;
 
-pub use diff::{Change, FileDiff, Hunk, Presence};
+pub use diff::{Change, FileDiff, Form, Hunk, Presence};
 pub use file::{Entry, SeriesFile};
+pub use files::SeriesPaths;
 pub use header::{Header, Person, Timestamp};
-pub use load::{Survey, survey};
+pub use load::{Survey, patch_bytes, paths, survey};
+pub use options::Flags;
 
 use crate::error::{Error, Result};
 
@@ -29,8 +36,12 @@ pub struct Patch {
     pub header: Header,
     /// The changed files, reversed already where `series` says `-R`.
     pub files: Vec<FileDiff>,
+    /// What its options in `series` say beyond `-pN` and `-R`.
+    pub flags: Flags,
     /// Lines that look like parts of hunks but are ignored.
     pub stray: Vec<usize>,
+    /// Lines that say that a binary file differs, but not how; they change nothing.
+    pub without_content: Vec<usize>,
     /// SHA-256 of everything that decides what it does: its bytes and its options.
     pub digest: String,
 }
@@ -43,6 +54,11 @@ pub struct Series {
 }
 
 impl Series {
+    /// A series of a parsed `series` file and its patches, one an entry and in the same order.
+    pub fn assemble(file: SeriesFile, patches: Vec<Patch>) -> Series {
+        Series { file, patches }
+    }
+
     /// The patches in order.
     pub fn patches(&self) -> &[Patch] {
         &self.patches
@@ -85,7 +101,12 @@ impl Patch {
     /// # Errors
     /// [`Kind::Series`](crate::error::Kind::Series), naming file and line.
     pub fn parse(entry: &Entry, shown: &str, bytes: &[u8]) -> Result<Patch> {
-        let parsed = diff::parse(bytes, entry.strip, shown)?;
+        let options = diff::Options {
+            strip: entry.strip,
+            binary: entry.flags.binary,
+            form: entry.flags.form,
+        };
+        let parsed = diff::parse_with(bytes, &options, shown)?;
         if parsed.files.is_empty() && !bytes.is_empty() {
             return Err(Error::series("no diff in this file")
                 .at(shown, None)
@@ -93,23 +114,24 @@ impl Patch {
         }
         let header = Header::parse(&parsed.header);
         let mut files = parsed.files;
-        for diff in &files {
-            for name in [&diff.old, &diff.new, &diff.index].into_iter().flatten() {
-                path::check(name).map_err(|error| {
-                    Error::series(error.message().to_owned())
-                        .at(shown, diff.line)
-                        .hint("a patch may only change files of the release")
-                })?;
-            }
+        for diff in &mut files {
+            check_names(diff).map_err(|error| {
+                Error::series(error.message().to_owned())
+                    .at(shown, diff.line)
+                    .hint("a patch may only change files of the release")
+            })?;
         }
         if entry.reverse {
             files = files.into_iter().map(FileDiff::reversed).collect();
         }
-        let options = format!(
+        let mut options = format!(
             "-p{}{}",
             entry.strip,
             if entry.reverse { " -R" } else { "" }
         );
+        if entry.flags != Flags::default() {
+            options.push_str(&format!(" {:?}", entry.flags));
+        }
         let own = {
             use sha2::{Digest, Sha256};
             hex(&Sha256::digest(bytes))
@@ -122,8 +144,31 @@ impl Patch {
             line: entry.line,
             header,
             files,
+            flags: entry.flags,
             stray: parsed.stray,
+            without_content: parsed.without_content,
             digest: digest([entry.name.as_str(), &options, &own].into_iter()),
         })
     }
+}
+
+/// Takes out names that leave the tree where another one is left, as patch does, and refuses all
+/// others that cannot be a file's.
+fn check_names(diff: &mut FileDiff) -> Result<()> {
+    if diff.old.is_some() || diff.new.is_some() {
+        // The name on the `Index:` line counts only when there is no other.
+        diff.index = None;
+    }
+    let names = [&diff.old, &diff.new, &diff.index];
+    let inside = names.into_iter().flatten().any(|name| !path::leaves(name));
+    let moved = diff.rename || diff.copy;
+    for name in [&mut diff.old, &mut diff.new, &mut diff.index] {
+        let Some(text) = name else { continue };
+        if path::leaves(text) && inside && !moved {
+            *name = None;
+        } else {
+            path::check(text)?;
+        }
+    }
+    Ok(())
 }

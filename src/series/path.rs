@@ -72,6 +72,24 @@ pub fn strip(path: &[u8], count: usize) -> Option<&[u8]> {
     (left == 0 && start < path.len()).then(|| &path[start..])
 }
 
+/// The path without empty and `.` components, which name the same file.
+pub fn tidy(path: &[u8]) -> Vec<u8> {
+    let plain = |component: &&[u8]| !component.is_empty() && *component != b".";
+    if path.first() == Some(&b'/') || path.split(|&b| b == b'/').all(|c| plain(&c)) {
+        return path.to_vec();
+    }
+    let kept: Vec<&[u8]> = path.split(|&b| b == b'/').filter(plain).collect();
+    kept.join(&b'/')
+}
+
+/// Whether the path leads out of the tree: it is absolute or has a `..`. Patch ignores such names.
+pub fn leaves(path: &[u8]) -> bool {
+    path.first() == Some(&b'/')
+        || path
+            .split(|&b| b == b'/')
+            .any(|component| component == b"..")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

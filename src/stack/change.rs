@@ -1,15 +1,15 @@
 //! Applying one patch to a working tree: all of it or nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use git2::{ObjectType, Oid};
 
 use super::conflict;
+use super::disk::{Disk, File, Files, Outcomes};
 use super::place::{Placed, Placer};
 use super::tree::{At, WorkingTree};
 use crate::error::{Error, Result};
-use crate::series::path::{self, shown};
+use crate::series::path::shown;
 use crate::series::{FileDiff, Patch, Presence};
 use crate::upstream::objects::{MODE_FILE, MODE_LINK};
 
@@ -41,137 +41,220 @@ impl How {
     }
 }
 
-/// A file as a patch leaves it.
-struct Outcome {
-    mode: u32,
-    content: Arc<Vec<u8>>,
-}
-
 /// Applies `patch` to `tree`, which is unchanged when that fails.
 ///
 /// # Errors
 /// [`Kind::Series`](crate::error::Kind::Series) with the hunk's place in the patch, the file, what was
 /// expected there, and what would have helped.
 pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Result<How> {
-    let mut how = How::default();
-    // Files as this patch leaves them so far; `None` is a removed one.
-    let mut outcomes: BTreeMap<Vec<u8>, Option<Outcome>> = BTreeMap::new();
-    let mut written_by_rename: BTreeSet<Vec<u8>> = BTreeSet::new();
-    for diff in &patch.files {
-        let fault = |error: Error| match error.place() {
-            Some(_) => error,
-            None => error.at(&patch.shown, diff.line),
-        };
-        let (source, target) = names(tree, &outcomes, diff).map_err(fault)?;
-        let moved = source != target;
-        // Git's renames mean the files as they were before the patch.
-        let before = if moved && written_by_rename.contains(&source) {
-            look(tree, &source).map_err(fault)?
-        } else {
-            look_through(tree, &outcomes, &source).map_err(fault)?
-        };
-        let after = apply_file(diff, &before, &target, fuzz, &mut how, patch).map_err(fault)?;
-        if moved && diff.rename && !written_by_rename.contains(&source) {
-            outcomes.insert(source, None);
-        }
-        if moved {
-            written_by_rename.insert(target.clone());
-        }
-        outcomes.insert(target, after);
-    }
-    commit_outcomes(tree, outcomes, patch)?;
-    Ok(how)
-}
-
-fn commit_outcomes(
-    tree: &mut WorkingTree<'_>,
-    outcomes: BTreeMap<Vec<u8>, Option<Outcome>>,
-    patch: &Patch,
-) -> Result<()> {
+    let (how, outcomes) = outcomes(tree, patch, fuzz)?;
     let (removed, written): (Vec<_>, Vec<_>) = outcomes
         .into_iter()
         .partition(|(_, outcome)| outcome.is_none());
-    // A path can only turn from a file into a folder when the removal comes first, so what is in
-    // the way is looked for with the removals taken into account and before anything is changed.
-    let gone: BTreeSet<&[u8]> = removed.iter().map(|(path, _)| path.as_slice()).collect();
-    for (path, _) in &written {
-        let components = path.iter().enumerate().filter(|(_, b)| **b == b'/');
-        for (end, _) in components {
-            let above = &path[..end];
-            let kept = matches!(tree.at(above)?, At::File { .. }) && !gone.contains(above);
-            if kept || written.iter().any(|(other, _)| other == above) {
-                return Err(Error::series(format!(
-                    "{} cannot be created: {} is a file",
-                    shown(path),
-                    shown(above)
-                ))
-                .at(&patch.shown, None));
-            }
-        }
-    }
+    // A path can only turn from a file into a folder when the removal comes first.
     for (path, _) in &removed {
         if matches!(tree.at(path)?, At::File { .. }) {
             tree.remove(path)?;
         }
     }
-    for (path, outcome) in written {
-        if let Some(outcome) = outcome {
-            tree.set(&path, outcome.mode, outcome.content)?;
+    for (path, file) in written {
+        if let Some(file) = file {
+            tree.set(&path, file.mode, file.content)?;
         }
+    }
+    Ok(how)
+}
+
+/// What `patch` makes of `files`, and how it went in. Nothing is written. Up to `fuzz` lines of
+/// context are ignored, unless the patch's own options say how many.
+///
+/// # Errors
+/// As [`apply_patch`].
+pub fn outcomes(files: &mut dyn Files, patch: &Patch, fuzz: usize) -> Result<(How, Outcomes)> {
+    let mut how = How::default();
+    let mut disk = Disk::new(files);
+    let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
+    let mut git = false;
+    for diff in &patch.files {
+        if git && !diff.git {
+            disk.flush().map_err(|error| placed(error, patch, diff))?;
+        }
+        git = diff.git;
+        one_file(&mut disk, patch, diff, fuzz, &mut how)
+            .map_err(|error| placed(error, patch, diff))?;
+    }
+    let last = patch.files.last();
+    let outcomes = disk.finish().map_err(|error| match last {
+        Some(diff) => placed(error, patch, diff),
+        None => error,
+    })?;
+    Ok((how, outcomes))
+}
+
+fn placed(error: Error, patch: &Patch, diff: &FileDiff) -> Error {
+    match error.place() {
+        Some(_) => error,
+        None => error.at(&patch.shown, diff.line),
+    }
+}
+
+/// Applies the diff of one file.
+fn one_file(
+    disk: &mut Disk<'_>,
+    patch: &Patch,
+    diff: &FileDiff,
+    fuzz: usize,
+    how: &mut How,
+) -> Result<()> {
+    if let (Some(old), Some(new)) = (diff.old_mode, diff.new_mode)
+        && (old == MODE_LINK) != (new == MODE_LINK)
+    {
+        return Err(Error::series(format!(
+            "{} is to turn from {} into {}",
+            diff.shown_name(),
+            kind(old == MODE_LINK),
+            kind(new == MODE_LINK)
+        ))
+        .hint("write it as a deletion and a creation, as git does"));
+    }
+    let (source, there) = source(disk, diff)?;
+    let moved = diff.rename || diff.copy;
+    let target = match &diff.new {
+        Some(new) if moved => new.clone(),
+        _ => source.clone(),
+    };
+    let mut before = if there { disk.file(&source)? } else { None };
+    // The same file a second time: what comes before is another patch, and is finished first.
+    if diff.git && disk.file(&target)?.is_some() && (there || target != source) {
+        if disk.mark_queued(&target) {
+            disk.flush()?;
+            before = disk.file(&source)?;
+            disk.mark_queued(&target);
+        }
+    }
+    if let Some(before) = &before {
+        let is_link = before.mode == MODE_LINK;
+        let wants_link = [diff.old_mode, diff.new_mode].contains(&Some(MODE_LINK));
+        if is_link != wants_link {
+            return Err(Error::series(format!(
+                "{} is {}, but the patch changes {}",
+                shown(&source),
+                kind(is_link),
+                kind(wants_link)
+            )));
+        }
+    }
+    let after = content_after(diff, before.as_ref(), &target, fuzz, how, patch)?;
+    let sets_mode = diff.new_mode.is_some() && diff.old_mode != diff.new_mode;
+    let link = [diff.old_mode, diff.new_mode].contains(&Some(MODE_LINK));
+    if after.is_empty() && (diff.after == Presence::Absent || patch.flags.remove_empty || link) {
+        if before.is_none() && !moved {
+            return Err(Error::series(format!(
+                "{} is to be deleted, but it is not there",
+                shown(&target)
+            )));
+        }
+        disk.doom(&target);
+        return Ok(());
+    }
+    if diff.after == Presence::Absent {
+        return Err(Error::series(format!(
+            "{} is to be deleted, but {}",
+            shown(&target),
+            if diff.hunks.is_empty() {
+                "it is not empty"
+            } else {
+                "it holds more than the patch removes"
+            }
+        )));
+    }
+    if diff.hunks.is_empty() && diff.binary.is_none() && !sets_mode && !moved {
+        return Ok(());
+    }
+    let mode = match (diff.new_mode, &before) {
+        (Some(mode), _) if sets_mode => mode,
+        (_, Some(before)) => before.mode,
+        (mode, None) => mode.filter(|_| link).unwrap_or(MODE_FILE),
+    };
+    let file = File {
+        mode,
+        content: after,
+    };
+    if diff.git && diff.before != Presence::Absent {
+        disk.write_later(&target, file);
+    } else {
+        disk.write(&target, file)?;
+    }
+    if diff.rename {
+        disk.doom(&source);
     }
     Ok(())
 }
 
-/// The file a diff reads and the one it writes.
-fn names(
-    tree: &mut WorkingTree<'_>,
-    outcomes: &BTreeMap<Vec<u8>, Option<Outcome>>,
-    diff: &FileDiff,
-) -> Result<(Vec<u8>, Vec<u8>)> {
-    if diff.rename || diff.copy {
-        return match (&diff.old, &diff.new) {
-            (Some(old), Some(new)) => Ok((old.clone(), new.clone())),
-            _ => Err(Error::series("a rename or copy without both names")),
-        };
+fn kind(link: bool) -> &'static str {
+    if link { "a symbolic link" } else { "a file" }
+}
+
+/// The file a diff reads, and whether it is there.
+fn source(disk: &mut Disk<'_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
+    let moved = diff.rename || diff.copy;
+    if moved && (diff.old.is_none() || diff.new.is_none()) {
+        return Err(Error::series("a rename or copy without both names"));
     }
-    // The name on the `Index:` line counts only when there is no other.
-    let named = [&diff.old, &diff.new];
-    let mut candidates: Vec<&Vec<u8>> = named.into_iter().flatten().collect();
+    let mut candidates: Vec<&Vec<u8>> = [&diff.old, &diff.new].into_iter().flatten().collect();
+    if diff.reversed {
+        candidates.reverse();
+    }
     if candidates.is_empty() {
+        // The name on the `Index:` line counts only when there is no other.
         candidates.extend(&diff.index);
     }
-    let mut existing = Vec::new();
+    if let Some(found) = existing(disk, &candidates)? {
+        return Ok((found, true));
+    }
+    if diff.before != Presence::There {
+        let mut fewest = Vec::new();
+        for name in &candidates {
+            fewest.push((missing_folders(disk, name)?, *name));
+        }
+        let least = fewest.iter().map(|(count, _)| *count).min();
+        let names: Vec<&Vec<u8>> = fewest
+            .iter()
+            .filter(|(count, _)| Some(*count) == least)
+            .map(|(_, name)| *name)
+            .collect();
+        let name = best(&names).ok_or_else(|| Error::series("no file is named"))?;
+        return Ok((name.clone(), false));
+    }
+    // Patch fails here; git goes on when an earlier diff of this patch makes the file.
+    if candidates.iter().any(|name| disk.waits(name)) {
+        disk.flush()?;
+        if let Some(found) = existing(disk, &candidates)? {
+            return Ok((found, true));
+        }
+    }
     for name in &candidates {
-        if look_through(tree, outcomes, name)?.is_some() {
+        if let Some(what) = disk.blocked(name)? {
+            return Err(Error::series(format!("{}: {what}", shown(name)))
+                .hint("a patch may not reach through it"));
+        }
+    }
+    let mut names: Vec<String> = candidates.iter().map(|name| shown(name)).collect();
+    names.dedup();
+    Err(
+        Error::series(format!("there is no file {} to patch", names.join(" or ")))
+            .hint("is the file's path right after -pN, and does this release have it?"),
+    )
+}
+
+fn existing(disk: &mut Disk<'_>, candidates: &[&Vec<u8>]) -> Result<Option<Vec<u8>>> {
+    let mut existing = Vec::new();
+    for name in candidates {
+        if disk.exists(name)? {
             existing.push(*name);
         }
     }
-    let chosen = match best(&existing) {
-        Some(name) => name,
-        None if diff.before != Presence::There => {
-            let mut fewest = Vec::new();
-            for name in &candidates {
-                fewest.push((missing_folders(tree, name)?, *name));
-            }
-            let least = fewest.iter().map(|(count, _)| *count).min();
-            let names: Vec<&Vec<u8>> = fewest
-                .iter()
-                .filter(|(count, _)| Some(*count) == least)
-                .map(|(_, name)| *name)
-                .collect();
-            best(&names).ok_or_else(|| Error::series("no file is named"))?
-        }
-        None => {
-            let mut shown_names: Vec<String> = candidates.iter().map(|name| shown(name)).collect();
-            shown_names.dedup();
-            return Err(Error::series(format!(
-                "there is no file {} to patch",
-                shown_names.join(" or ")
-            ))
-            .hint("is the file's path right after -pN, and does this release have it?"));
-        }
-    };
-    Ok((chosen.clone(), chosen.clone()))
+    Ok(best(&existing).cloned())
 }
 
 /// Of several names, the one POSIX prefers: fewest components, shortest last one, shortest, first.
@@ -186,141 +269,60 @@ fn best<'a>(names: &[&'a Vec<u8>]) -> Option<&'a Vec<u8>> {
         .copied()
 }
 
-fn missing_folders(tree: &mut WorkingTree<'_>, name: &[u8]) -> Result<usize> {
+fn missing_folders(disk: &mut Disk<'_>, name: &[u8]) -> Result<usize> {
     let mut missing = 0;
-    for (end, _) in name.iter().enumerate().filter(|(_, b)| **b == b'/') {
-        if tree.at(&name[..end])? != At::Folder {
+    for folder in super::disk::folders(name) {
+        if !disk.is_folder(folder)? {
             missing += 1;
         }
     }
     Ok(missing)
 }
 
-/// The file at a path of the tree, with its mode.
-fn look(tree: &mut WorkingTree<'_>, path: &[u8]) -> Result<Option<Outcome>> {
-    path::check(path).map_err(|error| Error::series(error.message().to_owned()))?;
-    match tree.at(path)? {
-        At::Nothing => Ok(None),
-        At::File { mode } => Ok(Some(Outcome {
-            mode,
-            content: tree.content(path)?,
-        })),
-        At::Folder => Err(Error::series(format!("{} is a folder", shown(path)))),
-        At::Blocked(what) => Err(Error::series(format!("{}: {what}", shown(path)))
-            .hint("a patch may not reach through it")),
-    }
-}
-
-/// As [`look`], with what this patch did already.
-fn look_through(
-    tree: &mut WorkingTree<'_>,
-    outcomes: &BTreeMap<Vec<u8>, Option<Outcome>>,
-    path: &[u8],
-) -> Result<Option<Outcome>> {
-    match outcomes.get(path) {
-        Some(outcome) => Ok(outcome.as_ref().map(|outcome| Outcome {
-            mode: outcome.mode,
-            content: Arc::clone(&outcome.content),
-        })),
-        None => {
-            // A file this patch removed may make room for a folder.
-            let above = path.iter().enumerate().filter(|(_, b)| **b == b'/');
-            for (end, _) in above {
-                match outcomes.get(&path[..end]) {
-                    Some(None) => return Ok(None),
-                    Some(Some(outcome)) if outcome.mode == MODE_LINK => {
-                        return Err(Error::series(format!(
-                            "{}: {} is a symbolic link",
-                            shown(path),
-                            shown(&path[..end])
-                        ))
-                        .hint("a patch may not reach through it"));
-                    }
-                    _ => {}
-                }
-            }
-            look(tree, path)
-        }
-    }
-}
-
-fn apply_file(
+/// The content that a diff makes of a file.
+fn content_after(
     diff: &FileDiff,
-    before: &Option<Outcome>,
+    before: Option<&File>,
     target: &[u8],
     fuzz: usize,
     how: &mut How,
     patch: &Patch,
-) -> Result<Option<Outcome>> {
-    let moved = diff.rename || diff.copy;
-    if before.is_none() && (moved || diff.before == Presence::There) {
-        let source = diff.old.as_deref().unwrap_or(target);
-        return Err(Error::series(format!("there is no file {}", shown(source)))
-            .hint("does this release have it, or did an earlier patch move it?"));
-    }
-    if let Some(before) = before {
-        let is_link = before.mode == MODE_LINK;
-        let wants_link = [diff.old_mode, diff.new_mode].contains(&Some(MODE_LINK));
-        if is_link != wants_link {
-            let (is, wants) = if is_link {
-                ("a symbolic link", "a file")
-            } else {
-                ("a file", "a symbolic link")
-            };
-            return Err(Error::series(format!(
-                "{} is {is}, but the patch changes {wants}",
-                shown(target)
-            )));
-        }
-    }
-    let empty = Arc::new(Vec::new());
-    let old = before.as_ref().map_or(&empty, |before| &before.content);
-    if diff.before == Presence::Absent && !moved && !old.is_empty() && !diff.hunks.is_empty() {
-        return Err(conflict::exists_already(diff, target, old));
-    }
-    let content = if let Some(binary) = &diff.binary {
-        check_binary_base(diff, old, target)?;
-        Arc::new(binary.apply(old)?)
-    } else if diff.hunks.is_empty() {
-        Arc::clone(old)
+) -> Result<Arc<Vec<u8>>> {
+    let old = before.map_or_else(Arc::default, |before| Arc::clone(&before.content));
+    let says_absent = if old.is_empty() {
+        diff.after != Presence::There
     } else {
-        let mut placer = Placer::new(old);
-        for (index, hunk) in diff.hunks.iter().enumerate() {
-            match placer.apply(hunk, fuzz) {
-                Some(placed) => how.add(placed),
-                None => {
-                    return Err(conflict::no_place(diff, index, target, old, &placer)
-                        .at(&patch.shown, hunk.line));
-                }
-            }
-        }
-        Arc::new(placer.finish())
+        diff.before == Presence::Absent
     };
-    if diff.after == Presence::Absent {
-        if content.is_empty() {
-            return Ok(None);
-        }
-        if diff.hunks.is_empty() && diff.binary.is_none() {
-            return Err(Error::series(format!(
-                "{} is to be deleted, but it is not empty",
-                shown(target)
-            )));
-        }
+    let both_empty = old.is_empty()
+        && before.is_some()
+        && diff.before == Presence::EmptyOrAbsent
+        && diff.after == Presence::Absent;
+    if patch.flags.forward && says_absent && !both_empty {
         return Err(Error::series(format!(
-            "{} is to be deleted, but it holds more than the patch removes",
+            "{} is as if the patch were applied already, and `-N` asks to refuse that",
             shown(target)
-        )));
+        ))
+        .hint("drop the patch, or take `-N` out of the series"));
     }
-    let mode = match (diff.old_mode, diff.new_mode) {
-        (old, Some(new)) if old != Some(new) => new,
-        _ => before
-            .as_ref()
-            .map_or(diff.new_mode.unwrap_or(MODE_FILE), |b| b.mode),
-    };
-    if content.is_empty() && mode == MODE_LINK {
-        return Ok(None);
+    if let Some(binary) = &diff.binary {
+        check_binary_base(diff, &old, target)?;
+        return Ok(Arc::new(binary.apply(&old)?));
     }
-    Ok(Some(Outcome { mode, content }))
+    if diff.hunks.is_empty() {
+        return Ok(old);
+    }
+    let mut placer = Placer::new(&old).blanks_alike(patch.flags.ignore_whitespace);
+    for (index, hunk) in diff.hunks.iter().enumerate() {
+        let placed = placer.apply(hunk, fuzz).ok_or_else(|| {
+            conflict::no_place(diff, index, target, &old, &placer).at(&patch.shown, hunk.line)
+        })?;
+        if placed.line == 1 && diff.before == Presence::Absent && !old.is_empty() {
+            return Err(conflict::exists_already(diff, target, &old));
+        }
+        how.add(placed);
+    }
+    Ok(Arc::new(placer.finish()))
 }
 
 /// A binary patch fits one content only, and its `index` line says which.
@@ -328,11 +330,10 @@ fn check_binary_base(diff: &FileDiff, old: &[u8], target: &[u8]) -> Result<()> {
     let Some((expected, _)) = &diff.objects else {
         return Ok(());
     };
-    let found = if old.is_empty() && expected.bytes().all(|b| b == b'0') {
+    if old.is_empty() && expected.bytes().all(|b| b == b'0') {
         return Ok(());
-    } else {
-        crate::upstream::objects::hash(ObjectType::Blob, old)
-    };
+    }
+    let found = crate::upstream::objects::hash(ObjectType::Blob, old);
     if Oid::from_str(expected).is_ok_and(|expected| expected == found) {
         return Ok(());
     }

@@ -64,7 +64,11 @@ pub fn commit_all(
     Ok(done)
 }
 
-fn put(
+/// Stores one change and puts it into the tree that begins with `root`.
+///
+/// # Errors
+/// As [`commit_all`].
+pub fn put(
     objects: &Objects,
     root: &mut Folder,
     change: FileChange,
@@ -103,7 +107,7 @@ fn components(path: &[u8]) -> Vec<&[u8]> {
 }
 
 /// A commit object that depends on nothing but its arguments.
-fn text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
+pub fn text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
     let header = &patch.header;
     let date = header.date.unwrap_or_default();
     let (name, email) = match &header.author {

@@ -69,7 +69,7 @@ fn already_applied(diff: &FileDiff, content: &[u8]) -> bool {
 }
 
 /// Whether the hunk's result stands somewhere in the file.
-fn whole_hunk_there(hunk: &Hunk, content: &[u8]) -> bool {
+pub(super) fn whole_hunk_there(hunk: &Hunk, content: &[u8]) -> bool {
     let reversed = FileDiff {
         hunks: vec![hunk.clone()],
         ..FileDiff::default()

@@ -8,9 +8,15 @@ mod cache;
 mod change;
 mod commit;
 mod conflict;
+mod disk;
 mod folder;
+pub mod format;
+pub mod history;
+pub mod memory;
+pub mod merge;
 mod place;
 mod tree;
+pub mod trial;
 mod worktree;
 
 use std::path::PathBuf;
@@ -60,13 +66,13 @@ pub struct Applied {
     pub how: How,
 }
 
-/// Applies the whole series to the release.
+/// Applies the whole series to the release, with the fuzz that `[series]` allows.
 ///
 /// # Errors
 /// [`Kind::Series`](crate::error::Kind::Series) when a patch does not apply, naming patch, line, file
 /// and what was expected.
 pub fn apply(ws: &Workspace, release: &Release, series: &Series) -> Result<Stack> {
-    apply_with(ws, release, series, 0)
+    apply_with(ws, release, series, ws.config.series.fuzz)
 }
 
 /// Like [`apply`], ignoring up to `fuzz` lines of context where a hunk fits nowhere otherwise.

@@ -6,6 +6,8 @@ use crate::series::{Change, Hunk};
 /// A hunk that found its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Placed {
+    /// The line where it was found, counted from 1.
+    pub line: usize,
     /// How many lines later than written it was found.
     pub offset: i64,
     /// How many lines of context had to be ignored.
@@ -22,6 +24,8 @@ pub struct Placer<'a> {
     frozen: usize,
     /// Where the last hunk was found, relative to where it was written.
     offset: i64,
+    /// Whether any run of blanks matches any other (`-l`).
+    blanks_alike: bool,
 }
 
 impl<'a> Placer<'a> {
@@ -33,7 +37,15 @@ impl<'a> Placer<'a> {
             output: Vec::with_capacity(content.len() + 1024),
             frozen: 0,
             offset: 0,
+            blanks_alike: false,
         }
+    }
+
+    /// Lets any run of blanks match any other, as `patch -l` does.
+    #[must_use]
+    pub fn blanks_alike(mut self, alike: bool) -> Self {
+        self.blanks_alike = alike;
+        self
     }
 
     /// Applies a hunk with at most `max_fuzz` ignored lines of context; `None` when it has no place.
@@ -42,7 +54,8 @@ impl<'a> Placer<'a> {
         for fuzz in 0..=max_fuzz.min(prefix.max(suffix)) {
             if let Some((line, offset)) = self.locate(hunk, fuzz) {
                 self.offset = offset;
-                return self.put(hunk, line).then_some(Placed { offset, fuzz });
+                let placed = Placed { line, offset, fuzz };
+                return self.put(hunk, line).then_some(placed);
             }
         }
         None
@@ -62,7 +75,9 @@ impl<'a> Placer<'a> {
             signed(self.frozen),
         ];
         if count == 0 {
-            return Some((usize::try_from(first_guess.max(1)).ok()?, self.offset));
+            // A hunk without old lines fits everywhere, but not before the first line.
+            let line = usize::try_from(first_guess).ok().filter(|&line| line > 0)?;
+            return Some((line, self.offset));
         }
         let max_where = lines - (count - suffix_fuzz) + 1;
         let min_where = frozen + 1;
@@ -121,7 +136,12 @@ impl<'a> Placer<'a> {
                 .ok()
                 .and_then(|at| self.input.get(at));
             let wanted = usize::try_from(index).ok().and_then(|at| pattern.get(at));
-            there.is_some() && there == wanted
+            // A missing line is as good as one without anything, even a line end.
+            let (there, wanted): (&[u8], &[u8]) = (
+                there.copied().unwrap_or_default(),
+                wanted.copied().unwrap_or_default(),
+            );
+            there == wanted || (self.blanks_alike && alike(there, wanted))
         })
     }
 
@@ -214,6 +234,33 @@ fn lines(content: &[u8]) -> Vec<&[u8]> {
         lines.push(&content[start..]);
     }
     lines
+}
+
+/// Whether two lines are the same when runs of blanks count as one, and those at the end not at all.
+fn alike(a: &[u8], b: &[u8]) -> bool {
+    let blank = |b: &u8| matches!(b, b' ' | b'\t');
+    let skip = |text: &[u8]| text.iter().take_while(|b| blank(b)).count();
+    let mut a = a.strip_suffix(b"\n").unwrap_or(a);
+    let mut b = b.strip_suffix(b"\n").unwrap_or(b);
+    loop {
+        if b.first().is_none_or(blank) {
+            b = &b[skip(b)..];
+            if !a.is_empty() {
+                let run = skip(a);
+                if run == 0 {
+                    return false;
+                }
+                a = &a[run..];
+            }
+            if a.is_empty() || b.is_empty() {
+                return a.is_empty() && b.is_empty();
+            }
+        } else if a.first() != b.first() {
+            return false;
+        } else {
+            (a, b) = (&a[1..], &b[1..]);
+        }
+    }
 }
 
 fn signed(number: usize) -> i64 {

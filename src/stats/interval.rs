@@ -70,6 +70,19 @@ impl Interval {
         self.low() <= 0.0 && 0.0 <= self.high()
     }
 
+    /// The probability of an estimate as far from 0 or farther, if there is no effect (Student's test,
+    /// both sides); 1 with a single block. At most 1 − [`LEVEL`] exactly where the interval leaves
+    /// out 0.
+    pub fn p_value(&self) -> f64 {
+        if self.blocks < 2 {
+            return 1.0;
+        }
+        let freedom = (self.blocks - 1) as f64;
+        // As wide as the interval, which never gets narrower than the resolution.
+        let error = self.half_width / student(0.5 + LEVEL / 2.0, freedom);
+        StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |t| 2.0 * t.sf((self.estimate / error).abs()))
+    }
+
     /// Whether the whole interval lies within ± `margin` of speed (a fraction): shown equivalent, by
     /// two one-sided tests at half of 1 − [`LEVEL`] each. Schuirmann, *A comparison of the two
     /// one-sided tests procedure and the power approach for assessing the equivalence of average
@@ -132,8 +145,24 @@ mod tests {
     }
 
     #[test]
+    fn the_probability_is_that_of_the_t_test() {
+        // t = 3 / sqrt(0.5) with 4 degrees of freedom.
+        let interval = Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert!((interval.p_value() - 0.013_235).abs() < 1e-5);
+        let none = Interval::of(&[-0.01, 0.01]).unwrap();
+        assert!((none.p_value() - 1.0).abs() < 1e-12);
+        // It reaches 5 % where the interval reaches 0.
+        let values = [0.0, 1.0, 2.0, 3.5];
+        let half = Interval::of(&values).unwrap().half_width;
+        let mean = 6.5 / 4.0;
+        let border = Interval::of(&values.map(|v| v - mean + half)).unwrap();
+        assert!((border.p_value() - 0.05).abs() < 1e-9);
+    }
+
+    #[test]
     fn one_block_says_nothing() {
         let interval = Interval::of(&[0.5]).unwrap();
+        assert_eq!(interval.p_value(), 1.0);
         assert!(interval.contains_zero());
         assert!(!interval.equivalent(0.9));
         assert!(interval.minimum_detectable().is_infinite());

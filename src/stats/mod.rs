@@ -3,6 +3,7 @@
 //! `docs/method.md` explains the choices in words.
 
 mod interval;
+mod multiplicity;
 mod robust;
 mod slices;
 mod table;
@@ -11,6 +12,7 @@ mod table;
 mod simulation;
 
 pub use interval::{Interval, LEVEL, POWER, speed};
+pub use multiplicity::{benjamini_hochberg, holm};
 pub use robust::{median, trimmed_mean};
 pub use slices::{BlockValue, Slices, block_values, reduce_block};
 pub use table::{BlockTable, Spread};

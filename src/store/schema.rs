@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use crate::error::{Error, Result};
+use crate::error::{DISK_FULL, Error, Result};
 
 /// Marks a SQLite file as ours ("pquR").
 const APPLICATION_ID: i32 = 0x7071_7552;
@@ -196,7 +196,11 @@ pub(super) fn explain(path: &Path, what: &str, error: &rusqlite::Error) -> Error
         Some(ErrorCode::DiskFull) => Error::internal(format!(
             "cannot {what} {file}: the disk is full"
         ))
-        .hint("free some space (`perfquilt doctor` says what the caches hold), then run the same command again"),
+        .hint(DISK_FULL),
+        Some(ErrorCode::SystemIoFailure) => {
+            Error::internal(format!("cannot {what} {file}: {}", cause(error)))
+                .hint("is the disk full, or broken? what was finished is kept")
+        }
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             Error::usage(format!("cannot {what} {file}: {}", cause(error)))
                 .hint("the folder must exist and you must be allowed to write to it")

@@ -130,7 +130,7 @@ fn similar_tags(store: &Objects, source: &GitSource, directory: &std::path::Path
 }
 
 /// A version as one component of a reference's name.
-pub(super) fn reference_part(text: &str) -> String {
+pub(crate) fn reference_part(text: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "-_.+".contains(c) {
             c
@@ -169,4 +169,55 @@ fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
         prefix.truncate(length);
     }
     Ok(submodules)
+}
+
+/// The commits of two releases of the same repository with the history from the first to the second:
+/// fetched now, where only the releases themselves were fetched before. `None` where there is none.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+pub fn history(
+    store: &Objects,
+    directory: &std::path::Path,
+    old: (&str, &GitSource),
+    new: (&str, &GitSource),
+    progress: &dyn Progress,
+) -> Result<Option<(Oid, Oid)>> {
+    let reference = |version: &str| format!("refs/fetched/{}", reference_part(version));
+    let commits = || -> Result<Option<(Oid, Oid)>> {
+        let commit = |version: &str| -> Result<Option<Oid>> {
+            let Some(oid) = store.reference(&reference(version))? else {
+                return Ok(None);
+            };
+            let object = store.repository().find_object(oid, None)?;
+            Ok(object.peel_to_commit().ok().map(|commit| commit.id()))
+        };
+        Ok(commit(old.0)?.zip(commit(new.0)?))
+    };
+    let shallow = store.path().join("shallow").is_file();
+    if !shallow || old.1.remote != new.1.remote {
+        return commits();
+    }
+    let step = progress.begin(
+        &format!("fetching the commits from {} to {}", old.1.tag, new.1.tag),
+        None,
+    );
+    let output = git(store, directory)
+        .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
+        .arg("--no-recurse-submodules")
+        .arg(format!("--shallow-exclude={}", old.1.tag))
+        .arg(&new.1.remote)
+        .arg(format!("+refs/tags/{}:{}", new.1.tag, reference(new.0)))
+        .run()?;
+    store.database()?.refresh()?;
+    if output.success() {
+        step.finish("");
+        return commits();
+    }
+    step.finish("");
+    crate::process::check_interrupted()?;
+    progress.note(
+        "the repository gave no history between the releases: upstream's commits are not looked at",
+    );
+    Ok(None)
 }

@@ -9,7 +9,7 @@ pub(crate) mod delta;
 mod directory;
 mod fetch;
 mod folder;
-mod git;
+pub(crate) mod git;
 mod import;
 mod lock;
 pub(crate) mod objects;
@@ -106,7 +106,7 @@ pub fn list(ws: &Workspace) -> Result<Vec<Status>> {
 /// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such release, it cannot be had or it
 /// is not what the lock file says.
 pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
-    let source = configured(ws, version)?;
+    let source = ws.config.release(version)?;
     let name = release_name(ws, &source.version);
     let store = Objects::open_or_create(&ws.object_store())?;
     if let Some(release) = ready(ws, &store, &name, source)? {
@@ -164,32 +164,32 @@ fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256:
     }
 }
 
-/// The configured release that a version, or a name such as `mariadb-10.11.18`, means.
-fn configured<'a>(ws: &'a Workspace, version: Option<&str>) -> Result<&'a ReleaseSource> {
-    let upstream = &ws.config.upstream;
-    let wanted = version.unwrap_or(&upstream.current);
-    let bare = wanted
-        .strip_prefix(&upstream.name)
-        .and_then(|rest| rest.strip_prefix('-'))
-        .unwrap_or(wanted);
-    upstream
-        .release
-        .iter()
-        .find(|source| source.version == wanted || source.version == bare)
-        .ok_or_else(|| {
-            let versions: Vec<&str> = upstream
-                .release
-                .iter()
-                .map(|source| source.version.as_str())
-                .collect();
-            Error::usage(format!("there is no release `{wanted}`"))
-                .at(crate::workspace::CONFIG_FILE, None)
-                .hint(if versions.is_empty() {
-                    "add an [[upstream.release]] section".to_owned()
-                } else {
-                    format!("there are: {}", versions.join(", "))
-                })
-        })
+/// The commits of two releases with upstream's own history from the first to the second, in
+/// hexadecimal; fetched now if need be. `None` where the releases do not come from one git repository,
+/// or it does not give its history.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release,
+/// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+pub fn history(
+    ws: &Workspace,
+    old: &str,
+    new: &str,
+    progress: &dyn Progress,
+) -> Result<Option<(String, String)>> {
+    let (old, new) = (ws.config.release(Some(old))?, ws.config.release(Some(new))?);
+    let (Some(old_git), Some(new_git)) = (&old.git, &new.git) else {
+        return Ok(None);
+    };
+    let store = Objects::open(&ws.object_store())?;
+    let commits = git::history(
+        &store,
+        ws.root(),
+        (&old.version, old_git),
+        (&new.version, new_git),
+        progress,
+    )?;
+    Ok(commits.map(|(old, new)| (old.to_string(), new.to_string())))
 }
 
 fn release_name(ws: &Workspace, version: &str) -> String {

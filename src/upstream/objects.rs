@@ -218,6 +218,44 @@ impl Objects {
         }
     }
 
+    /// The tree of the commit called `commit`, both in hexadecimal.
+    ///
+    /// # Errors
+    /// As [`Objects::read`].
+    pub fn tree_named(&self, commit: &str) -> Result<String> {
+        Ok(self.tree_of(Oid::from_str(commit)?)?.to_string())
+    }
+
+    /// Writes a commit of this program's own, which depends on its arguments alone.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    pub fn commit_named(&self, tree: &str, parent: &str, message: &str) -> Result<String> {
+        let who = "perfquilt <perfquilt@localhost> 0 +0000";
+        let text =
+            format!("tree {tree}\nparent {parent}\nauthor {who}\ncommitter {who}\n\n{message}\n");
+        let oid = self
+            .database()?
+            .write(ObjectType::Commit, text.replace('\0', "").as_bytes())?;
+        Ok(oid.to_string())
+    }
+
+    /// The commits that references below `prefix` name, each after its parent.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+    pub fn commits_below(&self, prefix: &str) -> Result<Vec<(String, String)>> {
+        let mut found = Vec::new();
+        for reference in self.repository.references_glob(&format!("{prefix}/*"))? {
+            let commit = reference?.peel_to_commit()?;
+            if let Ok(parent) = commit.parent_id(0) {
+                found.push((parent.to_string(), commit.id().to_string()));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
     /// The tree of a commit.
     ///
     /// # Errors
@@ -289,12 +327,16 @@ fn wait_for_lock(path: &Path) -> Result<File> {
 }
 
 fn broken(path: &Path, error: &git2::Error) -> Error {
-    Error::internal(format!(
-        "cannot open the object store {}: {}",
-        path.display(),
-        error.message()
-    ))
-    .hint("`perfquilt upstream fetch` makes it; if it is damaged, remove it first")
+    let error = Error::git(
+        &format!("cannot open the object store {}", path.display()),
+        error,
+    );
+    match error.hint_text() {
+        Some(_) => error,
+        None => {
+            error.hint("`perfquilt upstream fetch` makes it; if it is damaged, remove it first")
+        }
+    }
 }
 
 /// The tree without entries, which need not be stored.

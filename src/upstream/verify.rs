@@ -4,7 +4,7 @@ use git2::{ObjectType, Oid};
 
 use super::lock::LockFile;
 use super::objects::{MODE_COMMIT, MODE_TREE, Objects};
-use super::{configured, fetch, imported, release_name};
+use super::{fetch, imported, release_name};
 use crate::error::{Error, Result};
 use crate::process::check_interrupted;
 use crate::progress::Progress;
@@ -38,7 +38,7 @@ pub fn verify(
         wanted.extend(lock.iter().map(|locked| locked.version.clone()));
     } else {
         for version in versions {
-            wanted.push(configured(ws, Some(version))?.version.clone());
+            wanted.push(ws.config.release(Some(version))?.version.clone());
         }
     }
     if wanted.is_empty() {
@@ -55,7 +55,7 @@ pub fn verify(
         let locked = lock.get(&version).ok_or_else(|| {
             Error::usage(format!("{name} is not in the lock file")).hint(fetch_hint.clone())
         })?;
-        let file = match configured(ws, Some(&version)) {
+        let file = match ws.config.release(Some(&version)) {
             Ok(source) if !locked.sha256.is_empty() => {
                 match fetch::at_hand(ws, source, &locked.file)? {
                     Some((path, found)) if found != locked.sha256 => {

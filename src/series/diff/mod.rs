@@ -1,11 +1,27 @@
-//! Diffs as they stand in patch files: unified hunks, git's extended headers, git's binary form.
+//! Diffs as they stand in patch files: unified, context and normal hunks, git's extended headers and
+//! binary form. What is a diff, and of which file, is decided as GNU patch 2.7 decides it.
 
 mod binary;
+mod context;
+mod hunks;
+mod lines;
 mod names;
 mod parse;
 
 pub use binary::Binary;
-pub use parse::{Parsed, parse};
+pub use parse::{Options, Parsed, header_length, parse, parse_with};
+
+/// How a patch writes changed lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Form {
+    /// `@@ -1,3 +1,4 @@`.
+    #[default]
+    Unified,
+    /// `*** 1,3 ****` and `--- 1,4 ----`.
+    Context,
+    /// `3,4c3`, `<` and `>`.
+    Normal,
+}
 
 /// What a diff says about one side of a file, as GNU patch weighs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -24,8 +40,12 @@ pub enum Presence {
 pub struct FileDiff {
     /// The line of the patch file where it begins, counted from 1.
     pub line: usize,
+    /// How its changed lines are written.
+    pub form: Form,
     /// Whether it has a `diff --git` line.
     pub git: bool,
+    /// Whether old and new have changed places already (`-R`).
+    pub reversed: bool,
     /// The name before the change, after `-p`.
     pub old: Option<Vec<u8>>,
     /// The name after the change, after `-p`.
@@ -66,6 +86,7 @@ impl FileDiff {
             objects: self.objects.map(|(old, new)| (new, old)),
             hunks: self.hunks.into_iter().map(Hunk::reversed).collect(),
             binary: self.binary.map(Binary::reversed),
+            reversed: !self.reversed,
             ..self
         }
     }
@@ -99,6 +120,39 @@ pub struct Line {
     pub change: Change,
     /// Its bytes, with the line end if it has one.
     pub text: Vec<u8>,
+    /// Of a line that stays: what the half for the file after says, where the halves differ. What is
+    /// in the file stays all the same.
+    pub after: Option<Vec<u8>>,
+}
+
+impl Line {
+    /// A line with an ordinary end.
+    pub(crate) fn new(change: Change, body: &[u8]) -> Self {
+        let mut text = Vec::with_capacity(body.len() + 1);
+        text.extend_from_slice(body);
+        text.push(b'\n');
+        Line {
+            change,
+            text,
+            after: None,
+        }
+    }
+
+    fn reversed(self) -> Line {
+        let change = match self.change {
+            Change::Context => Change::Context,
+            Change::Remove => Change::Add,
+            Change::Add => Change::Remove,
+        };
+        match self.after {
+            Some(after) => Line {
+                change,
+                text: after,
+                after: Some(self.text),
+            },
+            None => Line { change, ..self },
+        }
+    }
 }
 
 /// One run of changed lines with its surroundings.
@@ -118,19 +172,11 @@ pub struct Hunk {
 
 impl Hunk {
     fn reversed(self) -> Hunk {
-        let lines = self.lines.into_iter().map(|line| Line {
-            change: match line.change {
-                Change::Context => Change::Context,
-                Change::Remove => Change::Add,
-                Change::Add => Change::Remove,
-            },
-            text: line.text,
-        });
         Hunk {
             line: self.line,
             old_start: self.new_start,
             new_start: self.old_start,
-            lines: lines.collect(),
+            lines: self.lines.into_iter().map(Line::reversed).collect(),
             assumed: self.assumed,
         }
     }
@@ -148,7 +194,7 @@ impl Hunk {
         self.lines
             .iter()
             .filter(|line| line.change != Change::Remove)
-            .map(|line| line.text.as_slice())
+            .map(|line| line.after.as_ref().unwrap_or(&line.text).as_slice())
     }
 
     /// Unchanged lines at its beginning and at its end.

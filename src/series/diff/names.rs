@@ -2,58 +2,96 @@
 
 use super::super::path;
 
-/// A name in a `---`, `+++` or `Index:` line.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Named {
-    /// The name after `-p`; `None` for `/dev/null` and names with too few components.
-    pub name: Option<Vec<u8>>,
-    /// Whether the line says that the file does not exist: `/dev/null` or the date 1970-01-01.
-    pub absent: bool,
+/// What a date after a name says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Stamp {
+    /// There is none.
+    #[default]
+    None,
+    /// 1970-01-01 in some time zone, or the name is `/dev/null`: the file does not exist.
+    Epoch,
+    /// Any other date, or what patch takes for one.
+    Other,
 }
 
-/// Reads what follows `--- ` or `+++ `; `dated` tells whether a date may follow the name.
-pub(super) fn header_name(text: &[u8], strip: usize, dated: bool) -> Named {
+/// What a `---`, `+++`, `***` or `Index:` line says; what is `None` stays as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Fetched {
+    /// The name after `-p`.
+    pub name: Option<Vec<u8>>,
+    /// The date.
+    pub stamp: Option<Stamp>,
+}
+
+/// Reads what follows `--- `, `+++ `, `*** ` or `Index:`; `dated` tells whether a date may follow the
+/// name.
+pub(super) fn fetch_name(text: &[u8], strip: usize, dated: bool) -> Fetched {
     let text = text.trim_ascii_start();
     let (name, rest) = if text.first() == Some(&b'"') {
         match unquote(text) {
             Some((name, length)) => (name, &text[length..]),
-            None => return Named::default(),
+            None => return Fetched::default(),
         }
     } else {
         let end = name_end(text, dated);
         (text[..end].to_vec(), &text[end..])
     };
     if name == b"/dev/null" {
-        return Named {
+        return Fetched {
             name: None,
-            absent: true,
+            stamp: Some(Stamp::Epoch),
         };
     }
-    let rest = rest.trim_ascii();
-    if !dated && !rest.is_empty() {
-        return Named::default();
+    let name = path::strip(&name, strip).map(path::tidy);
+    if name.is_none() || (!dated && !rest.is_empty()) {
+        return Fetched::default();
     }
-    Named {
-        name: path::strip(&name, strip).map(<[u8]>::to_vec),
-        absent: is_epoch(rest),
+    let stamp = match rest {
+        b"" => Stamp::None,
+        rest if is_epoch(rest) => Stamp::Epoch,
+        rest if rest.trim_ascii().is_empty() => Stamp::None,
+        _ => Stamp::Other,
+    };
+    Fetched {
+        name,
+        stamp: Some(stamp),
     }
 }
 
 /// A name may hold blanks when a tab separates it from the date.
 fn name_end(text: &[u8], dated: bool) -> usize {
-    let line_end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
-    let text = &text[..line_end];
-    let blank = |b: &u8| b.is_ascii_whitespace();
-    let Some(first) = text.iter().position(blank) else {
-        return text.len();
+    let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | 0x0b | 0x0c);
+    let mut at = 0;
+    while at < text.len() {
+        if space(&text[at]) {
+            let mut end = at;
+            while text[end] != b'\t' && text.get(end + 1).is_some_and(space) {
+                end += 1;
+            }
+            let rest = &text[end + 1..];
+            // The line's end follows everything but itself.
+            let more = if dated {
+                rest.contains(&b'\t')
+            } else {
+                !rest.is_empty()
+            };
+            if text[end] == b'\t' || !more {
+                return at;
+            }
+        }
+        at += 1;
+    }
+    text.len()
+}
+
+/// Git writes the names of renames and copies without the `a/` and `b/` before them.
+pub(super) fn moved_name(rest: &[u8], strip: usize) -> Option<Vec<u8>> {
+    let rest = rest.strip_suffix(b"\r").unwrap_or(rest);
+    let name = match rest.first() {
+        Some(b'"') => unquote(rest)?.0,
+        _ => rest.to_vec(),
     };
-    if !dated {
-        return text.trim_ascii_end().len();
-    }
-    match text.iter().position(|&b| b == b'\t') {
-        Some(tab) => text[..tab].trim_ascii_end().len().max(first),
-        None => first,
-    }
+    path::strip(&name, strip.saturating_sub(1)).map(path::tidy)
 }
 
 /// The two names of a `diff --git` line.
@@ -70,7 +108,7 @@ pub(super) fn git_names(text: &[u8], strip: usize) -> Option<(Vec<u8>, Vec<u8>)>
             Some((text[..end].to_vec(), end))
         }
     };
-    let stripped = |name: &[u8]| path::strip(name, strip).map(<[u8]>::to_vec);
+    let stripped = |name: &[u8]| path::strip(name, strip).map(path::tidy);
     if let Some((old, length)) = take(text)
         && let rest = text[length..].trim_ascii_start()
         && let Some((new, length)) = take(rest)
@@ -120,25 +158,53 @@ fn unquote(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// Whether a date is 1970-01-01 00:00 in any time zone, by which `diff -N` marks a missing file.
+/// Whether a date is 1970-01-01 00:00 in any time zone, by which `diff -N` marks a missing file. Known
+/// are `1970-01-01 00:00:00.000 +0000`, `Thu Jan  1 00:00:00 1970` and `1 Jan 1970 00:00:00 -0000`.
 fn is_epoch(text: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(text) else {
         return false;
     };
-    let mut words = text.split_whitespace();
-    let (Some(date), Some(time)) = (words.next(), words.next()) else {
+    let (mut date, mut time, mut offset) = (None, None, 0);
+    let (mut month, mut day, mut year) = (None, None, None);
+    let mut words = text
+        .split([' ', '\t', '\r', 'T'])
+        .filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        let word = word.trim_end_matches(',');
+        let number = word.parse::<i16>().ok();
+        let named = ["jan", "dec"]
+            .iter()
+            .position(|name| word.to_ascii_lowercase().starts_with(name));
+        if let Some(zone) = word.strip_prefix(['+', '-']) {
+            let Ok(hhmm) = zone.replace(':', "").parse::<i64>() else {
+                return false;
+            };
+            let seconds = (hhmm / 100) * 3600 + (hhmm % 100) * 60;
+            offset = if word.starts_with('-') {
+                -seconds
+            } else {
+                seconds
+            };
+        } else if word.contains(':') {
+            time = word.trim_end_matches('Z').parse::<jiff::civil::Time>().ok();
+        } else if word.contains('-') {
+            date = word.parse::<jiff::civil::Date>().ok();
+        } else if let Some(which) = named {
+            month = Some(if which == 0 { 1_i8 } else { 12 });
+        } else if let Some(number) = number {
+            if number > 31 {
+                year = Some(number);
+            } else {
+                day = i8::try_from(number).ok();
+            }
+        }
+    }
+    if let (None, Some(month), Some(day), Some(year)) = (date, month, day, year) {
+        date = jiff::civil::Date::new(year, month, day).ok();
+    }
+    let (Some(date), Some(time)) = (date, time) else {
         return false;
     };
-    let (Ok(date), Ok(time)) = (
-        date.parse::<jiff::civil::Date>(),
-        time.parse::<jiff::civil::Time>(),
-    ) else {
-        return false;
-    };
-    let zone = words.next().unwrap_or("+0000");
-    let offset = zone
-        .parse::<i64>()
-        .map_or(0, |hhmm| (hhmm / 100) * 3600 + (hhmm % 100) * 60);
     let days = i64::from(
         date.since(jiff::civil::date(1970, 1, 1))
             .map_or(i32::MAX, |s| s.get_days()),
@@ -155,27 +221,43 @@ mod tests {
     use super::*;
 
     fn name(text: &str) -> (Option<String>, bool) {
-        let named = header_name(text.as_bytes(), 1, true);
+        let fetched = fetch_name(text.as_bytes(), 1, true);
         (
-            named.name.map(|name| String::from_utf8(name).unwrap()),
-            named.absent,
+            fetched.name.map(|name| String::from_utf8(name).unwrap()),
+            fetched.stamp == Some(Stamp::Epoch),
         )
     }
 
     #[test]
     fn header_names() {
         let there = |text: &str| (Some(text.to_owned()), false);
-        assert_eq!(name("a/x.c\n"), there("x.c"));
-        assert_eq!(name("a/x.c\t2024-01-01 00:00:00 +0000\n"), there("x.c"));
-        assert_eq!(name("a/x.c 2024-01-01 00:00:00\n"), there("x.c"));
-        assert_eq!(name("a/with blank.c\t\n"), there("with blank.c"));
-        assert_eq!(name("\"a/tab\\tq\\303\\274\"\n"), there("tab\tqü"));
-        assert_eq!(name("/dev/null\n"), (None, true));
+        assert_eq!(name("a/x.c"), there("x.c"));
+        assert_eq!(name("a/x.c\t2024-01-01 00:00:00 +0000"), there("x.c"));
+        assert_eq!(name("a/x.c 2024-01-01 00:00:00"), there("x.c"));
+        assert_eq!(name("a/with blank.c\t"), there("with blank.c"));
+        assert_eq!(name("\"a/tab\\tq\\303\\274\""), there("tab\tqü"));
+        assert_eq!(name("/dev/null"), (None, true));
         assert_eq!(
-            name("a/x.c\t1970-01-01 01:00:00.000000000 +0100\n"),
+            name("a/x.c\t1970-01-01 01:00:00.000000000 +0100"),
             (Some("x.c".to_owned()), true)
         );
-        assert_eq!(name("x.c\n"), (None, false));
+        assert_eq!(name("a/./x.c"), there("x.c"));
+        assert_eq!(name("x.c"), (None, false));
+        for epoch in [
+            "Thu Jan  1 01:00:00 1970",
+            "1 Jan 1970 00:00:00 -0000",
+            "1969-12-31 19:00:00.000000000 -0500",
+            "1970-01-01T00:00:00Z",
+        ] {
+            assert!(name(&format!("a/x\t{epoch}")).1, "{epoch}");
+        }
+        for other in [
+            "Thu Jan  1 01:00:00 1971",
+            "(working copy)",
+            "1970-01-03 00:00:00 +0000",
+        ] {
+            assert!(!name(&format!("a/x\t{other}")).1, "{other}");
+        }
     }
 
     #[test]
@@ -189,8 +271,8 @@ mod tests {
             })
         };
         let both = |old: &str, new: &str| Some((old.to_owned(), new.to_owned()));
-        assert_eq!(names("a/x b/y\n"), both("x", "y"));
-        assert_eq!(names("a/x y b/x y\n"), both("x y", "x y"));
+        assert_eq!(names("a/x b/y"), both("x", "y"));
+        assert_eq!(names("a/x y b/x y"), both("x y", "x y"));
         assert_eq!(names("\"a/\\303\\274\" b/u"), both("ü", "u"));
         assert_eq!(names("a/x"), None);
         assert_eq!(names(""), None);

@@ -1,8 +1,32 @@
-//! Finding the diffs in a patch file, by the rules of GNU patch.
+//! Finding the diffs in a patch file, by the rules of GNU patch (`intuit_diff_type` of its version
+//! 2.7), with what git adds to them.
 
-use super::names::{git_names, header_name};
-use super::{Binary, Change, FileDiff, Hunk, Line, Presence};
+use super::hunks::Fault;
+use super::lines::{Dress, Lines, unindent};
+use super::names::{Fetched, Stamp, fetch_name, git_names, moved_name};
+use super::{Binary, FileDiff, Form, Presence, context, hunks};
 use crate::error::{Error, Result};
+
+/// How a patch file is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// `-p`: how many leading components are taken off paths.
+    pub strip: usize,
+    /// `--binary`: CR LF in the patch file is meant.
+    pub binary: bool,
+    /// `-u`, `-c`, `-n`: the form of the first diff, whatever it looks like.
+    pub form: Option<Form>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            strip: 1,
+            binary: false,
+            form: None,
+        }
+    }
+}
 
 /// A parsed patch file.
 #[derive(Debug, Clone, Default)]
@@ -13,35 +37,46 @@ pub struct Parsed {
     pub files: Vec<FileDiff>,
     /// Lines that look as if they belonged to a hunk but are ignored, as patch ignores them.
     pub stray: Vec<usize>,
+    /// Lines that say that a binary file differs, but not how; patch ignores them.
+    pub without_content: Vec<usize>,
 }
 
 /// Parses a patch file; `strip` is `-p`, `shown` the file's name in errors.
 ///
 /// # Errors
+/// As [`parse_with`].
+pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<Parsed> {
+    let options = Options {
+        strip,
+        ..Options::default()
+    };
+    parse_with(bytes, &options, shown)
+}
+
+/// Parses a patch file; `shown` is its name in errors.
+///
+/// # Errors
 /// [`Kind::Series`](crate::error::Kind::Series) with file and line for malformed hunks, forms that are
 /// not supported and odd modes.
-pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<Parsed> {
-    let lines: Vec<&[u8]> = bytes.split_inclusive(|&b| b == b'\n').collect();
-    let header_end = (0..lines.len())
-        .find(|&at| begins_diff(&lines, at))
-        .unwrap_or(lines.len());
+pub fn parse_with(bytes: &[u8], options: &Options, shown: &str) -> Result<Parsed> {
     let mut parser = Parser {
-        lines: &lines,
-        at: header_end,
-        strip,
-        parsed: Parsed {
-            header: String::from_utf8_lossy(&lines[..header_end].concat()).into_owned(),
-            ..Parsed::default()
-        },
+        lines: Lines::new(bytes),
+        options: *options,
+        form: options.form,
+        carriage_return: false,
+        memory: context::Memory::default(),
+        after_hunk: false,
+        parsed: Parsed::default(),
     };
     parser
         .run()
         .map_err(|(line, error)| error.at(shown, line))?;
-    Ok(parser.parsed)
+    let mut parsed = parser.parsed;
+    let raw = parser.lines.raw();
+    let header = &raw[..header_end(raw, &parsed.files)];
+    parsed.header = String::from_utf8_lossy(&header.concat()).into_owned();
+    Ok(parsed)
 }
-
-/// An error and its line, counted from 1.
-type Fault = (usize, Error);
 
 /// Where a header ends: the first `diff -`, `Index:` or `---`/`***` with its partner.
 fn begins_diff(lines: &[&[u8]], at: usize) -> bool {
@@ -53,136 +88,285 @@ fn begins_diff(lines: &[&[u8]], at: usize) -> bool {
         || (line.starts_with(b"*** ") && next.starts_with(b"--- "))
 }
 
+/// The index of the line where the first diff begins, or the number of lines; `files` are the diffs
+/// found. They may begin in an unusual way: indented, or with one of two lines only.
+fn header_end(lines: &[&[u8]], files: &[FileDiff]) -> usize {
+    let usual = (0..lines.len()).find(|&at| begins_diff(lines, at));
+    let found = files.first().map(|diff| diff.line.saturating_sub(1));
+    usual.or(found).unwrap_or(lines.len())
+}
+
+/// How many bytes of a patch file its header takes: all of them when it has no diff.
+pub fn header_length(bytes: &[u8]) -> usize {
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|&b| b == b'\n').collect();
+    let mut end = header_end(&lines, &[]);
+    if end == lines.len()
+        && let Ok(parsed) = parse(bytes, 0, "")
+    {
+        end = header_end(&lines, &parsed.files);
+    }
+    lines[..end].iter().map(|line| line.len()).sum()
+}
+
 struct Parser<'a> {
-    lines: &'a [&'a [u8]],
-    at: usize,
-    strip: usize,
+    lines: Lines<'a>,
+    options: Options,
+    /// The form that the next diff must have.
+    form: Option<Form>,
+    /// Whether the last header line ended in CR LF.
+    carriage_return: bool,
+    memory: context::Memory,
+    after_hunk: bool,
     parsed: Parsed,
 }
 
-/// What was read of a file's headers so far.
+/// What was read of a diff's headers so far. The names of unified diffs stand in the wrong order
+/// until their first hunk is found: `---` begins the second half of a context diff.
 #[derive(Default)]
 struct Head {
     diff: FileDiff,
+    old_stamp: Stamp,
+    new_stamp: Stamp,
     /// Whether any line named a file.
     named: bool,
     /// Whether a git header said something that holds without hunks.
     extended: bool,
-    old_absent: bool,
-    new_absent: bool,
-    strip_cr: bool,
+    nesting: usize,
     renames: (bool, bool),
     copies: (bool, bool),
+    /// The first line that looks like a command of ed or of a normal diff, and whether ed knows it.
+    command: Option<(usize, bool)>,
 }
 
-impl Parser<'_> {
+/// What begins at a line outside hunks.
+enum Begins {
+    Nothing,
+    Hunks(Form, Dress),
+    GitBinary,
+    /// The headers of another diff, while these have none.
+    NextGit,
+}
+
+impl<'a> Parser<'a> {
     fn run(&mut self) -> Result<(), Fault> {
-        let mut head = Head::default();
-        let mut after_hunk = false;
-        while let Some(&line) = self.lines.get(self.at) {
-            let number = self.at + 1;
-            if line.starts_with(b"@@ -") && head.named {
-                let mut head = std::mem::take(&mut head);
-                presence_from_hunk(&mut head, line);
-                self.hunks(&mut head)?;
-                self.push(head)?;
-                after_hunk = true;
-                continue;
-            }
-            if line.starts_with(b"diff --git ") && head.extended {
-                let done = std::mem::take(&mut head);
-                self.push(done)?;
-            }
-            if head.diff.git && line.starts_with(b"GIT binary patch") {
-                let (binary, used) = Binary::parse(&self.lines[self.at + 1..])
-                    .map_err(|(offset, error)| (number + 1 + offset, error))?;
-                head.diff.binary = Some(binary);
-                self.at += 1 + used;
-                let done = std::mem::take(&mut head);
-                self.push(done)?;
-                after_hunk = false;
-                continue;
-            }
-            let known = self.header_line(&mut head, line)?;
-            if known {
-                after_hunk = false;
-            } else if after_hunk && is_stray(line) {
-                self.parsed.stray.push(number);
-            } else if !line.trim_ascii().is_empty() {
-                after_hunk = false;
-            }
-            self.at += 1;
+        while let Some((head, form, dress)) = self.headers()? {
+            self.diff(head, form, &dress)?;
+            self.form = None;
         }
-        if head.extended {
-            self.push(head)?;
+        if self.lines.cut() && self.lines.at < self.lines.raw().len() {
+            self.parsed.stray.push(self.lines.raw().len());
         }
         Ok(())
     }
 
-    /// Takes what a line outside hunks says; tells whether it is part of a diff's headers.
-    fn header_line(&self, head: &mut Head, line: &[u8]) -> Result<bool, Fault> {
-        let number = self.at + 1;
-        let crlf = line.ends_with(b"\r\n");
-        let begin = |head: &mut Head| {
+    /// Reads up to the first hunk of the next diff.
+    fn headers(&mut self) -> Result<Option<(Head, Option<Form>, Dress)>, Fault> {
+        let mut head = Head::default();
+        let mut command = false;
+        let mut stars: Option<usize> = None;
+        if self.form == Some(Form::Normal) {
+            head.named = true;
+        }
+        while let Some(line) = self.lines.whole(self.lines.at) {
+            let (text, indent) = unindent(line);
+            let was_command = command;
+            if text.first().is_some_and(u8::is_ascii_digit)
+                && let Some(is) = normal_command(text)
+            {
+                command = is;
+            }
+            if head.named && head.command.is_none() && (command || is_ed_command(text)) {
+                head.command = Some((self.lines.at + 1, is_ed_command(text)));
+            }
+            let begins = self.header_line(&mut head, text, indent, stars, was_command)?;
+            if head.named {
+                stars = text.starts_with(b"********").then_some(indent);
+            }
+            match begins {
+                Begins::Nothing => self.lines.at += 1,
+                Begins::Hunks(form, dress) => return Ok(Some((head, Some(form), dress))),
+                Begins::GitBinary => {
+                    self.git_binary(&mut head)?;
+                    return Ok(Some((head, None, Dress::default())));
+                }
+                Begins::NextGit => return Ok(Some((head, None, Dress::default()))),
+            }
+        }
+        if let Some((line, true)) = head.command {
+            return Err(ed_script(line));
+        }
+        Ok(head.extended.then(|| (head, None, Dress::default())))
+    }
+
+    fn header_line(
+        &mut self,
+        head: &mut Head,
+        text: &'a [u8],
+        indent: usize,
+        stars: Option<usize>,
+        was_command: bool,
+    ) -> Result<Begins, Fault> {
+        let number = self.lines.at + 1;
+        let cr = text.ends_with(b"\r");
+        let known = self.known_line(head, text, stars.is_some(), number)?;
+        if matches!(known, Some(Begins::GitBinary | Begins::NextGit)) {
+            return Ok(known.unwrap_or(Begins::Nothing));
+        }
+        if known.is_some() {
+            self.after_hunk = false;
             if head.diff.line == 0 {
                 head.diff.line = number;
             }
-            head.named = true;
-        };
-        if let Some(rest) = line.strip_prefix(b"--- ") {
-            let named = header_name(rest, self.strip, true);
-            begin(head);
-            head.old_absent = named.absent;
-            // `/dev/null` leaves the name of a `diff --git` line standing.
-            head.diff.old = named.name.or(head.diff.old.take());
-            head.strip_cr = crlf;
-        } else if let Some(rest) = line.strip_prefix(b"+++ ") {
-            let named = header_name(rest, self.strip, true);
-            begin(head);
-            head.new_absent = named.absent;
-            head.diff.new = named.name.or(head.diff.new.take());
-            head.strip_cr = crlf;
-        } else if let Some(rest) = line.strip_prefix(b"Index:") {
-            let named = header_name(rest, self.strip, false);
-            if head.diff.old.is_some() || head.diff.new.is_some() {
-                // A new file's block begins; what was collected belonged to none.
-                *head = Head::default();
-            }
-            begin(head);
-            head.diff.index = named.name;
-            head.strip_cr = crlf;
-        } else if let Some(rest) = line.strip_prefix(b"diff --git ") {
-            *head = Head::default();
-            begin(head);
-            head.diff.git = true;
-            if let Some((old, new)) = git_names(rest, self.strip) {
-                head.diff.old = Some(old);
-                head.diff.new = Some(new);
-            }
-        } else if line.starts_with(b"***************") {
-            return self.context_diff(number);
-        } else if head.diff.git {
-            return git_line(head, line, number, self.strip);
-        } else {
-            return Ok(false);
+        } else if self.after_hunk && is_stray(text) {
+            self.parsed.stray.push(number);
+        } else if !text.trim_ascii().is_empty() {
+            self.after_hunk = false;
         }
-        Ok(true)
+        if !head.named {
+            return Ok(Begins::Nothing);
+        }
+        if text == b"."
+            && let Some((line, _)) = head.command
+            && self.form.is_none()
+        {
+            return Err(ed_script(line));
+        }
+        let may_be = |form: Form| self.form.is_none_or(|wanted| wanted == form);
+        let dress = |cr: bool| Dress {
+            indent,
+            nesting: head.nesting,
+            carriage_return: cr && !self.options.binary,
+        };
+        if may_be(Form::Unified) && text.starts_with(b"@@ -") {
+            let dress = dress(self.carriage_return);
+            std::mem::swap(&mut head.old_stamp, &mut head.new_stamp);
+            std::mem::swap(&mut head.diff.old, &mut head.diff.new);
+            presence_from_range(head, text);
+            return Ok(Begins::Hunks(Form::Unified, dress));
+        }
+        if may_be(Form::Context) && stars == Some(indent) && text.starts_with(b"*** ") {
+            self.carriage_return = cr;
+            let dress = dress(cr);
+            if zero(&text[4..]) {
+                head.diff.before = absence(head.old_stamp);
+            }
+            self.memory.new_style = text.trim_ascii_end().ends_with(b"*");
+            self.lines.at -= 1;
+            return Ok(Begins::Hunks(Form::Context, dress));
+        }
+        if may_be(Form::Normal)
+            && was_command
+            && (text.starts_with(b"< ") || text.starts_with(b"> "))
+        {
+            let dress = dress(self.carriage_return);
+            self.lines.at -= 1;
+            return Ok(Begins::Hunks(Form::Normal, dress));
+        }
+        Ok(Begins::Nothing)
     }
 
-    fn context_diff(&self, number: usize) -> Result<bool, Fault> {
-        let next = self.lines.get(self.at + 1).copied().unwrap_or_default();
-        let range = next
-            .strip_prefix(b"*** ")
-            .is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit));
-        if !range {
-            return Ok(false);
+    /// Takes what a line says that is part of a diff's headers; `None` when it is none.
+    fn known_line(
+        &mut self,
+        head: &mut Head,
+        text: &'a [u8],
+        after_stars: bool,
+        number: usize,
+    ) -> Result<Option<Begins>, Fault> {
+        let strip = self.options.strip;
+        let cr = text.ends_with(b"\r");
+        let name = |target: &mut Option<Vec<u8>>, stamp: &mut Stamp, fetched: Fetched| {
+            if let Some(name) = fetched.name {
+                *target = Some(name);
+            }
+            if let Some(said) = fetched.stamp {
+                *stamp = said;
+            }
+        };
+        if !after_stars && let Some(rest) = text.strip_prefix(b"*** ") {
+            let fetched = fetch_name(rest, strip, true);
+            name(&mut head.diff.old, &mut head.old_stamp, fetched);
+        } else if let Some(rest) = text.strip_prefix(b"+++ ") {
+            let fetched = fetch_name(rest, strip, true);
+            name(&mut head.diff.old, &mut head.old_stamp, fetched);
+            self.carriage_return = cr;
+        } else if let Some(rest) = text.strip_prefix(b"Index:") {
+            let fetched = fetch_name(rest, strip, false);
+            head.diff.index = fetched.name.or(head.diff.index.take());
+            self.carriage_return = cr;
+        } else if let Some(rest) = text.strip_prefix(b"diff --git ") {
+            if head.extended {
+                return Ok(Some(Begins::NextGit));
+            }
+            head.diff.git = true;
+            (head.diff.old, head.diff.new) = match git_names(rest, strip) {
+                Some((old, new)) => (Some(old), Some(new)),
+                None => (None, None),
+            };
+        } else if head.diff.git && text.starts_with(b"GIT binary patch") {
+            return Ok(Some(Begins::GitBinary));
+        } else if head.diff.git && git_line(head, text, number, strip)? {
+        } else {
+            let mut inner = text;
+            let mut nesting = 0;
+            while let Some(rest) = inner.strip_prefix(b"- ") {
+                inner = rest;
+                nesting += 1;
+            }
+            let Some(rest) = inner.strip_prefix(b"--- ") else {
+                if head.diff.git && names_binary(text) {
+                    self.parsed.without_content.push(number);
+                }
+                return Ok(None);
+            };
+            let fetched = fetch_name(rest, strip, true);
+            let dated = matches!(fetched.stamp, Some(Stamp::Epoch | Stamp::Other));
+            let mut stamp = Stamp::None;
+            name(&mut head.diff.new, &mut stamp, fetched);
+            if dated {
+                head.new_stamp = stamp;
+                head.nesting = nesting;
+            }
+            self.carriage_return = cr;
         }
-        Err((
-            number,
-            Error::series("a context diff; only unified diffs are supported").hint(
-                "apply it with `patch` and let `quilt refresh` or `git diff` write it anew as a unified diff",
-            ),
-        ))
+        head.named = true;
+        Ok(Some(Begins::Nothing))
+    }
+
+    /// Reads the hunks of a diff whose headers were read.
+    fn diff(&mut self, mut head: Head, form: Option<Form>, dress: &Dress) -> Result<(), Fault> {
+        let Some(form) = form else {
+            return self.push(head);
+        };
+        head.diff.form = form;
+        loop {
+            let hunk = match form {
+                Form::Unified => hunks::unified(&mut self.lines, dress)?,
+                Form::Context => context::context(&mut self.lines, dress, &mut self.memory)?,
+                Form::Normal => hunks::normal(&mut self.lines, dress)?,
+            };
+            let Some(hunk) = hunk else { break };
+            if form == Form::Context
+                && head.diff.hunks.is_empty()
+                && hunk.after().next().is_none()
+                && hunk.new_start == 1
+            {
+                head.diff.after = absence(head.new_stamp);
+            }
+            head.diff.hunks.push(hunk);
+        }
+        self.after_hunk = true;
+        self.push(head)
+    }
+
+    fn git_binary(&mut self, head: &mut Head) -> Result<(), Fault> {
+        let at = self.lines.at;
+        let (binary, used) = Binary::parse(&self.lines.raw()[at + 1..])
+            .map_err(|(offset, error)| (at + 2 + offset, error))?;
+        head.diff.binary = Some(binary);
+        self.lines.at = at + 1 + used;
+        self.after_hunk = false;
+        Ok(())
     }
 
     fn push(&mut self, head: Head) -> Result<(), Fault> {
@@ -196,8 +380,8 @@ impl Parser<'_> {
         diff.copy = copies.0 && copies.1;
         if diff.old.is_none() && diff.new.is_none() && diff.index.is_none() {
             return Err((
-                diff.line,
-                Error::series(format!("no file is named after -p{}", self.strip)).hint(
+                diff.line.max(1),
+                Error::series(format!("no file is named after -p{}", self.options.strip)).hint(
                     "the paths have fewer components than are taken off; say -p0 in `series` if they start at the tree's root",
                 ),
             ));
@@ -205,181 +389,98 @@ impl Parser<'_> {
         self.parsed.files.push(diff);
         Ok(())
     }
-
-    fn hunks(&mut self, head: &mut Head) -> Result<(), Fault> {
-        while let Some(line) = self.lines.get(self.at)
-            && line.starts_with(b"@@ -")
-        {
-            let hunk = self.hunk(head.strip_cr)?;
-            head.diff.hunks.push(hunk);
-        }
-        Ok(())
-    }
-
-    fn hunk(&mut self, strip_cr: bool) -> Result<Hunk, Fault> {
-        let number = self.at + 1;
-        let range = ranges(self.lines[self.at]).ok_or_else(|| {
-            (
-                number,
-                Error::series("malformed hunk header")
-                    .hint("it reads `@@ -FIRST,COUNT +FIRST,COUNT @@`"),
-            )
-        })?;
-        self.at += 1;
-        let [mut old_start, old_count, mut new_start, new_count] = range;
-        let (mut old_left, mut new_left) = (old_count, new_count);
-        if old_count == 0 {
-            old_start += 1;
-        }
-        if new_count == 0 {
-            new_start += 1;
-        }
-        let mut lines: Vec<Line> = Vec::new();
-        let mut assumed = 0;
-        while old_left > 0 || new_left > 0 {
-            let Some(&raw) = self.lines.get(self.at) else {
-                // Mail programs cut blank lines off the end.
-                if old_left == new_left && new_left <= 2 {
-                    assumed = new_left;
-                    lines.extend((0..new_left).map(|_| Line {
-                        change: Change::Context,
-                        text: b"\n".to_vec(),
-                    }));
-                    break;
-                }
-                return Err(wrong_counts(number, "the patch ends inside this hunk"));
-            };
-            let (change, text) = split_line(raw, strip_cr)
-                .filter(|(change, _)| match change {
-                    Change::Context => old_left > 0 && new_left > 0,
-                    Change::Remove => old_left > 0,
-                    Change::Add => new_left > 0,
-                })
-                .ok_or_else(|| {
-                    wrong_counts(self.at + 1, "this line does not fit the hunk it is in")
-                })?;
-            self.at += 1;
-            if change != Change::Add {
-                old_left -= 1;
-            }
-            if change != Change::Remove {
-                new_left -= 1;
-            }
-            lines.push(Line { change, text });
-            if self
-                .lines
-                .get(self.at)
-                .is_some_and(|next| next.first() == Some(&b'\\'))
-                && let Some(last) = lines.last_mut()
-            {
-                if last.text.last() == Some(&b'\n') {
-                    last.text.pop();
-                }
-                self.at += 1;
-            }
-        }
-        if lines.iter().all(|line| line.change == Change::Context) {
-            return Err((number, Error::series("a hunk that changes nothing")));
-        }
-        Ok(Hunk {
-            line: number,
-            old_start,
-            new_start,
-            lines,
-            assumed,
-        })
-    }
 }
 
-fn wrong_counts(line: usize, what: &str) -> Fault {
+fn ed_script(line: usize) -> Fault {
     (
         line,
-        Error::series(what.to_owned()).hint(
-            "the counts in the hunk's `@@` line and its lines disagree; was the patch edited by hand, or wrapped by a mail program? `recountdiff` or `quilt refresh` mends counts",
+        Error::series("an ed script, which is a program and not a diff").hint(
+            "apply it with `patch` and write the change anew with `quilt refresh` or `git diff`",
         ),
     )
 }
 
-fn split_line(raw: &[u8], strip_cr: bool) -> Option<(Change, Vec<u8>)> {
-    let mut text = raw.to_vec();
-    if text.last() != Some(&b'\n') {
-        // The patch file's own last line end may be missing.
-        text.push(b'\n');
-    }
-    if strip_cr && text.ends_with(b"\r\n") {
-        text.truncate(text.len() - 2);
-        text.push(b'\n');
-    }
-    let change = match text.first()? {
-        b' ' => Change::Context,
-        b'-' => Change::Remove,
-        b'+' => Change::Add,
-        // Editors eat the blank of an empty context line.
-        b'\n' | b'\t' => return Some((Change::Context, text)),
-        b'\r' if text == b"\r\n" => return Some((Change::Context, text)),
+/// Whether a line that begins with a digit is a command of a normal diff; `None` when it looks like
+/// none at all.
+fn normal_command(text: &[u8]) -> Option<bool> {
+    let numeric = |b: &u8| b.is_ascii_digit() || *b == b',';
+    let rest = &text[text.iter().take_while(|b| numeric(b)).count()..];
+    let rest = match rest.split_first() {
+        Some((b'a' | b'c' | b'd', rest)) => rest,
         _ => return None,
     };
-    text.remove(0);
-    Some((change, text))
+    let rest = &rest[rest.iter().take_while(|b| numeric(b)).count()..];
+    let blanks = rest
+        .iter()
+        .take_while(|b| matches!(b, b' ' | b'\t'))
+        .count();
+    Some(matches!(&rest[blanks..], b"" | b"\r"))
 }
 
-/// The four numbers of `@@ -1,2 +3,4 @@`.
-fn ranges(line: &[u8]) -> Option<[usize; 4]> {
-    let text = std::str::from_utf8(line.get(4..line.len().min(100))?)
-        .or_else(|error| std::str::from_utf8(&line[4..4 + error.valid_up_to()]))
-        .ok()?;
-    let (old, rest) = text.split_once(' ')?;
-    let (new, rest) = rest.trim_start().strip_prefix('+')?.split_once(' ')?;
-    rest.trim_start().strip_prefix('@')?;
-    let range = |text: &str| -> Option<(usize, usize)> {
-        let (start, count) = text.split_once(',').unwrap_or((text, "1"));
-        let small = |n: &usize| *n < 1 << 40;
-        Some((
-            start.parse().ok().filter(small)?,
-            count.parse().ok().filter(small)?,
-        ))
-    };
-    let ((old_start, old_count), (new_start, new_count)) = (range(old)?, range(new)?);
-    // Lines are counted from 1; only an empty range may stand before the first.
-    if (old_start == 0 && old_count > 0) || (new_start == 0 && new_count > 0) {
-        return None;
-    }
-    Some([old_start, old_count, new_start, new_count])
-}
-
-fn presence_from_hunk(head: &mut Head, line: &[u8]) {
-    let from = |absent: bool| {
-        if absent {
-            Presence::Absent
-        } else {
-            Presence::EmptyOrAbsent
+fn is_ed_command(text: &[u8]) -> bool {
+    let digits = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_digit()).count();
+    let mut rest = text;
+    let mut pair = false;
+    if digits(rest) > 0 {
+        rest = &rest[digits(rest)..];
+        if let Some(second) = rest.strip_prefix(b",") {
+            if digits(second) == 0 {
+                return false;
+            }
+            rest = &second[digits(second)..];
+            pair = true;
         }
-    };
-    let zero =
-        |text: &[u8]| text.first() == Some(&b'0') && !text.get(1).is_some_and(u8::is_ascii_digit);
-    if zero(&line[4..]) {
-        head.diff.before = from(head.old_absent);
     }
-    let plus = line.iter().position(|&b| b == b'+');
-    if plus.is_some_and(|at| zero(&line[at + 1..])) {
-        head.diff.after = from(head.new_absent);
+    let rest = match rest.split_first() {
+        Some((b'a' | b'i', rest)) if !pair => rest,
+        Some((b'c' | b'd', rest)) => rest,
+        Some((b's', rest)) => match rest.strip_prefix(b"/.//") {
+            Some(rest) => rest,
+            None => return false,
+        },
+        _ => return false,
+    };
+    rest.iter().all(|b| matches!(b, b' ' | b'\t'))
+}
+
+/// Whether the number at the front is 0.
+fn zero(text: &[u8]) -> bool {
+    text.first() == Some(&b'0') && !text.get(1).is_some_and(u8::is_ascii_digit)
+}
+
+fn absence(stamp: Stamp) -> Presence {
+    match stamp {
+        Stamp::Epoch => Presence::Absent,
+        _ => Presence::EmptyOrAbsent,
     }
 }
 
+/// What `@@ -0,0 +1,3 @@` says about the file before and after.
+fn presence_from_range(head: &mut Head, line: &[u8]) {
+    let range = &line[4..];
+    if zero(range) {
+        head.diff.before = absence(head.old_stamp);
+    }
+    let rest = &range[range.iter().position(|&b| b == b' ').unwrap_or(range.len())..];
+    let rest = rest.trim_ascii_start();
+    if rest.strip_prefix(b"+").is_some_and(zero) {
+        head.diff.after = absence(head.new_stamp);
+    }
+}
+
+/// Takes one of git's extended header lines; tells whether it is one.
 fn git_line(head: &mut Head, line: &[u8], number: usize, strip: usize) -> Result<bool, Fault> {
-    let text = String::from_utf8_lossy(line);
-    let text = text.trim_end_matches(['\n', '\r']);
-    let mode = |digits: &str| parse_mode(digits).map_err(|error| (number, error));
     let diff = &mut head.diff;
-    if let Some(rest) = text.strip_prefix("old mode ") {
-        diff.old_mode = Some(mode(rest)?);
-    } else if let Some(rest) = text.strip_prefix("new mode ") {
-        diff.new_mode = Some(mode(rest)?);
-    } else if let Some(rest) = text.strip_prefix("deleted file mode ") {
-        diff.old_mode = Some(mode(rest)?);
+    let mode = |digits: &[u8]| parse_mode(digits).map_err(|error| (number, error));
+    if let Some(rest) = line.strip_prefix(b"old mode ") {
+        diff.old_mode = mode(rest)?;
+    } else if let Some(rest) = line.strip_prefix(b"new mode ") {
+        diff.new_mode = mode(rest)?;
+    } else if let Some(rest) = line.strip_prefix(b"deleted file mode ") {
+        diff.old_mode = mode(rest)?;
         diff.after = Presence::Absent;
-    } else if let Some(rest) = text.strip_prefix("new file mode ") {
-        diff.new_mode = Some(mode(rest)?);
+    } else if let Some(rest) = line.strip_prefix(b"new file mode ") {
+        diff.new_mode = mode(rest)?;
         diff.before = Presence::Absent;
     } else if let Some(rest) = line.strip_prefix(b"rename from ") {
         head.renames.0 = true;
@@ -393,40 +494,37 @@ fn git_line(head: &mut Head, line: &[u8], number: usize, strip: usize) -> Result
     } else if let Some(rest) = line.strip_prefix(b"copy to ") {
         head.copies.1 = true;
         diff.new = diff.new.take().or_else(|| moved_name(rest, strip));
-    } else if let Some(rest) = text.strip_prefix("index ") {
+    } else if let Some(rest) = line.strip_prefix(b"index ") {
         return index_line(head, rest, number);
-    } else if text.starts_with("Binary files ") && text.ends_with(" differ") {
-        return Err((
-            number,
-            Error::series("a binary file without its content")
-                .hint("make the patch with `git diff --binary`"),
-        ));
     } else {
         return Ok(
-            text.starts_with("similarity index ") || text.starts_with("dissimilarity index ")
+            line.starts_with(b"similarity index ") || line.starts_with(b"dissimilarity index ")
         );
     }
     head.extended = true;
     Ok(true)
 }
 
-/// Git writes the names of renames and copies without the `a/` and `b/` before them.
-fn moved_name(rest: &[u8], strip: usize) -> Option<Vec<u8>> {
-    header_name(rest, strip.saturating_sub(1), false).name
+fn names_binary(line: &[u8]) -> bool {
+    let line = line.trim_ascii_end();
+    line.starts_with(b"Binary files ") && line.ends_with(b" differ")
 }
 
-fn index_line(head: &mut Head, rest: &str, number: usize) -> Result<bool, Fault> {
-    let (names, mode) = rest.split_once(' ').unwrap_or((rest, ""));
-    let hex = |text: &str| {
-        (!text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit()))
-            .then(|| text.to_lowercase())
+fn index_line(head: &mut Head, rest: &[u8], number: usize) -> Result<bool, Fault> {
+    let rest = String::from_utf8_lossy(rest);
+    let hex = |text: &str| -> usize {
+        text.bytes()
+            .take_while(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+            .count()
     };
-    let Some((Some(old), Some(new))) = names
-        .split_once("..")
-        .map(|(old, new)| (hex(old), hex(new)))
-    else {
+    let (old, rest) = rest.split_at(hex(&rest));
+    let Some(rest) = rest.strip_prefix("..").filter(|_| !old.is_empty()) else {
         return Ok(false);
     };
+    let (new, rest) = rest.split_at(hex(rest));
+    if new.is_empty() || !(rest.is_empty() || rest.starts_with([' ', '\t', '\r'])) {
+        return Ok(false);
+    }
     const EMPTY: &str = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391";
     let presence = |name: &str| {
         if name.bytes().all(|b| b == b'0') {
@@ -437,35 +535,46 @@ fn index_line(head: &mut Head, rest: &str, number: usize) -> Result<bool, Fault>
             Presence::There
         }
     };
-    head.diff.before = presence(&old);
-    head.diff.after = presence(&new);
-    if !mode.trim().is_empty() {
-        let mode = parse_mode(mode.trim()).map_err(|error| (number, error))?;
-        head.diff.old_mode = Some(mode);
-        head.diff.new_mode = Some(mode);
+    head.diff.before = presence(old);
+    head.diff.after = presence(new);
+    if !rest.trim_ascii().is_empty() {
+        let mode = parse_mode(rest.as_bytes()).map_err(|error| (number, error))?;
+        head.diff.old_mode = mode;
+        head.diff.new_mode = mode;
     }
-    head.diff.objects = (old.len() == 40 && new.len() == 40).then_some((old, new));
+    head.diff.objects =
+        (old.len() == 40 && new.len() == 40).then(|| (old.to_owned(), new.to_owned()));
     head.extended = true;
     Ok(true)
 }
 
 /// Git's modes for files and symbolic links; permission bits other than the owner's execute bit
-/// carry no meaning in a tree.
-fn parse_mode(digits: &str) -> Result<u32> {
-    let mode = (digits.len() == 6)
-        .then(|| u32::from_str_radix(digits, 8).ok())
-        .flatten();
+/// carry no meaning in a tree. `None` for what patch takes for no mode.
+fn parse_mode(text: &[u8]) -> Result<Option<u32>> {
+    let text = text.trim_ascii_start();
+    let digits = text.strip_suffix(b"\r").unwrap_or(text);
+    let octal = digits.len() == 6 && digits.iter().all(|b| matches!(b, b'0'..=b'7'));
+    if !octal {
+        return Ok(None);
+    }
+    let mode = digits
+        .iter()
+        .fold(0_u32, |mode, digit| mode * 8 + u32::from(digit - b'0'));
     match mode {
-        Some(0o120_000) => Ok(0o120_000),
-        Some(mode) if mode & !0o777 == 0o100_000 => Ok(if mode & 0o100 != 0 {
+        0 => Ok(None),
+        0o120_000 => Ok(Some(0o120_000)),
+        mode if mode & !0o777 == 0o120_000 => Ok(Some(0o120_000)),
+        mode if mode & !0o777 == 0o100_000 => Ok(Some(if mode & 0o100 != 0 {
             0o100_755
         } else {
             0o100_644
-        }),
-        Some(0o160_000) => Err(Error::series("a change of a submodule")
+        })),
+        0o160_000 => Err(Error::series("a change of a submodule")
             .hint("a patch changes files; put the submodule's files into the release")),
-        _ => Err(Error::series(format!("odd file mode {digits}"))
-            .hint("allowed are 100644 (file), 100755 (executable) and 120000 (symbolic link)")),
+        _ => Err(
+            Error::series(format!("odd file mode {}", String::from_utf8_lossy(digits)))
+                .hint("allowed are 100644 (file), 100755 (executable) and 120000 (symbolic link)"),
+        ),
     }
 }
 

@@ -1,0 +1,48 @@
+//! Verdicts that hold for all rows of a table together.
+
+use std::collections::BTreeMap;
+
+use super::document::{Effect, Kind, PatchEffects, SUITE, Verdict};
+use crate::observation::Meter;
+use crate::stats::{LEVEL, benjamini_hochberg, holm};
+
+/// Adjusts the probabilities of the patches' effects and takes back verdicts that do not hold any more.
+///
+/// Over patches, for each meter and kind, by Holm: of all patches of the table, none is called faster
+/// or slower without being it in 95 % of experiments. Over the workloads of a patch, beside
+/// the suite, by Benjamini and Hochberg: of the workloads it is said to change, one in twenty is not
+/// changed, on average.
+pub(super) fn adjust(patches: &mut [PatchEffects]) {
+    let mut over_patches: BTreeMap<(Kind, Meter), Vec<&mut Effect>> = BTreeMap::new();
+    for patch in patches {
+        let has_suite = patch.effects.iter().any(|e| e.workload == SUITE);
+        let mut over_workloads: BTreeMap<(Kind, Meter), Vec<&mut Effect>> = BTreeMap::new();
+        for effect in patch.effects.iter_mut().filter(|e| e.p_value.is_some()) {
+            let family = (effect.kind, effect.meter);
+            let families = match has_suite && effect.workload != SUITE {
+                true => &mut over_workloads,
+                false => &mut over_patches,
+            };
+            families.entry(family).or_default().push(effect);
+        }
+        over_workloads
+            .into_values()
+            .for_each(|family| judge(family, benjamini_hochberg));
+    }
+    over_patches
+        .into_values()
+        .for_each(|family| judge(family, holm));
+}
+
+fn judge(family: Vec<&mut Effect>, adjust: fn(&[f64]) -> Vec<f64>) {
+    let raw: Vec<f64> = family.iter().filter_map(|effect| effect.p_value).collect();
+    for (effect, adjusted) in family.into_iter().zip(adjust(&raw)) {
+        effect.p_adjusted = Some(adjusted);
+        if effect.is_shown() && adjusted > 1.0 - LEVEL {
+            effect.verdict = match effect.equivalent {
+                true => Verdict::NoEffect,
+                false => Verdict::Unclear,
+            };
+        }
+    }
+}

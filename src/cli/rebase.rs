@@ -1,0 +1,198 @@
+//! `perfquilt rebase`: move the series to another release and report on every patch.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Context;
+use super::output::plain;
+use crate::error::{Error, Result};
+use crate::rebase::resolve::{self, Opened};
+use crate::rebase::{self, Report, Request, Written};
+use crate::report;
+use crate::workspace::{CONFIG_FILE, Workspace};
+
+/// Arguments of `perfquilt rebase`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The release to move the series to
+    release: String,
+    /// The release whose series it is (default: the current one)
+    #[arg(long, value_name = "RELEASE")]
+    from: Option<String>,
+    /// Write the moved series as one commit on a new branch of the workspace's git repository
+    #[arg(long)]
+    write: bool,
+    /// With --write: leave patches that need a decision out, as comments in the series
+    #[arg(long, requires = "write")]
+    hold: bool,
+    /// With --write: the folder of a series of the new release's own, beside the old one
+    #[arg(long, value_name = "FOLDER", requires = "write")]
+    into: Option<PathBuf>,
+    /// With --write: the new branch (default: rebase/RELEASE)
+    #[arg(long, value_name = "NAME", requires = "write")]
+    branch: Option<String>,
+    /// With --write: write to a new folder instead of a branch
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "write",
+        conflicts_with = "branch"
+    )]
+    output: Option<PathBuf>,
+    /// Open a patch's conflict in a git worktree
+    #[arg(long, value_name = "PATCH", conflicts_with_all = ["write", "continue_", "abort"])]
+    resolve: Option<String>,
+    /// Take what was committed in the open worktree, remember it, and go on
+    #[arg(long = "continue", conflicts_with_all = ["write", "abort"])]
+    continue_: bool,
+    /// Close the open worktree without a result
+    #[arg(long, conflicts_with = "write")]
+    abort: bool,
+    /// The report's form (--json is short for json)
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+}
+
+/// A report's form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Terminal,
+    /// For a pull request or a file
+    Markdown,
+    /// For programs
+    Json,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// [`Kind::Series`](crate::error::Kind::Series) while there is something to decide; as
+/// [`rebase::rebase`].
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let format = match (arguments.format, context.output.json()) {
+        (None | Some(Format::Json), true) => Format::Json,
+        (Some(_), true) => {
+            return Err(Error::usage("--json and --format ask for different forms"));
+        }
+        (format, false) => format.unwrap_or(Format::Terminal),
+    };
+    let ws = context.workspace()?;
+    let progress = context.output.progress();
+    let request = Request {
+        to: arguments.release.clone(),
+        from: arguments.from.clone(),
+    };
+    if arguments.abort {
+        let name = resolve::abort(&ws)?;
+        progress.note(&format!("{name} is left as it was"));
+        return Ok(());
+    }
+    if arguments.continue_ {
+        let name = resolve::take(&ws)?;
+        progress.note(&format!("{name}: what was decided is remembered"));
+    }
+    let mut rebased = rebase::rebase(&ws, &request, progress)?;
+    if let Some(which) = &arguments.resolve {
+        let open = resolve::open(&ws, &rebased, which, progress)?;
+        return show_open(context, &rebased.report, &request, &open);
+    }
+    rebase::add_effects(&ws, &mut rebased.report)?;
+    if arguments.write {
+        let options = rebase::write::Options {
+            hold: arguments.hold,
+            into: arguments.into.clone(),
+            branch: arguments.branch.clone(),
+            output: arguments.output.clone(),
+        };
+        let written = rebase::write::write(&ws, &rebased, &options)?;
+        rebased.report.next = after_writing(&ws, &rebased.report, &written);
+        rebased.report.written = Some(written);
+        return show(context, format, &rebased.report);
+    }
+    show(context, format, &rebased.report)?;
+    undecided(&rebased.report)
+}
+
+/// The commands that go on after a branch or a folder was written.
+fn after_writing(ws: &Workspace, report: &Report, written: &Written) -> Vec<String> {
+    let Some(branch) = &written.branch else {
+        return Vec::new();
+    };
+    // A series of the release's own leaves the current release as it is.
+    let moved = written.files.iter().any(|file| file == CONFIG_FILE)
+        && ws
+            .config
+            .release(Some(&report.version))
+            .is_ok_and(|r| r.patches.is_none())
+        && !written
+            .files
+            .iter()
+            .any(|file| file.ends_with("/series") && file != &report.series);
+    let release = if moved {
+        String::new()
+    } else {
+        format!(" --release {}", report.version)
+    };
+    vec![
+        format!("git switch {branch}"),
+        format!("perfquilt run{release}"),
+    ]
+}
+
+fn show_open(context: &Context, report: &Report, request: &Request, open: &Opened) -> Result<()> {
+    if context.output.json() {
+        return context.output.print_json(&serde_json::json!({
+            "schema": 1,
+            "patch": open.patch,
+            "release": report.to,
+            "directory": open.directory,
+            "files": open.files,
+        }));
+    }
+    let dir = open.directory.display();
+    let mut text = format!("{} on {}, in {dir}\n", open.patch, report.to);
+    for file in &open.files {
+        text.push_str(&format!("  {file}\n"));
+    }
+    let command = rebase::command(report, request);
+    text.push_str(&format!(
+        "\nnext: cd {dir}\n      git mergetool, or an editor\n      git add -A && git cherry-pick --continue\n      {command} --continue\n"
+    ));
+    let clean: String = text.lines().map(|line| plain(line) + "\n").collect();
+    context.output.print(&clean)
+}
+
+fn show(context: &Context, format: Format, report: &Report) -> Result<()> {
+    let output = &context.output;
+    match format {
+        Format::Terminal => output.print(&report::rebase::terminal(
+            report,
+            output.width(),
+            output.color(),
+        )),
+        Format::Markdown => output.print(&report::rebase::markdown(report)),
+        Format::Json => output.print_json(report),
+    }
+}
+
+/// The error that stands for open decisions.
+fn undecided(report: &Report) -> Result<()> {
+    let noun = |count: usize, word: &str| match count {
+        1 => format!("1 {word}"),
+        _ => format!("{count} {word}s"),
+    };
+    if report.ready {
+        return Ok(());
+    }
+    let error = Error::series(format!(
+        "{} to make, {} untested",
+        noun(report.decisions, "decision"),
+        report.untested()
+    ));
+    Err(match report.next.first() {
+        Some(command) => error.hint(format!("`{command}` opens the first")),
+        None => error,
+    })
+}

@@ -1,0 +1,200 @@
+//! Signs that a release has a patch, or a part of it, already.
+
+use std::collections::BTreeSet;
+
+use super::three_way::{FileMerge, Part};
+use crate::error::Result;
+use crate::series::path::shown;
+use crate::series::{FileDiff, Patch, Presence};
+use crate::stack::trial::{Trial, hunk_is_there};
+use crate::upstream::Release;
+
+/// Every path a patch names.
+pub fn named_paths(patch: &Patch) -> BTreeSet<Vec<u8>> {
+    patch
+        .files
+        .iter()
+        .flat_map(|diff| [&diff.old, &diff.new, &diff.index])
+        .flatten()
+        .cloned()
+        .collect()
+}
+
+/// Whether everything the patch leaves stands in the tree, wherever.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+pub fn is_there(tree: &mut Trial<'_>, patch: &Patch) -> Result<bool> {
+    for diff in &patch.files {
+        if diff.binary.is_some() || diff.rename || diff.copy || diff.hunks.is_empty() {
+            return Ok(false);
+        }
+        let (there, of) = hunks_there(tree, diff, None)?;
+        if there < of || (diff.after == Presence::Absent) != (of == 0) {
+            return Ok(false);
+        }
+    }
+    Ok(!patch.files.is_empty())
+}
+
+/// How many of a diff's hunks are in the tree's file (at `path`, where upstream moved it), of how many.
+fn hunks_there(
+    tree: &mut Trial<'_>,
+    diff: &FileDiff,
+    path: Option<&[u8]>,
+) -> Result<(usize, usize)> {
+    let names = [
+        path,
+        diff.new.as_deref(),
+        diff.old.as_deref(),
+        diff.index.as_deref(),
+    ];
+    for name in names.into_iter().flatten() {
+        if let Some(file) = tree.file(name)? {
+            let there = diff
+                .hunks
+                .iter()
+                .filter(|hunk| hunk_is_there(hunk, &file.content))
+                .count();
+            return Ok((there, diff.hunks.len()));
+        }
+    }
+    Ok((
+        0,
+        if diff.after == Presence::Absent {
+            0
+        } else {
+            diff.hunks.len()
+        },
+    ))
+}
+
+/// Whether a part of a patch that merges cleanly is in the tree already, and which.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+pub fn what_is_there(
+    tree: &mut Trial<'_>,
+    patch: &Patch,
+    merges: &[FileMerge],
+) -> Result<(bool, Vec<String>)> {
+    let mut notes = Vec::new();
+    for merge in merges {
+        if matches!(merge.part, Part::There) {
+            notes.push(format!("the release has all of {}", shown(&merge.path)));
+            continue;
+        }
+        for diff in &patch.files {
+            if diff.new.as_ref() != Some(&merge.old_path) {
+                continue;
+            }
+            let (there, of) = hunks_there(tree, diff, Some(&merge.path))?;
+            // A hunk that only removes lines leaves nothing that could be recognised.
+            if there > 0 && of > there {
+                notes.push(format!(
+                    "the release has {there} of {of} hunks of {}",
+                    shown(&merge.path)
+                ));
+            }
+        }
+    }
+    Ok((!notes.is_empty(), notes))
+}
+
+/// The version of a header's `Applied-Upstream:` that `release` contains: one of the same branch, no
+/// later.
+pub fn claim(patch: &Patch, release: &Release) -> Option<String> {
+    let field = patch.header.field("applied-upstream")?;
+    words(field)
+        .find(|word| {
+            let (Some(claimed), Some(version)) = (numbers(word), numbers(&release.version)) else {
+                return false;
+            };
+            // Whether 10.11.20 came before 11.8.6 is in no version number.
+            claimed.len() == version.len()
+                && claimed.len() > 1
+                && claimed[..claimed.len() - 1] == version[..version.len() - 1]
+                && claimed <= version
+        })
+        .map(str::to_owned)
+}
+
+/// The commit ids of a header's `Applied-Upstream:`.
+pub fn claimed_commits(patch: &Patch) -> Vec<String> {
+    let field = patch.header.field("applied-upstream").unwrap_or_default();
+    words(field)
+        .map(|word| word.strip_prefix("commit:").unwrap_or(word))
+        .map(|word| word.rsplit('/').next().unwrap_or(word))
+        .filter(|word| (7..=40).contains(&word.len()))
+        .filter(|word| word.bytes().all(|b| b.is_ascii_hexdigit()))
+        .map(str::to_ascii_lowercase)
+        .collect()
+}
+
+fn words(field: &str) -> impl Iterator<Item = &str> {
+    field
+        .split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '(' | ')'))
+        .filter(|word| !word.is_empty())
+}
+
+/// `10.11.18` as numbers; a leading `v` or the server's name does not matter.
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    let start = text.find(|c: char| c.is_ascii_digit())?;
+    let digits = &text[start..];
+    digits.split('.').map(|part| part.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::Entry;
+
+    fn patch(field: &str) -> Patch {
+        let entry = Entry {
+            name: "x".into(),
+            strip: 1,
+            reverse: false,
+            flags: Default::default(),
+            line: 1,
+        };
+        let text = format!(
+            "Subject: x\nApplied-Upstream: {field}\n\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"
+        );
+        Patch::parse(&entry, "x", text.as_bytes()).unwrap()
+    }
+
+    fn release(version: &str) -> Release {
+        Release {
+            name: format!("s-{version}"),
+            version: version.into(),
+            commit: String::new(),
+            tree: String::new(),
+            sha256: String::new(),
+        }
+    }
+
+    #[test]
+    fn versions_count_within_their_branch() {
+        let claimed = |field: &str, version: &str| claim(&patch(field), &release(version));
+        assert_eq!(claimed("10.11.17", "10.11.18").as_deref(), Some("10.11.17"));
+        assert_eq!(
+            claimed("mariadb-10.11.18, https://example.org/x", "10.11.18").as_deref(),
+            Some("mariadb-10.11.18")
+        );
+        assert_eq!(claimed("10.11.19", "10.11.18"), None);
+        assert_eq!(claimed("10.11.20", "11.8.6"), None);
+        assert_eq!(claimed("11", "11.8.6"), None);
+        assert_eq!(claimed("yes", "11.8.6"), None);
+    }
+
+    #[test]
+    fn commits_are_found_in_addresses_too() {
+        assert_eq!(
+            claimed_commits(&patch(
+                "11.4.2, commit:3FA91C2, https://example.org/c/0123456789"
+            )),
+            ["3fa91c2", "0123456789"]
+        );
+        assert!(claimed_commits(&patch("soon")).is_empty());
+    }
+}

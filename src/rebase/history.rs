@@ -1,0 +1,152 @@
+//! Upstream's own commits between two releases, where they come from a git repository with history.
+
+use std::path::PathBuf;
+
+use super::evidence::claimed_commits;
+use crate::error::Result;
+use crate::process::{Command, check_interrupted};
+use crate::progress::Progress;
+use crate::series::Patch;
+use crate::series::path::shown;
+use crate::upstream::{self, Release};
+use crate::workspace::Workspace;
+
+/// The commits of one release that another does not have; none where there is no history.
+#[derive(Debug, Default)]
+pub struct History {
+    range: Option<Range>,
+}
+
+#[derive(Debug)]
+struct Range {
+    store: PathBuf,
+    old: String,
+    new: String,
+}
+
+impl History {
+    /// The history between two releases; fetched now if their repository can give it.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+    pub fn between(
+        ws: &Workspace,
+        from: &Release,
+        to: &Release,
+        progress: &dyn Progress,
+    ) -> Result<History> {
+        let commits = upstream::history(ws, &from.version, &to.version, progress)?;
+        Ok(History {
+            range: commits.map(|(old, new)| Range {
+                store: ws.object_store(),
+                old,
+                new,
+            }),
+        })
+    }
+
+    /// The commit named by the patch's `Applied-Upstream:` that the new release contains.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+    pub fn contains(&self, patch: &Patch) -> Result<Option<String>> {
+        let Some(range) = &self.range else {
+            return Ok(None);
+        };
+        for commit in claimed_commits(patch) {
+            let found = range
+                .git()
+                .args(["rev-parse", "--quiet", "--verify"])
+                .arg(format!("{commit}^{{commit}}"))
+                .run()?;
+            let full = found.stdout_text().trim().to_owned();
+            if !found.success() || full.is_empty() {
+                continue;
+            }
+            let base = range.git().args(["merge-base", &full, &range.new]).run()?;
+            if base.stdout_text().trim() == full {
+                return Ok(Some(full[..12].to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The commit between the releases that changes `paths` just as `diff` does.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+    pub fn same_patch(&self, diff: &[u8], paths: &[Vec<u8>]) -> Result<Option<String>> {
+        let Some(range) = &self.range else {
+            return Ok(None);
+        };
+        let own = range.patch_ids(diff)?;
+        let Some((own, _)) = own.first() else {
+            return Ok(None);
+        };
+        let names: Vec<String> = paths.iter().map(|path| shown(path)).collect();
+        let listed = range
+            .git()
+            .args([
+                "--literal-pathspecs",
+                "log",
+                "--no-merges",
+                "--full-index",
+                "--binary",
+                "-p",
+            ])
+            .args([
+                "--no-color",
+                "--no-ext-diff",
+                "--no-textconv",
+                "--pretty=commit %H",
+            ])
+            .arg(format!("{}..{}", range.old, range.new))
+            .arg("--")
+            .args(&names)
+            .run()?;
+        check_interrupted()?;
+        if !listed.success() {
+            return Ok(None);
+        }
+        let ids = range.patch_ids(&listed.stdout)?;
+        let Some((_, commit)) = ids.iter().find(|(id, _)| id == own) else {
+            return Ok(None);
+        };
+        let all = range
+            .git()
+            .args(["diff-tree", "--no-commit-id", "--name-only", "-r", commit])
+            .run()?;
+        let others = all
+            .stdout_text()
+            .lines()
+            .filter(|line| !names.iter().any(|name| name == line))
+            .count();
+        let short = commit.get(..12).unwrap_or(commit);
+        Ok(Some(match others {
+            0 => format!("= {short} (patch-id)"),
+            1 => format!("= {short} (patch-id; it changes 1 more file)"),
+            more => format!("= {short} (patch-id; it changes {more} more files)"),
+        }))
+    }
+}
+
+impl Range {
+    fn git(&self) -> Command {
+        Command::new("git").arg("--git-dir").arg(&self.store)
+    }
+
+    /// Git's stable patch ids of a text with diffs, each with the commit it follows.
+    fn patch_ids(&self, text: &[u8]) -> Result<Vec<(String, String)>> {
+        let output = self
+            .git()
+            .args(["patch-id", "--stable"])
+            .stdin(text)
+            .run()?;
+        Ok(output
+            .stdout_text()
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(id, commit)| (id.to_owned(), commit.to_owned()))
+            .collect())
+    }
+}

@@ -1,0 +1,131 @@
+//! Where upstream moved a file: looked for only when a path is missing.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::error::Result;
+use crate::process::check_interrupted;
+use crate::stack::trial::{blob, only_in};
+use crate::upstream::Objects;
+
+/// Git's own threshold: a file is the same one under another name when half of it is.
+const ENOUGH: f64 = 0.5;
+/// Files compared line by line for one missing path.
+const MOST: usize = 400;
+
+/// The files that one release has and another has not.
+pub struct Renames<'a> {
+    objects: &'a Objects,
+    old: String,
+    new: String,
+    /// Path, mode and blob of the new release's own files, read on the first question.
+    added: Option<Vec<(Vec<u8>, u32, String)>>,
+    known: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl<'a> Renames<'a> {
+    /// Between the trees `old` and `new`.
+    pub fn new(objects: &'a Objects, old: &str, new: &str) -> Self {
+        Renames {
+            objects,
+            old: old.to_owned(),
+            new: new.to_owned(),
+            added: None,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// What the new release calls the old release's file `path`, whose content is `content`, if it
+    /// does not have it under that name.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+    pub fn find(&mut self, path: &[u8], content: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Some(known) = self.known.get(path) {
+            return Ok(known.clone());
+        }
+        let found = self.search(path, content)?;
+        self.known.insert(path.to_vec(), found.clone());
+        Ok(found)
+    }
+
+    fn search(&mut self, path: &[u8], content: &[u8]) -> Result<Option<Vec<u8>>> {
+        let added = match self.added.take() {
+            Some(added) => added,
+            None => only_in(self.objects, &self.new, &self.old)?,
+        };
+        let added = self.added.insert(added);
+        // The same name elsewhere first, then the same ending, nearest folders first.
+        let name = last(path);
+        let mut candidates: Vec<(usize, &(Vec<u8>, u32, String))> = added
+            .iter()
+            .filter_map(|file| {
+                let rank = match last(&file.0) {
+                    same if same == name => 0,
+                    other if stem(other) == stem(name) => 1,
+                    other if ending(other) == ending(name) => 2,
+                    _ => return None,
+                };
+                Some((rank, file))
+            })
+            .collect();
+        candidates.sort_by_key(|(rank, file)| (*rank, usize::MAX - common(&file.0, path)));
+        let lines = lines(content);
+        let mut best: Option<(f64, &Vec<u8>)> = None;
+        for (rank, (candidate, _, name)) in candidates.into_iter().take(MOST) {
+            check_interrupted()?;
+            let other = blob(self.objects, name)?;
+            if other == content {
+                return Ok(Some(candidate.clone()));
+            }
+            // Sizes alone can rule a match out, as git does.
+            let (small, large) = (
+                other.len().min(content.len()),
+                other.len().max(content.len()),
+            );
+            if (small as f64) < ENOUGH * large as f64 && rank > 0 {
+                continue;
+            }
+            let likeness = likeness(&lines, &other);
+            if likeness >= ENOUGH && best.is_none_or(|(most, _)| likeness > most) {
+                best = Some((likeness, candidate));
+            }
+        }
+        Ok(best.map(|(_, path)| path.clone()))
+    }
+}
+
+/// Lines that tell files apart.
+fn lines(content: &[u8]) -> HashSet<&[u8]> {
+    content
+        .split(|&b| b == b'\n')
+        .map(<[u8]>::trim_ascii)
+        .filter(|line| line.len() > 3)
+        .collect()
+}
+
+fn likeness(lines_of_one: &HashSet<&[u8]>, other: &[u8]) -> f64 {
+    let others = lines(other);
+    let most = lines_of_one.len().max(others.len());
+    if most == 0 {
+        return 0.0;
+    }
+    lines_of_one.intersection(&others).count() as f64 / most as f64
+}
+
+fn last(path: &[u8]) -> &[u8] {
+    path.rsplit(|&b| b == b'/').next().unwrap_or(path)
+}
+
+fn stem(name: &[u8]) -> &[u8] {
+    let end = name.iter().rposition(|&b| b == b'.');
+    &name[..end.unwrap_or(name.len())]
+}
+
+fn ending(name: &[u8]) -> &[u8] {
+    let end = name.iter().rposition(|&b| b == b'.');
+    &name[end.unwrap_or(name.len())..]
+}
+
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

@@ -1,0 +1,143 @@
+//! An old patch compared with the new one, as `git range-diff` shows it: the difference between two
+//! differences.
+
+use std::fmt::Write;
+
+use crate::error::Result;
+use crate::stack::format::diff;
+use crate::stack::merge::{Run, runs};
+use crate::upstream::Objects;
+
+/// Lines shown around a difference.
+const CONTEXT: usize = 3;
+
+/// The difference between the diffs of two pairs of trees; empty when only places differ.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+pub fn compare(objects: &Objects, old: (&str, &str), new: (&str, &str)) -> Result<Vec<String>> {
+    let old = normalised(&diff(objects, old.0, old.1)?);
+    let new = normalised(&diff(objects, new.0, new.1)?);
+    difference(&old, &new)
+}
+
+/// A diff without what differs from release to release: line numbers and objects' names.
+fn normalised(diff: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(diff);
+    let mut lines: Vec<String> = Vec::new();
+    let mut file = String::new();
+    let mut in_hunk = false;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("diff --git ") {
+            in_hunk = false;
+            file = rest
+                .rsplit_once(" b/")
+                .map_or(rest, |(_, name)| name)
+                .trim_end_matches('"')
+                .to_owned();
+            lines.push(format!(" ## {file} ##"));
+        } else if line.starts_with("@@ ") {
+            in_hunk = true;
+            let function = line.splitn(3, "@@").nth(2).unwrap_or_default();
+            lines.push(format!("@@ {file}:{function}"));
+        } else if in_hunk {
+            lines.push(line.to_owned());
+        } else if [
+            "rename ",
+            "old mode ",
+            "new mode ",
+            "deleted file ",
+            "new file ",
+            "copy ",
+        ]
+        .iter()
+        .any(|start| line.starts_with(start))
+        {
+            lines.push(format!(" ## {line} ##"));
+        }
+    }
+    lines
+}
+
+fn difference(old: &[String], new: &[String]) -> Result<Vec<String>> {
+    let joined = |lines: &[String]| {
+        lines.iter().fold(String::new(), |mut text, line| {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{line}");
+            text
+        })
+    };
+    let runs = runs(joined(old).as_bytes(), joined(new).as_bytes())?;
+    let mut out = Vec::new();
+    let mut rest = runs.as_slice();
+    while let Some(first) = rest.first() {
+        let near = |a: &Run, b: &Run| b.old_start - (a.old_start + a.old) <= 2 * CONTEXT;
+        let count = 1 + rest
+            .windows(2)
+            .take_while(|pair| near(&pair[0], &pair[1]))
+            .count();
+        let (group, after) = rest.split_at(count);
+        rest = after;
+        let start = first.old_start.saturating_sub(CONTEXT);
+        if let Some(head) = old[..start]
+            .iter()
+            .rev()
+            .find(|line| line.starts_with("@@ "))
+        {
+            out.push(format!("@@ {}", head.trim_start_matches("@@ ")));
+        }
+        let mut at = start;
+        for run in group {
+            out.extend(
+                old[at..run.old_start]
+                    .iter()
+                    .map(|line| format!("  {line}")),
+            );
+            at = run.old_start + run.old;
+            out.extend(
+                old[run.old_start..at]
+                    .iter()
+                    .map(|line| format!("- {line}")),
+            );
+            let end = run.new_start + run.new;
+            out.extend(
+                new[run.new_start..end]
+                    .iter()
+                    .map(|line| format!("+ {line}")),
+            );
+        }
+        let end = (at + CONTEXT).min(old.len());
+        out.extend(old[at..end].iter().map(|line| format!("  {line}")));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_do_not_count() {
+        let diff = |start: usize, context: &str| {
+            format!(
+                "diff --git a/f b/f\nindex {start}..0 100644\n--- a/f\n+++ b/f\n@@ -{start},3 +{start},3 @@ int f()\n {context}\n-old\n+new\n end\n"
+            )
+        };
+        let compare = |a: &str, b: &str| {
+            difference(&normalised(a.as_bytes()), &normalised(b.as_bytes())).unwrap()
+        };
+        assert!(compare(&diff(3, "x"), &diff(90, "x")).is_empty());
+        assert_eq!(
+            compare(&diff(3, "x"), &diff(90, "y")),
+            [
+                "   ## f ##",
+                "  @@ f: int f()",
+                "-  x",
+                "+  y",
+                "  -old",
+                "  +new",
+                "   end"
+            ]
+        );
+    }
+}

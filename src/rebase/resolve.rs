@@ -1,0 +1,409 @@
+//! Conflicts in git's own form: a worktree to solve one in, and what was decided kept for the next time.
+//!
+//! A decision is a commit on the tree it was made for. It holds wherever the files it changes are what
+//! they were then, so a second rebase, or one with other patches around it, does not ask again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::git::Git;
+use super::{Rebased, Status};
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::series::Patch;
+use crate::series::path::shown;
+use crate::stack::format::changed_paths;
+use crate::stack::history;
+use crate::stack::trial::Trial;
+use crate::upstream::Objects;
+use crate::workspace::Workspace;
+
+/// What a person made of a patch.
+#[derive(Debug, Clone)]
+pub struct Resolution {
+    /// The commit that says so.
+    pub commit: String,
+    /// The files it writes or removes.
+    pub files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>,
+}
+
+/// A conflict that is open in a worktree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Opened {
+    schema: u32,
+    /// The patch's name.
+    pub patch: String,
+    /// The patch's digest.
+    digest: String,
+    /// The release it is moved to.
+    pub version: String,
+    /// The commit the worktree stands on: the new release with the earlier patches.
+    parent: String,
+    /// The worktree.
+    pub directory: PathBuf,
+    /// The files in conflict.
+    #[serde(default)]
+    pub files: Vec<String>,
+}
+
+fn folder(ws: &Workspace) -> PathBuf {
+    ws.state().join("rebase")
+}
+
+fn state_file(ws: &Workspace) -> PathBuf {
+    folder(ws).join("open.json")
+}
+
+/// The conflict that is open, if there is one.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when its file cannot be read.
+pub fn opened(ws: &Workspace) -> Result<Option<Opened>> {
+    let path = state_file(ws);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("read", &path, &error)),
+    };
+    serde_json::from_str(&text).map(Some).map_err(|error| {
+        Error::usage(format!("{} is damaged: {error}", path.display()))
+            .hint("`perfquilt rebase RELEASE --abort` closes the conflict without a result")
+    })
+}
+
+/// The patch that `which` means: its number, its name, or a beginning of the name.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when there is none, or more than one.
+pub fn find(rebased: &Rebased, which: &str) -> Result<usize> {
+    let names: Vec<&str> = rebased
+        .series
+        .patches()
+        .iter()
+        .map(|p| p.name.as_str())
+        .collect();
+    if let Some(index) = names.iter().position(|name| *name == which) {
+        return Ok(index);
+    }
+    let beginning: Vec<usize> = (0..names.len())
+        .filter(|&index| names[index].starts_with(which))
+        .collect();
+    if let Ok(number) = which.parse::<usize>()
+        && (1..=names.len()).contains(&number)
+    {
+        return Ok(number - 1);
+    }
+    match beginning.as_slice() {
+        [only] => Ok(*only),
+        [] => Err(
+            Error::usage(format!("there is no patch `{which}`")).hint(format!(
+                "it is a number from 1 to {}, or a name",
+                names.len()
+            )),
+        ),
+        _ => Err(Error::usage(format!("`{which}` begins several names"))
+            .details(beginning.iter().map(|index| names[*index]))),
+    }
+}
+
+/// Opens a patch's conflict in a worktree, as git leaves one: markers in the files, the three versions
+/// in the index, `CHERRY_PICK_HEAD` set, so that `git mergetool` and the like work.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the patch needs no decision, another conflict is
+/// open, or git cannot make the worktree.
+pub fn open(
+    ws: &Workspace,
+    rebased: &Rebased,
+    which: &str,
+    progress: &dyn Progress,
+) -> Result<Opened> {
+    let index = find(rebased, which)?;
+    let (report, step) = (&rebased.report.patches[index], &rebased.steps[index]);
+    let patch = &rebased.series.patches()[index];
+    if let Some(open) = opened(ws)? {
+        let same = open.digest == patch.digest && open.parent == step.parent;
+        if same && open.directory.is_dir() {
+            return Ok(open);
+        }
+        return Err(Error::usage(format!(
+            "the conflict of {} is still open in {}",
+            open.patch,
+            open.directory.display()
+        ))
+        .hint(
+            "`perfquilt rebase RELEASE --continue` takes its result, `--abort` closes it without",
+        ));
+    }
+    let (true, Some(old_after)) = (report.status.needs_decision(), &step.old_after) else {
+        let error = Error::usage(format!(
+            "there is nothing to decide about {}: {}",
+            patch.name, report.status
+        ));
+        return Err(match report.status {
+            Status::Untested => error.hint(format!("it {}; open that one", report.evidence)),
+            _ => error,
+        });
+    };
+    let objects = Objects::open(&ws.object_store())?;
+    let mut trial = Trial::new(&objects, &step.old_before)?;
+    let base = trial.commit(&step.old_before, &rebased.from.commit, patch)?;
+    let theirs = trial.commit(old_after, &base, patch)?;
+    trial.finish()?;
+    let directory = folder(ws).join(format!("{}-{}", rebased.to.version, index + 1));
+    let mut open = Opened {
+        schema: 1,
+        patch: patch.name.clone(),
+        digest: patch.digest.clone(),
+        version: rebased.to.version.clone(),
+        parent: step.parent.clone(),
+        directory: directory.clone(),
+        files: Vec::new(),
+    };
+    prepare_store(&objects)?;
+    save(ws, &open)?;
+    let store = Git::new(objects.path())?;
+    close_worktree(&store, &directory)?;
+    let waiting = progress.begin("checking out the release with the earlier patches", None);
+    let dir = directory.to_string_lossy();
+    let added = store.run(&["worktree", "add", "--quiet", "--detach", &dir, &open.parent])?;
+    if !added.success() {
+        remove_state(ws)?;
+        return Err(Error::usage(format!("git cannot check out to {dir}")).details(added.tail(8)));
+    }
+    let git = Git::new(&directory)?;
+    let picked = git.run(&[
+        "-c",
+        "rerere.enabled=false",
+        "-c",
+        "merge.conflictStyle=diff3",
+        "cherry-pick",
+        &theirs,
+    ])?;
+    waiting.finish("");
+    crate::process::check_interrupted()?;
+    open.files = git
+        .ok(&["diff", "--name-only", "--diff-filter=U"])?
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    let picking = git.run(&["rev-parse", "--quiet", "--verify", "CHERRY_PICK_HEAD"])?;
+    if !picked.success() && open.files.is_empty() && !picking.success() {
+        let tail = picked.tail(8);
+        close(ws)?;
+        return Err(Error::usage("git cannot bring the patch into the worktree").details(tail));
+    }
+    save(ws, &open)?;
+    Ok(open)
+}
+
+/// Takes what was committed in the worktree and remembers it. Returns the patch's name.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when no conflict is open;
+/// [`Kind::Series`](crate::error::Kind::Series) while the worktree has unmerged or uncommitted files,
+/// no commit, or a conflict marker in it.
+pub fn take(ws: &Workspace) -> Result<String> {
+    let Some(open) = opened(ws)? else {
+        return Err(Error::usage("no conflict is open")
+            .hint("`perfquilt rebase RELEASE --resolve PATCH` opens one"));
+    };
+    let dir = open.directory.display().to_string();
+    let objects = Objects::open(&ws.object_store())?;
+    if !open.directory.join(".git").is_file() {
+        remove_state(ws)?;
+        return Err(Error::usage(format!("the worktree {dir} is gone"))
+            .hint("open the conflict again with --resolve"));
+    }
+    let git = Git::new(&open.directory)?;
+    let unmerged = git.ok(&["diff", "--name-only", "--diff-filter=U"])?;
+    let finish = format!("git -C {dir} add -A && git -C {dir} cherry-pick --continue");
+    if !unmerged.is_empty() {
+        return Err(Error::series(format!("there are unmerged files in {dir}"))
+            .details(unmerged.lines())
+            .hint(format!("when they are right: `{finish}`")));
+    }
+    let changed = git.ok(&["status", "--porcelain", "--untracked-files=no"])?;
+    let picking = git.run(&["rev-parse", "--quiet", "--verify", "CHERRY_PICK_HEAD"])?;
+    if !changed.is_empty() || picking.success() {
+        return Err(
+            Error::series(format!("there is something to commit in {dir}"))
+                .details(changed.lines().take(10))
+                .hint(format!("`{finish}`")),
+        );
+    }
+    let head = git.ok(&["rev-parse", "HEAD"])?;
+    if head == open.parent {
+        return Err(Error::series(format!("nothing was committed in {dir}")).hint(format!(
+            "if nothing is left of the patch, say so: `git -C {dir} commit --allow-empty -m upstream`"
+        )));
+    }
+    let commits = history::commits(&objects, &open.parent, &head)?;
+    let tree = &commits
+        .last()
+        .ok_or_else(|| Error::internal("a commit without itself"))?
+        .tree;
+    let before = objects.tree_named(&open.parent)?;
+    refuse_markers(&objects, &before, tree, &open.directory)?;
+    // Several commits, amended or not, are one decision.
+    let decision = objects.commit_named(
+        tree,
+        &open.parent,
+        &format!("{} on {}", open.patch, open.version),
+    )?;
+    let name = format!("{}/{}", prefix(&open.digest), &decision[..16]);
+    history::set_reference(&objects, &name, &decision)?;
+    close(ws)?;
+    Ok(open.patch)
+}
+
+/// Closes the open conflict; what was done in its worktree is lost. Returns the patch's name.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when none is open.
+pub fn abort(ws: &Workspace) -> Result<String> {
+    let name = match opened(ws) {
+        Ok(Some(open)) => open.patch,
+        Ok(None) => return Err(Error::usage("no conflict is open")),
+        // A damaged file is what this command is for, too.
+        Err(_) => "the conflict".to_owned(),
+    };
+    close(ws)?;
+    Ok(name)
+}
+
+fn close(ws: &Workspace) -> Result<()> {
+    let store = Git::new(&ws.object_store())?;
+    if let Ok(entries) = std::fs::read_dir(folder(ws)) {
+        for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
+            close_worktree(&store, &entry.path())?;
+        }
+    }
+    remove_state(ws)
+}
+
+fn close_worktree(store: &Git, directory: &Path) -> Result<()> {
+    let dir = directory.to_string_lossy();
+    store.run(&["worktree", "remove", "--force", &dir])?;
+    match std::fs::remove_dir_all(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(Error::io("remove", directory, &error)),
+    }
+    store.run(&["worktree", "prune"])?;
+    Ok(())
+}
+
+fn save(ws: &Workspace, open: &Opened) -> Result<()> {
+    let path = state_file(ws);
+    let dir = folder(ws);
+    std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
+    let text = serde_json::to_vec_pretty(open)
+        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    let io = |error| Error::io("write", &path, &error);
+    let mut file = tempfile::NamedTempFile::new_in(&dir).map_err(io)?;
+    std::io::Write::write_all(&mut file, &text).map_err(io)?;
+    file.persist(&path).map_err(|error| io(error.error))?;
+    Ok(())
+}
+
+fn remove_state(ws: &Workspace) -> Result<()> {
+    let path = state_file(ws);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("remove", &path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Git must hand out and take back the very bytes, and must never tidy up in our store.
+fn prepare_store(objects: &Objects) -> Result<()> {
+    let path = objects.path().join("info/attributes");
+    if !path.is_file() {
+        let dir = objects.path().join("info");
+        std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
+        let text = "# Files are edited byte by byte, whatever the release's .gitattributes say.\n\
+                    * -text -ident -filter -working-tree-encoding\n";
+        std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
+    }
+    let git = Git::new(objects.path())?;
+    for (key, value) in [
+        ("gc.auto", "0"),
+        ("maintenance.auto", "false"),
+        ("core.autocrlf", "false"),
+        ("merge.conflictStyle", "diff3"),
+    ] {
+        git.ok(&["config", key, value])?;
+    }
+    Ok(())
+}
+
+/// Refuses conflict markers that the decision brought in.
+fn refuse_markers(objects: &Objects, before: &str, after: &str, dir: &Path) -> Result<()> {
+    let marker = |line: &[u8]| line.starts_with(b"<<<<<<< ") || line.starts_with(b">>>>>>> ");
+    let (mut old, mut new) = (Trial::new(objects, before)?, Trial::new(objects, after)?);
+    for path in changed_paths(objects, before, after)? {
+        let Some(file) = new.file(&path)? else {
+            continue;
+        };
+        let had = old
+            .file(&path)?
+            .is_some_and(|file| file.content.split(|&b| b == b'\n').any(marker));
+        let line = file.content.split(|&b| b == b'\n').position(marker);
+        if let (Some(line), false) = (line, had) {
+            return Err(Error::series("a conflict marker is left")
+                .at(dir.join(shown(&path)), line + 1)
+                .hint("solve that place and commit again"));
+        }
+    }
+    Ok(())
+}
+
+fn prefix(digest: &str) -> String {
+    format!("refs/decided/{}", &digest[..16])
+}
+
+/// What was decided about this patch before, if the files are still what they were then.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+pub fn remembered(
+    objects: &Objects,
+    patch: &Patch,
+    tree: &mut Trial<'_>,
+) -> Result<Option<Resolution>> {
+    for (before, commit) in objects.commits_below(&prefix(&patch.digest))? {
+        let (old_tree, new_tree) = (objects.tree_named(&before)?, objects.tree_named(&commit)?);
+        let (mut old, mut new) = (
+            Trial::new(objects, &old_tree)?,
+            Trial::new(objects, &new_tree)?,
+        );
+        let mut files = BTreeMap::new();
+        let mut fits = true;
+        for path in changed_paths(objects, &old_tree, &new_tree)? {
+            let same = match (old.file(&path)?, tree.file(&path)?) {
+                (Some(then), Some(now)) => then.blob == now.blob && then.mode == now.mode,
+                (None, None) => tree.obstacle(&path)?.is_none(),
+                _ => false,
+            };
+            fits &= same;
+            let file = new.file(&path)?;
+            files.insert(path, file.map(|file| (file.mode, file.content.to_vec())));
+        }
+        // That nothing is left holds for the files the patch names.
+        if files.is_empty() {
+            for path in super::evidence::named_paths(patch) {
+                let blob = |file: Option<crate::stack::trial::File>| file.map(|file| file.blob);
+                fits &= blob(old.file(&path)?) == blob(tree.file(&path)?);
+            }
+        }
+        if fits {
+            return Ok(Some(Resolution { commit, files }));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,526 @@
+//! What a rebase found, for people: on a terminal and as Markdown.
+
+use std::fmt::Write;
+
+use super::text::{clean, code, fit, markdown as escape, shell, width, wrap};
+use crate::rebase::{Decision, EffectChange, PatchReport, Report, Status, Worth};
+
+/// Columns narrower than this are not worth fitting into.
+const NARROWEST: usize = 60;
+/// Lines of one patch's range-diff that are shown; `--json` has all.
+const MOST_LINES: usize = 60;
+
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const RED: &str = "\x1b[31m";
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const RESET: &str = "\x1b[0m";
+
+/// `needs 1 decision` and the like.
+fn verdict(report: &Report) -> String {
+    match (report.decisions, report.untested()) {
+        (0, 0) => "ready".to_owned(),
+        (0, untested) => format!("{untested} untested"),
+        (1, _) => "NEEDS 1 DECISION".to_owned(),
+        (more, _) => format!("NEEDS {more} DECISIONS"),
+    }
+}
+
+fn tally(report: &Report) -> String {
+    let count = report.patches.len();
+    let noun = if count == 1 { "patch" } else { "patches" };
+    let parts: Vec<String> = report
+        .counts()
+        .iter()
+        .map(|(status, count)| format!("{count} {status}"))
+        .collect();
+    format!("{count} {noun}: {}", parts.join(", "))
+}
+
+fn speed(effect: &EffectChange) -> String {
+    let percent = |worth: &Worth| format!("{:+.1} %", worth.estimate * 100.0);
+    let new = effect.new.as_ref().map_or("?".to_owned(), percent);
+    let mark = if effect.no_longer_helps { " !" } else { "" };
+    format!("{} → {new}{mark}", percent(&effect.old))
+}
+
+/// Everything told about a patch beside its line in the table.
+fn notes(patch: &PatchReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !patch.without.is_empty() && patch.status.applies() {
+        let list: Vec<String> = patch.without.iter().map(ToString::to_string).collect();
+        let noun = if list.len() == 1 { "patch" } else { "patches" };
+        notes.push(format!("tried without {noun} {}", list.join(", ")));
+    }
+    notes.extend(patch.notes.iter().cloned());
+    if let Some(effect) = &patch.effect
+        && effect.no_longer_helps
+    {
+        notes.push(format!(
+            "no longer helps: {} on {} ({})",
+            speed(effect).trim_end_matches(" !"),
+            effect.workload,
+            effect.meter
+        ));
+    }
+    notes
+}
+
+/// Where a decision is to be made.
+fn place(decision: &Decision) -> String {
+    let mut text = decision.file.clone();
+    if let Some(line) = decision.line {
+        let _ = write!(text, ":{line}");
+    }
+    if let Some(hunk) = decision.hunk {
+        let _ = write!(text, ", hunk {hunk} of {}", decision.hunks);
+    }
+    text
+}
+
+/// What there is to say about a place beside its lines.
+fn remarks(decision: &Decision) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if let Some(closest) = decision.closest {
+        remarks.push(match (closest.expected, decision.line) {
+            (0, None) => format!("{} % like what the patch leaves", closest.result),
+            _ => format!(
+                "closest match: line {}, {} % like what the patch expects, {} % like what it leaves",
+                closest.line, closest.expected, closest.result
+            ),
+        });
+    }
+    if !decision.touched_by.is_empty() {
+        remarks.push(format!(
+            "lines written by earlier patches: {}",
+            decision.touched_by.join(", ")
+        ));
+    }
+    remarks
+}
+
+/// A rebase's report as text of at most `columns` columns; `color` allows ANSI colours.
+pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
+    let mut page = Page {
+        width: columns.max(NARROWEST),
+        color,
+        text: String::new(),
+    };
+    let style = if report.ready { GREEN } else { YELLOW };
+    page.paragraph(
+        &format!(
+            "{} → {}: {}",
+            clean(&report.from),
+            clean(&report.to),
+            verdict(report)
+        ),
+        0,
+        if color { style } else { "" },
+    );
+    page.paragraph(&tally(report), 0, "");
+    page.text.push('\n');
+    page.table(report);
+    for patch in &report.patches {
+        page.decisions(report, patch);
+    }
+    page.range_diffs(report);
+    if !report.drops.is_empty() {
+        page.heading("May be dropped (nothing is dropped by itself)");
+        for drop in &report.drops {
+            page.paragraph(
+                &format!(
+                    "{} {}: {}",
+                    drop.index,
+                    clean(&drop.name),
+                    clean(&drop.reason)
+                ),
+                2,
+                "",
+            );
+        }
+    }
+    for note in &report.notes {
+        page.text.push('\n');
+        page.paragraph(&clean(note), 0, "");
+    }
+    page.written(report);
+    if !report.next.is_empty() {
+        page.text.push('\n');
+    }
+    for (index, command) in report.next.iter().enumerate() {
+        let word = if index == 0 { "next:" } else { "" };
+        let _ = writeln!(page.text, "{word:<6}{}", clean(command));
+    }
+    page.text
+}
+
+struct Page {
+    width: usize,
+    color: bool,
+    text: String,
+}
+
+impl Page {
+    fn styled(&self, text: &str, style: &str) -> String {
+        if self.color && !style.is_empty() && !text.is_empty() {
+            format!("{style}{text}{RESET}")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    fn paragraph(&mut self, text: &str, indent: usize, style: &str) {
+        for line in wrap(text, self.width - indent) {
+            let line = self.styled(&line, style);
+            let _ = writeln!(self.text, "{:indent$}{line}", "");
+        }
+    }
+
+    fn heading(&mut self, text: &str) {
+        self.text.push('\n');
+        self.paragraph(text, 0, BOLD);
+    }
+
+    /// A line of source text, cut at the page's edge.
+    fn source(&mut self, text: &str, indent: usize, style: &str) {
+        let text: String = text.replace('\t', "    ");
+        let text = clean(&text);
+        let room = self.width - indent;
+        let text = if width(&text) > room {
+            let mut cut = String::new();
+            for c in text.chars() {
+                if width(&cut) + 2 > room {
+                    break;
+                }
+                cut.push(c);
+            }
+            format!("{cut}…")
+        } else {
+            text
+        };
+        let line = self.styled(text.trim_end(), style);
+        let _ = writeln!(self.text, "{:indent$}{line}", "");
+    }
+
+    fn table(&mut self, report: &Report) {
+        let digits = report.patches.len().to_string().len();
+        let speeds: Vec<String> = report
+            .patches
+            .iter()
+            .map(|patch| patch.effect.as_ref().map_or_else(String::new, speed))
+            .collect();
+        let longest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
+        let speed_width = longest(&mut speeds.iter().map(|text| width(text)));
+        let status_width = longest(
+            &mut report
+                .patches
+                .iter()
+                .map(|patch| patch.status.to_string().len()),
+        );
+        let gap = if speed_width > 0 { 2 + speed_width } else { 0 };
+        let left = self
+            .width
+            .saturating_sub(digits + 2 + 2 + status_width + 2 + gap);
+        let wanted = longest(&mut report.patches.iter().map(|p| width(&clean(&p.evidence))));
+        let names = longest(&mut report.patches.iter().map(|p| width(&clean(&p.name))));
+        // Evidence gives way before names do, up to a point.
+        let name_width = names.min(left.saturating_sub(wanted.min(left * 2 / 3)).max(18));
+        let evidence_width = left.saturating_sub(name_width);
+        for (patch, speed) in report.patches.iter().zip(&speeds) {
+            let name = fit(&clean(&patch.name), name_width);
+            let pad = name_width.saturating_sub(width(&name));
+            let status = format!("{:status_width$}", patch.status);
+            let status = self.styled(&status, tone(patch.status));
+            let evidence = fit(&clean(&patch.evidence), evidence_width);
+            let mut line = format!(
+                "{:>digits$}  {name}{:pad$}  {status}  {evidence}",
+                patch.index, ""
+            );
+            if !speed.is_empty() {
+                let pad = evidence_width.saturating_sub(width(&evidence));
+                let _ = write!(line, "{:pad$}  {speed}", "");
+            }
+            let _ = writeln!(self.text, "{}", line.trim_end());
+            for note in notes(patch) {
+                self.paragraph(&clean(&note), digits + 4, DIM);
+            }
+        }
+    }
+
+    fn decisions(&mut self, report: &Report, patch: &PatchReport) {
+        if patch.decisions.is_empty() {
+            return;
+        }
+        self.heading(&format!("Patch {} {}", patch.index, clean(&patch.name)));
+        for decision in &patch.decisions {
+            self.paragraph(&clean(&place(decision)), 0, "");
+            self.paragraph(&clean(&decision.what), 2, DIM);
+            if let Some(line) = decision.line {
+                self.paragraph("now:", 2, DIM);
+                if decision.now.is_empty() {
+                    self.paragraph("(nothing)", 4, DIM);
+                }
+                let digits = (line + decision.now.len()).to_string().len();
+                for (offset, text) in decision.now.iter().enumerate() {
+                    let number = line + offset;
+                    self.source(&format!("{number:>digits$}  {text}"), 4, "");
+                }
+            }
+            self.changes("the patch:", &decision.patch);
+            self.changes("upstream since then:", &decision.upstream);
+            for remark in remarks(decision) {
+                self.paragraph(&clean(&remark), 2, "");
+            }
+        }
+        let command = resolve_command(report, patch);
+        let _ = writeln!(self.text, "  open it: {command}");
+    }
+
+    fn changes(&mut self, title: &str, lines: &[String]) {
+        if lines.is_empty() {
+            return;
+        }
+        self.paragraph(title, 2, DIM);
+        for line in lines {
+            self.source(line, 4, diff_tone(line));
+        }
+    }
+
+    fn range_diffs(&mut self, report: &Report) {
+        let changed: Vec<&PatchReport> = report
+            .patches
+            .iter()
+            .filter(|patch| !patch.range_diff.is_empty())
+            .collect();
+        if changed.is_empty() {
+            return;
+        }
+        self.heading("Patches that changed");
+        for patch in changed {
+            self.paragraph(
+                &format!("{0}: old ! {0}: new {1}", patch.index, clean(&patch.name)),
+                0,
+                "",
+            );
+            for line in patch.range_diff.iter().take(MOST_LINES) {
+                self.source(line, 4, diff_tone(line));
+            }
+            if patch.range_diff.len() > MOST_LINES {
+                let more = patch.range_diff.len() - MOST_LINES;
+                self.paragraph(&format!("… {more} more lines (--json has all)"), 4, DIM);
+            }
+        }
+    }
+
+    fn written(&mut self, report: &Report) {
+        let Some(written) = &report.written else {
+            return;
+        };
+        self.text.push('\n');
+        match (&written.branch, &written.commit, &written.folder) {
+            (Some(branch), Some(commit), _) => {
+                let short = commit.get(..12).unwrap_or(commit);
+                self.paragraph(
+                    &format!("written: branch {} ({short})", clean(branch)),
+                    0,
+                    GREEN,
+                );
+            }
+            (_, _, Some(folder)) => {
+                self.paragraph(&format!("written: {}", clean(folder)), 0, GREEN);
+            }
+            _ => {}
+        }
+        for file in &written.files {
+            self.paragraph(&clean(file), 2, "");
+        }
+        for aside in &written.set_aside {
+            self.paragraph(
+                &format!(
+                    "{} is a comment in the series now: {}",
+                    clean(&aside.name),
+                    clean(&aside.reason)
+                ),
+                2,
+                "",
+            );
+        }
+    }
+}
+
+fn resolve_command(report: &Report, patch: &PatchReport) -> String {
+    let next = report.next.first().map_or("", String::as_str);
+    let command = next.split(" --resolve").next().unwrap_or(next);
+    let command = command.split(" --write").next().unwrap_or(command);
+    if command.starts_with("perfquilt rebase") {
+        clean(&format!("{command} --resolve {}", patch.index))
+    } else {
+        format!(
+            "perfquilt rebase {} --resolve {}",
+            shell(&report.version),
+            patch.index
+        )
+    }
+}
+
+fn tone(status: Status) -> &'static str {
+    match status {
+        Status::Exact | Status::Offset => GREEN,
+        Status::Merged | Status::Resolved | Status::Partly | Status::Upstream => YELLOW,
+        Status::Changed | Status::Conflict | Status::Untested => RED,
+    }
+}
+
+fn diff_tone(line: &str) -> &'static str {
+    match line.as_bytes().first() {
+        Some(b'+') => GREEN,
+        Some(b'-') => RED,
+        Some(b'@') => DIM,
+        _ => "",
+    }
+}
+
+/// A rebase's report as GitHub-flavoured Markdown. Names and source lines cannot introduce markup.
+pub fn markdown(report: &Report) -> String {
+    let mut page = String::new();
+    let _ = writeln!(
+        page,
+        "## {} → {}: {}\n\n{}.\n",
+        escape(&report.from),
+        escape(&report.to),
+        verdict(report),
+        tally(report)
+    );
+    let speeds = report.patches.iter().any(|patch| patch.effect.is_some());
+    let (head, line) = if speeds {
+        (" speed old → new |", " --- |")
+    } else {
+        ("", "")
+    };
+    let _ = writeln!(page, "| # | patch | status | evidence |{head}");
+    let _ = writeln!(page, "| --: | --- | --- | --- |{line}");
+    for patch in &report.patches {
+        let mut evidence = escape(&patch.evidence);
+        for note in notes(patch) {
+            let _ = write!(evidence, "<br>{}", escape(&note));
+        }
+        let status = if patch.status.needs_decision() {
+            format!("**{}**", patch.status)
+        } else {
+            patch.status.to_string()
+        };
+        let _ = write!(
+            page,
+            "| {} | {} | {status} | {evidence} |",
+            patch.index,
+            code(&patch.name)
+        );
+        if speeds {
+            let speed = patch.effect.as_ref().map_or("–".to_owned(), speed);
+            let _ = write!(page, " {speed} |");
+        }
+        page.push('\n');
+    }
+    for patch in report.patches.iter().filter(|p| !p.decisions.is_empty()) {
+        let _ = writeln!(page, "\n### Patch {}: {}", patch.index, code(&patch.name));
+        for decision in &patch.decisions {
+            let _ = writeln!(
+                page,
+                "\n{}: {}",
+                code(&place(decision)),
+                escape(&decision.what)
+            );
+            if let Some(line) = decision.line {
+                let digits = (line + decision.now.len()).to_string().len();
+                let now: Vec<String> = decision
+                    .now
+                    .iter()
+                    .enumerate()
+                    .map(|(offset, text)| format!("{:>digits$}  {text}", line + offset))
+                    .collect();
+                block(&mut page, "Now:", "", &now);
+            }
+            block(&mut page, "The patch:", "diff", &decision.patch);
+            block(
+                &mut page,
+                "Upstream since then:",
+                "diff",
+                &decision.upstream,
+            );
+            for remark in remarks(decision) {
+                let _ = writeln!(page, "\n{}.", escape(&remark));
+            }
+        }
+        let _ = writeln!(page, "\nOpen it: `{}`", resolve_command(report, patch));
+    }
+    let changed = report.patches.iter().filter(|p| !p.range_diff.is_empty());
+    for patch in changed {
+        let _ = writeln!(
+            page,
+            "\n<details><summary>Patch {} changed: {}</summary>",
+            patch.index,
+            escape(&patch.name)
+        );
+        block(&mut page, "", "diff", &patch.range_diff);
+        page.push_str("\n</details>\n");
+    }
+    if !report.drops.is_empty() {
+        page.push_str("\nMay be dropped (nothing is dropped by itself):\n\n");
+        for drop in &report.drops {
+            let _ = writeln!(
+                page,
+                "- {} {}: {}",
+                drop.index,
+                code(&drop.name),
+                escape(&drop.reason)
+            );
+        }
+    }
+    for note in &report.notes {
+        let _ = writeln!(page, "\n{}", escape(note));
+    }
+    if let Some(written) = &report.written {
+        let place = written.branch.as_ref().or(written.folder.as_ref());
+        let _ = writeln!(
+            page,
+            "\nWritten: {}",
+            code(place.map_or("", String::as_str))
+        );
+        for aside in &written.set_aside {
+            let _ = writeln!(
+                page,
+                "- {} is a comment in the series now: {}",
+                code(&aside.name),
+                escape(&aside.reason)
+            );
+        }
+    }
+    if !report.next.is_empty() {
+        let commands: Vec<String> = report.next.iter().map(|command| clean(command)).collect();
+        block(&mut page, "Next:", "sh", &commands);
+    }
+    page
+}
+
+/// A fenced block that no line of it can end.
+fn block(page: &mut String, title: &str, language: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    let lines: Vec<String> = lines.iter().map(|line| clean(line)).collect();
+    let longest = lines
+        .iter()
+        .map(|line| line.chars().take_while(|c| *c == '`' || *c == ' ').count())
+        .max()
+        .unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    if !title.is_empty() {
+        let _ = writeln!(page, "\n{title}");
+    }
+    let _ = writeln!(page, "\n{fence}{language}");
+    for line in lines {
+        let _ = writeln!(page, "{}", line.trim_end());
+    }
+    let _ = writeln!(page, "{fence}");
+}

@@ -1,0 +1,390 @@
+//! Writing patches and `series` back: nothing that need not change is changed.
+
+use std::collections::BTreeSet;
+
+use super::diff::header_length;
+use super::{Entry, SeriesFile};
+
+/// A patch file's header, byte for byte: what stands before its first diff.
+pub fn header_bytes(patch: &[u8]) -> &[u8] {
+    &patch[..header_length(patch)]
+}
+
+/// A patch file of a header, kept as it is, and a diff.
+pub fn compose(header: &[u8], diff: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(header.len() + diff.len() + 1);
+    bytes.extend_from_slice(header);
+    if header.last().is_some_and(|&last| last != b'\n') {
+        bytes.push(b'\n');
+    }
+    bytes.extend_from_slice(diff);
+    bytes
+}
+
+/// A line of the `series` to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The patch's name.
+    pub name: String,
+    /// Its place among the old file's [`SeriesFile::entries`], counted from 0; `None` for a new patch.
+    pub from: Option<usize>,
+    /// Whether its options go: the canonical form needs none.
+    pub plain: bool,
+}
+
+/// The text of `file` with the patches `wanted` in their order.
+///
+/// Blank lines and comments stay, also those about a patch that goes. As many patches as possible
+/// stay where they are; one that moves takes the comment right above it along if that comment is
+/// about it alone (the next line is no patch), and comes right after the patch it now follows. Lines
+/// keep their options and what is written behind them.
+pub fn series(file: &SeriesFile, wanted: &[Listed]) -> String {
+    let entries = file.entries();
+    let sources: Vec<Option<usize>> = wanted.iter().map(|listed| listed.from).collect();
+    let stays = longest_increasing(&sources);
+    let patch_lines: BTreeSet<usize> = entries.iter().map(|entry| entry.line - 1).collect();
+    let own_lines: Vec<std::ops::Range<usize>> = entries
+        .iter()
+        .map(|entry| own_comment(file, entry.line - 1, &patch_lines))
+        .collect();
+    let staying: BTreeSet<usize> = wanted
+        .iter()
+        .zip(&stays)
+        .filter(|(_, stays)| **stays)
+        .filter_map(|(listed, _)| listed.from)
+        .collect();
+    let moves: BTreeSet<usize> = wanted
+        .iter()
+        .zip(&stays)
+        .filter(|(_, stays)| !**stays)
+        .filter_map(|(listed, _)| listed.from)
+        .collect();
+    // Lines that appear elsewhere or no more.
+    let mut taken = BTreeSet::new();
+    for (at, entry) in entries.iter().enumerate() {
+        if !staying.contains(&at) {
+            taken.insert(entry.line - 1);
+        }
+        if moves.contains(&at) {
+            taken.extend(own_lines[at].clone());
+        }
+    }
+    let block = |listed: &Listed| -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(at) = listed.from {
+            lines.extend(own_lines[at].clone().map(|line| file.lines()[line].clone()));
+        }
+        lines.push(written(file, listed));
+        lines
+    };
+    // What comes after each kept line, and what comes before the first patch that stays.
+    let mut after: Vec<Vec<String>> = vec![Vec::new(); file.lines().len()];
+    let mut replaced: Vec<Option<String>> = vec![None; file.lines().len()];
+    let mut leading = Vec::new();
+    let mut anchor: Option<usize> = None;
+    for (listed, stays) in wanted.iter().zip(&stays) {
+        match listed.from.filter(|_| *stays) {
+            Some(at) => {
+                let line = entries[at].line - 1;
+                replaced[line] = Some(written(file, listed));
+                anchor = Some(line);
+            }
+            None => match anchor {
+                Some(line) => after[line].extend(block(listed)),
+                None => leading.extend(block(listed)),
+            },
+        }
+    }
+    // The first patch that stays, with its own comment; without one, where the first patch was.
+    let first = wanted
+        .iter()
+        .zip(&stays)
+        .find_map(|(listed, stays)| listed.from.filter(|_| *stays))
+        .map(|at| own_lines[at].start.min(entries[at].line - 1))
+        .or_else(|| entries.first().map(|entry| entry.line - 1))
+        .unwrap_or(file.lines().len());
+    let mut lines = Vec::new();
+    for (number, line) in file.lines().iter().enumerate() {
+        if number == first {
+            lines.append(&mut leading);
+        }
+        if !taken.contains(&number) {
+            lines.push(replaced[number].take().unwrap_or_else(|| line.clone()));
+        }
+        lines.append(&mut after[number]);
+    }
+    lines.append(&mut leading);
+    let mut text = lines.join("\n");
+    let ended = file.lines().is_empty() || file.to_text().ends_with('\n');
+    if !lines.is_empty() && ended {
+        text.push('\n');
+    }
+    text
+}
+
+/// The line of a patch: the old one where it can stay as it is.
+fn written(file: &SeriesFile, listed: &Listed) -> String {
+    let Some(entry) = listed.from.and_then(|at| file.entries().get(at)) else {
+        return listed.name.clone();
+    };
+    let line = &file.lines()[entry.line - 1];
+    let start = line.len() - line.trim_start_matches(['\r', ' ', '\t']).len();
+    let rest = &line[start + entry.name.len()..];
+    let (options, remark) = split_remark(rest);
+    let options_go = listed.plain && !matches!(options.trim(), "" | "-p1" | "-p 1");
+    if entry.name == listed.name && !options_go {
+        return line.clone();
+    }
+    let rest = match remark {
+        _ if !options_go => rest.to_owned(),
+        "" => String::new(),
+        remark => format!(" {remark}"),
+    };
+    format!("{}{}{rest}", &line[..start], listed.name)
+}
+
+/// Options and the remark behind them, which begins with a word that begins with `#`.
+fn split_remark(rest: &str) -> (&str, &str) {
+    let at = rest
+        .match_indices('#')
+        .map(|(at, _)| at)
+        .find(|&at| rest[..at].ends_with([' ', '\t']));
+    rest.split_at(at.unwrap_or(rest.len()))
+}
+
+/// The comment lines right above an entry, when they are about it alone.
+fn own_comment(
+    file: &SeriesFile,
+    line: usize,
+    patch_lines: &BTreeSet<usize>,
+) -> std::ops::Range<usize> {
+    if patch_lines.contains(&(line + 1)) {
+        return line..line;
+    }
+    let comment = |line: &usize| file.lines()[*line].trim_start().starts_with('#');
+    let start = (0..line).rev().take_while(comment).last().unwrap_or(line);
+    start..line
+}
+
+/// Which members belong to the longest increasing part; `None` never does.
+fn longest_increasing(values: &[Option<usize>]) -> Vec<bool> {
+    // Ends of the best parts of each length, as positions, and each position's predecessor.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = vec![None; values.len()];
+    for (at, value) in values.iter().enumerate() {
+        let Some(value) = value else { continue };
+        let length = ends.partition_point(|&end| values[end].is_some_and(|other| other < *value));
+        before[at] = length.checked_sub(1).map(|shorter| ends[shorter]);
+        if length == ends.len() {
+            ends.push(at);
+        } else {
+            ends[length] = at;
+        }
+    }
+    let mut member = vec![false; values.len()];
+    let mut next = ends.last().copied();
+    while let Some(at) = next {
+        member[at] = true;
+        next = before[at];
+    }
+    member
+}
+
+/// A name for a new patch called `title`, in the style of the names there are: their numbers (the next
+/// free one), their folder and their ending. It is not among `taken`.
+pub fn name_for(title: &str, entries: &[Entry], taken: &BTreeSet<String>) -> String {
+    let last = entries.last().map_or("", |entry| entry.name.as_str());
+    let (folder, last) = last
+        .rsplit_once('/')
+        .map_or(("", last), |(folder, name)| (folder, name));
+    let plain = [".gz", ".xz"]
+        .iter()
+        .find_map(|end| last.strip_suffix(end))
+        .unwrap_or(last);
+    let ending = [".diff", ".dpatch"]
+        .into_iter()
+        .find(|end| plain.ends_with(end))
+        .unwrap_or(".patch");
+    let numbers: Vec<(usize, usize, char)> = entries
+        .iter()
+        .filter_map(|entry| number(entry.name.rsplit('/').next().unwrap_or_default()))
+        .collect();
+    // A few stray names do not make a numbered series an unnumbered one.
+    let prefix = if numbers.len() * 2 > entries.len() {
+        let next = numbers
+            .iter()
+            .map(|(value, ..)| value + 1)
+            .max()
+            .unwrap_or(1);
+        let (_, width, mark) = numbers[numbers.len() - 1];
+        format!("{next:0width$}{mark}")
+    } else if entries.is_empty() {
+        "0001-".to_owned()
+    } else {
+        String::new()
+    };
+    let folder = if folder.is_empty() {
+        String::new()
+    } else {
+        format!("{folder}/")
+    };
+    let slug = slug(title);
+    (1_usize..)
+        .map(|attempt| match attempt {
+            1 => format!("{folder}{prefix}{slug}{ending}"),
+            more => format!("{folder}{prefix}{slug}-{more}{ending}"),
+        })
+        .find(|name| !taken.contains(name))
+        .unwrap_or_default()
+}
+
+/// The number a name begins with, its width and what follows it.
+fn number(name: &str) -> Option<(usize, usize, char)> {
+    let width = name.bytes().take_while(u8::is_ascii_digit).count();
+    let mark = name[width..]
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '-' | '_'))?;
+    let value = name
+        .get(..width)?
+        .parse()
+        .ok()
+        .filter(|value| *value < 1_000_000)?;
+    Some((value, width, mark))
+}
+
+/// Letters and digits of a title, joined by dashes, as git names the files of `format-patch`.
+fn slug(title: &str) -> String {
+    let mut slug = String::new();
+    for c in title.chars() {
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') {
+            slug.push(c.to_ascii_lowercase());
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+        if slug.len() >= 52 {
+            break;
+        }
+    }
+    let slug = slug.trim_matches(['-', '.']);
+    if slug.is_empty() {
+        "change".to_owned()
+    } else {
+        slug.replace("..", ".")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(text: &str, file: &SeriesFile) -> Vec<Listed> {
+        text.split(' ')
+            .filter(|name| !name.is_empty())
+            .map(|name| Listed {
+                name: name.to_owned(),
+                from: file.entries().iter().position(|entry| entry.name == name),
+                plain: false,
+            })
+            .collect()
+    }
+
+    fn rewritten(text: &str, wanted: &str) -> String {
+        let (file, faults) = SeriesFile::parse(text.as_bytes(), "series");
+        assert!(faults.is_empty());
+        let new = series(&file, &listed(wanted, &file));
+        let (again, _) = SeriesFile::parse(new.as_bytes(), "series");
+        let names: Vec<&str> = again.entries().iter().map(|e| e.name.as_str()).collect();
+        assert_eq!(names.join(" "), wanted, "{new}");
+        new
+    }
+
+    #[test]
+    fn unchanged_is_unchanged() {
+        for text in ["", "\n\n", "# only\n", "a\nb -p0 # c\n\n  d\r\n# end", "a"] {
+            let (file, _) = SeriesFile::parse(text.as_bytes(), "series");
+            let names: Vec<&str> = file.entries().iter().map(|e| e.name.as_str()).collect();
+            assert_eq!(rewritten(text, &names.join(" ")), text);
+        }
+    }
+
+    #[test]
+    fn comments_and_blank_lines_survive() {
+        let text = "# head\n\n# strings\na -p0 # why a\nb\n\n# joins\nc\n\n# tail\n";
+        assert_eq!(
+            rewritten(text, "a c"),
+            "# head\n\n# strings\na -p0 # why a\n\n# joins\nc\n\n# tail\n"
+        );
+        assert_eq!(
+            rewritten(text, ""),
+            "# head\n\n# strings\n\n# joins\n\n# tail\n"
+        );
+        // The comment above `c` is its own; the one above `a` heads two patches.
+        assert_eq!(
+            rewritten(text, "c a b"),
+            "# head\n\n# strings\n# joins\nc\na -p0 # why a\nb\n\n\n# tail\n"
+        );
+        assert_eq!(
+            rewritten(text, "b a c"),
+            "# head\n\n# strings\nb\na -p0 # why a\n\n# joins\nc\n\n# tail\n"
+        );
+        assert_eq!(
+            rewritten(text, "a new b c last"),
+            "# head\n\n# strings\na -p0 # why a\nnew\nb\n\n# joins\nc\nlast\n\n# tail\n"
+        );
+        assert_eq!(rewritten("# none yet\n", "x"), "# none yet\nx\n");
+        assert_eq!(rewritten("", "x y"), "x\ny\n");
+        assert_eq!(rewritten("a\nb", "b a"), "b\na");
+    }
+
+    #[test]
+    fn options_and_names_change_only_when_asked() {
+        let (file, _) = SeriesFile::parse(b"\ta -p0 # why\nb -R\nc -p1 # x\n", "series");
+        let all = |plain| -> Vec<Listed> {
+            (0..3)
+                .map(|at| Listed {
+                    name: format!(
+                        "{}{}",
+                        file.entries()[at].name,
+                        if at == 0 { "2" } else { "" }
+                    ),
+                    from: Some(at),
+                    plain,
+                })
+                .collect()
+        };
+        assert_eq!(series(&file, &all(true)), "\ta2 # why\nb\nc -p1 # x\n");
+        assert_eq!(
+            series(&file, &all(false)),
+            "\ta2 -p0 # why\nb -R\nc -p1 # x\n"
+        );
+    }
+
+    #[test]
+    fn names_follow_the_style() {
+        let named = |series: &str, title: &str| {
+            let (file, _) = SeriesFile::parse(series.as_bytes(), "series");
+            let taken = file.entries().iter().map(|e| e.name.clone()).collect();
+            name_for(title, file.entries(), &taken)
+        };
+        assert_eq!(named("", "Make it: faster!"), "0001-make-it-faster.patch");
+        assert_eq!(named("0001-a.patch\n0007-b.patch\n", "x"), "0008-x.patch");
+        assert_eq!(named("01_a.diff\n02_b.diff\n", "x y"), "03_x-y.diff");
+        assert_eq!(named("fix.patch\nsub/more.patch\n", "fix"), "sub/fix.patch");
+        assert_eq!(named("fix.patch\n", "fix"), "fix-2.patch");
+        assert_eq!(named("a.patch.gz\n", "../../etc/x"), "etc-x.patch");
+        assert_eq!(named("a.patch\n", "äöü"), "change.patch");
+        assert_eq!(named("a.patch\n", ""), "change.patch");
+    }
+
+    #[test]
+    fn headers_are_kept() {
+        let patch = b"Subject: x\r\n\xff\n--\n\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n";
+        let header = header_bytes(patch);
+        assert_eq!(header, b"Subject: x\r\n\xff\n--\n\n");
+        assert_eq!(compose(header, b"diff\n"), [header, b"diff\n"].concat());
+        assert_eq!(compose(b"x", b"diff\n"), b"x\ndiff\n");
+        assert_eq!(compose(b"", b"diff\n"), b"diff\n");
+        assert_eq!(header_bytes(b"words\n"), b"words\n");
+    }
+}

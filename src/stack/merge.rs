@@ -1,0 +1,202 @@
+//! Comparing and merging the lines of single files, in memory.
+
+use git2::{DiffOptions, MergeFileInput, MergeFileOptions, Patch};
+
+use crate::error::{Error, Result};
+
+/// Three versions of a text brought together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Merged {
+    /// Both sides' changes fit together.
+    Clean(Vec<u8>),
+    /// They do not at these places, in order.
+    Conflict(Vec<Region>),
+}
+
+/// A place where two sides changed the same lines.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Region {
+    /// First line on our side, from 1.
+    pub ours_start: usize,
+    /// Our lines.
+    pub ours: Vec<Vec<u8>>,
+    /// First line in the common ancestor, from 1.
+    pub base_start: usize,
+    /// The ancestor's lines.
+    pub base: Vec<Vec<u8>>,
+    /// First line on their side, from 1.
+    pub theirs_start: usize,
+    /// Their lines.
+    pub theirs: Vec<Vec<u8>>,
+}
+
+/// Merges what `theirs` changed in `base` into `ours`.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when a text is too large.
+pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged> {
+    // Unlike its other functions, git2's `merge_file` does not make sure that libgit2 was started.
+    let _started = git2::Buf::new();
+    let mut options = MergeFileOptions::new();
+    let input = |content| {
+        let mut input = MergeFileInput::new();
+        input.content(content);
+        input
+    };
+    // libgit2 wants a pointer also where there is nothing to point to.
+    fn some(content: &[u8]) -> &[u8] {
+        if content.is_empty() { b"" } else { content }
+    }
+    let (base_input, ours_input, theirs_input) =
+        (input(some(base)), input(some(ours)), input(some(theirs)));
+    let result = git2::merge_file(&base_input, &ours_input, &theirs_input, Some(&mut options))
+        .map_err(|error| Error::internal(format!("cannot merge: {}", error.message())))?;
+    if result.is_automergeable() {
+        return Ok(Merged::Clean(result.content().to_vec()));
+    }
+    Ok(Merged::Conflict(regions(base, ours, theirs)?))
+}
+
+/// Where both sides changed the same or neighbouring lines differently: what makes a merge fail.
+fn regions(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<Region>> {
+    let split = |text: &[u8]| -> Vec<Vec<u8>> {
+        text.split_inclusive(|&b| b == b'\n')
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let (our_runs, their_runs) = (runs(base, ours)?, runs(base, theirs)?);
+    let (base, ours, theirs) = (split(base), split(ours), split(theirs));
+    let mut all: Vec<(Run, bool)> = Vec::new();
+    all.extend(our_runs.iter().map(|run| (*run, true)));
+    all.extend(their_runs.iter().map(|run| (*run, false)));
+    all.sort_by_key(|(run, _)| (run.old_start, run.old_start + run.old));
+    let mut found = Vec::new();
+    let mut rest = all.as_slice();
+    while let Some((first, _)) = rest.first() {
+        let mut end = first.old_start + first.old;
+        let mut count = 1;
+        while let Some((next, _)) = rest.get(count)
+            && next.old_start <= end
+        {
+            end = end.max(next.old_start + next.old);
+            count += 1;
+        }
+        let (cluster, after) = rest.split_at(count);
+        rest = after;
+        let from = first.old_start;
+        let mine = side(&our_runs, from, end, &ours);
+        let other = side(&their_runs, from, end, &theirs);
+        let both = cluster.iter().any(|(_, ours)| *ours) && cluster.iter().any(|(_, ours)| !*ours);
+        if both && mine.1 != other.1 {
+            found.push(Region {
+                ours_start: mine.0 + 1,
+                ours: mine.1,
+                base_start: from + 1,
+                base: base[from..end].to_vec(),
+                theirs_start: other.0 + 1,
+                theirs: other.1,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// The lines of one side that stand for the ancestor's lines `from..end`, and where they begin. No run
+/// crosses either border.
+fn side(runs: &[Run], from: usize, end: usize, lines: &[Vec<u8>]) -> (usize, Vec<Vec<u8>>) {
+    let place = |border: usize, inside: bool| {
+        let before = runs.iter().filter(|run| match inside {
+            true => run.old_start <= border && run.old_start + run.old <= border,
+            false => run.old_start < border,
+        });
+        let (old, new) = before.fold((0, 0), |(old, new), run| (old + run.old, new + run.new));
+        (border + new - old).min(lines.len())
+    };
+    let (start, stop) = (place(from, false), place(end, true));
+    (start, lines[start..stop.max(start)].to_vec())
+}
+
+/// A run of lines that differ: `old` lines from `old_start` became `new` lines from `new_start`
+/// (both from 0).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// First old line, from 0.
+    pub old_start: usize,
+    /// Old lines.
+    pub old: usize,
+    /// First new line, from 0.
+    pub new_start: usize,
+    /// New lines.
+    pub new: usize,
+}
+
+/// Where two texts differ, line by line.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when a text is too large.
+pub fn runs(old: &[u8], new: &[u8]) -> Result<Vec<Run>> {
+    let mut options = DiffOptions::new();
+    options.context_lines(0).interhunk_lines(0).force_text(true);
+    let patch = Patch::from_buffers(old, None, new, None, Some(&mut options))?;
+    let mut found = Vec::new();
+    for index in 0..patch.num_hunks() {
+        let (hunk, _) = patch.hunk(index)?;
+        // Where a side has no lines, git names the line before.
+        let start = |start: u32, lines: u32| (start as usize + usize::from(lines == 0)).max(1) - 1;
+        found.push(Run {
+            old_start: start(hunk.old_start(), hunk.old_lines()),
+            old: hunk.old_lines() as usize,
+            new_start: start(hunk.new_start(), hunk.new_lines()),
+            new: hunk.new_lines() as usize,
+        });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_changes_come_together() {
+        let merged = merge(b"a\nb\nc\nd\ne\n", b"A\nb\nc\nd\ne\n", b"a\nb\nc\nd\nE\n").unwrap();
+        assert_eq!(merged, Merged::Clean(b"A\nb\nc\nd\nE\n".to_vec()));
+        assert_eq!(
+            merge(b"", b"", b"x\n").unwrap(),
+            Merged::Clean(b"x\n".to_vec())
+        );
+    }
+
+    #[test]
+    fn conflicts_have_places() {
+        let Merged::Conflict(regions) = merge(
+            b"1\n2\n3\n4\n5\n6\n",
+            b"0\n1\n2\nX\n4\n5\n6\n",
+            b"1\n2\nY\nZ\n4\n5\n6\n",
+        )
+        .unwrap() else {
+            panic!()
+        };
+        assert_eq!(regions.len(), 1);
+        let region = &regions[0];
+        assert_eq!(region.ours_start, 4);
+        assert_eq!(region.ours, [b"X\n".to_vec()]);
+        assert_eq!(region.base, [b"3\n".to_vec()]);
+        assert_eq!(region.theirs, [b"Y\n".to_vec(), b"Z\n".to_vec()]);
+    }
+
+    #[test]
+    fn runs_have_places() {
+        let run = |old_start, old, new_start, new| Run {
+            old_start,
+            old,
+            new_start,
+            new,
+        };
+        assert_eq!(runs(b"a\nb\nc\n", b"a\nc\n").unwrap(), [run(1, 1, 1, 0)]);
+        assert_eq!(runs(b"a\nc\n", b"a\nb\nc\n").unwrap(), [run(1, 0, 1, 1)]);
+        assert_eq!(runs(b"", b"x\n").unwrap(), [run(0, 0, 0, 1)]);
+        assert_eq!(runs(b"a\nb\n", b"a\nB\n").unwrap(), [run(1, 1, 1, 1)]);
+        assert_eq!(runs(b"same\n", b"same\n").unwrap(), []);
+    }
+}

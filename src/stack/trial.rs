@@ -1,0 +1,257 @@
+//! A tree on which patches are tried one by one, file by file if need be: what a rebase works with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use git2::ObjectType;
+
+use super::change::{How, apply_patch};
+use super::commit::{self, put};
+use super::folder::Folder;
+use super::oid;
+use super::tree::{At, WorkingTree};
+use crate::error::{Error, Result};
+use crate::series::path::shown;
+use crate::series::{FileDiff, Hunk, Patch};
+use crate::upstream::Objects;
+use crate::upstream::objects::{MODE_EXEC, MODE_LINK, MODE_TREE};
+use crate::upstream::pack::ObjectWriter;
+
+/// A file in a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Git's mode.
+    pub mode: u32,
+    /// Its content's name.
+    pub blob: String,
+    /// Its content.
+    pub content: Arc<Vec<u8>>,
+}
+
+impl File {
+    /// Whether it is a symbolic link.
+    pub fn is_link(&self) -> bool {
+        self.mode == MODE_LINK
+    }
+
+    /// Whether it holds a NUL byte, as git tells binary files from text.
+    pub fn is_binary(&self) -> bool {
+        self.content[..self.content.len().min(8000)].contains(&0)
+    }
+
+    /// `file`, `executable` or `symbolic link`.
+    pub fn kind(&self) -> &'static str {
+        match self.mode {
+            MODE_LINK => "symbolic link",
+            MODE_EXEC => "executable",
+            _ => "file",
+        }
+    }
+}
+
+/// A tree in memory and the objects written for it.
+pub struct Trial<'a> {
+    objects: &'a Objects,
+    writer: ObjectWriter<'a>,
+    tree: WorkingTree<'a>,
+    /// The same tree by the names of its objects.
+    root: Folder,
+}
+
+impl<'a> Trial<'a> {
+    /// Starts with the tree called `tree`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when there is no such tree.
+    pub fn new(objects: &'a Objects, tree: &str) -> Result<Trial<'a>> {
+        Ok(Trial {
+            objects,
+            writer: ObjectWriter::new(objects, 0)?,
+            tree: WorkingTree::new(objects, oid(tree)?),
+            root: Folder::read(objects, oid(tree)?)?,
+        })
+    }
+
+    /// Goes on with another tree.
+    ///
+    /// # Errors
+    /// As [`Trial::new`].
+    pub fn reset(&mut self, tree: &str) -> Result<()> {
+        self.tree = WorkingTree::new(self.objects, oid(tree)?);
+        self.root = Folder::read(self.objects, oid(tree)?)?;
+        Ok(())
+    }
+
+    /// Applies a patch exactly, with an offset, or ignoring up to `fuzz` lines of context; when it
+    /// fails nothing changes.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](crate::error::Kind::Series) when it does not apply.
+    pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<How> {
+        let how = apply_patch(&mut self.tree, patch, fuzz)?;
+        self.store()?;
+        Ok(how)
+    }
+
+    /// Takes a patch back exactly or with an offset; when it fails nothing changes.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](crate::error::Kind::Series) when its result is not there.
+    pub fn take_back(&mut self, patch: &Patch) -> Result<How> {
+        let how = apply_patch(&mut self.tree, &reversed(patch), 0)?;
+        self.store()?;
+        Ok(how)
+    }
+
+    /// Writes the files that changed, so that their blobs have names.
+    fn store(&mut self) -> Result<()> {
+        for change in self.tree.take_changes() {
+            put(self.objects, &mut self.root, change, &mut self.writer)?;
+        }
+        Ok(())
+    }
+
+    /// The file at a path; `None` where there is none, a folder, or something in the way.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+    pub fn file(&mut self, path: &[u8]) -> Result<Option<File>> {
+        match self.tree.at(path)? {
+            At::File { mode } => {
+                let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
+                let blob = self.root.file(self.objects, &components)?;
+                Ok(Some(File {
+                    mode,
+                    blob: blob.map(|blob| blob.to_string()).unwrap_or_default(),
+                    content: self.tree.content(path)?,
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Why no file can be created at a path, where that is so.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+    pub fn obstacle(&mut self, path: &[u8]) -> Result<Option<String>> {
+        Ok(match self.tree.at(path)? {
+            At::Nothing | At::File { .. } => None,
+            At::Folder => Some(format!("{} is a folder", shown(path))),
+            At::Blocked(what) => Some(what),
+        })
+    }
+
+    /// Writes or removes (`None`) files, given as mode and content.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+    pub fn change(&mut self, files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>) -> Result<()> {
+        for (path, file) in &files {
+            if file.is_none() && matches!(self.tree.at(path)?, At::File { .. }) {
+                self.tree.remove(path)?;
+            }
+        }
+        for (path, file) in files {
+            if let Some((mode, content)) = file {
+                if let Some(obstacle) = self.obstacle(&path)? {
+                    return Err(Error::series(obstacle));
+                }
+                self.tree.set(&path, mode, Arc::new(content))?;
+            }
+        }
+        self.store()
+    }
+
+    /// Writes the tree and returns its name.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+    pub fn write(&mut self) -> Result<String> {
+        Ok(self.root.write(&mut self.writer)?.to_string())
+    }
+
+    /// Writes the commit of a patch whose result is `tree`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+    pub fn commit(&mut self, tree: &str, parent: &str, patch: &Patch) -> Result<String> {
+        let text = commit::text(oid(tree)?, oid(parent)?, patch);
+        Ok(self.writer.write(ObjectType::Commit, &text)?.to_string())
+    }
+
+    /// Makes what was written readable by others.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+    pub fn finish(self) -> Result<()> {
+        self.writer.finish()
+    }
+}
+
+/// The patch that undoes `patch`.
+fn reversed(patch: &Patch) -> Patch {
+    let mut back = patch.clone();
+    // Renames inside one patch mean the files as they were before it, so the order does not matter
+    // to them; a file changed twice must be taken back in the opposite order.
+    back.files = patch
+        .files
+        .iter()
+        .rev()
+        .cloned()
+        .map(FileDiff::reversed)
+        .collect();
+    back
+}
+
+/// Whether what a hunk leaves stands somewhere in `content`.
+pub fn hunk_is_there(hunk: &Hunk, content: &[u8]) -> bool {
+    super::conflict::whole_hunk_there(hunk, content)
+}
+
+/// Every file of a tree that another one does not have under the same name: path, mode and blob.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+pub fn only_in(objects: &Objects, tree: &str, other: &str) -> Result<Vec<(Vec<u8>, u32, String)>> {
+    let mut found = Vec::new();
+    let mut waiting = vec![(Vec::new(), Some(oid(tree)?), Some(oid(other)?))];
+    while let Some((prefix, mine, theirs)) = waiting.pop() {
+        crate::process::check_interrupted()?;
+        let read = |tree| match tree {
+            Some(tree) => objects.read_tree(tree),
+            None => Ok(Vec::new()),
+        };
+        if mine == theirs {
+            continue;
+        }
+        let others: BTreeMap<Vec<u8>, _> = read(theirs)?
+            .into_iter()
+            .map(|entry| (entry.name.clone(), entry))
+            .collect();
+        for entry in read(mine)? {
+            let mut path: Vec<u8> = prefix.clone();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&entry.name);
+            let other = others.get(&entry.name);
+            if entry.mode == MODE_TREE {
+                let other = other.filter(|other| other.mode == MODE_TREE);
+                waiting.push((path, Some(entry.oid), other.map(|other| other.oid)));
+            } else if other.is_none_or(|other| other.mode == MODE_TREE) {
+                found.push((path, entry.mode, entry.oid.to_string()));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The content of a blob.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when there is no such blob.
+pub fn blob(objects: &Objects, name: &str) -> Result<Vec<u8>> {
+    objects.read(oid(name)?, ObjectType::Blob)
+}
