@@ -1,8 +1,9 @@
 //! Importing a release and applying a 500-patch series to it, cold and warm.
 //!
 //! `cargo bench --bench stack` makes up a tree of 36,000 files; `PERFQUILT_TARBALL=FILE` takes a real
-//! release instead, `PERFQUILT_PATCHES=N` another number of patches, and `PERFQUILT_KEEP=DIR` (new)
-//! works there and keeps it, for comparing with other tools.
+//! release instead, and `PERFQUILT_PATCHES=N` another number of patches.
+//! `cargo bench --bench stack -- series DIR N` only makes up N patches for the current release of the
+//! workspace DIR and writes them there; `ci/bench/stack` then compares tools on them.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
@@ -21,10 +22,27 @@ use perfquilt::workspace::Workspace;
 use perfquilt::{point::Point, stack, upstream};
 
 fn main() {
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["series", dir, count] => {
+            let ws = Workspace::open(dir.as_ref()).unwrap();
+            let release = upstream::ensure(&ws, None, &Silent).unwrap();
+            generate::series(
+                ws.root(),
+                &chosen(&ws, &release.tree),
+                count.parse().unwrap(),
+            );
+        }
+        _ => stages(),
+    }
+}
+
+fn stages() {
     let dir = tempfile::tempdir().unwrap();
-    let kept = std::env::var_os("PERFQUILT_KEEP").map(std::path::PathBuf::from);
-    let root = kept.as_deref().unwrap_or(dir.path());
-    std::fs::create_dir_all(root).unwrap();
+    let root = dir.path();
     let tarball = std::env::var("PERFQUILT_TARBALL").map_or_else(
         |_| {
             let path = root.join("made-up.tar");
@@ -51,26 +69,7 @@ fn main() {
         upstream::ensure(&ws, None, &Silent).unwrap()
     });
 
-    let store = Objects::open(&ws.object_store()).unwrap();
-    let mut files = BTreeMap::new();
-    collect(
-        &store,
-        Oid::from_str(&release.tree).unwrap(),
-        "",
-        &mut files,
-    );
-    let chosen: Vec<String> = files.keys().cloned().collect();
-    let step = (chosen.len() / 300).max(1);
-    let chosen: BTreeMap<String, Vec<u8>> = chosen
-        .into_iter()
-        .step_by(step)
-        .map(|path| {
-            let content = store.read(files[&path], ObjectType::Blob).unwrap();
-            (path, content)
-        })
-        .filter(|(_, content)| content.iter().filter(|&&b| b == b'\n').count() > 20)
-        .filter(|(_, content)| content.ends_with(b"\n"))
-        .collect();
+    let chosen = chosen(&ws, &release.tree);
     println!("{count} patches over {} files", chosen.len());
     generate::series(root, &chosen, count);
 
@@ -95,6 +94,27 @@ fn main() {
     println!("{} files written", moved.written);
 }
 
+/// About 450 sources and 150 tests and other texts of the release, spread over all of it.
+fn chosen(ws: &Workspace, tree: &str) -> BTreeMap<String, Vec<u8>> {
+    let store = Objects::open(&ws.object_store()).unwrap();
+    let mut files = BTreeMap::new();
+    collect(&store, Oid::from_str(tree).unwrap(), "", &mut files);
+    let is_source = |path: &str| [".cc", ".c", ".h"].iter().any(|end| path.ends_with(end));
+    let (sources, texts): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|(path, _)| is_source(path));
+    let spread = |files: Vec<(String, Oid)>, count: usize| {
+        let step = (files.len() / count).max(1);
+        files.into_iter().step_by(step)
+    };
+    spread(sources, 450)
+        .chain(spread(texts, 150))
+        .map(|(path, oid)| (path, store.read(oid, ObjectType::Blob).unwrap()))
+        .filter(|(_, content)| content.iter().filter(|&&b| b == b'\n').count() > 20)
+        .filter(|(_, content)| content.ends_with(b"\n"))
+        .filter(|(_, content)| !content.contains(&0) && !content.contains(&b'\r'))
+        .collect()
+}
+
 fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let result = work();
@@ -102,12 +122,14 @@ fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
+const SUFFIXES: [&str; 6] = [".cc", ".c", ".h", ".txt", ".test", ".result"];
+
 fn collect(store: &Objects, tree: Oid, prefix: &str, out: &mut BTreeMap<String, Oid>) {
     for entry in store.read_tree(tree).unwrap() {
         let path = format!("{prefix}{}", String::from_utf8_lossy(&entry.name));
         if entry.mode == 0o040_000 {
             collect(store, entry.oid, &format!("{path}/"), out);
-        } else if path.ends_with(".cc") || path.ends_with(".h") || path.ends_with(".c") {
+        } else if SUFFIXES.iter().any(|suffix| path.ends_with(suffix)) {
             out.insert(path, entry.oid);
         }
     }

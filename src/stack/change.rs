@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch, Presence};
 use crate::upstream::objects::{MODE_FILE, MODE_LINK};
-use crate::upstream::pack::ObjectWriter;
 
 /// How a patch went in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,12 +46,7 @@ impl How {
 /// # Errors
 /// [`Kind::Series`](crate::error::Kind::Series) with the hunk's place in the patch, the file, what was
 /// expected there, and what would have helped.
-pub fn apply_patch(
-    tree: &mut WorkingTree<'_>,
-    patch: &Patch,
-    fuzz: usize,
-    writer: &mut ObjectWriter<'_>,
-) -> Result<How> {
+pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Result<How> {
     let (how, outcomes) = outcomes(tree, patch, fuzz)?;
     let (removed, written): (Vec<_>, Vec<_>) = outcomes
         .into_iter()
@@ -65,8 +59,7 @@ pub fn apply_patch(
     }
     for (path, file) in written {
         if let Some(file) = file {
-            let oid = writer.write(ObjectType::Blob, &file.content)?;
-            tree.set(&path, file.mode, oid, file.content)?;
+            tree.set(&path, file.mode, file.content)?;
         }
     }
     Ok(how)

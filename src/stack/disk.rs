@@ -8,8 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use git2::Oid;
-
 use super::tree::{At, WorkingTree};
 use crate::error::{Error, Result};
 use crate::series::path::{self, shown};
@@ -31,11 +29,11 @@ pub trait Files {
     /// When it cannot be read.
     fn at(&mut self, path: &[u8]) -> Result<At>;
 
-    /// The content of the file at `path`, which [`Files::at`] called `oid`.
+    /// The content of the file at `path`, where [`Files::at`] found one.
     ///
     /// # Errors
     /// When it cannot be read.
-    fn content(&mut self, path: &[u8], oid: Oid) -> Result<Arc<Vec<u8>>>;
+    fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>>;
 }
 
 impl Files for WorkingTree<'_> {
@@ -43,8 +41,8 @@ impl Files for WorkingTree<'_> {
         WorkingTree::at(self, path)
     }
 
-    fn content(&mut self, path: &[u8], oid: Oid) -> Result<Arc<Vec<u8>>> {
-        WorkingTree::content(self, path, oid)
+    fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>> {
+        WorkingTree::content(self, path)
     }
 }
 
@@ -86,11 +84,11 @@ impl<'f> Disk<'f> {
     /// a symbolic link.
     pub fn file(&mut self, path: &[u8]) -> Result<Option<File>> {
         match self.look(path)? {
-            At::File { mode, oid } => {
+            At::File { mode } => {
                 if let Some((_, file)) = self.written.get(path) {
                     return Ok(Some(file.clone()));
                 }
-                let content = self.files.content(path, oid)?;
+                let content = self.files.content(path)?;
                 Ok(Some(File { mode, content }))
             }
             At::Nothing | At::Blocked(_) => Ok(None),
@@ -142,10 +140,7 @@ impl<'f> Disk<'f> {
         }
         if let Some((_, file)) = self.written.get(path) {
             // The object is never asked for.
-            return Ok(At::File {
-                mode: file.mode,
-                oid: Oid::ZERO_SHA1,
-            });
+            return Ok(At::File { mode: file.mode });
         }
         let found = self.files.at(path)?;
         match &found {

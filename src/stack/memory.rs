@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use git2::Oid;
-
 use super::change::{How, outcomes};
 pub use super::disk::File;
 use super::disk::{Files, folders};
@@ -47,11 +45,7 @@ impl MemoryFiles {
 impl Files for MemoryFiles {
     fn at(&mut self, path: &[u8]) -> Result<At> {
         if let Some(file) = self.files.get(path) {
-            return Ok(At::File {
-                mode: file.mode,
-                // The content is asked for by path.
-                oid: Oid::ZERO_SHA1,
-            });
+            return Ok(At::File { mode: file.mode });
         }
         for above in folders(path) {
             if let Some(file) = self.files.get(above) {
@@ -70,7 +64,7 @@ impl Files for MemoryFiles {
         })
     }
 
-    fn content(&mut self, path: &[u8], _: Oid) -> Result<Arc<Vec<u8>>> {
+    fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>> {
         let file = self.files.get(path);
         file.map(|file| Arc::clone(&file.content))
             .ok_or_else(|| Error::internal(format!("there is no {}", shown(path))))

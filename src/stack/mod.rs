@@ -4,9 +4,12 @@
 //! paths are written. Commits depend on the release and the patches alone, so the same series on the
 //! same release has the same names everywhere.
 
+mod cache;
 mod change;
+mod commit;
 mod conflict;
 mod disk;
+mod folder;
 pub mod format;
 pub mod history;
 pub mod memory;
@@ -17,21 +20,23 @@ pub mod trial;
 mod worktree;
 
 use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
 
-use git2::{ObjectType, Oid};
+use git2::Oid;
 
 use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::process::check_interrupted;
-use crate::series::{Patch, Series, Timestamp};
-use crate::upstream::pack::ObjectWriter;
+use crate::series::{Patch, Series};
 use crate::upstream::{Objects, Release};
 use crate::workspace::Workspace;
 
 pub use change::How;
 pub use worktree::{Moved, Worktree, export};
 
+use cache::{Cache, Record};
 use change::apply_patch;
+use commit::{Committed, Step, commit_all};
 use tree::WorkingTree;
 
 /// A release with the series on top of it.
@@ -82,7 +87,7 @@ pub fn apply_with(
 ) -> Result<Stack> {
     let store = Objects::open(&ws.object_store())?;
     let patches: Vec<&Patch> = series.patches().iter().collect();
-    let steps = chain(&store, release, &patches, fuzz, "all")?;
+    let steps = chain(&store, release, &patches, fuzz)?;
     Ok(Stack {
         release: release.clone(),
         steps,
@@ -109,24 +114,23 @@ impl Stack {
                 .ok_or_else(|| self.beyond(k)),
             Point::Alone(k) => {
                 let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
-                self.other(&[patch], &format!("alone-{k}"))
-                    .map_err(|error| {
-                        let needs = self.needed_by(k);
-                        not_separable(
-                            patch,
-                            k,
-                            &error,
-                            &match needs {
-                                Some(j) => format!("it needs patch {j} ({})", patches[j - 1].name),
-                                None => "it needs earlier patches".to_owned(),
-                            },
-                        )
-                    })
+                self.other(&[patch]).map_err(|error| {
+                    let needs = self.needed_by(k);
+                    not_separable(
+                        patch,
+                        k,
+                        &error,
+                        &match needs {
+                            Some(j) => format!("it needs patch {j} ({})", patches[j - 1].name),
+                            None => "it needs earlier patches".to_owned(),
+                        },
+                    )
+                })
             }
             Point::Without(k) => {
                 let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
                 let rest: Vec<&Patch> = patches.iter().filter(|p| p.name != patch.name).collect();
-                self.other(&rest, &format!("without-{k}")).map_err(|error| {
+                self.other(&rest).map_err(|error| {
                     let failed = patches
                         .iter()
                         .position(|p| error.place().is_some_and(|place| place.file == *p.shown));
@@ -149,9 +153,9 @@ impl Stack {
         (0..=self.steps.len()).map(Point::Step)
     }
 
-    fn other(&self, patches: &[&Patch], name: &str) -> Result<String> {
+    fn other(&self, patches: &[&Patch]) -> Result<String> {
         let store = Objects::open(&self.store)?;
-        let steps = chain(&store, &self.release, patches, self.fuzz, name)?;
+        let steps = chain(&store, &self.release, patches, self.fuzz)?;
         Ok(steps
             .last()
             .map_or_else(|| self.release.tree.clone(), |step| step.tree.clone()))
@@ -197,48 +201,97 @@ fn not_separable(patch: &Patch, k: usize, cause: &Error, why: &str) -> Error {
     }
 }
 
-/// Applies `patches` in order, one commit each, and names the last one for `label`.
+/// Applies `patches` in order, one commit each, but for the beginning that is remembered. What could
+/// be applied is remembered even if a later patch fails.
 fn chain(
     store: &Objects,
     release: &Release,
     patches: &[&Patch],
     fuzz: usize,
-    label: &str,
 ) -> Result<Vec<Applied>> {
-    // A patch writes a few blobs, the trees above them and a commit.
-    let mut writer = ObjectWriter::new(store, patches.len() * 8)?;
-    let mut tree = WorkingTree::new(store, oid(&release.tree)?);
-    let mut parent = oid(&release.commit)?;
-    let mut steps = Vec::with_capacity(patches.len());
-    for patch in patches {
-        check_interrupted()?;
-        let how = apply_patch(&mut tree, patch, fuzz, &mut writer)?;
-        let tree = tree.write(&mut writer)?;
-        parent = writer.write(ObjectType::Commit, &commit_text(tree, parent, patch))?;
-        steps.push(Applied {
-            name: patch.name.clone(),
-            title: patch.title.clone(),
-            commit: parent.to_string(),
-            tree: tree.to_string(),
-            how,
+    let cache = Cache::new(store);
+    let keys = cache::keys(release, patches, fuzz);
+    let mut records = cache.longest(&keys);
+    if records.len() < patches.len() {
+        let start = match records.last() {
+            Some(record) => record.committed,
+            None => Committed {
+                commit: oid(&release.commit)?,
+                tree: oid(&release.tree)?,
+            },
+        };
+        let (new, fault) = apply_on(store, start, &patches[records.len()..], fuzz)?;
+        let any = !new.is_empty();
+        records.extend(new);
+        if any {
+            let published = cache.publish(&keys[..records.len()], &records);
+            fault.and(published)?;
+        } else {
+            fault?;
+        }
+    }
+    let steps = patches.iter().zip(records).map(|(patch, record)| Applied {
+        name: patch.name.clone(),
+        title: patch.title.clone(),
+        commit: record.committed.commit.to_string(),
+        tree: record.committed.tree.to_string(),
+        how: record.how,
+    });
+    Ok(steps.collect())
+}
+
+/// Patches whose changes wait to be committed.
+const WAITING: usize = 64;
+
+/// Applies `patches` in order on top of `start` and commits them. Returns what was done, and why it
+/// ended early if it did.
+fn apply_on(
+    store: &Objects,
+    start: Committed,
+    patches: &[&Patch],
+    fuzz: usize,
+) -> Result<(Vec<Record>, Result<()>)> {
+    let (sender, receiver) = sync_channel(WAITING);
+    let other = store.again()?;
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(move || {
+            let other = other;
+            commit_all(&other, start, patches.len(), &receiver)
         });
-    }
-    writer.finish()?;
-    if !steps.is_empty() {
-        let digest = crate::series::digest(patches.iter().map(|patch| patch.digest.as_str()));
-        let reference = format!("refs/stacks/{}/{label}/{}", release.commit, &digest[..16]);
-        store.set_reference(&reference, parent)?;
-    }
-    Ok(steps)
+        let mut tree = WorkingTree::new(store, start.tree);
+        let mut hows = Vec::with_capacity(patches.len());
+        let mut fault = Ok(());
+        for patch in patches {
+            let applied = check_interrupted().and_then(|()| apply_patch(&mut tree, patch, fuzz));
+            match applied {
+                Ok(how) => hows.push(how),
+                Err(error) => {
+                    fault = Err(error);
+                    break;
+                }
+            }
+            let changes = tree.take_changes();
+            // Nobody listens once the committer has failed; its error is the one to report.
+            if sender.send(Step { patch, changes }).is_err() {
+                break;
+            }
+        }
+        drop(sender);
+        let committed = committer
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let records = committed.into_iter().zip(hows);
+        let records = records.map(|(committed, how)| Record { committed, how });
+        Ok((records.collect(), fault))
+    })
 }
 
 /// Whether `patches` apply in order.
 fn applies(store: &Objects, release: &Release, patches: &[&Patch], fuzz: usize) -> bool {
     let attempt = || -> Result<()> {
-        let mut writer = ObjectWriter::new(store, 0)?;
         let mut tree = WorkingTree::new(store, oid(&release.tree)?);
         for patch in patches {
-            apply_patch(&mut tree, patch, fuzz, &mut writer)?;
+            apply_patch(&mut tree, patch, fuzz)?;
         }
         Ok(())
     };
@@ -247,44 +300,4 @@ fn applies(store: &Objects, release: &Release, patches: &[&Patch], fuzz: usize) 
 
 fn oid(text: &str) -> Result<Oid> {
     Oid::from_str(text).map_err(|_| Error::internal(format!("`{text}` names no object")))
-}
-
-/// A commit object that depends on nothing but its arguments.
-fn commit_text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
-    let header = &patch.header;
-    let date = header.date.unwrap_or_default();
-    let (name, email) = match &header.author {
-        Some(person) => (person.name.as_str(), person.email.as_str()),
-        None => ("unknown", ""),
-    };
-    let when = git_date(date);
-    let mut text = format!(
-        "tree {tree}\nparent {parent}\nauthor {name} <{email}> {when}\n\
-         committer perfquilt <perfquilt@localhost> {when}\n\n{}\n",
-        patch.title
-    );
-    let body = header.body.trim();
-    let body = body
-        .strip_prefix(patch.title.as_str())
-        .unwrap_or(body)
-        .trim();
-    if !body.is_empty() {
-        text.push('\n');
-        text.push_str(body);
-        text.push('\n');
-    }
-    text.push_str(&format!("\nPatch: {}\n", patch.name));
-    // A NUL would end the message for git.
-    text.replace('\0', "\u{fffd}").into_bytes()
-}
-
-fn git_date(date: Timestamp) -> String {
-    let offset = date.offset_minutes.clamp(-1439, 1439);
-    let sign = if offset < 0 { '-' } else { '+' };
-    format!(
-        "{} {sign}{:02}{:02}",
-        date.seconds.max(0),
-        offset.abs() / 60,
-        offset.abs() % 60
-    )
 }

@@ -17,6 +17,8 @@ pub struct Placed {
 /// A file while its hunks are applied, one after the other.
 pub struct Placer<'a> {
     input: Vec<&'a [u8]>,
+    /// The input behind the frozen lines.
+    rest: &'a [u8],
     output: Vec<u8>,
     /// Lines of the input that are in the output or were removed; a later hunk starts behind them.
     frozen: usize,
@@ -30,7 +32,8 @@ impl<'a> Placer<'a> {
     /// Starts with the file's content.
     pub fn new(content: &'a [u8]) -> Self {
         Placer {
-            input: content.split_inclusive(|&b| b == b'\n').collect(),
+            input: lines(content),
+            rest: content,
             output: Vec::with_capacity(content.len() + 1024),
             frozen: 0,
             offset: 0,
@@ -152,6 +155,7 @@ impl<'a> Placer<'a> {
                     if !self.copy_till(start + old) {
                         return false;
                     }
+                    self.pass(self.frozen + 1);
                     self.frozen += 1;
                     old += 1;
                 }
@@ -170,12 +174,24 @@ impl<'a> Placer<'a> {
         if self.frozen > line {
             return false;
         }
-        for index in self.frozen..line.min(self.input.len()) {
-            self.write(self.input[index]);
+        let run = self.pass(line);
+        if !run.is_empty() {
+            // Only the last line of the input can lack its end, so the run is written as one.
+            self.write(run);
         }
         // A hunk without old lines may stand anywhere, even far behind the file's end.
         self.frozen = line;
         true
+    }
+
+    /// The bytes of the input from `frozen` to `line`, which are passed over.
+    fn pass(&mut self, line: usize) -> &'a [u8] {
+        let end = line.min(self.input.len());
+        let lines = self.input.get(self.frozen..end).unwrap_or_default();
+        let length: usize = lines.iter().map(|line| line.len()).sum();
+        let (run, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        run
     }
 
     fn write(&mut self, text: &[u8]) {
@@ -204,6 +220,20 @@ impl<'a> Placer<'a> {
             .unwrap_or(1)
             .max(1)
     }
+}
+
+/// The lines with their ends.
+fn lines(content: &[u8]) -> Vec<&[u8]> {
+    let mut lines = Vec::with_capacity(content.len() / 24 + 8);
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', content) {
+        lines.push(&content[start..=end]);
+        start = end + 1;
+    }
+    if start < content.len() {
+        lines.push(&content[start..]);
+    }
+    lines
 }
 
 /// Whether two lines are the same when runs of blanks count as one, and those at the end not at all.

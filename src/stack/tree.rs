@@ -1,4 +1,7 @@
 //! A git tree that is changed in memory: only the folders on the changed paths are ever read.
+//!
+//! This side knows contents; the names of the new objects are found by [`super::commit`], on another
+//! thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,28 +10,63 @@ use git2::{ObjectType, Oid};
 
 use crate::error::{Error, Result};
 use crate::series::path::shown;
-use crate::upstream::objects::{MODE_COMMIT, MODE_LINK, MODE_TREE, TreeEntry, serialise_tree};
-use crate::upstream::objects::{Objects, empty_tree};
-use crate::upstream::pack::ObjectWriter;
+use crate::upstream::Objects;
+use crate::upstream::objects::{MODE_COMMIT, MODE_LINK, MODE_TREE};
+use crate::upstream::packed::Chain;
 
 /// A tree with changes not yet written.
 pub struct WorkingTree<'a> {
     objects: &'a Objects,
     root: Folder,
-    /// Contents of files that were read or changed, by path.
-    contents: HashMap<Vec<u8>, Arc<Vec<u8>>>,
+    /// Files that were read or changed, by path.
+    files: HashMap<Vec<u8>, Version>,
+    changes: Vec<FileChange>,
+}
+
+/// One state of a file.
+#[derive(Debug, Clone)]
+pub struct Version {
+    /// Its content.
+    pub content: Arc<Vec<u8>>,
+    /// How the store holds it, where it does.
+    pub chain: Option<Chain>,
+}
+
+/// What happened to a file.
+#[derive(Debug)]
+pub enum FileChange {
+    /// It is there now, with this content.
+    Set {
+        /// Where.
+        path: Vec<u8>,
+        /// Git's mode.
+        mode: u32,
+        /// The content.
+        content: Arc<Vec<u8>>,
+        /// What was there before, if it was read.
+        before: Option<Version>,
+    },
+    /// It is gone.
+    Remove {
+        /// Where it was.
+        path: Vec<u8>,
+    },
 }
 
 #[derive(Debug)]
 struct Folder {
-    oid: Oid,
-    changed: bool,
+    /// Its object; `None` for a new folder.
+    oid: Option<Oid>,
     entries: Option<BTreeMap<Vec<u8>, Node>>,
 }
 
 #[derive(Debug)]
 enum Node {
-    File { mode: u32, oid: Oid },
+    /// A file; its object is known until it is changed.
+    File {
+        mode: u32,
+        oid: Option<Oid>,
+    },
     Folder(Folder),
 }
 
@@ -41,8 +79,6 @@ pub enum At {
     File {
         /// Git's mode.
         mode: u32,
-        /// Its content.
-        oid: Oid,
     },
     /// A folder.
     Folder,
@@ -55,8 +91,12 @@ impl<'a> WorkingTree<'a> {
     pub fn new(objects: &'a Objects, oid: Oid) -> Self {
         WorkingTree {
             objects,
-            root: Folder::unread(oid),
-            contents: HashMap::new(),
+            root: Folder {
+                oid: Some(oid),
+                entries: None,
+            },
+            files: HashMap::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -76,11 +116,8 @@ impl<'a> WorkingTree<'a> {
             };
             match node {
                 Node::Folder(inner) => folder = inner,
-                Node::File { mode, oid } if components.peek().is_none() && *mode != MODE_COMMIT => {
-                    return Ok(At::File {
-                        mode: *mode,
-                        oid: *oid,
-                    });
+                Node::File { mode, .. } if components.peek().is_none() && *mode != MODE_COMMIT => {
+                    return Ok(At::File { mode: *mode });
                 }
                 Node::File { mode, .. } => {
                     let kind = match *mode {
@@ -98,37 +135,61 @@ impl<'a> WorkingTree<'a> {
         Ok(At::Folder)
     }
 
-    /// The content of the file at `path`, whose object is `oid`.
+    /// The content of the file at `path`, where a file must be.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
-    pub fn content(&mut self, path: &[u8], oid: Oid) -> Result<Arc<Vec<u8>>> {
-        if let Some(content) = self.contents.get(path) {
-            return Ok(Arc::clone(content));
+    pub fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>> {
+        if let Some(version) = self.files.get(path) {
+            return Ok(Arc::clone(&version.content));
         }
-        let content = Arc::new(self.objects.read(oid, ObjectType::Blob)?);
-        self.contents.insert(path.to_vec(), Arc::clone(&content));
+        let oid = self.unchanged(path)?.ok_or_else(|| {
+            Error::internal(format!("there is no file {} to be read", shown(path)))
+        })?;
+        let (content, chain) = self.objects.load(oid, ObjectType::Blob)?;
+        let content = Arc::new(content);
+        let version = Version {
+            content: Arc::clone(&content),
+            chain,
+        };
+        self.files.insert(path.to_vec(), version);
         Ok(content)
+    }
+
+    /// The object of a file that was not changed.
+    fn unchanged(&mut self, path: &[u8]) -> Result<Option<Oid>> {
+        let objects = self.objects;
+        let mut folder = &mut self.root;
+        for name in path.split(|&b| b == b'/') {
+            match folder.read(objects)?.get_mut(name) {
+                Some(Node::Folder(inner)) => folder = inner,
+                Some(Node::File { oid, .. }) => return Ok(*oid),
+                None => break,
+            }
+        }
+        Ok(None)
     }
 
     /// Puts a file at `path`, where nothing or a file must be.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when a file stands where a folder is needed.
-    pub fn set(&mut self, path: &[u8], mode: u32, oid: Oid, content: Arc<Vec<u8>>) -> Result<()> {
+    pub fn set(&mut self, path: &[u8], mode: u32, content: Arc<Vec<u8>>) -> Result<()> {
         let objects = self.objects;
         let mut folder = &mut self.root;
         let mut components = path.split(|&b| b == b'/').peekable();
         while let Some(name) = components.next() {
-            folder.changed = true;
             let entries = folder.read(objects)?;
             if components.peek().is_none() {
-                entries.insert(name.to_vec(), Node::File { mode, oid });
+                entries.insert(name.to_vec(), Node::File { mode, oid: None });
                 break;
             }
-            let node = entries
-                .entry(name.to_vec())
-                .or_insert_with(|| Node::Folder(Folder::unread(empty_tree())));
+            let node = entries.entry(name.to_vec()).or_insert_with(|| {
+                Node::Folder(Folder {
+                    oid: None,
+                    entries: None,
+                })
+            });
             match node {
                 Node::Folder(inner) => folder = inner,
                 Node::File { .. } => {
@@ -139,7 +200,16 @@ impl<'a> WorkingTree<'a> {
                 }
             }
         }
-        self.contents.insert(path.to_vec(), content);
+        let version = Version {
+            content: Arc::clone(&content),
+            chain: None,
+        };
+        self.changes.push(FileChange::Set {
+            path: path.to_vec(),
+            mode,
+            content,
+            before: self.files.insert(path.to_vec(), version),
+        });
         Ok(())
     }
 
@@ -149,38 +219,35 @@ impl<'a> WorkingTree<'a> {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
     pub fn remove(&mut self, path: &[u8]) -> Result<()> {
         let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
-        self.contents.remove(path);
+        self.files.remove(path);
         self.root.remove(self.objects, &components)?;
+        self.changes.push(FileChange::Remove {
+            path: path.to_vec(),
+        });
         Ok(())
     }
 
-    /// Writes the changed folders and returns the name of the tree.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be written.
-    pub fn write(&mut self, writer: &mut ObjectWriter<'_>) -> Result<Oid> {
-        self.root.write(writer)
+    /// What happened since this was last asked, in order.
+    pub fn take_changes(&mut self) -> Vec<FileChange> {
+        std::mem::take(&mut self.changes)
     }
 }
 
 impl Folder {
-    fn unread(oid: Oid) -> Self {
-        Folder {
-            oid,
-            changed: false,
-            entries: None,
-        }
-    }
-
     fn read(&mut self, objects: &Objects) -> Result<&mut BTreeMap<Vec<u8>, Node>> {
-        if self.entries.is_none() {
-            let nodes = objects.read_tree(self.oid)?.into_iter().map(|entry| {
+        if self.entries.is_none()
+            && let Some(oid) = self.oid
+        {
+            let nodes = objects.read_tree(oid)?.into_iter().map(|entry| {
                 let node = if entry.mode == MODE_TREE {
-                    Node::Folder(Folder::unread(entry.oid))
+                    Node::Folder(Folder {
+                        oid: Some(entry.oid),
+                        entries: None,
+                    })
                 } else {
                     Node::File {
                         mode: entry.mode,
-                        oid: entry.oid,
+                        oid: Some(entry.oid),
                     }
                 };
                 (entry.name, node)
@@ -207,29 +274,6 @@ impl Folder {
         if gone {
             entries.remove(*name);
         }
-        let empty = entries.is_empty();
-        self.changed = true;
-        Ok(empty)
-    }
-
-    fn write(&mut self, writer: &mut ObjectWriter<'_>) -> Result<Oid> {
-        if !self.changed {
-            return Ok(self.oid);
-        }
-        let mut entries = Vec::new();
-        for (name, node) in self.entries.iter_mut().flatten() {
-            let (mode, oid) = match node {
-                Node::File { mode, oid } => (*mode, *oid),
-                Node::Folder(inner) => (MODE_TREE, inner.write(writer)?),
-            };
-            entries.push(TreeEntry {
-                name: name.clone(),
-                mode,
-                oid,
-            });
-        }
-        self.oid = writer.write(ObjectType::Tree, &serialise_tree(&mut entries))?;
-        self.changed = false;
-        Ok(self.oid)
+        Ok(entries.is_empty())
     }
 }

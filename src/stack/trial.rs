@@ -6,8 +6,10 @@ use std::sync::Arc;
 use git2::ObjectType;
 
 use super::change::{How, apply_patch};
+use super::commit::{self, put};
+use super::folder::Folder;
+use super::oid;
 use super::tree::{At, WorkingTree};
-use super::{commit_text, oid};
 use crate::error::{Error, Result};
 use crate::series::path::shown;
 use crate::series::{FileDiff, Hunk, Patch};
@@ -52,6 +54,8 @@ pub struct Trial<'a> {
     objects: &'a Objects,
     writer: ObjectWriter<'a>,
     tree: WorkingTree<'a>,
+    /// The same tree by the names of its objects.
+    root: Folder,
 }
 
 impl<'a> Trial<'a> {
@@ -64,6 +68,7 @@ impl<'a> Trial<'a> {
             objects,
             writer: ObjectWriter::new(objects, 0)?,
             tree: WorkingTree::new(objects, oid(tree)?),
+            root: Folder::read(objects, oid(tree)?)?,
         })
     }
 
@@ -73,6 +78,7 @@ impl<'a> Trial<'a> {
     /// As [`Trial::new`].
     pub fn reset(&mut self, tree: &str) -> Result<()> {
         self.tree = WorkingTree::new(self.objects, oid(tree)?);
+        self.root = Folder::read(self.objects, oid(tree)?)?;
         Ok(())
     }
 
@@ -82,7 +88,9 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// [`Kind::Series`](crate::error::Kind::Series) when it does not apply.
     pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<How> {
-        apply_patch(&mut self.tree, patch, fuzz, &mut self.writer)
+        let how = apply_patch(&mut self.tree, patch, fuzz)?;
+        self.store()?;
+        Ok(how)
     }
 
     /// Takes a patch back exactly or with an offset; when it fails nothing changes.
@@ -90,7 +98,17 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// [`Kind::Series`](crate::error::Kind::Series) when its result is not there.
     pub fn take_back(&mut self, patch: &Patch) -> Result<How> {
-        apply_patch(&mut self.tree, &reversed(patch), 0, &mut self.writer)
+        let how = apply_patch(&mut self.tree, &reversed(patch), 0)?;
+        self.store()?;
+        Ok(how)
+    }
+
+    /// Writes the files that changed, so that their blobs have names.
+    fn store(&mut self) -> Result<()> {
+        for change in self.tree.take_changes() {
+            put(self.objects, &mut self.root, change, &mut self.writer)?;
+        }
+        Ok(())
     }
 
     /// The file at a path; `None` where there is none, a folder, or something in the way.
@@ -99,11 +117,15 @@ impl<'a> Trial<'a> {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
     pub fn file(&mut self, path: &[u8]) -> Result<Option<File>> {
         match self.tree.at(path)? {
-            At::File { mode, oid } => Ok(Some(File {
-                mode,
-                blob: oid.to_string(),
-                content: self.tree.content(path, oid)?,
-            })),
+            At::File { mode } => {
+                let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
+                let blob = self.root.file(self.objects, &components)?;
+                Ok(Some(File {
+                    mode,
+                    blob: blob.map(|blob| blob.to_string()).unwrap_or_default(),
+                    content: self.tree.content(path)?,
+                }))
+            }
             _ => Ok(None),
         }
     }
@@ -135,11 +157,10 @@ impl<'a> Trial<'a> {
                 if let Some(obstacle) = self.obstacle(&path)? {
                     return Err(Error::series(obstacle));
                 }
-                let blob = self.writer.write(ObjectType::Blob, &content)?;
-                self.tree.set(&path, mode, blob, Arc::new(content))?;
+                self.tree.set(&path, mode, Arc::new(content))?;
             }
         }
-        Ok(())
+        self.store()
     }
 
     /// Writes the tree and returns its name.
@@ -147,7 +168,7 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
     pub fn write(&mut self) -> Result<String> {
-        Ok(self.tree.write(&mut self.writer)?.to_string())
+        Ok(self.root.write(&mut self.writer)?.to_string())
     }
 
     /// Writes the commit of a patch whose result is `tree`.
@@ -155,7 +176,7 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
     pub fn commit(&mut self, tree: &str, parent: &str, patch: &Patch) -> Result<String> {
-        let text = commit_text(oid(tree)?, oid(parent)?, patch);
+        let text = commit::text(oid(tree)?, oid(parent)?, patch);
         Ok(self.writer.write(ObjectType::Commit, &text)?.to_string())
     }
 

@@ -5,6 +5,7 @@
 //! same name everywhere. Its reference is set last: a killed import leaves no trace.
 
 mod debian;
+pub(crate) mod delta;
 mod directory;
 mod fetch;
 mod folder;
@@ -13,6 +14,7 @@ mod import;
 mod lock;
 pub(crate) mod objects;
 pub(crate) mod pack;
+pub(crate) mod packed;
 mod tarball;
 mod verify;
 

@@ -1,11 +1,14 @@
 //! The bare object store of a workspace: a git repository that only this program writes to.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
+use super::packed::{Chain, Content, Packs};
 use crate::error::{Error, Result};
 use crate::process::check_interrupted;
 
@@ -35,11 +38,13 @@ pub struct TreeEntry {
 pub struct Objects {
     repository: Repository,
     path: PathBuf,
+    /// The packs as they were when something was first read from them.
+    packs: OnceCell<Arc<Packs>>,
 }
 
-/// Excludes other importers while it lives.
+/// Keeps other processes from what it protects while it lives.
 #[derive(Debug)]
-pub struct ImportLock {
+pub struct Lock {
     _file: File,
 }
 
@@ -63,6 +68,7 @@ impl Objects {
         Ok(Objects {
             repository,
             path: path.to_owned(),
+            packs: OnceCell::new(),
         })
     }
 
@@ -75,7 +81,23 @@ impl Objects {
         Ok(Objects {
             repository,
             path: path.to_owned(),
+            packs: OnceCell::new(),
         })
+    }
+
+    /// The same store for another thread.
+    ///
+    /// # Errors
+    /// As [`Objects::open`].
+    pub fn again(&self) -> Result<Self> {
+        let other = Self::open(&self.path)?;
+        // It is empty, so that setting it succeeds.
+        let _ = other.packs.set(Arc::clone(self.packs()));
+        Ok(other)
+    }
+
+    fn packs(&self) -> &Arc<Packs> {
+        self.packs.get_or_init(|| Arc::new(Packs::open(&self.path)))
     }
 
     /// Where it is.
@@ -112,6 +134,22 @@ impl Objects {
         Ok(object.data().to_vec())
     }
 
+    /// The content of an object that must be of `kind`, and how it is stored if a pack can take that
+    /// over; quicker than [`Objects::read`] for many objects.
+    ///
+    /// # Errors
+    /// As [`Objects::read`].
+    pub fn load(&self, oid: Oid, kind: ObjectType) -> Result<(Vec<u8>, Option<Chain>)> {
+        match self.packs().read(oid) {
+            Some(Content {
+                kind: found,
+                data,
+                chain,
+            }) if found == kind => Ok((data, Some(chain))),
+            _ => Ok((self.read(oid, kind)?, None)),
+        }
+    }
+
     /// The entries of a tree object, in git's order.
     ///
     /// # Errors
@@ -120,7 +158,7 @@ impl Objects {
         if oid == empty_tree() {
             return Ok(Vec::new());
         }
-        let data = self.read(oid, ObjectType::Tree)?;
+        let (data, _) = self.load(oid, ObjectType::Tree)?;
         parse_tree(&data).ok_or_else(|| Error::internal(format!("tree {oid} is malformed")))
     }
 
@@ -153,6 +191,31 @@ impl Objects {
             self.repository.reference(name, oid, true, "perfquilt")?;
         }
         Ok(())
+    }
+
+    /// The names of the references that match a pattern such as `refs/stacks/*`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+    pub fn references(&self, pattern: &str) -> Result<Vec<String>> {
+        let found = self.repository.references_glob(pattern)?;
+        let mut names = Vec::new();
+        for reference in found {
+            names.push(String::from_utf8_lossy(reference?.name_bytes()).into_owned());
+        }
+        Ok(names)
+    }
+
+    /// Removes a reference; that there is none is no error.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be removed.
+    pub fn remove_reference(&self, name: &str) -> Result<()> {
+        let found = self.repository.find_reference(name);
+        match found.and_then(|mut reference| reference.delete()) {
+            Err(error) if error.code() != git2::ErrorCode::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// The tree of the commit called `commit`, both in hexadecimal.
@@ -201,16 +264,25 @@ impl Objects {
         Ok(self.repository.find_commit(commit)?.tree_id())
     }
 
+    /// Waits for other holders of the lock file `name` of this store, then keeps new ones out.
+    ///
+    /// # Errors
+    /// As [`Objects::lock_import`].
+    pub fn lock(&self, name: &str) -> Result<Lock> {
+        let file = wait_for_lock(&self.path.join(name))?;
+        Ok(Lock { _file: file })
+    }
+
     /// Waits for other importers of this store, then keeps new ones out and removes what killed
     /// ones left.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made,
     /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting.
-    pub fn lock_import(&self) -> Result<ImportLock> {
-        let file = wait_for_lock(&self.path.join("import.lock"))?;
+    pub fn lock_import(&self) -> Result<Lock> {
+        let lock = self.lock("import.lock")?;
         self.remove_leftovers();
-        Ok(ImportLock { _file: file })
+        Ok(lock)
     }
 
     fn remove_leftovers(&self) {
@@ -290,8 +362,8 @@ pub(super) fn oid_from(bytes: &[u8]) -> Oid {
 fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
     let mut entries = Vec::new();
     while !data.is_empty() {
-        let space = data.iter().position(|&b| b == b' ')?;
-        let nul = data.iter().position(|&b| b == 0)?;
+        let space = memchr::memchr(b' ', data)?;
+        let nul = memchr::memchr(0, data)?;
         let mode = u32::from_str_radix(std::str::from_utf8(&data[..space]).ok()?, 8).ok()?;
         let oid = Oid::from_bytes(data.get(nul + 1..nul + 21)?).ok()?;
         entries.push(TreeEntry {

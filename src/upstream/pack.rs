@@ -1,9 +1,11 @@
 //! Writing many objects at once: one pack with its index, published by rename.
 //!
-//! The formats are git's pack version 2 and index version 2, without deltas: an import is bound by
-//! compression and file creation, and one file for 36,000 objects avoids the latter.
+//! The formats are git's pack version 2 and index version 2. An import writes no deltas: it is bound
+//! by compression and file creation, and one file for 36,000 objects avoids the latter. A stack is
+//! nearly all deltas, of which [`ObjectWriter::write_version`] makes chains of bounded length.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +15,8 @@ use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid};
 use sha1::{Digest, Sha1};
 
-use super::objects::{self, ImportLock, Objects, oid_from};
+use super::objects::{self, Lock, Objects, oid_from};
+use super::packed::{Chain, Stored};
 use crate::error::{Error, Result};
 
 /// First part of the names of unfinished packs.
@@ -49,7 +52,26 @@ impl Packer {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when compression fails.
     pub fn pack(&mut self, kind: ObjectType, oid: Oid, data: &[u8]) -> Result<Packed> {
         let mut bytes = Vec::with_capacity(data.len() / 2 + 64);
-        write_header(&mut bytes, kind, data.len());
+        write_header(&mut bytes, number_of(kind), data.len());
+        self.compress(bytes, oid, data)
+    }
+
+    /// Makes an object ready to be written as a delta of the object called `base`.
+    ///
+    /// # Errors
+    /// As [`Packer::pack`].
+    pub fn pack_delta(&mut self, oid: Oid, base: Oid, delta: &[u8]) -> Result<Packed> {
+        let mut bytes = Vec::with_capacity(delta.len() + 64);
+        write_header(&mut bytes, REF_DELTA, delta.len());
+        bytes.extend_from_slice(base.as_bytes());
+        self.compress(bytes, oid, delta)
+    }
+
+    fn compress(&mut self, mut bytes: Vec<u8>, oid: Oid, data: &[u8]) -> Result<Packed> {
+        if data.len() < STORE_LIMIT {
+            store(&mut bytes, data);
+            return Ok(Packed::new(oid, bytes));
+        }
         self.state.reset();
         let mut rest = data;
         loop {
@@ -65,23 +87,52 @@ impl Packer {
                 break;
             }
         }
-        let mut crc = Crc::new();
-        crc.update(&bytes);
-        Ok(Packed {
-            oid,
-            bytes,
-            crc: crc.sum(),
-        })
+        Ok(Packed::new(oid, bytes))
     }
 }
 
-fn write_header(bytes: &mut Vec<u8>, kind: ObjectType, size: usize) {
-    let number = match kind {
+impl Packed {
+    fn new(oid: Oid, bytes: Vec<u8>) -> Self {
+        let mut crc = Crc::new();
+        crc.update(&bytes);
+        Packed {
+            oid,
+            bytes,
+            crc: crc.sum(),
+        }
+    }
+}
+
+/// Content shorter than this is not worth a compressor's start.
+const STORE_LIMIT: usize = 96;
+
+/// Appends `data`, which is short, as a zlib stream of one stored block.
+fn store(bytes: &mut Vec<u8>, data: &[u8]) {
+    // Shorter than STORE_LIMIT, so that one byte holds the length.
+    let length = data.len() as u8;
+    bytes.extend_from_slice(&[0x78, 0x01, 0x01, length, 0, !length, 0xff]);
+    bytes.extend_from_slice(data);
+    let (mut a, mut b) = (1_u32, 0_u32);
+    for &byte in data {
+        a = (a + u32::from(byte)) % 65_521;
+        b = (b + a) % 65_521;
+    }
+    bytes.extend_from_slice(&(b << 16 | a).to_be_bytes());
+}
+
+/// A pack's number for deltas that name their base.
+const REF_DELTA: u8 = 7;
+
+fn number_of(kind: ObjectType) -> u8 {
+    match kind {
         ObjectType::Commit => 1,
         ObjectType::Tree => 2,
         ObjectType::Tag => 4,
         ObjectType::Blob | ObjectType::Any => 3,
-    };
+    }
+}
+
+fn write_header(bytes: &mut Vec<u8>, number: u8, size: usize) {
     let mut byte = (number << 4) | (size & 0xf) as u8;
     let mut rest = size >> 4;
     while rest > 0 {
@@ -105,7 +156,8 @@ pub struct PackWriter {
     out: BufWriter<File>,
     offset: u64,
     written: Vec<Written>,
-    seen: HashSet<Oid>,
+    /// How many deltas each object is made of.
+    depths: HashMap<Oid, usize>,
 }
 
 impl PackWriter {
@@ -128,7 +180,7 @@ impl PackWriter {
             temporary,
             offset: 0,
             written: Vec::new(),
-            seen: HashSet::new(),
+            depths: HashMap::new(),
         };
         // The number of objects is filled in at the end.
         writer.put(b"PACK\0\0\0\x02\0\0\0\0")?;
@@ -148,13 +200,28 @@ impl PackWriter {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
     pub fn add(&mut self, object: &Packed) -> Result<()> {
-        if self.seen.insert(object.oid) {
+        self.add_at(object, 0)
+    }
+
+    fn add_at(&mut self, object: &Packed, depth: usize) -> Result<()> {
+        if let Entry::Vacant(place) = self.depths.entry(object.oid) {
+            place.insert(depth);
             self.written.push(Written {
                 oid: object.oid,
                 offset: self.offset,
                 crc: object.crc,
             });
             self.put(&object.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Takes over an object as it is stored elsewhere, with what it is a delta of.
+    fn add_stored(&mut self, chain: &[Stored]) -> Result<()> {
+        for (depth, stored) in chain.iter().enumerate() {
+            if !self.depths.contains_key(&stored.oid) {
+                self.add_at(&Packed::new(stored.oid, stored.bytes.clone()), depth)?;
+            }
         }
         Ok(())
     }
@@ -273,13 +340,16 @@ fn checksum_file(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// Below this many objects, files of their own are quicker than a further pack for every reader.
-const LOOSE_LIMIT: usize = 400;
+const LOOSE_LIMIT: usize = 100;
 
-/// Hashes, compresses and writes objects one after the other, leaving out those the store has.
+/// Longest chain of deltas written, as in git.
+const DEPTH_LIMIT: usize = 50;
+
+/// Hashes, compresses and writes objects one after the other.
 pub struct ObjectWriter<'a> {
     store: &'a Objects,
     database: Odb<'a>,
-    packed: Option<(Packer, PackWriter, ImportLock)>,
+    packed: Option<(Packer, PackWriter, Lock)>,
 }
 
 impl<'a> ObjectWriter<'a> {
@@ -301,7 +371,7 @@ impl<'a> ObjectWriter<'a> {
         })
     }
 
-    /// Writes an object and returns its name.
+    /// Writes an object, unless the store has it, and returns its name.
     ///
     /// # Errors
     /// As [`PackWriter::add`].
@@ -310,7 +380,7 @@ impl<'a> ObjectWriter<'a> {
         let known = |oid| self.database.exists_ext(oid, OdbLookupFlags::NO_REFRESH);
         match &mut self.packed {
             Some((packer, pack, _)) => {
-                if !pack.seen.contains(&oid) && !known(oid) {
+                if !pack.depths.contains_key(&oid) && !known(oid) {
                     pack.add(&packer.pack(kind, oid, data)?)?;
                 }
             }
@@ -320,6 +390,45 @@ impl<'a> ObjectWriter<'a> {
                 }
             }
         }
+        Ok(oid)
+    }
+
+    /// Writes an object that is a new version of `base`, and returns its name. The result of `delta`
+    /// makes it from `base`, and `chain` is how the store holds `base`. A pack takes the delta alone
+    /// when it has the base as well, and may repeat objects of other packs: looking for each of them
+    /// would cost more than a few bytes are worth.
+    ///
+    /// # Errors
+    /// As [`PackWriter::add`].
+    pub fn write_version(
+        &mut self,
+        kind: ObjectType,
+        data: &[u8],
+        base: Oid,
+        chain: Option<&Chain>,
+        delta: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Oid> {
+        let Some((packer, pack, _)) = &mut self.packed else {
+            return self.write(kind, data);
+        };
+        let oid = objects::hash(kind, data);
+        if pack.depths.contains_key(&oid) {
+            return Ok(oid);
+        }
+        if let Some(chain) = chain
+            && chain.len() < DEPTH_LIMIT
+        {
+            pack.add_stored(chain)?;
+        }
+        let depth = pack.depths.get(&base).map(|depth| depth + 1);
+        if let Some(depth) = depth.filter(|&depth| depth <= DEPTH_LIMIT) {
+            let delta = delta();
+            if delta.len() < data.len() / 2 {
+                pack.add_at(&packer.pack_delta(oid, base, &delta)?, depth)?;
+                return Ok(oid);
+            }
+        }
+        pack.add(&packer.pack(kind, oid, data)?)?;
         Ok(oid)
     }
 

@@ -1,0 +1,147 @@
+//! Writing the chain of commits: names and stores what applying the patches changed, on a thread of
+//! its own, so that one patch is hashed while the next ones are applied.
+
+use std::sync::mpsc::Receiver;
+
+use git2::{ObjectType, Oid};
+
+use super::folder::Folder;
+use super::tree::FileChange;
+use crate::error::Result;
+use crate::process::check_interrupted;
+use crate::series::{Patch, Timestamp};
+use crate::upstream::Objects;
+use crate::upstream::delta;
+use crate::upstream::pack::ObjectWriter;
+
+/// What one patch changed.
+pub struct Step<'p> {
+    /// The patch.
+    pub patch: &'p Patch,
+    /// Its changes, in order.
+    pub changes: Vec<FileChange>,
+}
+
+/// A commit and its tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// The commit.
+    pub commit: Oid,
+    /// Its tree.
+    pub tree: Oid,
+}
+
+/// Commits each step on top of the one before, the first on `start`, until there are no more, and
+/// then publishes all new objects at once. About `expected` steps will come.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be read or written.
+pub fn commit_all(
+    objects: &Objects,
+    start: Committed,
+    expected: usize,
+    steps: &Receiver<Step<'_>>,
+) -> Result<Vec<Committed>> {
+    // A patch writes a few blobs, the trees above them and a commit.
+    let mut writer = ObjectWriter::new(objects, expected * 8)?;
+    let mut root = Folder::read(objects, start.tree)?;
+    let mut parent = start.commit;
+    let mut done = Vec::with_capacity(expected);
+    for step in steps {
+        for change in step.changes {
+            put(objects, &mut root, change, &mut writer)?;
+        }
+        let tree = root.write(&mut writer)?;
+        parent = writer.write(ObjectType::Commit, &text(tree, parent, step.patch))?;
+        done.push(Committed {
+            commit: parent,
+            tree,
+        });
+    }
+    // Whoever interrupts wants no more work done.
+    check_interrupted()?;
+    writer.finish()?;
+    Ok(done)
+}
+
+/// Stores one change and puts it into the tree that begins with `root`.
+///
+/// # Errors
+/// As [`commit_all`].
+pub fn put(
+    objects: &Objects,
+    root: &mut Folder,
+    change: FileChange,
+    writer: &mut ObjectWriter<'_>,
+) -> Result<()> {
+    match change {
+        FileChange::Remove { path } => root.remove(objects, &components(&path)),
+        FileChange::Set {
+            path,
+            mode,
+            content,
+            before,
+        } => {
+            let path = components(&path);
+            let base = match before {
+                Some(before) => root.file(objects, &path)?.map(|oid| (oid, before)),
+                None => None,
+            };
+            let oid = match base {
+                Some((base, before)) => writer.write_version(
+                    ObjectType::Blob,
+                    &content,
+                    base,
+                    before.chain.as_ref(),
+                    || delta::of_lines(&before.content, &content),
+                )?,
+                None => writer.write(ObjectType::Blob, &content)?,
+            };
+            root.set(objects, &path, mode, oid)
+        }
+    }
+}
+
+fn components(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|&b| b == b'/').collect()
+}
+
+/// A commit object that depends on nothing but its arguments.
+pub fn text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
+    let header = &patch.header;
+    let date = header.date.unwrap_or_default();
+    let (name, email) = match &header.author {
+        Some(person) => (person.name.as_str(), person.email.as_str()),
+        None => ("unknown", ""),
+    };
+    let when = git_date(date);
+    let mut text = format!(
+        "tree {tree}\nparent {parent}\nauthor {name} <{email}> {when}\n\
+         committer perfquilt <perfquilt@localhost> {when}\n\n{}\n",
+        patch.title
+    );
+    let body = header.body.trim();
+    let body = body
+        .strip_prefix(patch.title.as_str())
+        .unwrap_or(body)
+        .trim();
+    if !body.is_empty() {
+        text.push('\n');
+        text.push_str(body);
+        text.push('\n');
+    }
+    text.push_str(&format!("\nPatch: {}\n", patch.name));
+    // A NUL would end the message for git.
+    text.replace('\0', "\u{fffd}").into_bytes()
+}
+
+fn git_date(date: Timestamp) -> String {
+    let offset = date.offset_minutes.clamp(-1439, 1439);
+    let sign = if offset < 0 { '-' } else { '+' };
+    format!(
+        "{} {sign}{:02}{:02}",
+        date.seconds.max(0),
+        offset.abs() / 60,
+        offset.abs() % 60
+    )
+}

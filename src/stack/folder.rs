@@ -1,0 +1,382 @@
+//! A folder as git writes it, changed in place: a patch changes one name in twenty bytes of a tree
+//! object that may list thousands.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use git2::{ObjectType, Oid};
+
+use crate::error::{Error, Result};
+use crate::upstream::Objects;
+use crate::upstream::delta;
+use crate::upstream::objects::{MODE_TREE, empty_tree};
+use crate::upstream::pack::ObjectWriter;
+use crate::upstream::packed::Chain;
+
+/// Length of an object's name.
+const NAME: usize = 20;
+
+/// A folder and those below it that were touched.
+#[derive(Debug)]
+pub struct Folder {
+    /// The object as it was last written.
+    oid: Oid,
+    /// How the store holds that object, where it does.
+    chain: Option<Chain>,
+    /// The content as it is now.
+    bytes: Vec<u8>,
+    /// Where in it each entry begins.
+    starts: Vec<usize>,
+    /// The content as it was last written, once that has changed.
+    before: Option<Vec<u8>>,
+    /// Where names of objects were changed since.
+    places: BTreeSet<usize>,
+    /// Whether entries came or went since.
+    reshaped: bool,
+    folders: BTreeMap<Vec<u8>, Folder>,
+    /// Folders below that changed.
+    touched: BTreeSet<Vec<u8>>,
+}
+
+impl Folder {
+    /// Reads the folder called `oid`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is missing or damaged.
+    pub fn read(objects: &Objects, oid: Oid) -> Result<Self> {
+        let (bytes, chain) = if oid == empty_tree() {
+            (Vec::new(), None)
+        } else {
+            objects.load(oid, ObjectType::Tree)?
+        };
+        let mut folder = Folder {
+            oid,
+            chain,
+            bytes,
+            starts: Vec::new(),
+            before: None,
+            places: BTreeSet::new(),
+            reshaped: false,
+            folders: BTreeMap::new(),
+            touched: BTreeSet::new(),
+        };
+        let mut at = 0;
+        while at < folder.bytes.len() {
+            folder.starts.push(at);
+            let end = entry(&folder.bytes, at).map(|entry| entry.object + NAME);
+            at = end
+                .filter(|&end| end <= folder.bytes.len())
+                .ok_or_else(|| Error::internal(format!("tree {oid} is malformed")))?;
+        }
+        Ok(folder)
+    }
+
+    /// Puts a file at a path, given by its components.
+    ///
+    /// # Errors
+    /// As [`Folder::read`].
+    pub fn set(&mut self, objects: &Objects, path: &[&[u8]], mode: u32, oid: Oid) -> Result<()> {
+        match path {
+            [] => {}
+            [name] => self.put(name, mode, oid),
+            [name, rest @ ..] => self.below(objects, name)?.set(objects, rest, mode, oid)?,
+        }
+        Ok(())
+    }
+
+    /// Takes the file at a path away.
+    ///
+    /// # Errors
+    /// As [`Folder::read`].
+    pub fn remove(&mut self, objects: &Objects, path: &[&[u8]]) -> Result<()> {
+        match path {
+            [] => {}
+            [name] => self.take(name, false),
+            [name, rest @ ..] => self.below(objects, name)?.remove(objects, rest)?,
+        }
+        Ok(())
+    }
+
+    /// The object of the file at a path.
+    ///
+    /// # Errors
+    /// As [`Folder::read`].
+    pub fn file(&mut self, objects: &Objects, path: &[&[u8]]) -> Result<Option<Oid>> {
+        match path {
+            [] => Ok(None),
+            [name] => Ok(self.find(name, false).ok().and_then(|i| self.object(i))),
+            [name, rest @ ..] => {
+                if !self.folders.contains_key(*name) && self.find(name, true).is_err() {
+                    return Ok(None);
+                }
+                self.load(objects, name)?.file(objects, rest)
+            }
+        }
+    }
+
+    /// Writes what changed, and returns the name of this folder.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    pub fn write(&mut self, writer: &mut ObjectWriter<'_>) -> Result<Oid> {
+        for name in std::mem::take(&mut self.touched) {
+            let Some(folder) = self.folders.get_mut(&name) else {
+                continue;
+            };
+            let oid = folder.write(writer)?;
+            if folder.starts.is_empty() {
+                self.folders.remove(&name);
+                self.take(&name, true);
+            } else {
+                self.put(&name, MODE_TREE, oid);
+            }
+        }
+        let Some(before) = self.before.take() else {
+            return Ok(self.oid);
+        };
+        let places = std::mem::take(&mut self.places);
+        let reshaped = std::mem::take(&mut self.reshaped);
+        let chain = self.chain.take();
+        self.oid = if self.starts.is_empty() {
+            // Nothing names an empty folder, but for the root, which git knows without storing it.
+            writer.write(ObjectType::Tree, &self.bytes)?
+        } else {
+            let delta = || {
+                if reshaped {
+                    delta::of_middle(&before, &self.bytes)
+                } else {
+                    let places: Vec<usize> = places.into_iter().collect();
+                    delta::of_places(&before, &self.bytes, &places)
+                }
+            };
+            writer.write_version(
+                ObjectType::Tree,
+                &self.bytes,
+                self.oid,
+                chain.as_ref(),
+                delta,
+            )?
+        };
+        Ok(self.oid)
+    }
+
+    fn below(&mut self, objects: &Objects, name: &[u8]) -> Result<&mut Folder> {
+        self.touched.insert(name.to_vec());
+        self.load(objects, name)
+    }
+
+    fn load(&mut self, objects: &Objects, name: &[u8]) -> Result<&mut Folder> {
+        if !self.folders.contains_key(name) {
+            let there = self.find(name, true).ok().and_then(|i| self.object(i));
+            let folder = Folder::read(objects, there.unwrap_or_else(empty_tree))?;
+            self.folders.insert(name.to_vec(), folder);
+        }
+        self.folders
+            .get_mut(name)
+            .ok_or_else(|| Error::internal("a folder vanished"))
+    }
+
+    /// The number of an entry, or the one it would get.
+    fn find(&self, name: &[u8], folder: bool) -> std::result::Result<usize, usize> {
+        self.starts.binary_search_by(|&start| {
+            entry(&self.bytes, start).map_or(Ordering::Less, |entry| {
+                let key = (entry.name(&self.bytes), entry.is_folder(&self.bytes));
+                compare(key, (name, folder))
+            })
+        })
+    }
+
+    fn object(&self, number: usize) -> Option<Oid> {
+        let at = entry(&self.bytes, *self.starts.get(number)?)?.object;
+        Oid::from_bytes(self.bytes.get(at..at + NAME)?).ok()
+    }
+
+    fn put(&mut self, name: &[u8], mode: u32, oid: Oid) {
+        let mode_text = format!("{mode:o}");
+        let found = self.find(name, mode == MODE_TREE);
+        if let Ok(number) = found
+            && let Some(entry) = entry(&self.bytes, self.starts[number])
+            && &self.bytes[entry.start..entry.space] == mode_text.as_bytes()
+        {
+            let place = entry.object..entry.object + NAME;
+            if &self.bytes[place.clone()] != oid.as_bytes() {
+                self.remember();
+                self.places.insert(entry.object);
+                self.bytes[place].copy_from_slice(oid.as_bytes());
+            }
+            return;
+        }
+        if found.is_ok() {
+            self.take(name, mode == MODE_TREE);
+        }
+        self.remember();
+        self.reshaped = true;
+        let number = found.unwrap_or_else(|number| number);
+        let mut new = mode_text.into_bytes();
+        new.push(b' ');
+        new.extend_from_slice(name);
+        new.push(0);
+        new.extend_from_slice(oid.as_bytes());
+        let start = self.starts.get(number).copied().unwrap_or(self.bytes.len());
+        let length = new.len();
+        self.bytes.splice(start..start, new);
+        self.starts[number..]
+            .iter_mut()
+            .for_each(|at| *at += length);
+        self.starts.insert(number, start);
+    }
+
+    fn take(&mut self, name: &[u8], folder: bool) {
+        let Ok(number) = self.find(name, folder) else {
+            return;
+        };
+        self.remember();
+        self.reshaped = true;
+        let start = self.starts.remove(number);
+        let end = self.starts.get(number).copied().unwrap_or(self.bytes.len());
+        self.bytes.drain(start..end);
+        self.starts[number..]
+            .iter_mut()
+            .for_each(|at| *at -= end - start);
+    }
+
+    fn remember(&mut self) {
+        if self.before.is_none() {
+            self.before = Some(self.bytes.clone());
+        }
+    }
+}
+
+/// Where the parts of an entry are.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    start: usize,
+    space: usize,
+    object: usize,
+}
+
+impl Place {
+    fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.space + 1..self.object - 1]
+    }
+
+    fn is_folder(&self, bytes: &[u8]) -> bool {
+        &bytes[self.start..self.space] == b"40000"
+    }
+}
+
+fn entry(bytes: &[u8], start: usize) -> Option<Place> {
+    let rest = bytes.get(start..)?;
+    // Modes have five or six digits.
+    let space = rest.iter().take(8).position(|&b| b == b' ')?;
+    let nul = memchr::memchr(0, &rest[space..])?;
+    Some(Place {
+        start,
+        space: start + space,
+        object: start + space + nul + 1,
+    })
+}
+
+/// Git compares names as if those of folders ended in a slash.
+fn compare(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
+    let common = a.0.len().min(b.0.len());
+    a.0[..common].cmp(&b.0[..common]).then_with(|| {
+        let next = |(name, folder): (&[u8], bool)| match name.get(common) {
+            Some(&byte) => Some(byte),
+            None => folder.then_some(b'/'),
+        };
+        // A longer name with a slash does not exist, so one byte decides.
+        next(a).cmp(&next(b))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::TreeEntry;
+    use crate::upstream::objects::{MODE_EXEC, MODE_FILE, serialise_tree};
+    use proptest::prelude::*;
+
+    fn store() -> (tempfile::TempDir, Objects) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Objects::open_or_create(&dir.path().join("objects.git")).unwrap();
+        (dir, store)
+    }
+
+    fn oid(number: u8) -> Oid {
+        Oid::from_bytes(&[number; NAME]).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// However entries come, change and go, the result is what git would write.
+        #[test]
+        fn is_what_a_fresh_serialisation_gives(
+            steps in proptest::collection::vec(
+                ("[ab.0]{1,3}", prop::option::of(("[01]", 1_u8..5, any::<bool>()))), 1..40),
+        ) {
+            let (_dir, store) = store();
+            let mut writer = ObjectWriter::new(&store, 0).unwrap();
+            let mut folder = Folder::read(&store, empty_tree()).unwrap();
+            let mut expected: BTreeMap<String, (u32, Oid)> = BTreeMap::new();
+            for (name, step) in steps {
+                match step {
+                    Some((_, number, exec)) => {
+                        let mode = if exec { MODE_EXEC } else { MODE_FILE };
+                        folder.set(&store, &[name.as_bytes()], mode, oid(number)).unwrap();
+                        expected.insert(name, (mode, oid(number)));
+                    }
+                    None => {
+                        folder.remove(&store, &[name.as_bytes()]).unwrap();
+                        expected.remove(&name);
+                    }
+                }
+                let written = folder.write(&mut writer).unwrap();
+                let mut entries: Vec<TreeEntry> = expected
+                    .iter()
+                    .map(|(name, (mode, oid))| TreeEntry {
+                        name: name.clone().into_bytes(),
+                        mode: *mode,
+                        oid: *oid,
+                    })
+                    .collect();
+                let bytes = serialise_tree(&mut entries);
+                let wanted = crate::upstream::objects::hash(ObjectType::Tree, &bytes);
+                prop_assert_eq!(written, wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn folders_come_and_go_with_their_files() {
+        let (_dir, store) = store();
+        let mut writer = ObjectWriter::new(&store, 0).unwrap();
+        let mut root = Folder::read(&store, empty_tree()).unwrap();
+        root.set(&store, &[b"x"], MODE_FILE, oid(1)).unwrap();
+        let flat = root.write(&mut writer).unwrap();
+        let deep: [&[u8]; 3] = [b"a", b"b", b"c"];
+        root.set(&store, &deep, MODE_FILE, oid(2)).unwrap();
+        root.set(&store, &[b"a.txt"], MODE_FILE, oid(2)).unwrap();
+        let both = root.write(&mut writer).unwrap();
+        assert_ne!(flat, both);
+        assert_eq!(root.file(&store, &deep).unwrap(), Some(oid(2)));
+        assert_eq!(root.file(&store, &[b"a", b"z"]).unwrap(), None);
+        assert_eq!(root.file(&store, &[b"q", b"z"]).unwrap(), None);
+        let names: Vec<Vec<u8>> = store
+            .read_tree(both)
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect();
+        assert_eq!(names, [b"a.txt".to_vec(), b"a".to_vec(), b"x".to_vec()]);
+        // A file takes the folder's place.
+        root.remove(&store, &deep).unwrap();
+        root.set(&store, &[b"a"], MODE_FILE, oid(1)).unwrap();
+        root.remove(&store, &[b"a.txt"]).unwrap();
+        root.write(&mut writer).unwrap();
+        assert_eq!(root.file(&store, &deep).unwrap(), None);
+        root.remove(&store, &[b"a"]).unwrap();
+        assert_eq!(root.write(&mut writer).unwrap(), flat);
+    }
+}

@@ -1,0 +1,241 @@
+//! Reading objects straight from a store's packs.
+//!
+//! Thousands of files are read to apply a long series, and git's library checks each of them with a
+//! slow hash. Here zlib's checksum has to do. What is stored is handed out as well, so that a new
+//! pack can take it over without compressing it again. Whatever this reader does not know, loose
+//! objects and offset deltas among it, is left to the library.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use flate2::{Decompress, FlushDecompress, Status};
+use git2::{ObjectType, Oid};
+
+use super::delta;
+
+/// Largest object read this way.
+const SIZE_LIMIT: usize = 1 << 30;
+/// Longest chain of deltas followed.
+const CHAIN_LIMIT: usize = 4096;
+
+/// An object as it stands in a pack: header, name of the base if there is one, compressed content.
+#[derive(Debug)]
+pub struct Stored {
+    /// Its name.
+    pub oid: Oid,
+    /// Its bytes in the pack.
+    pub bytes: Vec<u8>,
+}
+
+/// Everything a pack needs to hold an object: the object itself and before it what it is a delta of.
+pub type Chain = Arc<[Stored]>;
+
+/// An object that was read.
+#[derive(Debug)]
+pub struct Content {
+    /// What it is.
+    pub kind: ObjectType,
+    /// Its content.
+    pub data: Vec<u8>,
+    /// How it is stored.
+    pub chain: Chain,
+}
+
+/// The packs of a store.
+#[derive(Debug)]
+pub struct Packs {
+    packs: Vec<Pack>,
+}
+
+#[derive(Debug)]
+struct Pack {
+    file: File,
+    index: Vec<u8>,
+    count: usize,
+}
+
+const HEADER: usize = 8;
+const FANOUT: usize = 1024;
+
+impl Packs {
+    /// Opens the packs of the store at `path`. Those that cannot be read are left out.
+    pub fn open(path: &Path) -> Self {
+        let mut packs = Vec::new();
+        let entries = std::fs::read_dir(path.join("objects/pack"));
+        for entry in entries.into_iter().flatten().flatten() {
+            let index = entry.path();
+            if index.extension().is_some_and(|end| end == "idx") {
+                packs.extend(Pack::open(&index));
+            }
+        }
+        // Releases hold most of what is read.
+        packs.sort_by_key(|pack| std::cmp::Reverse(pack.count));
+        Packs { packs }
+    }
+
+    /// The object called `oid`, or `None` when it must be read in another way.
+    pub fn read(&self, oid: Oid) -> Option<Content> {
+        let mut chain = Vec::new();
+        let mut deltas = Vec::new();
+        let mut wanted = oid;
+        let (kind, mut data) = loop {
+            if chain.len() > CHAIN_LIMIT {
+                return None;
+            }
+            let entry = self.packs.iter().find_map(|pack| {
+                let offset = pack.find(wanted)?;
+                pack.entry(offset)
+            })?;
+            chain.push(Stored {
+                oid: wanted,
+                bytes: entry.bytes,
+            });
+            match entry.base {
+                Some(base) => {
+                    deltas.push(entry.data);
+                    wanted = base;
+                }
+                None => break (entry.kind, entry.data),
+            }
+        };
+        for step in deltas.iter().rev() {
+            data = delta::apply(&data, step)?;
+        }
+        chain.reverse();
+        Some(Content {
+            kind,
+            data,
+            chain: chain.into(),
+        })
+    }
+}
+
+struct Entry {
+    kind: ObjectType,
+    base: Option<Oid>,
+    bytes: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Pack {
+    fn open(path: &Path) -> Option<Pack> {
+        let index = std::fs::read(path).ok()?;
+        if index.get(..HEADER)? != b"\xfftOc\0\0\0\x02" {
+            return None;
+        }
+        let count = word(&index, HEADER + FANOUT - 4)? as usize;
+        let enough = HEADER + FANOUT + count * 28 + 40;
+        (index.len() >= enough).then_some(())?;
+        Some(Pack {
+            file: File::open(path.with_extension("pack")).ok()?,
+            index,
+            count,
+        })
+    }
+
+    fn find(&self, oid: Oid) -> Option<u64> {
+        let name = oid.as_bytes();
+        let first = usize::from(name[0]);
+        let bound = |at: usize| Some(word(&self.index, HEADER + at * 4)? as usize);
+        let mut low = if first == 0 { 0 } else { bound(first - 1)? };
+        let mut high = bound(first)?.min(self.count);
+        let names = &self.index[HEADER + FANOUT..];
+        while low < high {
+            let middle = low.midpoint(high);
+            match names.get(middle * 20..middle * 20 + 20)?.cmp(name) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => return self.offset(middle),
+            }
+        }
+        None
+    }
+
+    fn offset(&self, number: usize) -> Option<u64> {
+        let small = HEADER + FANOUT + self.count * 24;
+        let offset = word(&self.index, small + number * 4)?;
+        if offset >> 31 == 0 {
+            return Some(u64::from(offset));
+        }
+        let at = small + self.count * 4 + (offset & 0x7fff_ffff) as usize * 8;
+        let high = word(&self.index, at)?;
+        let low = word(&self.index, at + 4)?;
+        Some(u64::from(high) << 32 | u64::from(low))
+    }
+
+    fn entry(&self, offset: u64) -> Option<Entry> {
+        let mut bytes = vec![0; 1 << 13];
+        let mut filled = self.file.read_at(&mut bytes, offset).ok()?;
+        let byte = |at: usize| (at < filled).then(|| bytes[at]);
+        let mut at = 0;
+        let mut head = byte(at)?;
+        let number = head >> 4 & 7;
+        let mut size = usize::from(head & 0xf);
+        for shift in (4..).step_by(7).take(8) {
+            at += 1;
+            if head & 0x80 == 0 {
+                break;
+            }
+            head = byte(at)?;
+            size |= usize::from(head & 0x7f) << shift;
+        }
+        let (kind, base) = match number {
+            1 => (ObjectType::Commit, None),
+            2 => (ObjectType::Tree, None),
+            3 => (ObjectType::Blob, None),
+            4 => (ObjectType::Tag, None),
+            7 => {
+                let name = bytes.get(at..at + 20)?;
+                at += 20;
+                (ObjectType::Any, Some(Oid::from_bytes(name).ok()?))
+            }
+            _ => return None,
+        };
+        if size > SIZE_LIMIT {
+            return None;
+        }
+        let mut data = Vec::with_capacity(size + 1);
+        let mut inflate = Decompress::new(true);
+        let start = at;
+        loop {
+            let input = &bytes[at.min(filled)..filled];
+            let before = inflate.total_in();
+            let status = inflate
+                .decompress_vec(input, &mut data, FlushDecompress::None)
+                .ok()?;
+            at += usize::try_from(inflate.total_in() - before).ok()?;
+            if status == Status::StreamEnd {
+                break;
+            }
+            if data.len() > size {
+                return None;
+            }
+            // The content tells how much is still missing, more or less.
+            let more = (size - data.len() + 1024).max(1 << 12);
+            bytes.resize(filled + more, 0);
+            let count = self
+                .file
+                .read_at(&mut bytes[filled..], offset + filled as u64)
+                .ok()?;
+            if count == 0 && at >= filled {
+                return None;
+            }
+            filled += count;
+        }
+        debug_assert!(at >= start);
+        bytes.truncate(at);
+        (data.len() == size).then_some(Entry {
+            kind,
+            base,
+            bytes,
+            data,
+        })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let four = bytes.get(at..at + 4)?;
+    Some(u32::from_be_bytes(four.try_into().ok()?))
+}
