@@ -610,7 +610,7 @@ fn ending(name: &str) -> &str {
 }
 
 /// A patch's bytes as its name wants them.
-fn compressed(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn compressed(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let io = |e: std::io::Error| Error::internal(format!("cannot compress {name}: {e}"));
     match ending(name) {
         ".gz" => {
