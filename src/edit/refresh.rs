@@ -234,7 +234,7 @@ fn ready(session: &Session, dry_run: bool, progress: &dyn Progress) -> Result<Ve
             session.branch
         ))
         .hint(format!(
-            "`git checkout -B {}` makes what is checked out the branch",
+            "`git checkout {0}` goes back to it; `git checkout -B {0}` makes what is checked out the branch",
             session.branch
         )));
     }
