@@ -161,10 +161,24 @@ fn canonical_forms(
         // How a binary file is compressed depends on who wrote it.
         let binary = patch.files.iter().any(|file| file.binary.is_some());
         let exact = step.how == stack::How::default();
-        let same = bytes[header.len()..] == diff || (binary && exact);
+        let same = without_functions(&bytes[header.len()..]) == without_functions(&diff)
+            || (binary && exact);
         forms.push((!same && !diff.is_empty()).then(|| write::compose(header, &diff)));
     }
     Ok(forms)
+}
+
+/// A diff without the names of functions behind each `@@`: what git writes there depends on the
+/// attributes of the tree it was called in, and says nothing.
+fn without_functions(diff: &[u8]) -> Vec<&[u8]> {
+    let lines = diff.split_inclusive(|&b| b == b'\n');
+    let cut = |line: &'_ [u8]| {
+        let end = line.windows(3).skip(3).position(|window| window == b" @@");
+        line.starts_with(b"@@ -").then_some(end).flatten()
+    };
+    lines
+        .map(|line| cut(line).map_or(line, |end| &line[..end + 3]))
+        .collect()
 }
 
 /// Patches whose diffs are the same, byte for byte.
