@@ -434,6 +434,82 @@ fn quilt_itself_works_on_the_workspaces_patches() {
     assert!(space.ok(&["edit"]).contains("4 commits"));
 }
 
+#[test]
+fn lint_mends_without_changing_any_tree() {
+    let space = space();
+    space.patch(
+        "again.patch",
+        space
+            .read("patches/three.patch")
+            .replace("b/b.c", "b/b.c\t"),
+    );
+    let series = space.read("series").replace("again.patch\n", "");
+    let plain = patch("a.c", 45, "four")
+        .replace("--- a/", "--- ")
+        .replace("+++ b/", "+++ ");
+    // An offset of two lines, no `diff --git` line, and paths without a first component.
+    let plain = plain
+        .lines()
+        .filter(|line| !line.starts_with("diff --git"))
+        .map(|line| {
+            format!(
+                "{}\n",
+                line.replace("@@ -45,2 +45,2 @@", "@@ -43,2 +43,2 @@")
+            )
+        })
+        .collect::<String>();
+    space.write("patches/four.patch", plain);
+    space.write(
+        "series",
+        format!("{series}  # indented\r\nfour.patch -p0 # why\nzero.patch -p1\n"),
+    );
+    space.write("patches/zero.patch", patch("b.c", 40, "zero"));
+    std::fs::remove_file(space.path("patches/again.patch")).unwrap();
+    let trees = space.ok(&["stack", "--json"]);
+    let out = space.ok(&["lint"]);
+    for expected in [
+        "patches/one.patch: not in canonical form",
+        "patches/four.patch: applies to srv-1.0 with an offset of 2 lines",
+        "quilt takes this comment for a patch",
+        "`-p1` is what holds without it",
+    ] {
+        assert!(out.contains(expected), "{expected}: {out}");
+    }
+    assert!(space.fails(3, &["lint", "--strict"]).contains("0 errors"));
+    let out = space.ok(&["lint", "--fix"]);
+    assert!(
+        out.contains("fixed: patches/four.patch") && out.contains("fixed: series"),
+        "{out}"
+    );
+    assert!(
+        !out.contains("canonical") && !out.contains("offset"),
+        "{out}"
+    );
+    assert!(
+        space
+            .read("series")
+            .ends_with("# indented\nfour.patch # why\nzero.patch\n")
+    );
+    let four = space.read("patches/four.patch");
+    assert!(
+        four.starts_with(HEADER) && four.contains("diff --git a/a.c b/a.c\nindex "),
+        "{four}"
+    );
+    let trees_of = |text: &str| -> Vec<String> {
+        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+        let steps = value["steps"].as_array().unwrap();
+        steps.iter().map(|step| step["tree"].to_string()).collect()
+    };
+    assert_eq!(trees_of(&space.ok(&["stack", "--json"])), trees_of(&trees));
+    let again = space.ok(&["lint", "--fix", "--json"]);
+    assert!(again.contains("\"fixed\": []"), "{again}");
+    // What is an error is not touched.
+    space.write("patches/zero.patch", "no diff\n");
+    let before = support::listing(&space.path("patches"));
+    space.fails(3, &["lint", "--fix"]);
+    assert_eq!(support::listing(&space.path("patches")), before);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -195,7 +195,12 @@ fn ours(tree: &Tree, bytes: &[u8], options: &str) -> (Meaning, String) {
 
 /// Differences to quilt that docs/series.md states: what is refused although patch takes it.
 fn stated(error: &str) -> bool {
-    let stated = ["out of step", "odd file mode", "an ed script", "`.git` is not allowed"];
+    let stated = [
+        "out of step",
+        "odd file mode",
+        "an ed script",
+        "`.git` is not allowed",
+    ];
     stated.iter().any(|what| error.contains(what))
 }
 

@@ -14,6 +14,9 @@ pub struct Lint {
     /// Warnings are errors
     #[arg(long)]
     strict: bool,
+    /// Mend what can be mended without changing what any patch does
+    #[arg(long)]
+    fix: bool,
 }
 
 /// Runs the subcommand.
@@ -22,6 +25,11 @@ pub struct Lint {
 /// [`Kind::Series`](crate::error::Kind::Series) when there are errors.
 pub fn run(context: &Context, args: &Lint) -> Result<()> {
     let ws = context.workspace()?;
+    let fixed = if args.fix {
+        lint::fix(&ws, context.output.progress())?
+    } else {
+        lint::Fixed::default()
+    };
     let findings = lint::lint(&ws, context.output.progress())?;
     let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
@@ -44,9 +52,20 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             "errors": errors,
             "warnings": warnings,
             "findings": list,
+            "fixed": fixed.files,
+            "kept": fixed.kept,
         }))?;
     } else {
         let mut text = String::new();
+        for file in &fixed.files {
+            text.push_str(&format!("fixed: {}\n", plain(file)));
+        }
+        if let Some(kept) = &fixed.kept {
+            text.push_str(&format!(
+                "as they were, they are kept in {}\n",
+                kept.display()
+            ));
+        }
         for finding in &findings {
             let error = &finding.error;
             text.push_str(&format!(

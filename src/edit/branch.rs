@@ -93,9 +93,9 @@ pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Resul
         Some(session) => edit.resume(session, request)?,
     };
     let git = Git::new(&session.directory);
-    let mut commits = history::commits(&store, &session.base, &edit.branch_tip(&session)?)?;
+    let commits = history::commits(&store, &session.base, &edit.branch_tip(&session)?)?;
     let at = match wanted {
-        Some(name) => Some(stop_at(&git, &session, &series, &mut commits, &name)?),
+        Some(name) => Some(stop_at(&git, &session, &series, &commits, &name)?),
         None => None,
     };
     Ok(Opened {
@@ -454,7 +454,7 @@ fn stop_at(
     git: &Git,
     session: &Session,
     series: &Series,
-    commits: &mut [Commit],
+    commits: &[Commit],
     name: &str,
 ) -> Result<(String, bool)> {
     refuse_in_progress(git)?;

@@ -23,6 +23,7 @@ use crate::workspace::Workspace;
 
 pub use branch::{Opened, Request, State, close, open};
 pub use quilt::{QuiltTree, quilt};
+pub(crate) use refresh::compressed;
 pub use refresh::{Fate, Outcome, Refreshed, Wanted, refresh};
 
 /// An edit branch and where it is checked out.

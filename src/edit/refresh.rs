@@ -234,7 +234,7 @@ fn ready(session: &Session, dry_run: bool, progress: &dyn Progress) -> Result<Ve
             session.branch
         ))
         .hint(format!(
-            "`git checkout -B {}` makes what is checked out the branch",
+            "`git checkout {0}` goes back to it; `git checkout -B {0}` makes what is checked out the branch",
             session.branch
         )));
     }
@@ -610,7 +610,7 @@ fn ending(name: &str) -> &str {
 }
 
 /// A patch's bytes as its name wants them.
-fn compressed(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn compressed(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let io = |e: std::io::Error| Error::internal(format!("cannot compress {name}: {e}"));
     match ending(name) {
         ".gz" => {

@@ -1,0 +1,140 @@
+//! Mending what can be mended without changing what any patch does.
+
+use std::path::PathBuf;
+
+use super::{canonical_forms, imported, unindented};
+use crate::edit::publish::{self, Change};
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::series::write::{self, Listed};
+use crate::series::{Location, Patch, Series, SeriesFile, survey};
+use crate::workspace::Workspace;
+use crate::{stack, upstream};
+
+/// What was mended.
+#[derive(Debug, Clone, Default)]
+pub struct Fixed {
+    /// Files that were written, as people open them.
+    pub files: Vec<String>,
+    /// Where they are kept as they were.
+    pub kept: Option<PathBuf>,
+}
+
+/// Brings patches into canonical form (which mends offsets too) and takes out of `series` what quilt
+/// reads in another way. Nothing is written unless every tree stays the same.
+///
+/// # Errors
+/// [`Kind::Series`](crate::error::Kind::Series) when the series has errors or does not apply,
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the release is not imported.
+pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<Fixed> {
+    let lock = publish::lock(ws)?;
+    let location = Location::of(ws, None)?;
+    let series = match survey(ws, None)?.faults.into_iter().next() {
+        Some(fault) => return Err(fault),
+        None => Series::load(ws)?,
+    };
+    if !imported(ws)? {
+        return Err(Error::usage(
+            "the release is not imported, so it cannot be seen what the patches do",
+        )
+        .hint("`perfquilt upstream fetch` imports it"));
+    }
+    let release = upstream::ensure(ws, None, progress)?;
+    let before = stack::apply(ws, &release, &series)?;
+    let forms = canonical_forms(ws, &location, &series, &before)?;
+    let mut bodies = Vec::new();
+    let mut wanted = Vec::new();
+    for (index, (entry, form)) in series.file().entries().iter().zip(forms).enumerate() {
+        wanted.push(Listed {
+            name: entry.name.clone(),
+            from: Some(index),
+            plain: form.is_some(),
+        });
+        bodies.push(form);
+    }
+    let text = plain_lines(&write::series(series.file(), &wanted));
+    let (file, faults) = SeriesFile::parse(text.as_bytes(), &location.shown);
+    if let Some(fault) = faults.into_iter().next() {
+        return Err(fault);
+    }
+    let mut patches = Vec::new();
+    let mut changes = Vec::new();
+    let mut fixed = Fixed::default();
+    for ((old, body), entry) in series.patches().iter().zip(&bodies).zip(file.entries()) {
+        let shown = location.shown_patch(&entry.name);
+        let bytes = match body {
+            Some(bytes) => bytes.clone(),
+            None => location.bytes(entry)?,
+        };
+        let new = Patch::parse(entry, &shown, &bytes)?;
+        if new.name != old.name {
+            return Err(Error::internal("the order of the patches would change"));
+        }
+        patches.push(new);
+        if body.is_some() {
+            changes.push(Change {
+                path: location.folder.join(&entry.name),
+                content: Some(crate::edit::compressed(&entry.name, &bytes)?),
+            });
+            fixed.files.push(shown);
+        }
+    }
+    if text != series.file().to_text() {
+        changes.push(Change {
+            path: location.file.clone(),
+            content: Some(text.into_bytes()),
+        });
+        fixed.files.push(location.shown.clone());
+    }
+    if changes.is_empty() {
+        return Ok(fixed);
+    }
+    let after = stack::apply(ws, &release, &Series::assemble(file, patches))?;
+    for (old, new) in before.steps.iter().zip(&after.steps) {
+        if old.tree != new.tree {
+            return Err(Error::internal(format!(
+                "{} would do something else in canonical form; nothing was written",
+                old.name
+            )));
+        }
+    }
+    let label = jiff::Timestamp::now()
+        .strftime("%Y%m%dT%H%M%SZ")
+        .to_string();
+    fixed.kept = publish::publish(ws, &lock, &changes, &[], &label)?;
+    Ok(fixed)
+}
+
+/// The lines as quilt reads them: plain line ends, comments in the first column, no `-p1`.
+fn plain_lines(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.split_inclusive('\n') {
+        let (line, end) = match line.strip_suffix('\n') {
+            Some(line) => (line, "\n"),
+            None => (line, ""),
+        };
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let line = unindented(line).unwrap_or(line);
+        let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
+        let (name, option) = (words.next(), words.next());
+        match (name, option, words.next()) {
+            (Some(name), Some("-p1"), None) if !name.starts_with('#') => out.push_str(name),
+            _ => out.push_str(line),
+        }
+        out.push_str(end);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain_lines;
+
+    #[test]
+    fn quirks_of_series_go_and_everything_else_stays() {
+        assert_eq!(
+            plain_lines("# a -p1\r\n  # b\nx -p1\ny -p0 # z\n\n w -p1 # why\nlast\r"),
+            "# a -p1\n# b\nx\ny -p0 # z\n\n w -p1 # why\nlast"
+        );
+    }
+}
