@@ -120,6 +120,8 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
         sources: vec![old.series.clone()],
         set_aside: Vec::new(),
     };
+    // A folder stands for itself; a branch has what it does not change from the commit before.
+    let complete = !moved || options.output.is_some();
     let mut listed = Vec::new();
     let mut new_patches = Vec::new();
     let steps = rebased.series.patches().iter().zip(&rebased.steps);
@@ -133,7 +135,7 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
         };
         if report.status.applies() {
             let bytes = if report.status == Status::Exact {
-                if !moved {
+                if complete {
                     let source = ws.root().join(&old.patches).join(&entry.name);
                     let bytes =
                         std::fs::read(&source).map_err(|e| Error::io("read", &source, &e))?;
@@ -152,13 +154,18 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
             };
             new_patches.push((patch, step, one.name.clone(), bytes));
         } else {
+            if moved && complete {
+                let source = ws.root().join(&old.patches).join(&entry.name);
+                let bytes = std::fs::read(&source).map_err(|e| Error::io("read", &source, &e))?;
+                plan.files.insert(folder.join(&entry.name), bytes);
+            }
             plan.set_aside.push(set_aside(rebased, report));
         }
         listed.push(one);
     }
     verify(&objects, rebased, &new_patches)?;
     let text = with_comments(&series_text(&file, &listed), &plan.set_aside, &listed);
-    if !moved || text != file.to_text() {
+    if complete || text != file.to_text() {
         plan.files.insert(series_path, text.into_bytes());
     }
     let current = rebased.from.version == ws.config.upstream.current;

@@ -202,15 +202,20 @@ pub fn history(
         &format!("fetching the commits from {} to {}", old.1.tag, new.1.tag),
         None,
     );
-    let output = git(store, directory)
-        .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
-        .arg("--no-recurse-submodules")
-        .arg(format!("--shallow-exclude={}", old.1.tag))
-        .arg(&new.1.remote)
-        .arg(format!("+refs/tags/{}:{}", new.1.tag, reference(new.0)))
-        .run()?;
+    // The commit right after the old release would seem to have no parent without one more.
+    let exclude = format!("--shallow-exclude={}", old.1.tag);
+    let mut whole = true;
+    for depth in [exclude.as_str(), "--deepen=1"] {
+        whole = whole
+            && git(store, directory)
+                .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
+                .args(["--no-recurse-submodules", depth, &new.1.remote])
+                .arg(format!("+refs/tags/{}:{}", new.1.tag, reference(new.0)))
+                .run()?
+                .success();
+    }
     store.database()?.refresh()?;
-    if output.success() {
+    if whole {
         step.finish("");
         return commits();
     }

@@ -1,0 +1,439 @@
+//! `perfquilt rebase` on small releases: every way a patch can go, decisions, and what is written.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+
+mod support;
+
+use proptest::prelude::*;
+use support::{Space, run_in};
+
+/// Numbered lines, some of them replaced.
+fn lines(count: usize, changes: &[(usize, &str)]) -> String {
+    (1..=count)
+        .map(|number| {
+            let change = changes.iter().find(|(line, _)| *line == number);
+            change.map_or(format!("line {number}\n"), |(_, text)| (*text).to_owned())
+        })
+        .collect()
+}
+
+/// A workspace with release 1.0 in `up` and 2.0 in `two`, as a git repository.
+fn space(old: &[(&str, String)], new: &[(&str, String)]) -> Space {
+    let space = Space::bare(
+        "[[upstream.release]]\nversion = \"1.0\"\ndirectory = \"up\"\n\
+         [[upstream.release]]\nversion = \"2.0\"\ndirectory = \"two\"\n",
+    );
+    for (folder, files) in [("up", old), ("two", new)] {
+        std::fs::create_dir(space.path(folder)).unwrap();
+        for (name, content) in files {
+            space.write(&format!("{folder}/{name}"), content);
+        }
+    }
+    space.write(
+        ".gitignore",
+        "/cache\n/.perfquilt\n/bench-config/upstream.lock\n",
+    );
+    space
+}
+
+/// Makes a patch by changing copies of a file.
+fn patch(space: &Space, name: &str, file: &str, before: &str, after: &str) {
+    space.write("diff/a/f", before);
+    space.write("diff/b/f", after);
+    let dir = space.path("diff");
+    let diff = run_in(&dir, "diff", &["-u", "a/f", "b/f"]).stdout_text();
+    let body: String = diff.split_inclusive('\n').skip(2).collect();
+    space.patch(
+        name,
+        format!("Subject: {name}\nFrom: T <t@example.org>\n\n--- a/{file}\n+++ b/{file}\n{body}"),
+    );
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+fn git(space: &Space, args: &[&str]) -> String {
+    let output = run_in(space.root(), "git", args);
+    assert!(output.success(), "{args:?}: {}", output.stderr_text());
+    output.stdout_text()
+}
+
+fn commit_all(space: &Space) {
+    git(space, &["init", "-q", "-b", "main"]);
+    for (key, value) in [("user.name", "T"), ("user.email", "t@example.org")] {
+        git(space, &["config", key, value]);
+    }
+    git(space, &["add", "-A"]);
+    git(space, &["commit", "-q", "-m", "start"]);
+}
+
+fn json(space: &Space, args: &[&str]) -> serde_json::Value {
+    let (_, out, err) = space.run(args);
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"))
+}
+
+fn statuses(report: &serde_json::Value) -> Vec<String> {
+    report["patches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|patch| patch["status"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// One patch of each kind. The new release has more at its top, another line 20, the third patch's
+/// change, another line 60 and a renamed file.
+fn every_kind() -> Space {
+    let old = lines(80, &[]);
+    let top = "new at the top\n";
+    let new = format!(
+        "{top}{}",
+        lines(
+            80,
+            &[
+                (22, "upstream 22\n"),
+                (40, "patched 40\n"),
+                (60, "upstream 60\n")
+            ]
+        )
+    );
+    let other = lines(12, &[]);
+    let space = space(
+        &[
+            ("f", old.clone()),
+            ("plain", other.clone()),
+            ("dir/old_name.c", lines(30, &[])),
+        ],
+        &[
+            ("f", new),
+            ("plain", other.clone()),
+            ("lib/old_name.c", lines(30, &[(3, "upstream 3\n")])),
+        ],
+    );
+    let one = lines(12, &[(6, "patched 6\n")]);
+    patch(&space, "01-exact.patch", "plain", &other, &one);
+    let mut state = old;
+    let mut next = |name: &str, changes: &[(usize, &str)]| {
+        let after = lines(80, changes);
+        patch(&space, name, "f", &state, &after);
+        state = after;
+    };
+    let (a, b, c) = (
+        (10, "patched 10\n"),
+        (20, "patched 20\n"),
+        (40, "patched 40\n"),
+    );
+    next("02-offset.patch", &[a]);
+    next("03-merged.patch", &[a, b]);
+    next("04-upstream.patch", &[a, b, c]);
+    next("05-conflict.patch", &[a, b, c, (60, "patched 60\n")]);
+    next("06-dependant.patch", &[a, b, c, (60, "patched 60 again\n")]);
+    next(
+        "07-independent.patch",
+        &[a, b, c, (60, "patched 60 again\n"), (75, "patched 75\n")],
+    );
+    patch(
+        &space,
+        "08-moved.patch",
+        "dir/old_name.c",
+        &lines(30, &[]),
+        &lines(30, &[(20, "patched 20\n")]),
+    );
+    space
+}
+
+#[test]
+fn every_way_a_patch_can_go() {
+    let space = every_kind();
+    commit_all(&space);
+    let (code, out, err) = space.run(&["rebase", "2.0"]);
+    assert_eq!(code, 3, "{err}");
+    insta::assert_snapshot!("every_kind", out);
+    let (_, markdown, _) = space.run(&["rebase", "2.0", "--format", "markdown"]);
+    insta::assert_snapshot!("every_kind_markdown", markdown);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(
+        statuses(&report),
+        [
+            "exact", "offset", "merged", "upstream", "conflict", "untested", "offset", "merged"
+        ]
+    );
+    assert_eq!(report["patches"][3]["rung"], "merge");
+    assert_eq!(report["patches"][6]["without"], serde_json::json!([5, 6]));
+    assert_eq!(report["ready"], false);
+    // Nothing was touched.
+    assert_eq!(git(&space, &["status", "--porcelain"]), "");
+    assert_eq!(git(&space, &["branch", "--list"]).trim(), "* main");
+}
+
+#[test]
+fn a_conflict_is_solved_with_git_and_remembered() {
+    let space = every_kind();
+    commit_all(&space);
+    let err = space.fails(3, &["rebase", "2.0", "--write"]);
+    assert!(err.contains("something to decide"), "{err}");
+    let err = space.fails(2, &["rebase", "2.0", "--resolve", "6"]);
+    assert!(err.contains("follows a conflict in patch 5"), "{err}");
+    let err = space.fails(2, &["rebase", "2.0", "--continue"]);
+    assert!(err.contains("no conflict is open"), "{err}");
+
+    let open = json(&space, &["rebase", "2.0", "--resolve", "5", "--json"]);
+    let dir = open["directory"].as_str().unwrap();
+    let dir = std::path::PathBuf::from(dir.replace("[WS]", &space.root().to_string_lossy()));
+    assert_eq!(open["files"], serde_json::json!(["f"]));
+    let marked = std::fs::read_to_string(dir.join("f")).unwrap();
+    for text in ["<<<<<<<", "|||||||", "upstream 60\n", "patched 60\n"] {
+        assert!(marked.contains(text), "{text}: {marked}");
+    }
+    let err = space.fails(3, &["rebase", "2.0", "--continue"]);
+    assert!(err.contains("unmerged"), "{err}");
+    // A marker that is left is refused.
+    for (name, value) in [("user.name", "T"), ("user.email", "t@example.org")] {
+        run_in(&dir, "git", &["config", name, value]);
+    }
+    run_in(&dir, "git", &["add", "-A"]);
+    let editor = ["-c", "core.editor=true", "cherry-pick", "--continue"];
+    assert!(run_in(&dir, "git", &editor).success());
+    let err = space.fails(3, &["rebase", "2.0", "--continue"]);
+    assert!(err.contains("conflict marker is left"), "{err}");
+    // Solved: every line of the conflict gives way to one.
+    let start = marked.find("<<<<<<<").unwrap();
+    let end = marked[start..].find(">>>>>>>").unwrap() + start;
+    let end = marked[end..].find('\n').unwrap() + end + 1;
+    let solved = format!("{}patched 60\n{}", &marked[..start], &marked[end..]);
+    std::fs::write(dir.join("f"), solved).unwrap();
+    assert!(run_in(&dir, "git", &["commit", "-qam", "solved"]).success());
+    let report = json(&space, &["rebase", "2.0", "--continue", "--json"]);
+    assert_eq!(statuses(&report)[4..6], ["resolved", "offset"]);
+    assert_eq!(report["ready"], true);
+    assert!(!dir.exists());
+    // It is remembered.
+    space.ok(&["rebase", "2.0"]);
+
+    let before = git(&space, &["rev-parse", "HEAD"]);
+    space.write("plain.txt", "not committed\n");
+    let written = json(&space, &["rebase", "2.0", "--write", "--json"]);
+    assert_eq!(written["written"]["branch"], "rebase/srv-2.0");
+    assert_eq!(git(&space, &["rev-parse", "HEAD"]), before);
+    assert_eq!(git(&space, &["status", "--porcelain"]), "?? plain.txt\n");
+    let series = git(&space, &["show", "rebase/srv-2.0:series"]);
+    assert!(
+        series.contains("# 04-upstream.patch  # in srv-2.0 already"),
+        "{series}"
+    );
+    // What was exact is byte for byte the same, and the old patches are in the commit before.
+    let changed = git(&space, &["diff", "--name-only", "main", "rebase/srv-2.0"]);
+    assert!(!changed.contains("01-exact") && !changed.contains("04-upstream"));
+    assert!(changed.contains("02-offset") && changed.contains("bench-config/perfquilt.toml"));
+    let header = git(&space, &["show", "rebase/srv-2.0:patches/08-moved.patch"]);
+    assert!(header.starts_with(
+        "Subject: 08-moved.patch\nFrom: T <t@example.org>\n\ndiff --git a/lib/old_name.c"
+    ));
+    // The branch is a workspace for the new release, on which everything is exact.
+    git(&space, &["switch", "-q", "rebase/srv-2.0"]);
+    let out = space.ok(&["status"]);
+    assert!(out.starts_with("srv-2.0, 7 patches"), "{out}");
+    assert_eq!(out.matches(" exact ").count(), 7, "{out}");
+    let err = space.fails(2, &["rebase", "2.0"]);
+    assert!(err.contains("already"), "{err}");
+}
+
+#[test]
+fn patches_are_held_back_or_written_elsewhere() {
+    let space = every_kind();
+    let err = space.fails(2, &["rebase", "2.0", "--write", "--hold"]);
+    assert!(err.contains("not in a git repository"), "{err}");
+    space.ok(&["rebase", "2.0", "--write", "--hold", "--output", "out"]);
+    let series = space.read("out/series");
+    for text in [
+        "01-exact.patch\n",
+        "# 05-conflict.patch  # held back from srv-2.0: conflict\n",
+        "# 06-dependant.patch  # held back from srv-2.0: untested\n",
+        "07-independent.patch\n",
+    ] {
+        assert!(series.contains(text), "{series}");
+    }
+    let err = space.fails(
+        2,
+        &["rebase", "2.0", "--write", "--hold", "--output", "out"],
+    );
+    assert!(err.contains("not empty"), "{err}");
+    // A series of the release's own, beside the old one.
+    std::fs::remove_dir_all(space.path("out")).unwrap();
+    commit_all(&space);
+    let arguments = ["rebase", "2.0", "--write", "--hold", "--into", "patches/2"];
+    space.ok(&arguments);
+    let err = space.fails(2, &arguments);
+    assert!(err.contains("there is a branch"), "{err}");
+    git(&space, &["switch", "-q", "rebase/srv-2.0"]);
+    assert!(space.ok(&["status"]).starts_with("srv-1.0, 8 patches"));
+    let out = space.ok(&["stack", "--release", "2.0"]);
+    assert_eq!(out.matches(" exact ").count(), 5, "{out}");
+}
+
+#[test]
+fn what_is_not_committed_is_not_put_at_risk() {
+    let space = every_kind();
+    commit_all(&space);
+    space.write(
+        "patches/01-exact.patch",
+        space.read("patches/01-exact.patch") + "\n",
+    );
+    let err = space.fails(2, &["rebase", "2.0", "--write", "--hold"]);
+    assert!(err.contains("not committed"), "{err}");
+    assert_eq!(git(&space, &["branch", "--list"]).trim(), "* main");
+}
+
+#[test]
+fn upstreamed_patches_that_stand_on_each_other_are_found_by_taking_them_back() {
+    let old = lines(20, &[]);
+    let first = lines(20, &[(10, "first\n")]);
+    let second = lines(20, &[(10, "second\n")]);
+    let new = lines(20, &[(10, "second\n"), (3, "upstream\n")]);
+    let space = space(&[("f", old.clone())], &[("f", new)]);
+    patch(&space, "a.patch", "f", &old, &first);
+    patch(&space, "b.patch", "f", &first, &second);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["upstream", "upstream"]);
+    assert_eq!(report["patches"][0]["rung"], "reverse");
+    assert_eq!(report["drops"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn the_header_and_the_commits_of_upstream_are_evidence() {
+    let space = Space::bare(
+        "[[upstream.release]]\nversion = \"1.0.1\"\ngit = { remote = \"repo\", tag = \"v1\" }\n\
+         [[upstream.release]]\nversion = \"1.0.2\"\ngit = { remote = \"repo\", tag = \"v2\" }\n",
+    );
+    let config = space.read("bench-config/perfquilt.toml");
+    space.write(
+        "bench-config/perfquilt.toml",
+        config.replace("\"1.0\"", "\"1.0.1\""),
+    );
+    let old = lines(30, &[]);
+    let taken = lines(30, &[(10, "patched\n")]);
+    let reworked = lines(30, &[(10, "reworked\n"), (20, "claimed otherwise\n")]);
+    let repo = space.path("repo");
+    std::fs::create_dir(&repo).unwrap();
+    let commit = |content: &str, tag: &str| {
+        space.write("repo/f", content);
+        for args in [
+            &["add", "f"][..],
+            &["commit", "-q", "-m", "x"],
+            &["tag", tag],
+        ] {
+            assert!(run_in(&repo, "git", args).success(), "{args:?}");
+        }
+    };
+    run_in(&repo, "git", &["init", "-q"]);
+    commit(&old, "v1");
+    commit(&taken, "between");
+    commit(&reworked, "v2");
+    patch(&space, "same.patch", "f", &old, &taken);
+    let claimed = lines(30, &[(10, "patched\n"), (20, "patched 20\n")]);
+    patch(&space, "claimed.patch", "f", &taken, &claimed);
+    let text = space.read("patches/claimed.patch");
+    space.write(
+        "patches/claimed.patch",
+        text.replace("From:", "Applied-Upstream: 1.0.2\nFrom:"),
+    );
+    let report = json(&space, &["rebase", "1.0.2", "--json"]);
+    assert_eq!(statuses(&report), ["upstream", "upstream"]);
+    assert_eq!(report["patches"][0]["rung"], "patch_id", "{report}");
+    assert_eq!(report["patches"][1]["rung"], "header", "{report}");
+}
+
+#[test]
+fn a_change_made_otherwise_is_for_a_person() {
+    let old = lines(20, &[]);
+    let mine = lines(
+        20,
+        &[(10, "int total= compute_all_of_it(thd, table, flags);\n")],
+    );
+    let theirs = lines(
+        20,
+        &[(10, "int total= compute_all_of_it(thd, table, flag);\n")],
+    );
+    let space = space(&[("f", old.clone())], &[("f", theirs)]);
+    patch(&space, "a.patch", "f", &old, &mine);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["changed"]);
+    assert_eq!(report["patches"][0]["decisions"][0]["line"], 10);
+}
+
+#[test]
+fn wrong_use_says_what_would_be_right() {
+    let space = every_kind();
+    let err = space.fails(2, &["rebase", "3.0"]);
+    assert!(err.contains("there are: 1.0, 2.0"), "{err}");
+    let err = space.fails(2, &["rebase", "1.0"]);
+    assert!(err.contains("already") && err.contains("2.0"), "{err}");
+    let err = space.fails(2, &["rebase", "2.0", "--resolve", "nothing"]);
+    assert!(err.contains("there is no patch `nothing`"), "{err}");
+    space.write("series", "");
+    let err = space.fails(2, &["rebase", "2.0"]);
+    assert!(err.contains("no patches"), "{err}");
+    // A series that does not fit its own release.
+    let space = self::space(&[("f", lines(5, &[]))], &[("f", lines(5, &[]))]);
+    space.patch("x.patch", "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-nowhere\n+x\n");
+    let err = space.fails(3, &["rebase", "2.0"]);
+    assert!(err.contains("mend that first"), "{err}");
+}
+
+/// Edits of numbered lines: every line is unlike every other, so that there is one right merge.
+fn edits() -> impl Strategy<Value = Vec<(usize, u8)>> {
+    proptest::collection::vec((1_usize..60, 0_u8..3), 0..6)
+}
+
+fn edited(edits: &[(usize, u8)], who: &str) -> String {
+    let mut out = String::new();
+    for number in 1..60 {
+        match edits.iter().find(|(line, _)| *line == number) {
+            Some((_, 0)) => {}
+            Some((_, 1)) => out.push_str(&format!("{who} {number}\n")),
+            Some(_) => out.push_str(&format!("line {number}\n{who} after {number}\n")),
+            None => out.push_str(&format!("line {number}\n")),
+        }
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Where `git rebase` is clean, so are we, with the same tree; where it stops, so do we.
+    #[test]
+    fn rebases_as_git_does(upstream in edits(), mine in edits()) {
+        let old = edited(&[], "");
+        let (new, patched) = (edited(&upstream, "upstream"), edited(&mine, "mine"));
+        prop_assume!(patched != old && new != old);
+        let space = space(&[("f", old.clone())], &[("f", new.clone())]);
+        patch(&space, "a.patch", "f", &old, &patched);
+        let repo = space.path("repo");
+        std::fs::create_dir(&repo).unwrap();
+        let git = |args: &[&str]| run_in(&repo, "git", args);
+        git(&["init", "-q", "-b", "main"]);
+        for (content, branch) in [(&old, "base"), (&patched, "mine")] {
+            space.write("repo/f", content);
+            git(&["add", "f"]);
+            git(&["commit", "-q", "-m", branch]);
+            git(&["branch", branch]);
+        }
+        git(&["switch", "-q", "-c", "upstream", "base"]);
+        space.write("repo/f", &new);
+        git(&["commit", "-qam", "upstream"]);
+        git(&["rebase", "-q", "--onto", "upstream", "base", "mine"]);
+        let clean = git(&["diff", "--name-only", "--diff-filter=U"]).stdout.is_empty();
+        let report = json(&space, &["rebase", "2.0", "--json"]);
+        let status = statuses(&report)[0].clone();
+        let ours_clean = !["conflict", "changed"].contains(&status.as_str());
+        prop_assert_eq!(clean, ours_clean, "{}: {}", status, report);
+        if clean && status != "upstream" {
+            space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
+            let written = space.read("out/patches/a.patch");
+            space.write("repo2/f", &new);
+            space.write("p", written);
+            let applied = run_in(&space.path("repo2"), "git", &["apply", "../p"]);
+            prop_assert!(applied.success(), "{}", applied.stderr_text());
+            prop_assert_eq!(space.read("repo2/f"), space.read("repo/f"));
+        }
+    }
+}
