@@ -195,10 +195,7 @@ pub fn change(tree: &mut Tree, ops: &[Op]) {
                 }
             }
             Op::Link(at, to) => {
-                tree.insert(
-                    NAMES[*at].to_owned(),
-                    (LINK, format!("to{to}")),
-                );
+                tree.insert(NAMES[*at].to_owned(), (LINK, format!("to{to}")));
             }
         }
     }
