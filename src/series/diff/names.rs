@@ -176,7 +176,8 @@ fn is_epoch(text: &[u8]) -> bool {
             .iter()
             .position(|name| word.to_ascii_lowercase().starts_with(name));
         if let Some(zone) = word.strip_prefix(['+', '-']) {
-            let Ok(hhmm) = zone.replace(':', "").parse::<i64>() else {
+            let zone = zone.replace(':', "");
+            let Some(hhmm) = zone.parse::<i64>().ok().filter(|_| zone.len() <= 4) else {
                 return false;
             };
             let seconds = (hhmm / 100) * 3600 + (hhmm % 100) * 60;
@@ -255,6 +256,7 @@ mod tests {
             "Thu Jan  1 01:00:00 1971",
             "(working copy)",
             "1970-01-03 00:00:00 +0000",
+            "1970-01-01 00:00:00 +80000000456789000",
         ] {
             assert!(!name(&format!("a/x\t{other}")).1, "{other}");
         }
