@@ -149,16 +149,19 @@ impl<'f> Disk<'f> {
                     .hint("a patch may not reach through it"))
             }
             At::Nothing => {
-                let mut inside: Vec<u8> = path.to_vec();
-                inside.push(b'/');
-                let next = self.written.range(inside.clone()..).next();
-                match next {
-                    Some((below, _)) if below.starts_with(&inside) => Ok(At::Folder),
-                    _ => Ok(found),
+                if self.written_below(path) {
+                    return Ok(At::Folder);
                 }
+                Ok(found)
             }
             _ => Ok(found),
         }
+    }
+
+    fn written_below(&self, path: &[u8]) -> bool {
+        let inside = [path, b"/"].concat();
+        let next = self.written.range(inside.clone()..).next();
+        next.is_some_and(|(below, _)| below.starts_with(&inside))
     }
 
     /// Whether something is waiting to be written to `path`.
@@ -193,7 +196,8 @@ impl<'f> Disk<'f> {
                 )));
             }
         }
-        if self.is_folder(path)? {
+        // A folder may have taken the place of a file that is to be deleted.
+        if self.is_folder(path)? || self.written_below(path) {
             return Err(Error::series(format!("{} is a folder", shown(path))));
         }
         let id = self.id(path);
