@@ -437,3 +437,63 @@ proptest! {
         }
     }
 }
+
+/// Stores an experiment on `release` in which patch k has the cost `costs[k - 1]` relative to the
+/// point before it.
+fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
+    use perfquilt::observation::{ExperimentHeader, Meter, Observation};
+    use perfquilt::point::Point;
+    let store = perfquilt::store::Store::open(&space.path(".perfquilt/results.db")).unwrap();
+    let mut header = ExperimentHeader::new(release, "quick");
+    header.series = patches.iter().map(|name| (*name).to_owned()).collect();
+    let id = store.begin(&header, release).unwrap();
+    for block in 0..10_u32 {
+        let mut value = 1000.0 + f64::from(block);
+        let points = (0..=costs.len()).map(|k| {
+            if k > 0 {
+                value *= costs[k - 1];
+            }
+            // A spread of a few thousandths, different for every point.
+            let noise = 1.0 + f64::from((block * 7 + k as u32 * 3) % 5) * 0.000_5;
+            Observation {
+                schema: 1,
+                experiment: String::new(),
+                block,
+                order: k as u32,
+                point: Point::Step(k),
+                layout: 0,
+                workload: "ping".to_owned(),
+                meter: Meter::Time,
+                unit: Meter::Time.unit().to_owned(),
+                value: value * noise,
+                n: 100,
+            }
+        });
+        store.append(id, &points.collect::<Vec<_>>(), &[]).unwrap();
+    }
+}
+
+#[test]
+fn what_no_longer_helps_may_be_dropped() {
+    let old = lines(40, &[]);
+    let one = lines(40, &[(10, "patched 10\n")]);
+    let two = lines(40, &[(10, "patched 10\n"), (30, "patched 30\n")]);
+    let space = space(&[("f", old.clone())], &[("f", old.clone())]);
+    patch(&space, "a.patch", "f", &old, &one);
+    patch(&space, "b.patch", "f", &one, &two);
+    let names = ["a.patch", "b.patch"];
+    measure(&space, "srv-1.0", &names, &[0.95, 0.95]);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert!(report["patches"][0]["effect"]["new"].is_null(), "{report}");
+    assert_eq!(report["drops"], serde_json::json!([]));
+    measure(&space, "srv-2.0", &names, &[0.95, 1.0]);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    let effect = |index: usize| &report["patches"][index]["effect"];
+    assert_eq!(effect(0)["no_longer_helps"], false, "{report}");
+    assert_eq!(effect(1)["no_longer_helps"], true, "{report}");
+    assert_eq!(effect(1)["old"]["verdict"], "faster");
+    assert_eq!(report["drops"][0]["index"], 2);
+    assert_eq!(report["drops"].as_array().unwrap().len(), 1);
+    let out = space.ok(&["rebase", "2.0"]);
+    assert!(out.contains("no longer helps"), "{out}");
+}

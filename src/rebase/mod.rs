@@ -6,7 +6,7 @@
 //! out on both sides, so that the following ones are still tried, as far as they do without it.
 //! Whether the new release has a patch already is told by comparing trees, not by how a program ended.
 //!
-//! Nothing in the workspace changes here: [`write`] does that, and [`resolve`] opens a conflict.
+//! Nothing in the workspace changes here: [`mod@write`] does that, and [`resolve`] opens a conflict.
 
 mod decision;
 mod effects;
