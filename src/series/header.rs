@@ -96,7 +96,8 @@ impl Header {
     fn take(&mut self, name: &str, value: &str) {
         match name.to_ascii_lowercase().as_str() {
             "subject" => {
-                let subject = decode_words(&value.replace('\n', " "));
+                // An encoded word may hold a line end, too.
+                let subject = decode_words(&value.replace('\n', " ")).replace('\n', " ");
                 self.subject = Some(without_tags(&subject).to_owned());
             }
             "description" if self.subject.is_none() => {
@@ -304,6 +305,12 @@ mod tests {
         );
         assert_eq!(header.date.unwrap().seconds, 1_717_372_800);
         assert_eq!(header.field("forwarded"), Some("no"));
+    }
+
+    #[test]
+    fn a_title_is_one_line() {
+        let header = Header::parse("Subject: =?UTF-8?B?YQpi?= c\n");
+        assert_eq!(header.title(), Some("a b c"));
     }
 
     #[test]

@@ -64,6 +64,7 @@ struct Reader<'r, 'a> {
     /// The position behind `---`, and the context there.
     back: (usize, usize),
     assumed: usize,
+    edges: (usize, usize),
 }
 
 /// The next context hunk, if there is one.
@@ -98,6 +99,7 @@ pub(super) fn context(
         blank_between: false,
         back: (0, 0),
         assumed: 0,
+        edges: (0, 0),
     };
     reader.read().map(Some)
 }
@@ -250,6 +252,8 @@ impl Reader<'_, '_> {
     /// The line `--- FIRST,LAST ----` between the halves.
     fn middle(&mut self, line: &[u8]) -> Result<Said, Fault> {
         if self.second {
+            // Patch counts the first half's last lines anew here.
+            self.suffix = Some(self.context);
             if self.left_out() {
                 return Ok(Said::Missing);
             }
@@ -315,6 +319,7 @@ impl Reader<'_, '_> {
         let suffix = self
             .suffix
             .map_or(self.context, |suffix| suffix.min(self.context));
+        self.edges = (prefix, suffix);
         self.memory.prefix = prefix;
         if filled || (self.old.first > 1 && prefix + suffix < self.old.copiable) {
             self.memory.new_style = true;
@@ -334,6 +339,7 @@ impl Reader<'_, '_> {
             new_start: self.new.first,
             lines: Vec::new(),
             assumed: self.assumed,
+            edges: None,
         };
         let mut old = self.old.slots.into_iter().peekable();
         let mut new = self.new.slots.into_iter().peekable();
@@ -375,6 +381,7 @@ impl Reader<'_, '_> {
         if hunk.lines.iter().all(|line| line.change == Change::Context) {
             return Err((self.begin, Error::series("a hunk that changes nothing")));
         }
+        hunk.edges = Some(self.edges).filter(|edges| *edges != hunk.context());
         Ok(hunk)
     }
 }

@@ -168,6 +168,9 @@ pub struct Hunk {
     pub lines: Vec<Line>,
     /// Blank lines assumed at its end because the patch file ends inside it.
     pub assumed: usize,
+    /// Unchanged lines at its beginning and at its end as its two halves count them, where that is
+    /// not what its lines tell.
+    pub edges: Option<(usize, usize)>,
 }
 
 impl Hunk {
@@ -178,6 +181,7 @@ impl Hunk {
             new_start: self.old_start,
             lines: self.lines.into_iter().map(Line::reversed).collect(),
             assumed: self.assumed,
+            edges: self.edges,
         }
     }
 
@@ -199,6 +203,9 @@ impl Hunk {
 
     /// Unchanged lines at its beginning and at its end.
     pub fn context(&self) -> (usize, usize) {
+        if let Some(edges) = self.edges {
+            return edges;
+        }
         let unchanged = |line: &&Line| line.change == Change::Context;
         let prefix = self.lines.iter().take_while(unchanged).count();
         let suffix = self.lines.iter().rev().take_while(unchanged).count();
