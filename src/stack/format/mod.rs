@@ -2,7 +2,7 @@
 //! memory and independent of any configuration, attribute or working tree.
 //!
 //! Only folders that differ are read. The lines are compared by libgit2's copy of git's own
-//! algorithm; renames are found as git finds them ([`rename`]), which libgit2 does differently. The
+//! algorithm; renames are found as git finds them (`rename`), which libgit2 does differently. The
 //! body of a binary change is compressed at zlib's default level (git's own default is the fastest):
 //! `git -c core.compression=6 diff …` prints the same bytes.
 
