@@ -2,7 +2,7 @@
 //!
 //! `edit` checks the stack out as a branch of the object store in a linked worktree, one commit a
 //! patch. Whatever the maintainer does there, `refresh` reads the branch, finds the patch each commit
-//! belongs to ([`assign`]), decides what becomes of each file ([`refresh`]), tries the result against
+//! belongs to (`assign`), decides what becomes of each file ([`refresh`]), tries the result against
 //! the branch's own trees, and publishes it in one step that survives a kill ([`publish`]).
 
 mod assign;
