@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::work::remove;
 use super::{BuildSeconds, Built, identity};
+use crate::caches;
 use crate::error::{Error, Result};
 
 /// What is known of a result, beside its files.
@@ -52,13 +53,16 @@ impl Cache {
             && meta.files.iter().all(|(name, size)| {
                 std::fs::metadata(dir.join(name)).is_ok_and(|found| found.len() == *size)
             });
-        whole.then(|| Built {
-            key: key.to_owned(),
-            dir,
-            identity: meta.identity,
-            seconds: meta.seconds,
-            compiled_units: meta.compiled_units,
-            cached: true,
+        whole.then(|| {
+            caches::touch(&dir.join(META));
+            Built {
+                key: key.to_owned(),
+                dir,
+                identity: meta.identity,
+                seconds: meta.seconds,
+                compiled_units: meta.compiled_units,
+                cached: true,
+            }
         })
     }
 

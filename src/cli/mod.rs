@@ -3,6 +3,7 @@
 mod analyse;
 mod bench;
 mod build;
+mod clean;
 mod completions;
 mod doctor;
 mod edit;
@@ -98,6 +99,8 @@ enum Command {
     Report(report::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
+    /// Remove what the caches keep and nobody uses
+    Clean(clean::Arguments),
     /// Print a shell's completion script
     Completions(completions::Arguments),
 }
@@ -175,6 +178,7 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
+        Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
     }
 }
