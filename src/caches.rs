@@ -47,6 +47,8 @@ const KINDS: [Kind; 3] = [
 pub struct Entry {
     /// `built server`, `source and build tree`, `prepared data`.
     pub what: &'static str,
+    /// What it is in particular: of a built server the point and recipe, else the folder's name.
+    pub name: String,
     /// Its folder.
     pub path: PathBuf,
     /// Bytes of all its files.
@@ -95,6 +97,7 @@ pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Ent
             if idle >= unused {
                 found.push(Entry {
                     what: kind.what,
+                    name: name(&path, &mark),
                     bytes: size(&path),
                     path,
                     unused_days: idle.as_secs() / 86_400,
@@ -131,6 +134,25 @@ pub fn remove(entry: &Entry) -> Result<bool> {
     };
     std::fs::remove_dir_all(path).map_err(|e| Error::io("remove", path, &e))?;
     Ok(true)
+}
+
+/// What a built server's description says it is, else the last part of `entry`.
+fn name(entry: &Path, mark: &Path) -> String {
+    #[derive(serde::Deserialize)]
+    struct Described {
+        label: String,
+        recipe: String,
+    }
+    let described = std::fs::read(mark)
+        .ok()
+        .and_then(|text| serde_json::from_slice::<Described>(&text).ok());
+    match described {
+        Some(known) => format!("{}, recipe {}", known.label, known.recipe),
+        None => {
+            let last = entry.file_name().unwrap_or_default();
+            last.to_string_lossy().into_owned()
+        }
+    }
 }
 
 /// `path` with `suffix` at the end of its name.

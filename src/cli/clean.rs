@@ -66,10 +66,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 
 fn told(cleaned: &Cleaned) -> String {
     let mut text = String::new();
-    let name = |entry: &Entry| {
-        let name = entry.path.file_name().unwrap_or_default();
-        super::output::plain(&name.to_string_lossy())
-    };
+    let name = |entry: &Entry| super::output::plain(&entry.name);
     for entry in &cleaned.removed {
         let days = match entry.unused_days {
             0 => "used today".to_owned(),
