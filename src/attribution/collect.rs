@@ -9,14 +9,15 @@ use super::document::{
 use crate::error::{Error, Result};
 use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 use crate::point::Point;
-use crate::stats::{BlockTable, Interval, LEVEL, speed};
+use crate::stats::{BlockTable, Interval, LEVEL, Units, speed};
 
 /// Gathers observations one by one; for more of them than should be in memory at once.
 pub struct Collector<'a> {
     header: &'a ExperimentHeader,
     supplement: &'a Supplement,
     tables: BTreeMap<Meter, BTreeMap<String, BlockTable>>,
-    layouts: BTreeSet<u64>,
+    /// The independent units, by meter: timed and counted blocks are numbered apart.
+    units: BTreeMap<Meter, Units>,
 }
 
 impl<'a> Collector<'a> {
@@ -40,7 +41,7 @@ impl<'a> Collector<'a> {
             header,
             supplement,
             tables,
-            layouts: BTreeSet::new(),
+            units: BTreeMap::new(),
         })
     }
 
@@ -53,7 +54,11 @@ impl<'a> Collector<'a> {
         self.header
             .check_observation(observation)
             .map_err(Error::usage)?;
-        self.layouts.insert(observation.layout);
+        self.units.entry(observation.meter).or_default().note(
+            observation.block,
+            observation.point,
+            observation.layout,
+        );
         let by_workload = self.tables.entry(observation.meter).or_default();
         let table = match by_workload.get_mut(&observation.workload) {
             Some(table) => table,
@@ -75,6 +80,7 @@ impl<'a> Collector<'a> {
         let effects = Effects {
             header,
             tables: &self.tables,
+            units: &self.units,
             margin,
         };
         let mut patches: Vec<PatchEffects> = (1..=header.series.len())
@@ -91,7 +97,7 @@ impl<'a> Collector<'a> {
                 })
                 .collect(),
             spread: self.spread(),
-            layouts: self.layouts.len(),
+            layouts: self.units.values().map(Units::layouts).max().unwrap_or(0),
         };
         let mut attribution = Attribution {
             schema: 1,
@@ -149,7 +155,12 @@ impl<'a> Collector<'a> {
     fn spread(&self) -> Vec<NoiseSpread> {
         self.each()
             .map(|(meter, workload, table)| {
-                let block_sd = table.spread().map(|spread| spread.sd);
+                let units = self.units.get(&meter);
+                let components = units.and_then(|units| table.components(units));
+                let block_sd = match components {
+                    Some(components) => Some(components.total),
+                    None => table.spread().map(|spread| spread.sd),
+                };
                 let within_sd = self
                     .supplement
                     .within
@@ -161,10 +172,15 @@ impl<'a> Collector<'a> {
                     meter,
                     blocks: table.blocks(),
                     block_sd,
+                    layout_sd: components.map(|components| components.layout),
                     within_sd,
-                    restart_sd: block_sd
-                        .zip(within_sd)
-                        .map(|(block, within)| (block * block - within * within).max(0.0).sqrt()),
+                    restart_sd: match components {
+                        Some(components) => Some(components.start),
+                        None if units.is_some_and(|units| units.layouts() > 1) => None,
+                        None => block_sd,
+                    }
+                    .zip(within_sd)
+                    .map(|(start, within)| (start * start - within * within).max(0.0).sqrt()),
                 }
             })
             .collect()
@@ -215,6 +231,7 @@ impl<'a> Collector<'a> {
 struct Effects<'a> {
     header: &'a ExperimentHeader,
     tables: &'a BTreeMap<Meter, BTreeMap<String, BlockTable>>,
+    units: &'a BTreeMap<Meter, Units>,
     margin: &'a dyn Fn(Meter) -> f64,
 }
 
@@ -352,6 +369,7 @@ impl Effects<'_> {
             p_value: None,
             p_adjusted: None,
             blocks: 0,
+            units: 0,
             identical: true,
         };
         // Points that are the same binary share their observations; where these cancel, the effect is
@@ -365,7 +383,12 @@ impl Effects<'_> {
             return Some(effect);
         }
         let weights: Vec<(Point, f64)> = of_servers.into_iter().collect();
-        let interval = Interval::of(&mean_contrast(tables, &weights))?;
+        let by_block = mean_contrast(tables, &weights);
+        let by_unit = match self.units.get(&meter) {
+            Some(units) => units.means(&by_block),
+            None => by_block.values().copied().collect(),
+        };
+        let interval = Interval::of(&by_unit)?;
         let known = interval.blocks > 1;
         Some(Effect {
             estimate: speed(interval.estimate),
@@ -375,7 +398,8 @@ impl Effects<'_> {
             minimum_detectable: known.then(|| speed(interval.minimum_detectable())),
             equivalent: interval.equivalent((self.margin)(meter)),
             p_value: known.then(|| interval.p_value()),
-            blocks: interval.blocks,
+            blocks: by_block.len(),
+            units: by_unit.len(),
             identical: false,
             ..effect
         })
@@ -409,17 +433,17 @@ impl Effects<'_> {
 
 /// In every block in which all tables have the points: the mean over tables of the contrast of log
 /// costs. For two points that is the log of the geometric mean of the ratios.
-fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<f64> {
+fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> BTreeMap<u32, f64> {
     let contrasts: Vec<BTreeMap<u32, f64>> =
         tables.iter().map(|table| table.contrast(weights)).collect();
     let Some((first, others)) = contrasts.split_first() else {
-        return Vec::new();
+        return BTreeMap::new();
     };
     first
         .iter()
         .filter_map(|(block, contrast)| {
             let sum: Option<f64> = others.iter().map(|other| other.get(block)).sum();
-            sum.map(|sum| (contrast + sum) / contrasts.len() as f64)
+            sum.map(|sum| (*block, (contrast + sum) / contrasts.len() as f64))
         })
         .collect()
 }

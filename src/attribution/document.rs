@@ -163,6 +163,9 @@ pub struct Effect {
     pub p_adjusted: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
+    /// Independent units among these blocks, over which the interval is taken: blocks that ran the
+    /// same code layouts count as one.
+    pub units: usize,
     /// Both points are the same binary: the effect is exactly 0 and was not measured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub identical: bool,
@@ -187,7 +190,8 @@ pub struct Noise {
     pub control: Vec<ControlEffect>,
     /// The spread of values, by workload and meter.
     pub spread: Vec<NoiseSpread>,
-    /// Different layout seeds among the observations.
+    /// Code layouts behind the figures of a point, the most that one has; 1 where they were not
+    /// varied.
     pub layouts: usize,
 }
 
@@ -210,12 +214,15 @@ pub struct NoiseSpread {
     pub meter: Meter,
     /// Blocks measured.
     pub blocks: usize,
-    /// Of a point's value around block and point: restart and within-block noise together; `null`
-    /// with fewer than two complete blocks.
+    /// Of a point's value around block and point: layout, restart and within-block noise together;
+    /// `null` with fewer than two complete blocks.
     pub block_sd: Option<f64>,
+    /// Between code layouts of one binary; `null` where layouts were not varied, or none was
+    /// measured twice.
+    pub layout_sd: Option<f64>,
     /// Standard error of a point's value within one block; `null` when unknown.
     pub within_sd: Option<f64>,
-    /// What is left of `block_sd` without `within_sd`: what a restart changes; `null` when either is
-    /// unknown.
+    /// What is left of `block_sd` without `layout_sd` and `within_sd`: what a restart changes in the
+    /// same layout; `null` when it cannot be told from these.
     pub restart_sd: Option<f64>,
 }

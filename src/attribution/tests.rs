@@ -401,6 +401,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         p_value: None,
         p_adjusted: None,
         blocks: 9,
+        units: 9,
         identical: false,
     };
     use Verdict::{Faster, NoEffect, Slower, Unclear};

@@ -31,6 +31,10 @@ pub struct Measuring {
     /// Another number of blocks than the preset's
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
+    /// Whether timed blocks run the servers in ever other code layouts (default: as the preset says,
+    /// else where the servers can be linked again)
+    #[arg(long, value_name = "WHEN")]
+    layouts: Option<Switch>,
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     pub release: Option<String>,
@@ -46,6 +50,15 @@ pub struct Measuring {
         default_value = "order"
     )]
     effects: Vec<Effects>,
+}
+
+/// The value of a flag that is on or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
 }
 
 impl Measuring {
@@ -70,6 +83,9 @@ impl Measuring {
                 return Err(Error::usage("an interval needs at least 2 blocks"));
             }
             preset.blocks = blocks;
+        }
+        if let Some(layouts) = self.layouts {
+            preset.layouts = Some(layouts == Switch::On);
         }
         Ok(preset)
     }

@@ -14,16 +14,18 @@ use crate::workload::{Placement, allowed_cpus, hex};
 use crate::workspace::Workspace;
 use crate::{server, workload};
 
-/// Identity of what measures: this program, its driver, how servers are run, where counts come from.
+/// Identity of what measures: this program, its driver, how servers are run, where counts come from, whether
+/// code layouts are varied.
 /// Observations of different harnesses do not mix.
 ///
 /// # Errors
 /// As [`server::adapter`].
-pub fn harness(ws: &Workspace, counter: Option<&Counter>) -> Result<String> {
+pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: bool) -> Result<String> {
     let mut digest = Sha256::new();
     digest.update(workload::identity());
     digest.update(server::adapter(ws)?.identity()?);
     digest.update(counter.map(Counter::describe).unwrap_or_default());
+    digest.update(if layouts { "layouts" } else { "" });
     Ok(format!(
         "perfquilt {} {}",
         env!("CARGO_PKG_VERSION"),

@@ -15,7 +15,7 @@ mod simulation;
 
 use std::collections::BTreeMap;
 
-use crate::build::Built;
+use crate::build::{Built, Relink};
 use crate::config::{Preset, Workload};
 use crate::error::{Error, Result};
 use crate::meter::Counter;
@@ -68,7 +68,8 @@ pub fn run(
         .iter()
         .map(|name| ws.config.workload(name))
         .collect::<Result<_>>()?;
-    let (candidates, identical) = distinct(points, &header)?;
+    let (mut candidates, identical) = distinct(points, &header)?;
+    let layouts = vary_layouts(preset, &mut candidates, progress)?;
     let timed: Vec<Meter> = meters(preset, is_timed);
     let mut counted: Vec<Meter> = meters(preset, |meter| !is_timed(meter));
     let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
@@ -87,7 +88,7 @@ pub fn run(
     let mut header = header;
     header.identical = identical;
     header.machine = identity::machine_facts(counter.as_ref());
-    header.harness = identity::harness(ws, counter.as_ref())?;
+    header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
     let key = identity::key(ws, &header, preset, &workloads, points)?;
     let id = store.begin(&header, &key)?;
     store.plan(id, &planned(preset, &timed, &counted))?;
@@ -100,6 +101,7 @@ pub fn run(
         workloads: &preset.workloads,
         blocks: blocks_of(&timed, preset.blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
+        layouts,
     });
     let margin = |meter| ws.config.margin(meter);
     let mut runner = Runner::new(store, id, &timed, &counted, &workloads, &margin)?;
@@ -204,12 +206,51 @@ fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidat
             None => format!("{point} (the release)"),
         },
         dir: built.dir.clone(),
+        relink: None,
     }
+}
+
+/// Whether the servers run in ever other code layouts: if the preset does not forbid it and every
+/// server can be linked again, which is prepared then.
+fn vary_layouts(
+    preset: &Preset,
+    candidates: &mut Candidates,
+    progress: &dyn Progress,
+) -> Result<bool> {
+    if preset.layouts == Some(false) || meters(preset, is_timed).is_empty() {
+        return Ok(false);
+    }
+    let mut relinks = BTreeMap::new();
+    for (&point, candidate) in candidates.iter() {
+        match Relink::of(&candidate.dir) {
+            Ok(relink) => relinks.insert(point, relink),
+            Err(reason) => {
+                let reason = format!("{}: {reason}", candidate.label);
+                if preset.layouts == Some(true) {
+                    return Err(
+                        Error::usage(format!("code layouts cannot be varied: {reason}"))
+                            .hint("`--layouts off` measures the servers as they were linked"),
+                    );
+                }
+                progress.warn(&format!(
+                    "code layouts are not varied, so times include the luck of one: {reason}"
+                ));
+                return Ok(false);
+            }
+        };
+    }
+    for (point, relink) in relinks {
+        if let Some(candidate) = candidates.get_mut(&point) {
+            candidate.relink = Some(relink);
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Silent;
 
     fn built(point: usize, identity: &str) -> (Point, Built) {
         let built = Built {
@@ -241,6 +282,45 @@ mod tests {
                 (Point::Step(3), Point::Step(0))
             ])
         );
+    }
+
+    #[test]
+    fn layouts_are_varied_where_every_server_can_be_linked_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = |name: &str, link: &str| {
+            let dir = folder.path().join(name);
+            std::fs::create_dir_all(dir.join("relink")).unwrap();
+            std::fs::write(dir.join("relink/link.json"), link).unwrap();
+            Candidate {
+                label: name.into(),
+                dir,
+                relink: None,
+            }
+        };
+        let preset = |layouts: Option<bool>| Preset {
+            description: String::new(),
+            recipe: "r".into(),
+            workloads: Vec::new(),
+            meters: vec![Meter::Time],
+            blocks: 2,
+            block_seconds: 1.0,
+            count_blocks: 0,
+            layouts,
+        };
+        let vary = |layouts, candidates: &mut Candidates| {
+            vary_layouts(&preset(layouts), candidates, &Silent)
+        };
+        let good = r#"{"words":["cc"],"env":{}}"#;
+        let mut candidates = BTreeMap::from([(Point::BASE, server("a", good))]);
+        assert!(!vary(Some(false), &mut candidates).unwrap());
+        assert!(candidates[&Point::BASE].relink.is_none());
+        assert!(vary(None, &mut candidates).unwrap());
+        assert!(candidates[&Point::BASE].relink.is_some());
+        let bad = r#"{"words":[],"env":{},"reason":"no linker"}"#;
+        candidates.insert(Point::Step(1), server("b", bad));
+        assert!(!vary(None, &mut candidates).unwrap());
+        let error = vary(Some(true), &mut candidates).unwrap_err();
+        assert!(error.message().contains("b: no linker"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Which blocks there are and in which orders: a pure function of the experiment's seed.
 
+use std::collections::BTreeMap;
+
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use sha2::{Digest, Sha256};
 
 use crate::point::Point;
@@ -20,7 +22,12 @@ pub struct Scope<'a> {
     pub blocks: u32,
     /// Blocks of the counting meters; 0 without such a meter.
     pub count_blocks: u32,
+    /// Whether timed blocks run every server in another code layout.
+    pub layouts: bool,
 }
+
+/// Of so many timed blocks in a row, one repeats the layouts of the block before it.
+const REPEAT: u32 = 4;
 
 /// One randomised round over all points: every server is started afresh once, then each workload
 /// runs on all of them.
@@ -36,6 +43,15 @@ pub struct Block {
     pub workloads: Vec<String>,
     /// Decides what transactions are done and in which order the servers take turns.
     pub seed: u64,
+    /// Seeds of the points' code layouts, where they are varied; the others run as linked.
+    pub layouts: BTreeMap<Point, u64>,
+}
+
+impl Block {
+    /// The seed of the layout in which `point` runs; 0 is the linker's own.
+    pub fn layout(&self, point: Point) -> u64 {
+        self.layouts.get(&point).copied().unwrap_or(0)
+    }
 }
 
 /// What is read in a block.
@@ -81,13 +97,47 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
         // Counts are repeated to the instruction: the same transactions in the same order.
         Reading::Counted => scope.seed,
     };
+    let layouts = match reading {
+        Reading::Timed if scope.layouts => layouts(scope, number),
+        // How many instructions there are does not depend on where they are.
+        _ => BTreeMap::new(),
+    };
     Block {
         number,
         reading,
         points,
         workloads,
         seed,
+        layouts,
     }
+}
+
+/// A layout of its own for every point. Some blocks repeat those of the block before with fresh
+/// starts: what differs then is not layout. Which they are depends on the seed, so that nothing
+/// periodic on the machine can fall together with them.
+fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
+    let random = |what: &str, number: u32| {
+        let text = format!("{} {what} {number}", scope.seed);
+        StdRng::from_seed(Sha256::digest(text).into())
+    };
+    let first = number - number % REPEAT;
+    // Never the first of its row, so that two blocks share layouts and not more.
+    let repeats = first + random("repeat", first).random_range(1..REPEAT);
+    let drawn = if number == repeats {
+        number - 1
+    } else {
+        number
+    };
+    scope
+        .points
+        .iter()
+        .map(|&point| {
+            // Of its own point alone, so that other points in the experiment change nothing. Small
+            // enough for every linker.
+            let seed = random(&format!("layout {point}"), drawn).random_range(1..1 << 31);
+            (point, seed)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -110,6 +160,7 @@ mod tests {
             workloads,
             blocks,
             count_blocks,
+            layouts: true,
         }
     }
 
@@ -159,5 +210,46 @@ mod tests {
         assert_eq!(counted, [3, 10]);
         assert_eq!(blocks[3].seed, blocks[10].seed);
         assert_eq!(blocks[3].workloads, workloads);
+    }
+
+    #[test]
+    fn layouts_are_drawn_by_block_and_point_and_some_are_repeated() {
+        let workloads = ["a".to_owned()];
+        let blocks = plan(&scope(&workloads, 400, 4));
+        let (timed, counted): (Vec<&Block>, Vec<&Block>) = blocks
+            .iter()
+            .partition(|block| block.reading == Reading::Timed);
+        assert!(counted.iter().all(|block| block.layout(POINTS[0]) == 0));
+        let repeats: Vec<u32> = (1..timed.len())
+            .filter(|&i| timed[i].layouts == timed[i - 1].layouts)
+            .map(|i| timed[i].number)
+            .collect();
+        assert_eq!(repeats.len(), 100);
+        assert!((0..3).all(|place| repeats.iter().any(|n| n % REPEAT == place + 1)));
+        let seeds: BTreeSet<u64> = timed
+            .iter()
+            .flat_map(|block| block.layouts.values().copied())
+            .collect();
+        assert_eq!(seeds.len(), 300 * POINTS.len());
+        assert!(!seeds.contains(&0));
+        // A repeated block is started afresh in another order with other transactions.
+        let repeat = timed[repeats[0] as usize];
+        assert_ne!(repeat.seed, timed[repeats[0] as usize - 1].seed);
+    }
+
+    #[test]
+    fn without_layouts_everything_runs_as_linked() {
+        let workloads = ["a".to_owned()];
+        let with = plan(&scope(&workloads, 8, 0));
+        let without = plan(&Scope {
+            layouts: false,
+            ..scope(&workloads, 8, 0)
+        });
+        for (with, without) in with.iter().zip(&without) {
+            assert!(without.layouts.is_empty());
+            let mut same = with.clone();
+            same.layouts.clear();
+            assert_eq!(same, *without);
+        }
     }
 }

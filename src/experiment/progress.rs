@@ -72,6 +72,7 @@ mod tests {
             points: Vec::new(),
             workloads: Vec::new(),
             seed: 0,
+            layouts: Default::default(),
         };
         let mut forecast = Forecast::new(2.0, 1, 4);
         assert_eq!(forecast.milliseconds([&block, &block]), 8400);

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::executor::{Event, Executor};
-use super::note;
 use super::plan::{Block, Reading};
 use super::progress::{Forecast, words};
+use super::{is_timed, note};
 use crate::attribution;
 use crate::config::{Workload, WorkloadKind};
 use crate::error::{Error, Kind, Result};
@@ -342,7 +342,11 @@ fn observation(
         block: block.number,
         order: order.and_then(|o| u32::try_from(o).ok()).unwrap_or(0),
         point,
-        layout: 0,
+        layout: if is_timed(meter) {
+            block.layout(point)
+        } else {
+            0
+        },
         workload: workload.to_owned(),
         meter,
         unit: meter.unit().to_owned(),

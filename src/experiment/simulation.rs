@@ -183,6 +183,7 @@ impl Fixture {
             workloads: &names,
             blocks,
             count_blocks,
+            layouts: true,
         });
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let margin = crate::config::default_margin;

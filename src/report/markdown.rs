@@ -36,10 +36,12 @@ pub fn markdown(attribution: &Attribution) -> String {
     striking(&mut page, &view);
     all_workloads(&mut page, &view);
     noise(&mut page, attribution);
-    let layout = if attribution.noise.layouts > 1 {
-        ""
-    } else {
-        LAYOUT
+    let layout = match attribution.noise.layouts {
+        0 | 1 => LAYOUT.to_owned(),
+        n => format!(
+            "Each point ran in {n} code layouts, a fresh one drawn for nearly every block; blocks \
+             that share layouts count as one."
+        ),
     };
     details(
         &mut page,
@@ -60,8 +62,8 @@ as the unit. `no effect` means that the whole interval lies within the margin, `
 but reaches beyond. The control is the bare release measured a second time as if it were another point. ";
 
 /// Said unless layouts were varied.
-const LAYOUT: &str = "Code layout is not randomised: a small effect on `time` with unchanged `instructions` may be code that \
-happened to move.";
+const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \
+code that happened to move.";
 
 fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
     let names: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
@@ -215,18 +217,19 @@ fn noise(page: &mut String, attribution: &Attribution) {
     }
     let mut body = String::from(
         "Standard deviations of one point's value in one block.\n\n\
-         | workload | meter | blocks | in all | between restarts | within a block |\n\
-         |:--|:--|--:|--:|--:|--:|\n",
+         | workload | meter | blocks | in all | between layouts | between restarts | within a block |\n\
+         |:--|:--|--:|--:|--:|--:|--:|\n",
     );
     let show = |sd: Option<f64>| sd.map_or("unknown".to_owned(), number::spread);
     for spread in spreads {
         let _ = writeln!(
             body,
-            "| {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} |",
             code(&spread.workload),
             spread.meter,
             spread.blocks,
             show(spread.block_sd),
+            show(spread.layout_sd),
             show(spread.restart_sd),
             show(spread.within_sd)
         );

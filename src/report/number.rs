@@ -130,6 +130,7 @@ mod tests {
             p_value: None,
             p_adjusted: None,
             blocks: 5,
+            units: 5,
             identical: false,
         }
     }

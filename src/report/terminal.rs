@@ -6,6 +6,7 @@ use super::number;
 use super::text::{clean, fit, width, wrap};
 use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
 use crate::attribution::Attribution;
+use crate::observation::Meter;
 
 /// Columns narrower than this are not worth fitting into.
 const NARROWEST: usize = 60;
@@ -238,13 +239,17 @@ impl Page {
             .iter()
             .filter_map(|spread| {
                 let block = spread.block_sd?;
-                let parts = match (spread.restart_sd, spread.within_sd) {
-                    (Some(restart), Some(within)) => format!(
-                        " (restart {}, within a block {})",
-                        number::spread(restart),
-                        number::spread(within)
-                    ),
-                    _ => String::new(),
+                let parts: Vec<String> = [
+                    ("layout", spread.layout_sd),
+                    ("restart", spread.restart_sd),
+                    ("within a block", spread.within_sd),
+                ]
+                .into_iter()
+                .filter_map(|(name, sd)| Some(format!("{name} {}", number::spread(sd?))))
+                .collect();
+                let parts = match parts.is_empty() {
+                    true => String::new(),
+                    false => format!(" ({})", parts.join(", ")),
                 };
                 Some(format!(
                     "{} of {}: {}{parts}",
@@ -261,6 +266,17 @@ impl Page {
         self.paragraph("Noise of one value in one block (standard deviation):", "");
         for line in lines {
             self.indented(&line, 2, "");
+        }
+        let timed = attribution
+            .noise
+            .spread
+            .iter()
+            .any(|spread| matches!(spread.meter, Meter::Time | Meter::Cpu));
+        if timed && attribution.noise.layouts < 2 {
+            self.paragraph(
+                "All times come from one code layout a point, whose luck is part of the effects.",
+                "",
+            );
         }
     }
 

@@ -46,6 +46,13 @@ impl BlockTable {
         self.blocks.len()
     }
 
+    /// The blocks in order, each with its points in order and the logarithms of their values.
+    pub fn cells(&self) -> impl Iterator<Item = (u32, &[(Point, f64)])> {
+        self.blocks
+            .iter()
+            .map(|(&block, cells)| (block, cells.as_slice()))
+    }
+
     /// The points that have a value in some block.
     pub fn points(&self) -> &BTreeSet<Point> {
         &self.points
