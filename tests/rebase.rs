@@ -467,6 +467,7 @@ fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
                 unit: Meter::Time.unit().to_owned(),
                 value: value * noise,
                 n: 100,
+                direct: false,
             }
         });
         store.append(id, &points.collect::<Vec<_>>(), &[]).unwrap();

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::observation::{Meter, PointBuild};
+use crate::observation::{LeftOut, Meter, Origin, PointBuild};
 use crate::point::Point;
 
 /// The name a suite's effect has in [`Effect::workload`].
@@ -40,8 +40,15 @@ pub struct Attribution {
     pub total: Vec<Effect>,
     /// The patches in the series' order.
     pub patches: Vec<PatchEffects>,
+    /// The total beside an independent measurement of it, by meter and workload; empty where there were
+    /// no blocks for it.
+    pub closure: Vec<Closure>,
     /// How noisy the measurement was.
     pub noise: Noise,
+    /// Observations that are used for no figure.
+    pub left_out: Vec<LeftOut>,
+    /// The earlier experiments some figures are from.
+    pub sources: Vec<Origin>,
     /// Points that could not be built or measured, with the reason.
     pub failed: BTreeMap<Point, String>,
     /// How long the points took to build; empty when unknown.
@@ -169,6 +176,23 @@ pub struct Effect {
     /// Both points are the same binary: the effect is exactly 0 and was not measured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub identical: bool,
+    /// Where the figure is from; absent for the same binary.
+    #[serde(flatten)]
+    pub provenance: Option<Provenance>,
+}
+
+/// Where a figure is from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "provenance", content = "from", rename_all = "snake_case")]
+pub enum Provenance {
+    /// From observations of this experiment.
+    Measured,
+    /// From those of the earlier experiment of this name, which still hold: the same binaries,
+    /// workloads, machine and harness.
+    Carried(String),
+    /// From those of the earlier experiment of this name, on another machine or with another harness:
+    /// shown until there are others, and no base for a verdict.
+    Stale(String),
 }
 
 impl Effect {
@@ -177,10 +201,58 @@ impl Effect {
         matches!(self.verdict, Verdict::Faster | Verdict::Slower)
     }
 
+    /// Whether the figure is from an experiment that does not hold any more.
+    pub fn is_stale(&self) -> bool {
+        matches!(self.provenance, Some(Provenance::Stale(_)))
+    }
+
+    /// The earlier experiment the figure is from, if it is from one.
+    pub fn from(&self) -> Option<&str> {
+        match &self.provenance {
+            Some(Provenance::Carried(name) | Provenance::Stale(name)) => Some(name),
+            _ => None,
+        }
+    }
+
     /// Whether the interval leaves out 0, however many others were looked at.
     pub fn leaves_out_zero(&self) -> bool {
         self.low.is_some_and(|low| low > 0.0) || self.high.is_some_and(|high| high < 0.0)
     }
+}
+
+/// The closure check: the total of the blocks that all other effects are from, and the same from blocks
+/// of their own that had only the release and the whole series.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Closure {
+    /// The workload, or [`SUITE`].
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// The total inside the common blocks.
+    pub total: Part,
+    /// The total measured directly.
+    pub direct: Part,
+    /// The total less the direct one, as a fraction of speed.
+    pub difference: f64,
+    /// The lower end of the difference's interval; `null` when either side has a single block.
+    pub low: Option<f64>,
+    /// The upper end, likewise.
+    pub high: Option<f64>,
+    /// Whether the interval of the difference holds 0; `null` without one.
+    pub consistent: Option<bool>,
+}
+
+/// One side of a closure check.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Part {
+    /// The estimate, as a fraction of speed.
+    pub estimate: f64,
+    /// The interval's lower end; `null` with a single block.
+    pub low: Option<f64>,
+    /// The interval's upper end; `null` with a single block.
+    pub high: Option<f64>,
+    /// Blocks behind it.
+    pub blocks: usize,
 }
 
 /// How noisy the measurement was.

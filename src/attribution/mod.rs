@@ -1,19 +1,23 @@
 //! From observations to effects and verdicts. Pure.
 
+mod closure;
 mod collect;
 mod document;
+mod effects;
+mod left_out;
 mod multiplicity;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 use crate::error::Result;
 use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
-pub use collect::Collector;
+pub use collect::{Collector, Fault};
 pub use document::{
-    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress, SUITE,
-    Verdict,
+    Attribution, Closure, ControlEffect, Effect, Kind, Noise, NoiseSpread, Part, PatchEffects,
+    Progress, Provenance, SUITE, Verdict,
 };
 pub use summary::Agreement;
 
@@ -43,7 +47,7 @@ pub fn attribute_with(
 ) -> Result<Attribution> {
     let mut collector = Collector::new(header, supplement)?;
     for observation in observations {
-        collector.add(observation)?;
+        collector.add(&observation.borrowed())?;
     }
     Ok(collector.finish(margin))
 }

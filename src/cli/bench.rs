@@ -50,6 +50,9 @@ pub struct Measuring {
         default_value = "order"
     )]
     effects: Vec<Effects>,
+    /// Measure every point, also what an earlier experiment measured already and would be carried over
+    #[arg(long)]
+    fresh: bool,
 }
 
 /// The value of a flag that is on or off.
@@ -95,6 +98,7 @@ impl Measuring {
         Wanted {
             points: self.points.clone(),
             effects: self.effects.clone(),
+            fresh: self.fresh,
         }
     }
 }
@@ -141,8 +145,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     } else {
         built_elsewhere(&ws, &preset, &arguments.servers)?
     };
+    let fresh = arguments.measuring.fresh;
     let store = Store::open(&ws.results())?;
-    let outcome = experiment::run(&ws, &preset, &points, header, &store, progress)?;
+    let outcome = experiment::run(&ws, &preset, &points, header, fresh, &store, progress)?;
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.id);
     let mut errors: Vec<Error> = outcome.failed.into_values().collect();
     let Some(last) = errors.pop() else {

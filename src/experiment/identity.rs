@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::meter::Counter;
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
+use crate::store::Identity;
 use crate::workload::{Placement, allowed_cpus, hex};
 use crate::workspace::Workspace;
 use crate::{server, workload};
@@ -124,6 +125,36 @@ pub fn key(
         add(format!("workload {} {identity}", workload.name));
     }
     Ok(hex(&digest.finalize()))
+}
+
+/// What the observations of an experiment are of, so that a later one knows which of them still hold.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when a workload's script cannot be read.
+pub fn of(
+    ws: &Workspace,
+    header: &ExperimentHeader,
+    preset: &Preset,
+    workloads: &[&Workload],
+    points: &[(Point, Built)],
+) -> Result<Identity> {
+    Ok(Identity {
+        protocol: format!(
+            "{} {} {}",
+            header.release, header.recipe, preset.block_seconds
+        ),
+        points: points
+            .iter()
+            .map(|(point, built)| (*point, built.identity.clone()))
+            .collect(),
+        workloads: workloads
+            .iter()
+            .map(|workload| {
+                let identity = workload::workload_identity(&ws.bench_config(), workload)?;
+                Ok((workload.name.clone(), identity))
+            })
+            .collect::<Result<_>>()?,
+    })
 }
 
 /// The seed of everything random in the experiment of `key`.

@@ -1,6 +1,7 @@
 //! Experiments: randomised blocks over all points, planned purely, carried out by an
 //! [`executor::Executor`], stored block by block, resumed where they stopped.
 
+mod carry;
 pub mod executor;
 mod fleet;
 pub mod identity;
@@ -25,6 +26,7 @@ use crate::progress::Progress;
 use crate::store::{ExperimentId, Store};
 use crate::workspace::Workspace;
 
+use carry::Question;
 use machine::{Candidate, Setup, ThisMachine};
 use plan::{Scope, plan};
 use runner::Runner;
@@ -45,7 +47,8 @@ pub fn is_timed(meter: Meter) -> bool {
 }
 
 /// Measures the built `points` as `preset` says, going on where an earlier run of the same experiment
-/// stopped. `header` names series, release and recipe, and the points that could not be built;
+/// stopped. What other experiments measured that still holds is carried over, unless `fresh`: then
+/// every point is measured. `header` names series, release and recipe, and the points that could not be built;
 /// machine, harness and identical points are filled in. A second server of the base joins as
 /// [`Point::Control`].
 ///
@@ -60,6 +63,7 @@ pub fn run(
     preset: &Preset,
     points: &[(Point, Built)],
     header: ExperimentHeader,
+    fresh: bool,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
@@ -89,9 +93,36 @@ pub fn run(
     header.identical = identical;
     header.machine = identity::machine_facts(counter.as_ref());
     header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
-    let key = identity::key(ws, &header, preset, &workloads, points)?;
+    let mut key = identity::key(ws, &header, preset, &workloads, points)?;
+    let asked = planned(preset, &timed, &counted);
+    let identity = identity::of(ws, &header, preset, &workloads, points)?;
+    if fresh {
+        key.push_str(" fresh");
+    } else {
+        let question = Question {
+            header: &header,
+            identity: &identity,
+            planned: &asked,
+        };
+        // An experiment goes on with what it was begun with.
+        let carried = match store.begun(&key)? {
+            Some(begun) => begun.carried,
+            None => question.origins(&store.earlier(&header.release)?),
+        };
+        let left = question.left(&carried);
+        candidates.retain(|point, _| left.contains(point));
+        header.carried = carried;
+    }
     let id = store.begin(&header, &key)?;
-    store.plan(id, &planned(preset, &timed, &counted))?;
+    store.identify(id, &identity)?;
+    if candidates.is_empty() {
+        store.plan(id, &without_blocks(asked))?;
+        return Ok(Outcome {
+            id,
+            failed: BTreeMap::new(),
+        });
+    }
+    store.plan(id, &asked)?;
 
     let measured: Vec<Point> = candidates.keys().copied().collect();
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
@@ -102,11 +133,13 @@ pub fn run(
         blocks: blocks_of(&timed, preset.blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
         layouts,
+        direct: &direct(points, &header, &measured),
     });
     let margin = |meter| ws.config.margin(meter);
     let mut runner = Runner::new(store, id, &timed, &counted, &workloads, &margin)?;
     // With the base and its control alone, every point is the same binary or nothing was built.
     if measured.len() < 3 || runner.is_complete(&blocks) {
+        store.finish(id)?;
         return Ok(Outcome {
             id,
             failed: BTreeMap::new(),
@@ -128,7 +161,30 @@ pub fn run(
         }
         store.begin(&header, &key)?;
     }
-    end.map(|()| Outcome { id, failed })
+    end?;
+    store.finish(id)?;
+    Ok(Outcome { id, failed })
+}
+
+/// The points of the closure check: the release and the last step that was built. None when no other
+/// patch is measured with them, since every block compares them directly then.
+fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Point]) -> Vec<Point> {
+    let is_step = |point: &Point| matches!(point, Point::Step(_));
+    let last = points.iter().map(|(point, _)| *point).filter(is_step).max();
+    let Some(full) = last.map(|last| *header.identical.get(&last).unwrap_or(&last)) else {
+        return Vec::new();
+    };
+    let steps: Vec<&Point> = measured.iter().filter(|point| is_step(point)).collect();
+    match steps.len() > 2 && steps.contains(&&full) && full != Point::BASE {
+        true => vec![Point::BASE, full],
+        false => Vec::new(),
+    }
+}
+
+/// Everything is carried: the workloads and meters are the same, the blocks are another experiment's.
+fn without_blocks(mut planned: Vec<Planned>) -> Vec<Planned> {
+    planned.iter_mut().for_each(|plan| plan.blocks = 0);
+    planned
 }
 
 fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {

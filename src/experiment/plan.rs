@@ -24,6 +24,8 @@ pub struct Scope<'a> {
     pub count_blocks: u32,
     /// Whether timed blocks run every server in another code layout.
     pub layouts: bool,
+    /// The points of the closure check's blocks: the release and the whole series; none without one.
+    pub direct: &'a [Point],
 }
 
 /// Of so many timed blocks in a row, one repeats the layouts of the block before it.
@@ -33,8 +35,10 @@ const REPEAT: u32 = 4;
 /// runs on all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The block's number, from 0, counted for timed and counted blocks apart.
+    /// The block's number, from 0, counted for timed, counted and direct blocks apart.
     pub number: u32,
+    /// Whether it has only the points of the closure check, and is used for that alone.
+    pub direct: bool,
     /// What is read in it.
     pub reading: Reading,
     /// The points in the order of their start and position.
@@ -68,12 +72,47 @@ pub enum Reading {
 pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
     let timed = (0..scope.blocks).map(|number| block(scope, Reading::Timed, number));
     let counted = (0..scope.count_blocks).map(|number| block(scope, Reading::Counted, number));
+    let directs = match scope.direct.is_empty() {
+        true => 0,
+        false => direct_blocks(scope.blocks),
+    };
+    let direct = (0..directs).map(|number| direct_block(scope, number));
     let mut blocks: Vec<(u64, Block)> = timed
         .map(|block| (position(block.number, scope.blocks), block))
         .chain(counted.map(|block| (position(block.number, scope.count_blocks), block)))
+        .chain(direct.map(|block| (position(block.number, directs), block)))
         .collect();
-    blocks.sort_by_key(|(position, block)| (*position, block.reading, block.number));
+    blocks.sort_by_key(|(position, block)| (*position, block.reading, block.direct, block.number));
     blocks.into_iter().map(|(_, block)| block).collect()
+}
+
+/// One direct block for six others, and two at least, so that there is an interval; none for an
+/// experiment too short to spare any.
+fn direct_blocks(blocks: u32) -> u32 {
+    match blocks {
+        0..6 => 0,
+        blocks => (blocks / 6).max(2),
+    }
+}
+
+/// A timed block of the closure check.
+fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
+    // As if it were an experiment of its own, so that other orders and transactions are drawn.
+    let own = Scope {
+        seed: scope.seed.wrapping_add(1),
+        points: scope.direct,
+        ..*scope
+    };
+    let drawn = match scope.layouts {
+        // The first of a row never repeats: there are too few direct blocks to spare one.
+        true => layouts(&own, number * REPEAT),
+        false => BTreeMap::new(),
+    };
+    Block {
+        direct: true,
+        layouts: drawn,
+        ..block(&own, Reading::Timed, number)
+    }
 }
 
 /// Where block `number` of `count` lies between begin and end.
@@ -104,6 +143,7 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     };
     Block {
         number,
+        direct: false,
         reading,
         points,
         workloads,
@@ -161,6 +201,7 @@ mod tests {
             blocks,
             count_blocks,
             layouts: true,
+            direct: &[],
         }
     }
 
@@ -251,5 +292,26 @@ mod tests {
             same.layouts.clear();
             assert_eq!(same, *without);
         }
+    }
+
+    #[test]
+    fn direct_blocks_lie_between_the_others_with_two_points() {
+        let workloads = ["a".to_owned()];
+        let mut with = scope(&workloads, 24, 0);
+        let without = plan(&with);
+        with.direct = &POINTS[1..3];
+        let blocks = plan(&with);
+        let direct: Vec<&Block> = blocks.iter().filter(|block| block.direct).collect();
+        assert_eq!(direct.len(), 4);
+        assert!(direct.iter().all(|block| block.points.len() == 2));
+        let seeds: BTreeSet<u64> = blocks
+            .iter()
+            .flat_map(|block| block.layouts.values().copied())
+            .collect();
+        assert_eq!(seeds.len(), 18 * POINTS.len() + 4 * 2);
+        assert!(blocks[0..8].iter().any(|block| block.direct) && !blocks[27].direct);
+        let others: Vec<&Block> = blocks.iter().filter(|block| !block.direct).collect();
+        assert_eq!(others, without.iter().collect::<Vec<_>>());
+        assert_eq!([0, 5, 6, 12, 18].map(direct_blocks), [0, 0, 2, 2, 3]);
     }
 }

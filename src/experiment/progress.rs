@@ -68,6 +68,7 @@ mod tests {
     fn forecasts_learn() {
         let block = Block {
             number: 0,
+            direct: false,
             reading: Reading::Timed,
             points: Vec::new(),
             workloads: Vec::new(),

@@ -33,7 +33,8 @@ pub(super) struct Runner<'a> {
     counted: &'a [Meter],
     workloads: BTreeMap<String, &'a Workload>,
     margin: &'a dyn Fn(Meter) -> f64,
-    done: BTreeMap<(String, Meter), BTreeSet<u32>>,
+    /// The blocks that are stored, the direct ones marked.
+    done: BTreeMap<(String, Meter), BTreeSet<(bool, u32)>>,
 }
 
 impl<'a> Runner<'a> {
@@ -49,8 +50,12 @@ impl<'a> Runner<'a> {
         let mut done = BTreeMap::new();
         for workload in workloads {
             for &meter in timed.iter().chain(counted) {
-                let blocks = store.blocks_done(id, &workload.name, meter)?;
-                done.insert((workload.name.clone(), meter), blocks.into_iter().collect());
+                let mut blocks = BTreeSet::new();
+                for direct in [false, true] {
+                    let stored = store.blocks_done(id, &workload.name, meter, direct)?;
+                    blocks.extend(stored.into_iter().map(|number| (direct, number)));
+                }
+                done.insert((workload.name.clone(), meter), blocks);
             }
         }
         Ok(Runner {
@@ -74,10 +79,10 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn is_done(&self, workload: &str, meter: Meter, block: u32) -> bool {
+    fn is_done(&self, workload: &str, meter: Meter, block: &Block) -> bool {
         self.done
             .get(&(workload.to_owned(), meter))
-            .is_some_and(|blocks| blocks.contains(&block))
+            .is_some_and(|blocks| blocks.contains(&(block.direct, block.number)))
     }
 
     /// What is left of a block: the workloads of which some meter is missing.
@@ -87,7 +92,7 @@ impl<'a> Runner<'a> {
         left.workloads.retain(|workload| {
             self.meters(block.reading)
                 .iter()
-                .any(|&meter| !self.is_done(workload, meter, block.number))
+                .any(|&meter| !self.is_done(workload, meter, block))
         });
         left
     }
@@ -130,20 +135,27 @@ impl<'a> Runner<'a> {
             return Ok(());
         };
         let mut forecast = Forecast::new(block_seconds, self.workloads.len(), first.points.len());
-        let total = |reading| blocks.iter().filter(|b| b.reading == reading).count();
-        let totals = (total(Reading::Timed), total(Reading::Counted));
+        let total = |of: &Block| {
+            let same = |b: &&Block| (b.reading, b.direct) == (of.reading, of.direct);
+            blocks.iter().filter(same).count()
+        };
         let step = progress.begin("measure", Some(forecast.milliseconds(&todo)));
         let started = Instant::now();
         for (place, planned) in todo.iter().enumerate() {
             check_interrupted()?;
             let block = self.left(planned, failed);
             if block.points.iter().all(|point| is_base(*point)) {
-                break;
+                match block.direct {
+                    true => continue,
+                    false => break,
+                }
             }
-            let name = match block.reading {
-                Reading::Timed => format!("block {} of {}", block.number + 1, totals.0),
-                Reading::Counted => format!("counted block {} of {}", block.number + 1, totals.1),
+            let kind = match block.reading {
+                Reading::Timed if block.direct => "direct block",
+                Reading::Timed => "block",
+                Reading::Counted => "counted block",
             };
+            let name = format!("{kind} {} of {}", block.number + 1, total(&block));
             report_step(step.as_ref(), &forecast, started, &todo[place..], &name);
             let transactions = match block.reading {
                 Reading::Timed => BTreeMap::new(),
@@ -183,7 +195,7 @@ impl<'a> Runner<'a> {
     fn store_timed(&mut self, block: &Block, workload: &str, measured: Measured) -> Result<()> {
         let mut observations = Vec::new();
         for &meter in self.timed {
-            if self.is_done(workload, meter, block.number) {
+            if self.is_done(workload, meter, block) {
                 continue;
             }
             let slices = if meter == Meter::Cpu {
@@ -211,7 +223,7 @@ impl<'a> Runner<'a> {
             }
         }
         let keep_slices =
-            self.timed.contains(&Meter::Time) && !self.is_done(workload, Meter::Time, block.number);
+            self.timed.contains(&Meter::Time) && !self.is_done(workload, Meter::Time, block);
         let blobs: Vec<SliceBlob> = if keep_slices {
             measured
                 .time
@@ -220,6 +232,7 @@ impl<'a> Runner<'a> {
                     block: block.number,
                     workload: workload.to_owned(),
                     point: slices.point,
+                    direct: block.direct,
                     txns_per_slice: slices.transactions_per_slice,
                     nanoseconds: slices.nanoseconds,
                 })
@@ -242,7 +255,7 @@ impl<'a> Runner<'a> {
         for (&point, counted) in readings {
             for reading in counted {
                 let wanted = self.counted.contains(&reading.meter)
-                    && !self.is_done(workload, reading.meter, block.number);
+                    && !self.is_done(workload, reading.meter, block);
                 if wanted {
                     observations.push(observation(
                         block,
@@ -265,14 +278,14 @@ impl<'a> Runner<'a> {
             self.done
                 .entry((workload.to_owned(), meter))
                 .or_default()
-                .insert(block.number);
+                .insert((block.direct, block.number));
         }
     }
 
     /// How many transactions each workload counts: about the same work for all, decided by what the
     /// base took in the timed blocks.
     fn transactions(&self, block: &Block) -> Result<BTreeMap<String, u64>> {
-        let (_, observations) = self.store.load(self.id)?;
+        let (header, observations) = self.store.load(self.id)?;
         Ok(block
             .workloads
             .iter()
@@ -289,7 +302,7 @@ impl<'a> Runner<'a> {
                 let mut times: Vec<f64> = observations
                     .iter()
                     .filter(|o| o.workload == *name && o.meter == Meter::Time)
-                    .filter(|o| o.point == Point::BASE)
+                    .filter(|o| o.point == Point::BASE && o.experiment == header.experiment)
                     .map(|o| o.value)
                     .collect();
                 let count = match (configured, stats::median(&mut times)) {
@@ -352,6 +365,7 @@ fn observation(
         unit: meter.unit().to_owned(),
         value,
         n,
+        direct: block.direct,
     }
 }
 

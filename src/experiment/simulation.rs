@@ -184,6 +184,7 @@ impl Fixture {
             blocks,
             count_blocks,
             layouts: true,
+            direct: &[],
         });
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let margin = crate::config::default_margin;
@@ -209,7 +210,7 @@ impl Fixture {
     }
 
     fn blocks_done(&self, workload: &str, meter: Meter) -> Vec<u32> {
-        self.store.blocks_done(self.id(), workload, meter).unwrap()
+        self.store.blocks_done(self.id(), workload, meter, false).unwrap()
     }
 }
 

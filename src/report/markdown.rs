@@ -29,6 +29,19 @@ pub fn markdown(attribution: &Attribution) -> String {
     page.push_str(
         "\nPer cent of speed, + is faster (fewer instructions); ± is the 95 % interval over blocks.\n",
     );
+    for line in view.origins(&escape) {
+        let _ = writeln!(page, "\n{line}");
+    }
+    if let Some(line) = view.closure() {
+        let _ = writeln!(page, "\n{line}.");
+    }
+    let left_out = view.left_out(&escape);
+    if !left_out.is_empty() {
+        page.push_str("\nObservations that no figure uses:\n\n");
+        for line in left_out {
+            let _ = writeln!(page, "- {line}");
+        }
+    }
     for warning in &attribution.warnings {
         let _ = writeln!(page, "\n> {}", sentence(warning));
     }
@@ -125,6 +138,9 @@ fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, rows: &[&Row<
         for (effect, (_, places)) in row.effects.iter().zip(heads) {
             let figure = match effect {
                 None => "–".to_owned(),
+                Some(effect) if effect.is_stale() => {
+                    format!("*{}*", number::effect(effect, *places))
+                }
                 Some(effect) if !effect.is_shown() => number::effect(effect, *places),
                 Some(effect) => bold(&number::effect(effect, *places)),
             };

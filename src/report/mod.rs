@@ -2,6 +2,7 @@
 
 mod markdown;
 mod number;
+mod origin;
 pub mod rebase;
 mod terminal;
 #[cfg(test)]

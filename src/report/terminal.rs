@@ -35,6 +35,7 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.table(&view, &view.rows.iter().collect::<Vec<_>>());
     page.blank();
     page.paragraph(LEGEND, DIM);
+    page.provenance(&view);
     page.warnings(attribution);
     page.apart(&view);
     page.workloads(&view);
@@ -152,8 +153,13 @@ impl Page {
             let name = fit(name, first);
             let pad = first - width(&name);
             let _ = write!(self.text, "{number:>2}  {name}{:pad$}", "");
-            for (cell, column) in cells.iter().zip(&widths) {
-                let _ = write!(self.text, "  {:gap$}{cell}", "", gap = column - width(cell));
+            for ((cell, column), effect) in cells.iter().zip(&widths).zip(&row.effects) {
+                let gap = column - width(cell);
+                let cell = match effect.is_some_and(|effect| effect.is_stale()) {
+                    true => self.styled(cell, DIM),
+                    false => cell.clone(),
+                };
+                let _ = write!(self.text, "  {:gap$}{cell}", "");
             }
             if judged {
                 let verdict = self.styled(row.verdict, colour(row.tone));
@@ -182,6 +188,25 @@ impl Page {
         }
         if !notes.is_empty() {
             self.indented(&notes, 4, "");
+        }
+    }
+
+    /// Where figures are from, whether they add up, and what they are not made of.
+    fn provenance(&mut self, view: &View<'_>) {
+        let name = |text: &str| long(text);
+        for line in view.origins(&name) {
+            self.paragraph(&line, DIM);
+        }
+        if let Some(line) = view.closure() {
+            self.paragraph(&line, "");
+        }
+        let left_out = view.left_out(&name);
+        if !left_out.is_empty() {
+            self.blank();
+            self.paragraph("Observations that no figure uses:", "");
+            for line in left_out {
+                self.indented(&line, 2, "");
+            }
         }
     }
 
