@@ -1,8 +1,8 @@
 //! The closure check: does the sum of the parts agree with an independent measurement of the whole?
 
-use super::document::{Closure, Effect, Part};
 use std::collections::BTreeMap;
 
+use super::document::{Closure, Effect, Part};
 use super::effects::{Effects, mean_contrast, means};
 use crate::observation::Meter;
 use crate::stats::{Interval, Units, speed};

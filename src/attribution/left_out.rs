@@ -57,7 +57,7 @@ impl Effects<'_> {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         // Most blocks have the same points.
         let mut known: Vec<(Vec<Point>, Vec<Point>)> = Vec::new();
-        for (_, cells) in table.rows() {
+        for (_, cells) in table.cells() {
             let same = known.iter().position(|(points, _)| {
                 points.len() == cells.len() && points.iter().zip(cells).all(|(p, c)| *p == c.0)
             });

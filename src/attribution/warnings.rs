@@ -82,7 +82,7 @@ const LEAST: f64 = 0.1;
 /// Blocks with a value that lies absurdly far from the others'.
 fn wild_blocks(table: &BlockTable) -> Vec<u32> {
     let points = table.points();
-    let complete = || table.rows().filter(|row| row.1.len() == points.len());
+    let complete = || table.cells().filter(|row| row.1.len() == points.len());
     if points.len() < 2 || complete().count() < 4 {
         return Vec::new();
     }

@@ -210,7 +210,9 @@ impl Fixture {
     }
 
     fn blocks_done(&self, workload: &str, meter: Meter) -> Vec<u32> {
-        self.store.blocks_done(self.id(), workload, meter, false).unwrap()
+        self.store
+            .blocks_done(self.id(), workload, meter, false)
+            .unwrap()
     }
 }
 

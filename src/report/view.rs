@@ -379,6 +379,9 @@ impl<'a> View<'a> {
                 None if attribution.progress.iter().all(|p| p.done == 0) => {
                     "nothing is measured yet"
                 }
+                None if self.has_intervals() => {
+                    "no figure for the series: the bare release was not measured with it"
+                }
                 None => "no figure for the series: no patch has figures",
             };
             return sentence_after(text, sentence);

@@ -58,13 +58,6 @@ impl BlockTable {
         &self.points
     }
 
-    /// The blocks that have values, ascending, with the logarithms of their points' values.
-    pub fn rows(&self) -> impl Iterator<Item = (u32, &[(Point, f64)])> {
-        self.blocks
-            .iter()
-            .map(|(&block, cells)| (block, cells.as_slice()))
-    }
-
     /// Blocks that lack a point which another block has.
     pub fn incomplete_blocks(&self) -> usize {
         let points = self.points.len();

@@ -126,6 +126,10 @@ impl<R: BufRead> Reader<R> {
         if !lines.advance()? {
             return Ok(None);
         }
+        if lines.text.trim_ascii_start().first() == Some(&b'[') {
+            let fault = "not an observation: a JSON object is needed, this is an array";
+            return Err(lines.at(Error::usage(fault)));
+        }
         serde_json::from_slice(&lines.text)
             .map(Some)
             .map_err(|error| lines.at(malformed(&error, &lines.text, lines.complete)))
@@ -192,7 +196,8 @@ fn malformed(error: &serde_json::Error, text: &[u8], complete: bool) -> Error {
         ));
     }
     let mut words = json_fault(error);
-    if let Some(field) = faulty_field(error, text) {
+    let behind = words.starts_with("trailing characters");
+    if let Some(field) = faulty_field(error, text).filter(|_| !behind) {
         words = format!("`{field}`: {words}");
     }
     let fault = Error::usage(format!("not an observation: {words}"));
