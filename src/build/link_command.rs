@@ -60,8 +60,6 @@ pub(super) fn again(
         }
     }
     again.extend(shuffle.iter().map(|&word| word.to_owned()));
-    // Nothing loads it, and writing it takes longer than all the rest.
-    again.push("-Wl,--strip-debug".to_owned());
     Ok(Again {
         words: again,
         files: kept.files,
@@ -194,8 +192,7 @@ mod tests {
         let found = again(&command, "a/d", &build, work).unwrap();
         let expected = "/usr/bin/c++ -O2 -fuse-ld=mold -Wl,-z,relro \
              -Wl,--version-script=0-list.map -DX=\"y\" 1-main.o -o {output} 2-libx.a \
-             /usr/lib/libz.so 3-libx2.a 2-libx.a -lm -Wl,--shuffle-sections={seed} \
-             -Wl,--strip-debug";
+             /usr/lib/libz.so 3-libx2.a 2-libx.a -lm -Wl,--shuffle-sections={seed}";
         assert_eq!(found.words.join(" "), expected);
         assert_eq!(found.files[2].1, build.join("lib/libx.a"));
         assert_eq!(found.files.len(), 4);

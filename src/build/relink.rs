@@ -86,6 +86,20 @@ impl Relink {
     }
 }
 
+/// Removes debug information: nothing loads it, it is most of the size, and linking it takes longer
+/// than all the rest.
+fn strip(file: &Path) -> Result<()> {
+    let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
+    if memchr::memmem::find(&bytes, b".debug_info").is_some() {
+        // Where it fails, there is only more to link.
+        Command::new("strip")
+            .args(["--strip-debug"])
+            .arg(file)
+            .run()?;
+    }
+    Ok(())
+}
+
 /// What to keep of a build in order to link its executable again.
 #[derive(Debug)]
 pub(super) struct Keep {
@@ -180,6 +194,7 @@ impl Keep {
                 std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
             }
             std::fs::copy(from, &to).map_err(|e| Error::io("copy", from, &e))?;
+            strip(&to)?;
         }
         let path = dir.join(FILE);
         let text = serde_json::to_vec_pretty(&self.stored)
