@@ -58,10 +58,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let mut reader = jsonl::Reader::new(input, &arguments.file)?;
     let (header, supplement) = (reader.header.clone(), reader.supplement.clone());
     let mut collector = Collector::new(&header, &supplement)?;
-    loop {
-        let Some(observation) = reader.next_observation()? else {
-            break;
-        };
+    while let Some(observation) = reader.next_observation()? {
         if let Err(Fault { message, twice }) = collector.add(&observation) {
             let observation = Observation::from(observation);
             let message = match twice {

@@ -64,6 +64,9 @@ pub struct Setup<'a> {
 /// A point, the folder of one start of its server, and the folder with an executable of its own.
 type Private = (Point, PathBuf, PathBuf);
 
+/// The points of which no server could be made, with why.
+type Failures = Vec<(Point, Error)>;
+
 /// Runs blocks on this machine.
 pub struct ThisMachine<'a> {
     setup: Setup<'a>,
@@ -216,7 +219,7 @@ impl<'a> ThisMachine<'a> {
 
     /// A folder for each start, and in it a server of its own, made by all processors together; and
     /// the points of which none could be made.
-    fn private_folders(&self, block: &Block) -> Result<(Vec<Private>, Vec<(Point, Error)>)> {
+    fn private_folders(&self, block: &Block) -> Result<(Vec<Private>, Failures)> {
         let next = AtomicUsize::new(0);
         let made: Mutex<Vec<(usize, Result<Private>)>> = Mutex::default();
         let workers = allowed_cpus().len().clamp(1, block.points.len().max(1));

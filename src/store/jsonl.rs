@@ -42,10 +42,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
     let mut reader = Reader::new(input, shown)?;
     let mut observations: Vec<Observation> = Vec::new();
     let mut seen = Seen::default();
-    loop {
-        let Some(observation) = reader.next_observation()?.map(Observation::from) else {
-            break;
-        };
+    while let Some(observation) = reader.next_observation()?.map(Observation::from) {
         let fault = match reader.header.check_observation(&observation.borrowed()) {
             Err(fault) => Some(fault),
             Ok(()) => seen
