@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod edit;
 pub mod error;
 pub mod experiment;
+mod git;
 pub mod init;
 pub mod lint;
 pub mod meter;
