@@ -8,6 +8,7 @@
 
 pub mod attribution;
 pub mod build;
+pub mod calibrate;
 pub mod cli;
 pub mod config;
 pub mod doctor;

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress, SUITE,
-    Verdict,
+    self, Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress,
+    SUITE, Verdict,
 };
+use super::stopping::Stopping;
 use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
+use crate::observation::{ExperimentHeader, Meter, Observation, Planned, Supplement};
 use crate::point::Point;
-use crate::stats::{BlockTable, Interval, LEVEL, speed};
+use crate::stats::{BlockTable, Interval, LEVEL, Looks, speed};
 
 /// Gathers observations one by one; for more of them than should be in memory at once.
 pub struct Collector<'a> {
@@ -70,16 +71,17 @@ impl<'a> Collector<'a> {
 
     /// The attribution of what was added. `margin` gives the equivalence margin of a meter as a
     /// fraction of speed.
-    pub fn finish(self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
+    pub fn finish(&self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
         let header = self.header;
-        let effects = Effects {
-            header,
-            tables: &self.tables,
-            margin,
-        };
-        let mut patches: Vec<PatchEffects> = (1..=header.series.len())
-            .map(|index| effects.patch(index))
-            .collect();
+        let mut effects = self.effects(margin);
+        let (mut patches, mut total) = effects.of_patches();
+        let planned = &self.supplement.planned;
+        let stopping = Stopping::of(planned, &patches, &total, &self.tables);
+        let progress = self.progress(stopping.as_ref());
+        effects.looks = self.looks(&progress);
+        if !effects.looks.is_empty() {
+            (patches, total) = effects.of_patches();
+        }
         super::multiplicity::adjust(&mut patches);
         let noise = Noise {
             control: effects
@@ -104,8 +106,9 @@ impl<'a> Collector<'a> {
             level: LEVEL,
             margins: self.tables.keys().map(|&m| (m, margin(m))).collect(),
             workloads: self.workloads().into_iter().collect(),
-            progress: self.progress(),
-            total: effects.total(),
+            progress,
+            stopping,
+            total,
             patches,
             noise,
             failed: header.failed.clone(),
@@ -114,6 +117,24 @@ impl<'a> Collector<'a> {
         };
         attribution.warnings = self.warnings(&attribution);
         attribution
+    }
+
+    /// Where the rule stands that ends the experiment, if it has one: [`Attribution::stopping`] without
+    /// the rest.
+    pub fn stopping(&self) -> Option<Stopping> {
+        let planned = &self.supplement.planned;
+        planned.iter().find(|plan| plan.resolution.is_some())?;
+        let (patches, total) = self.effects(&|_| 0.0).of_patches();
+        Stopping::of(planned, &patches, &total, &self.tables)
+    }
+
+    fn effects<'b>(&'b self, margin: &'b dyn Fn(Meter) -> f64) -> Effects<'b> {
+        Effects {
+            header: self.header,
+            tables: &self.tables,
+            margin,
+            looks: BTreeMap::new(),
+        }
     }
 
     fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
@@ -130,20 +151,45 @@ impl<'a> Collector<'a> {
             .collect()
     }
 
-    fn progress(&self) -> Vec<Progress> {
+    fn plan(&self, workload: &str, meter: Meter) -> Option<&'a Planned> {
+        let mut plans = self.supplement.planned.iter();
+        plans.find(|plan| plan.meter == meter && plan.workload == workload)
+    }
+
+    fn progress(&self, stopping: Option<&Stopping>) -> Vec<Progress> {
         self.each()
-            .map(|(meter, workload, table)| Progress {
-                workload: workload.clone(),
-                meter,
-                done: u32::try_from(table.blocks()).unwrap_or(u32::MAX),
-                planned: self
-                    .supplement
-                    .planned
-                    .iter()
-                    .find(|plan| plan.meter == meter && plan.workload == *workload)
-                    .map(|plan| plan.blocks),
+            .map(|(meter, workload, table)| {
+                let done = u32::try_from(table.blocks()).unwrap_or(u32::MAX);
+                let plan = self.plan(workload, meter);
+                let stopped = plan.is_some_and(|plan| plan.min_blocks.is_some())
+                    && stopping.is_some_and(|stopping| stopping.ended);
+                Progress {
+                    workload: workload.clone(),
+                    meter,
+                    done,
+                    planned: plan.map(|plan| plan.blocks),
+                    ended: stopped || plan.is_none_or(|plan| done >= plan.blocks),
+                }
             })
             .collect()
+    }
+
+    /// How each meter's number of blocks came about, where it was not fixed beforehand.
+    fn looks(&self, progress: &[Progress]) -> BTreeMap<Meter, Looks> {
+        let mut looks = BTreeMap::new();
+        for of in progress {
+            let Some(plan) = self.plan(&of.workload, of.meter) else {
+                continue;
+            };
+            let how = match plan.min_blocks {
+                _ if plan.extended || !of.ended => Looks::Any,
+                Some(_) => Looks::Widths,
+                None => continue,
+            };
+            let entry = looks.entry(of.meter).or_insert(how);
+            *entry = how.max(*entry);
+        }
+        looks
     }
 
     fn spread(&self) -> Vec<NoiseSpread> {
@@ -194,8 +240,14 @@ impl<'a> Collector<'a> {
         for (meter, workload, table) in self.each() {
             let incomplete = table.incomplete_blocks();
             if incomplete > 0 {
+                let why = match &attribution.stopping {
+                    Some(rule) if rule.meter == meter => {
+                        " (left out when its effects were known well enough, or failed)"
+                    }
+                    _ => "",
+                };
                 warnings.push(format!(
-                    "{incomplete} of {} blocks of {workload} ({meter}) lack a point; every effect \
+                    "{incomplete} of {} blocks of {workload} ({meter}) lack a point{why}; every effect \
                      uses the blocks that have both its points, so effects need not add up exactly.",
                     table.blocks()
                 ));
@@ -216,9 +268,17 @@ struct Effects<'a> {
     header: &'a ExperimentHeader,
     tables: &'a BTreeMap<Meter, BTreeMap<String, BlockTable>>,
     margin: &'a dyn Fn(Meter) -> f64,
+    /// How the number of blocks came about, where it was not fixed beforehand.
+    looks: BTreeMap<Meter, Looks>,
 }
 
 impl Effects<'_> {
+    /// The patches in order, and the total.
+    fn of_patches(&self) -> (Vec<PatchEffects>, Vec<Effect>) {
+        let patches = (1..=self.header.series.len()).map(|index| self.patch(index));
+        (patches.collect(), self.total())
+    }
+
     fn patch(&self, index: usize) -> PatchEffects {
         let header = self.header;
         let point = Point::Step(index);
@@ -336,6 +396,7 @@ impl Effects<'_> {
         if weights.iter().any(|(point, _)| failed.contains_key(point)) {
             return None;
         }
+        let looks = self.looks.get(&meter).copied().unwrap_or(Looks::Fixed);
         let effect = Effect {
             kind,
             workload: workload.to_owned(),
@@ -345,7 +406,9 @@ impl Effects<'_> {
             estimate: 0.0,
             low: Some(0.0),
             high: Some(0.0),
-            level: LEVEL,
+            level: looks.level(),
+            interval: promise(looks),
+            standard_error: Some(0.0),
             verdict: Verdict::NoEffect,
             minimum_detectable: Some(0.0),
             equivalent: true,
@@ -365,8 +428,8 @@ impl Effects<'_> {
             return Some(effect);
         }
         let weights: Vec<(Point, f64)> = of_servers.into_iter().collect();
-        let interval = Interval::of(&mean_contrast(tables, &weights))?;
-        let known = interval.blocks > 1;
+        let interval = Interval::after(&mean_contrast(tables, &weights), looks)?;
+        let known = interval.half_width.is_finite();
         Some(Effect {
             estimate: speed(interval.estimate),
             low: known.then(|| speed(interval.low())),
@@ -374,7 +437,8 @@ impl Effects<'_> {
             verdict: verdict(&interval, (self.margin)(meter)),
             minimum_detectable: known.then(|| speed(interval.minimum_detectable())),
             equivalent: interval.equivalent((self.margin)(meter)),
-            p_value: known.then(|| interval.p_value()),
+            standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
+            p_value: (interval.blocks > 1).then(|| interval.p_value()),
             blocks: interval.blocks,
             identical: false,
             ..effect
@@ -422,6 +486,14 @@ fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<f64> {
             sum.map(|sum| (contrast + sum) / contrasts.len() as f64)
         })
         .collect()
+}
+
+fn promise(looks: Looks) -> document::Interval {
+    match looks {
+        Looks::Fixed => document::Interval::Fixed,
+        Looks::Widths => document::Interval::Sequential,
+        Looks::Any => document::Interval::Anytime,
+    }
 }
 
 fn verdict(interval: &Interval, margin: f64) -> Verdict {

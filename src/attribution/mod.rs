@@ -3,6 +3,7 @@
 mod collect;
 mod document;
 mod multiplicity;
+mod stopping;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -12,9 +13,10 @@ use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
 pub use collect::Collector;
 pub use document::{
-    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress, SUITE,
-    Verdict,
+    Attribution, ControlEffect, Effect, Interval, Kind, Noise, NoiseSpread, PatchEffects, Progress,
+    SUITE, Verdict,
 };
+pub use stopping::{Open, Stopping};
 pub use summary::Agreement;
 
 /// Attributes effects to patches. `margin` gives the equivalence margin of a meter as a fraction of

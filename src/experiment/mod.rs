@@ -12,9 +12,11 @@ mod progress;
 mod runner;
 #[cfg(test)]
 mod simulation;
+mod stopping;
 
 use std::collections::BTreeMap;
 
+use crate::attribution::Stopping;
 use crate::build::Built;
 use crate::config::{Preset, Workload};
 use crate::error::{Error, Result};
@@ -63,12 +65,48 @@ pub fn run(
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
+    let distinct = distinct(points, &header)?;
+    run_on(ws, preset, points, distinct, header, store, progress)
+}
+
+/// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn against_itself(
+    ws: &Workspace,
+    preset: &Preset,
+    base: &Built,
+    header: ExperimentHeader,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let points: Vec<(Point, Built)> = (0..=header.series.len())
+        .map(|k| (Point::Step(k), base.clone()))
+        .collect();
+    let mut candidates: Candidates = points
+        .iter()
+        .map(|(point, built)| (*point, candidate(*point, built, &header)))
+        .collect();
+    candidates.insert(Point::Control, candidate(Point::Control, base, &header));
+    let distinct = (candidates, BTreeMap::new());
+    run_on(ws, preset, &points, distinct, header, store, progress)
+}
+
+fn run_on(
+    ws: &Workspace,
+    preset: &Preset,
+    points: &[(Point, Built)],
+    (candidates, identical): (Candidates, BTreeMap<Point, Point>),
+    header: ExperimentHeader,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
     let workloads: Vec<&Workload> = preset
         .workloads
         .iter()
         .map(|name| ws.config.workload(name))
         .collect::<Result<_>>()?;
-    let (candidates, identical) = distinct(points, &header)?;
     let timed: Vec<Meter> = meters(preset, is_timed);
     let mut counted: Vec<Meter> = meters(preset, |meter| !is_timed(meter));
     let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
@@ -90,7 +128,7 @@ pub fn run(
     header.harness = identity::harness(ws, counter.as_ref())?;
     let key = identity::key(ws, &header, preset, &workloads, points)?;
     let id = store.begin(&header, &key)?;
-    store.plan(id, &planned(preset, &timed, &counted))?;
+    let planned = stopping::plan(store, id, planned(preset, &timed, &counted))?;
 
     let measured: Vec<Point> = candidates.keys().copied().collect();
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
@@ -102,9 +140,9 @@ pub fn run(
         count_blocks: blocks_of(&counted, preset.count_blocks),
     });
     let margin = |meter| ws.config.margin(meter);
-    let mut runner = Runner::new(store, id, &timed, &counted, &workloads, &margin)?;
+    let mut runner = Runner::new(store, id, &timed, &counted, &workloads, planned, &margin)?;
     // With the base and its control alone, every point is the same binary or nothing was built.
-    if measured.len() < 3 || runner.is_complete(&blocks) {
+    if measured.len() < 3 || runner.is_complete(&blocks)? {
         return Ok(Outcome {
             id,
             failed: BTreeMap::new(),
@@ -129,6 +167,24 @@ pub fn run(
     end.map(|()| Outcome { id, failed })
 }
 
+/// Which of `points` and `workloads` the next block is measured with, in the state `stopping`; no
+/// workload at the end.
+pub(crate) fn needed(
+    points: &[Point],
+    workloads: &[String],
+    stopping: &Stopping,
+) -> (Vec<Point>, Vec<String>) {
+    let block = plan::Block {
+        number: 0,
+        reading: plan::Reading::Timed,
+        points: points.to_vec(),
+        workloads: workloads.to_vec(),
+        seed: 0,
+    };
+    let block = stopping::needed(block, stopping, &BTreeMap::new());
+    (block.points, block.workloads)
+}
+
 fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
     Meter::ALL
         .into_iter()
@@ -137,21 +193,19 @@ fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
 }
 
 fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<Planned> {
-    let of = |meters: &[Meter], blocks: u32| -> Vec<Planned> {
-        preset
-            .workloads
-            .iter()
-            .flat_map(|workload| {
-                meters.iter().map(move |&meter| Planned {
-                    workload: workload.clone(),
-                    meter,
-                    blocks,
-                })
-            })
-            .collect()
-    };
-    let mut all = of(timed, preset.blocks);
-    all.extend(of(counted, preset.count_blocks));
+    let mut all = Vec::new();
+    for workload in &preset.workloads {
+        for (place, &meter) in timed.iter().enumerate() {
+            all.push(Planned {
+                min_blocks: preset.min_blocks(),
+                resolution: preset.resolution.filter(|_| place == 0),
+                ..Planned::fixed(workload, meter, preset.blocks)
+            });
+        }
+        for &meter in counted {
+            all.push(Planned::fixed(workload, meter, preset.count_blocks));
+        }
+    }
     all
 }
 

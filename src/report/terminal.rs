@@ -33,7 +33,7 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.blank();
     page.table(&view, &view.rows.iter().collect::<Vec<_>>());
     page.blank();
-    page.paragraph(LEGEND, DIM);
+    page.paragraph(&view.legend(), DIM);
     page.warnings(attribution);
     page.apart(&view);
     page.workloads(&view);
@@ -41,9 +41,6 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.builds(attribution);
     page.text
 }
-
-const LEGEND: &str =
-    "Per cent of speed, + is faster (fewer instructions); ± is the 95 % interval over blocks.";
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";

@@ -5,6 +5,7 @@
 mod interval;
 mod multiplicity;
 mod robust;
+mod sequential;
 mod slices;
 mod table;
 
@@ -14,5 +15,8 @@ mod simulation;
 pub use interval::{Interval, LEVEL, POWER, speed};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use robust::{median, trimmed_mean};
+pub use sequential::{
+    EARLY_LEVEL, Looks, bayes_factor, blocks_needed, critical, half_width, widening,
+};
 pub use slices::{BlockValue, Slices, block_values, reduce_block};
 pub use table::{BlockTable, Spread};

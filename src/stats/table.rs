@@ -46,6 +46,11 @@ impl BlockTable {
         self.blocks.len()
     }
 
+    /// The last block that has a value.
+    pub fn last(&self) -> Option<u32> {
+        self.blocks.last_key_value().map(|(&block, _)| block)
+    }
+
     /// The points that have a value in some block.
     pub fn points(&self) -> &BTreeSet<Point> {
         &self.points

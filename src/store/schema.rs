@@ -14,7 +14,8 @@ const APPLICATION_ID: i32 = 0x7071_7552;
 const BUSY: Duration = Duration::from_secs(10);
 
 /// One step a schema version; the database's `user_version` says how many were taken.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE experiments (
         id      INTEGER PRIMARY KEY,
         key     TEXT NOT NULL UNIQUE,
@@ -65,7 +66,13 @@ const MIGRATIONS: &[&str] = &["
         cached     INTEGER NOT NULL,
         PRIMARY KEY (experiment, point)
     ) STRICT, WITHOUT ROWID;
-"];
+",
+    "
+    ALTER TABLE plans ADD COLUMN min_blocks INTEGER;
+    ALTER TABLE plans ADD COLUMN resolution REAL;
+    ALTER TABLE plans ADD COLUMN extended INTEGER NOT NULL DEFAULT 0;
+",
+];
 
 /// Opens (and makes, when `create`) the database at `path` with the current schema.
 pub(super) fn open(path: &Path, create: bool) -> Result<Connection> {
