@@ -9,6 +9,7 @@
 pub mod attribution;
 pub mod build;
 pub mod caches;
+pub mod calibrate;
 pub mod cli;
 pub mod config;
 pub mod doctor;

@@ -471,11 +471,7 @@ fn stored_experiments_are_reported() {
     let mut other = header(1);
     other.experiment = "quick-2".into();
     let second = store.begin(&other, "b").unwrap();
-    let plan = [Planned {
-        workload: "load".into(),
-        meter: Meter::Time,
-        blocks: 9,
-    }];
+    let plan = [Planned::fixed("load", Meter::Time, 9)];
     store.plan(second, &plan).unwrap();
     let slices: Vec<SliceBlob> = (0..2)
         .map(|point| SliceBlob {

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Attribution, ControlEffect, Kind, Noise, NoiseSpread, PatchEffects, Progress,
+    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress,
 };
 use super::effects::Effects;
+use super::stopping::Stopping;
 use super::warnings::warnings;
 use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Meter, ObservationRef, Supplement};
+use crate::observation::{ExperimentHeader, Meter, ObservationRef, Planned, Supplement};
 use crate::point::Point;
-use crate::stats::{BlockTable, LEVEL, Units};
+use crate::stats::{BlockTable, LEVEL, Looks, Units};
 
 /// Tables by meter and workload.
 type Tables = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
@@ -127,21 +128,19 @@ impl<'a> Collector<'a> {
 
     /// The attribution of what was added. `margin` gives the equivalence margin of a meter as a
     /// fraction of speed.
-    pub fn finish(self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
+    pub fn finish(&self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
         let header = self.header;
         let workloads = self.workloads();
-        let effects = Effects {
-            header,
-            sources: &self.sources,
-            workloads: &workloads,
-            margin,
-        };
-        let mut patches: Vec<PatchEffects> = (1..=header.series.len())
-            .map(|index| effects.patch(index))
-            .collect();
+        let mut effects = self.effects(&workloads, margin);
+        let (mut patches, mut total) = effects.of_patches();
+        let stopping = self.stopping_of(&patches, &total);
+        let progress = self.progress(&workloads, stopping.as_ref());
+        effects.looks = self.looks(&progress);
+        if !effects.looks.is_empty() {
+            (patches, total) = effects.of_patches();
+        }
         super::multiplicity::adjust(&mut patches);
         let control = effects.of_kind(Kind::Control, Point::Control, &[Point::BASE]);
-        let total = effects.total();
         let all = patches.iter().flat_map(|patch| &patch.effects);
         let mut left_out = self.supplement.left_out.clone();
         left_out.extend(effects.left_out(all.chain(&total).chain(&control)));
@@ -173,7 +172,8 @@ impl<'a> Collector<'a> {
             level: LEVEL,
             margins: workloads.keys().map(|&m| (m, margin(m))).collect(),
             workloads: names(&workloads),
-            progress: self.progress(&workloads),
+            progress,
+            stopping,
             closure: effects.closure(&total),
             total,
             patches,
@@ -187,6 +187,63 @@ impl<'a> Collector<'a> {
         attribution.sources = used(header, &attribution);
         attribution.warnings = warnings(&attribution, speaking);
         attribution
+    }
+
+    /// Where the rule stands that ends the experiment, if it has one: [`Attribution::stopping`] without
+    /// the rest.
+    pub fn stopping(&self) -> Option<Stopping> {
+        let planned = &self.supplement.planned;
+        planned.iter().find(|plan| plan.resolution.is_some())?;
+        let workloads = self.workloads();
+        let (patches, total) = self.effects(&workloads, &|_| 0.0).of_patches();
+        self.stopping_of(&patches, &total)
+    }
+
+    fn stopping_of(&self, patches: &[PatchEffects], total: &[Effect]) -> Option<Stopping> {
+        let planned = &self.supplement.planned;
+        Stopping::of(planned, patches, total, &self.sources[0].blocks)
+    }
+
+    fn effects<'b>(
+        &'b self,
+        workloads: &'b BTreeMap<Meter, BTreeSet<String>>,
+        margin: &'b dyn Fn(Meter) -> f64,
+    ) -> Effects<'b> {
+        let stops = self.supplement.planned.iter();
+        Effects {
+            header: self.header,
+            sources: &self.sources,
+            workloads,
+            margin,
+            looks: BTreeMap::new(),
+            stops: stops
+                .filter(|plan| plan.min_blocks.is_some())
+                .map(|plan| plan.meter)
+                .collect(),
+        }
+    }
+
+    fn plan(&self, workload: &str, meter: Meter) -> Option<&'a Planned> {
+        let mut plans = self.supplement.planned.iter();
+        plans.find(|plan| plan.meter == meter && plan.workload == workload)
+    }
+
+    /// How each meter's number of blocks came about, where it was not fixed beforehand.
+    fn looks(&self, progress: &[Progress]) -> BTreeMap<Meter, Looks> {
+        let mut looks = BTreeMap::new();
+        for of in progress {
+            let Some(plan) = self.plan(&of.workload, of.meter) else {
+                continue;
+            };
+            let how = match plan.min_blocks {
+                _ if plan.extended || !of.ended => Looks::Any,
+                Some(_) => Looks::Widths,
+                None => continue,
+            };
+            let entry = looks.entry(of.meter).or_insert(how);
+            *entry = how.max(*entry);
+        }
+        looks
     }
 
     /// The experiment whose noise is told: this one, or when all is carried, what it is carried from.
@@ -214,21 +271,27 @@ impl<'a> Collector<'a> {
         workloads
     }
 
-    fn progress(&self, workloads: &BTreeMap<Meter, BTreeSet<String>>) -> Vec<Progress> {
+    fn progress(
+        &self,
+        workloads: &BTreeMap<Meter, BTreeSet<String>>,
+        stopping: Option<&Stopping>,
+    ) -> Vec<Progress> {
         let of_meter = |(&meter, names): (&Meter, &BTreeSet<String>)| -> Vec<Progress> {
+            let own = self.sources[0].blocks.get(&meter);
             names
                 .iter()
                 .map(|workload| {
-                    let own = self.sources[0].blocks.get(&meter);
                     let table = own.and_then(|tables| tables.get(workload));
-                    let mut plans = self.supplement.planned.iter();
+                    let done = table.map_or(0, |t| u32::try_from(t.blocks()).unwrap_or(u32::MAX));
+                    let plan = self.plan(workload, meter);
+                    let stopped = plan.is_some_and(|plan| plan.min_blocks.is_some())
+                        && stopping.is_some_and(|stopping| stopping.ended);
                     Progress {
                         workload: workload.clone(),
                         meter,
-                        done: table.map_or(0, |t| u32::try_from(t.blocks()).unwrap_or(u32::MAX)),
-                        planned: plans
-                            .find(|plan| plan.meter == meter && plan.workload == *workload)
-                            .map(|plan| plan.blocks),
+                        done,
+                        planned: plan.map(|plan| plan.blocks),
+                        ended: stopped || plan.is_none_or(|plan| done >= plan.blocks),
                     }
                 })
                 .collect()

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::stopping::Stopping;
 use crate::observation::{LeftOut, Meter, Origin, PointBuild};
 use crate::point::Point;
 
@@ -28,8 +29,11 @@ pub struct Attribution {
     pub machine: BTreeMap<String, String>,
     /// The measuring harness.
     pub harness: String,
-    /// The confidence level of every interval.
+    /// The confidence level of intervals when the experiment has ended; each effect says its own.
     pub level: f64,
+    /// Where the rule stands that ends the experiment, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<Stopping>,
     /// The equivalence margin of each meter that was read, as a fraction of speed.
     pub margins: BTreeMap<Meter, f64>,
     /// The workloads, sorted.
@@ -66,8 +70,23 @@ pub struct Progress {
     pub meter: Meter,
     /// Blocks measured.
     pub done: u32,
-    /// Blocks planned; `null` when unknown.
+    /// Blocks planned, or the most there may be where the experiment ends by itself; `null` when
+    /// unknown.
     pub planned: Option<u32>,
+    /// Whether no block of them will follow, as far as is known.
+    pub ended: bool,
+}
+
+/// How the number of blocks behind an interval came about, which decides what it promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interval {
+    /// Fixed beforehand.
+    Fixed,
+    /// Decided by the widths of intervals: the experiment stopped by itself.
+    Sequential,
+    /// Not settled: the experiment goes on, or went on after its end. Holds at every look.
+    Anytime,
 }
 
 /// What one patch does.
@@ -149,21 +168,27 @@ pub struct Effect {
     pub against: Point,
     /// The estimate.
     pub estimate: f64,
-    /// The interval's lower end; `null` with a single block.
+    /// The interval's lower end; `null` where nothing can be said, with a single block or with few
+    /// blocks of an experiment that goes on.
     pub low: Option<f64>,
-    /// The interval's upper end; `null` with a single block.
+    /// The interval's upper end; `null` likewise.
     pub high: Option<f64>,
     /// The confidence level.
     pub level: f64,
+    /// What the interval promises.
+    pub interval: Interval,
+    /// Standard error of the estimate on the log scale, of which speeds differ little; `null` with a
+    /// single block.
+    pub standard_error: Option<f64>,
     /// What the interval says.
     pub verdict: Verdict,
-    /// The smallest effect that would have been seen with 80 % probability; `null` with a single
-    /// block.
+    /// The smallest effect that would have been seen with 80 % probability; `null` where there is no
+    /// interval.
     pub minimum_detectable: Option<f64>,
     /// Whether the whole interval lies within ± the margin.
     pub equivalent: bool,
-    /// The probability of such an estimate if there were no effect; `null` with a single block, and
-    /// where nothing was measured.
+    /// The probability of such an estimate if there were no effect, at any look where the interval holds
+    /// at all of them; `null` with a single block, and where nothing was measured.
     pub p_value: Option<f64>,
     /// The same adjusted for the number of patches, or of a patch's workloads, that are judged
     /// together; `null` for what is judged by itself.

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::collect::Source;
-use super::document::{Effect, Kind, PatchEffects, Provenance, SUITE, Verdict};
+use super::document::{self, Effect, Kind, PatchEffects, Provenance, SUITE, Verdict};
 use crate::observation::{ExperimentHeader, Meter};
 use crate::point::Point;
-use crate::stats::{BlockTable, Interval, LEVEL, Units, speed};
+use crate::stats::{BlockTable, Interval, Looks, Units, speed};
 
 pub(super) struct Effects<'a> {
     pub(super) header: &'a ExperimentHeader,
@@ -15,9 +15,19 @@ pub(super) struct Effects<'a> {
     /// The workloads of every meter; a source must have all of them to speak for the suite.
     pub(super) workloads: &'a BTreeMap<Meter, BTreeSet<String>>,
     pub(super) margin: &'a dyn Fn(Meter) -> f64,
+    /// How the number of blocks came about, where it was not fixed beforehand.
+    pub(super) looks: BTreeMap<Meter, Looks>,
+    /// The meters whose number of blocks their intervals' widths decide.
+    pub(super) stops: BTreeSet<Meter>,
 }
 
 impl Effects<'_> {
+    /// The patches in order, and the total.
+    pub(super) fn of_patches(&self) -> (Vec<PatchEffects>, Vec<Effect>) {
+        let patches = (1..=self.header.series.len()).map(|index| self.patch(index));
+        (patches.collect(), self.total())
+    }
+
     pub(super) fn patch(&self, index: usize) -> PatchEffects {
         let header = self.header;
         let point = Point::Step(index);
@@ -126,6 +136,7 @@ impl Effects<'_> {
         if weights.iter().any(|(point, _)| failed.contains_key(point)) {
             return None;
         }
+        let looks = self.looks.get(&meter).copied().unwrap_or(Looks::Fixed);
         let effect = Effect {
             kind,
             workload: workload.to_owned(),
@@ -135,7 +146,9 @@ impl Effects<'_> {
             estimate: 0.0,
             low: Some(0.0),
             high: Some(0.0),
-            level: LEVEL,
+            level: looks.level(),
+            interval: promise(looks),
+            standard_error: Some(0.0),
             verdict: Verdict::NoEffect,
             minimum_detectable: Some(0.0),
             equivalent: true,
@@ -154,8 +167,14 @@ impl Effects<'_> {
             let tables = self.tables(&source.blocks, workload, meter)?;
             let by_block = mean_contrast(&tables, &weights);
             let by_unit = means(source.units.get(&meter), &by_block);
-            let interval = Interval::of(&by_unit)?;
-            let known = interval.blocks > 1;
+            let looks = match place {
+                0 => looks,
+                // What is carried had come to its end.
+                _ if self.stops.contains(&meter) => Looks::Widths,
+                _ => Looks::Fixed,
+            };
+            let interval = Interval::after(&by_unit, looks)?;
+            let known = interval.half_width.is_finite();
             let margin = (self.margin)(meter);
             let mut found = Effect {
                 estimate: speed(interval.estimate),
@@ -164,7 +183,10 @@ impl Effects<'_> {
                 verdict: verdict(&interval, margin),
                 minimum_detectable: known.then(|| speed(interval.minimum_detectable())),
                 equivalent: interval.equivalent(margin),
-                p_value: known.then(|| interval.p_value()),
+                level: looks.level(),
+                interval: promise(looks),
+                standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
+                p_value: (interval.blocks > 1).then(|| interval.p_value()),
                 blocks: by_block.len(),
                 units: by_unit.len(),
                 identical: false,
@@ -284,6 +306,14 @@ pub(super) fn mean_contrast(
             sum.map(|sum| (*block, (contrast + sum) / contrasts.len() as f64))
         })
         .collect()
+}
+
+fn promise(looks: Looks) -> document::Interval {
+    match looks {
+        Looks::Fixed => document::Interval::Fixed,
+        Looks::Widths => document::Interval::Sequential,
+        Looks::Any => document::Interval::Anytime,
+    }
 }
 
 fn verdict(interval: &Interval, margin: f64) -> Verdict {

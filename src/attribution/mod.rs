@@ -6,6 +6,7 @@ mod document;
 mod effects;
 mod left_out;
 mod multiplicity;
+mod stopping;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -16,9 +17,10 @@ use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
 pub use collect::{Collector, Fault};
 pub use document::{
-    Attribution, Closure, ControlEffect, Effect, Kind, Noise, NoiseSpread, Part, PatchEffects,
-    Progress, Provenance, SUITE, Verdict,
+    Attribution, Closure, ControlEffect, Effect, Interval, Kind, Noise, NoiseSpread, Part,
+    PatchEffects, Progress, Provenance, SUITE, Verdict,
 };
+pub use stopping::{Open, Stopping};
 pub use summary::Agreement;
 
 /// Attributes effects to patches. `margin` gives the equivalence margin of a meter as a fraction of

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::document::{Effect, Kind, PatchEffects, SUITE, Verdict};
 use crate::observation::Meter;
-use crate::stats::{LEVEL, benjamini_hochberg, holm};
+use crate::stats::{benjamini_hochberg, holm};
 
 /// Adjusts the probabilities of the patches' effects and takes back verdicts that do not hold any more.
 ///
@@ -38,7 +38,7 @@ fn judge(family: Vec<&mut Effect>, adjust: fn(&[f64]) -> Vec<f64>) {
     let raw: Vec<f64> = family.iter().filter_map(|effect| effect.p_value).collect();
     for (effect, adjusted) in family.into_iter().zip(adjust(&raw)) {
         effect.p_adjusted = Some(adjusted);
-        if effect.is_shown() && adjusted > 1.0 - LEVEL {
+        if effect.is_shown() && adjusted > 1.0 - effect.level {
             effect.verdict = match effect.equivalent {
                 true => Verdict::NoEffect,
                 false => Verdict::Unclear,

@@ -94,11 +94,10 @@ impl Attribution {
         checks.find(|check| check.meter == meter && check.workload == workload)
     }
 
-    /// Whether all planned blocks are done (or no plan is known).
+    /// Whether no more blocks are to be measured: all that were planned are done, the stopping rule
+    /// has ended the experiment, or no plan is known.
     pub fn is_complete(&self) -> bool {
-        self.progress
-            .iter()
-            .all(|p| p.planned.is_none_or(|planned| p.done >= planned))
+        self.progress.iter().all(|p| p.ended)
     }
 
     /// The patches whose main in-order effect has `verdict`.

@@ -160,11 +160,7 @@ fn a_series_of_identical_binaries_needs_no_observation() {
     let mut header = header(1);
     header.identical = BTreeMap::from([(Point::Step(1), Point::BASE)]);
     let supplement = Supplement {
-        planned: vec![Planned {
-            workload: "w".into(),
-            meter: Meter::Time,
-            blocks: 0,
-        }],
+        planned: vec![Planned::fixed("w", Meter::Time, 0)],
         ..Supplement::default()
     };
     let result = attribute_with(&header, &[], &supplement, &margin).unwrap();
@@ -397,6 +393,8 @@ fn meters_agree_only_when_one_explains_the_other() {
         low: Some(estimate - half),
         high: Some(estimate + half),
         level: 0.95,
+        interval: document::Interval::Fixed,
+        standard_error: Some(half / 2.0),
         verdict,
         minimum_detectable: Some(half),
         equivalent: false,

@@ -12,8 +12,14 @@ pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String
     for (meter, workload, table) in source.each() {
         let incomplete = table.incomplete_blocks();
         if incomplete > 0 {
+            let why = match &attribution.stopping {
+                Some(rule) if rule.meter == meter => {
+                    " (left out when its effects were known well enough, or failed)"
+                }
+                _ => "",
+            };
             warnings.push(format!(
-                "{incomplete} of {} blocks of {workload} ({meter}) lack a point; every effect \
+                "{incomplete} of {} blocks of {workload} ({meter}) lack a point{why}; every effect \
                  uses the blocks that have both its points, so effects need not add up exactly.",
                 table.blocks()
             ));

@@ -28,13 +28,18 @@ pub struct Measuring {
     /// Other workloads than the preset's
     #[arg(long = "workload", value_name = "NAME")]
     workloads: Vec<String>,
-    /// Another number of blocks than the preset's
+    /// Another number of blocks than the preset's; the most there may be, where the experiment ends
+    /// by itself
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
     /// Whether timed blocks run the servers in ever other code layouts (default: as the preset says,
     /// else where the servers can be linked again)
     #[arg(long, value_name = "WHEN")]
     layouts: Option<Switch>,
+    /// End when every patch's interval is at most ± this fraction of speed: 0.003 is 0.3 %; 0 measures
+    /// all blocks
+    #[arg(long, value_name = "FRACTION")]
+    resolution: Option<f64>,
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     pub release: Option<String>,
@@ -86,6 +91,18 @@ impl Measuring {
                 return Err(Error::usage("an interval needs at least 2 blocks"));
             }
             preset.blocks = blocks;
+            preset.min_blocks = preset.min_blocks.map(|least| least.min(blocks));
+        }
+        match self.resolution {
+            Some(0.0) => (preset.resolution, preset.min_blocks) = (None, None),
+            Some(resolution) if resolution > 0.0 && resolution < 1.0 => {
+                preset.resolution = Some(resolution);
+            }
+            Some(_) => {
+                return Err(Error::usage("--resolution is a fraction of speed")
+                    .hint("0.003 ends the experiment at intervals of ±0.3 %"));
+            }
+            None => {}
         }
         if let Some(layouts) = self.layouts {
             preset.layouts = Some(layouts == Switch::On);

@@ -3,6 +3,7 @@
 mod analyse;
 mod bench;
 mod build;
+mod calibrate;
 mod clean;
 mod completions;
 mod doctor;
@@ -101,6 +102,8 @@ enum Command {
     Analyse(analyse::Arguments),
     /// Remove what the caches keep and nobody uses
     Clean(clean::Arguments),
+    /// Check that intervals and verdicts keep their promises, in simulation or on this machine
+    Calibrate(calibrate::Arguments),
     /// Print a shell's completion script
     Completions(completions::Arguments),
 }
@@ -179,6 +182,7 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Clean(arguments) => clean::run(context, &arguments),
+        Command::Calibrate(arguments) => calibrate::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
     }
 }

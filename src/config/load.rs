@@ -311,6 +311,9 @@ fn check(config: &Config, text: &str) -> Result<()> {
                 &section,
             );
         }
+        if let Some(fault) = stopping_fault(preset) {
+            return wrong(format!("preset `{name}`: {fault}"), &section);
+        }
     }
     if config.server.adapter == Adapter::Command && config.server.command.is_none() {
         return wrong(
@@ -327,6 +330,26 @@ fn check(config: &Config, text: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What is wrong with when a preset's experiment ends.
+fn stopping_fault(preset: &super::Preset) -> Option<String> {
+    if preset
+        .resolution
+        .is_some_and(|resolution| !(resolution > 0.0 && resolution < 1.0))
+    {
+        return Some("`resolution` is a fraction of speed, as 0.005 for ±0.5 %".to_owned());
+    }
+    match preset.min_blocks {
+        Some(_) if preset.resolution.is_none() => {
+            Some("`min_blocks` says nothing without `resolution`".to_owned())
+        }
+        Some(least) if least < 2 || least > preset.blocks => Some(format!(
+            "`min_blocks` is at least 2 and at most `blocks` ({})",
+            preset.blocks
+        )),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

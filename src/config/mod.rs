@@ -237,8 +237,15 @@ pub struct Preset {
     pub workloads: Vec<String>,
     /// The meters.
     pub meters: Vec<Meter>,
-    /// Blocks of the `time` meter for each workload; every block restarts every server.
+    /// Blocks of the timed meters for each workload; every block restarts every server. With
+    /// `resolution`, the most there may be.
     pub blocks: u32,
+    /// Ends the experiment when the 95 % interval of every patch's effect, on the first timed meter,
+    /// is at most ± this, as a fraction of speed.
+    pub resolution: Option<f64>,
+    /// The least blocks of an experiment with `resolution`; without, [`DEFAULT_MIN_BLOCKS`], or all if
+    /// there are fewer.
+    pub min_blocks: Option<u32>,
     /// Seconds of measuring in one block of one workload, all points together.
     pub block_seconds: f64,
     /// Blocks of the counting meters (`instructions`, …).
@@ -251,4 +258,20 @@ pub struct Preset {
 
 fn default_count_blocks() -> u32 {
     3
+}
+
+/// The least blocks before an experiment may end by itself: from here on, intervals keep their promise
+/// when it does (`perfquilt calibrate`).
+pub const DEFAULT_MIN_BLOCKS: u32 = 10;
+
+impl Preset {
+    /// The least blocks of an experiment that may end by itself; `None` for one of a fixed number.
+    pub fn min_blocks(&self) -> Option<u32> {
+        self.resolution?;
+        Some(
+            self.min_blocks
+                .unwrap_or(DEFAULT_MIN_BLOCKS)
+                .min(self.blocks),
+        )
+    }
 }

@@ -149,7 +149,7 @@ impl Question<'_> {
             && self.planned.iter().all(|plan| {
                 earlier.planned.iter().any(|other| {
                     (&other.workload, other.meter) == (&plan.workload, plan.meter)
-                        && (!holds || other.blocks >= plan.blocks)
+                        && (!holds || is_as_exact(other, plan))
                 })
             })
     }
@@ -170,6 +170,17 @@ impl Question<'_> {
         (self.identity.protocol != earlier.identity.protocol)
             .then(|| "measured with other settings".to_owned())
     }
+}
+
+/// Whether an experiment that was planned as `other` says, and finished, knows as much as one planned as
+/// `plan` will.
+fn is_as_exact(other: &Planned, plan: &Planned) -> bool {
+    other.blocks >= plan.blocks
+        && match (other.resolution, plan.resolution) {
+            (None, _) => true,
+            (Some(reached), Some(wanted)) => reached <= wanted,
+            (Some(_), None) => false,
+        }
 }
 
 #[cfg(test)]
@@ -205,11 +216,7 @@ mod tests {
     }
 
     fn planned(blocks: u32) -> Vec<Planned> {
-        vec![Planned {
-            workload: "load".into(),
-            meter: Meter::Time,
-            blocks,
-        }]
+        vec![Planned::fixed("load", Meter::Time, blocks)]
     }
 
     fn earlier(name: &str, binaries: &[&str]) -> Earlier {

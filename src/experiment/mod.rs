@@ -13,9 +13,11 @@ mod progress;
 mod runner;
 #[cfg(test)]
 mod simulation;
+mod stopping;
 
 use std::collections::BTreeMap;
 
+use crate::attribution::Stopping;
 use crate::build::{Built, Relink};
 use crate::config::{Preset, Workload};
 use crate::error::{Error, Result};
@@ -67,12 +69,49 @@ pub fn run(
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
+    let distinct = distinct(points, &header)?;
+    run_on(ws, preset, points, distinct, header, fresh, store, progress)
+}
+
+/// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn against_itself(
+    ws: &Workspace,
+    preset: &Preset,
+    base: &Built,
+    header: ExperimentHeader,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let points: Vec<(Point, Built)> = (0..=header.series.len())
+        .map(|k| (Point::Step(k), base.clone()))
+        .collect();
+    let mut candidates: Candidates = points
+        .iter()
+        .map(|(point, built)| (*point, candidate(*point, built, &header)))
+        .collect();
+    candidates.insert(Point::Control, candidate(Point::Control, base, &header));
+    let distinct = (candidates, BTreeMap::new());
+    run_on(ws, preset, &points, distinct, header, true, store, progress)
+}
+
+fn run_on(
+    ws: &Workspace,
+    preset: &Preset,
+    points: &[(Point, Built)],
+    (mut candidates, identical): (Candidates, BTreeMap<Point, Point>),
+    header: ExperimentHeader,
+    fresh: bool,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
     let workloads: Vec<&Workload> = preset
         .workloads
         .iter()
         .map(|name| ws.config.workload(name))
         .collect::<Result<_>>()?;
-    let (mut candidates, identical) = distinct(points, &header)?;
     let layouts = vary_layouts(preset, &mut candidates, progress)?;
     let timed: Vec<Meter> = meters(preset, is_timed);
     let mut counted: Vec<Meter> = meters(preset, |meter| !is_timed(meter));
@@ -122,7 +161,7 @@ pub fn run(
             failed: BTreeMap::new(),
         });
     }
-    store.plan(id, &asked)?;
+    let planned = stopping::plan(store, id, asked)?;
 
     let measured: Vec<Point> = candidates.keys().copied().collect();
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
@@ -136,9 +175,9 @@ pub fn run(
         direct: &direct(points, &header, &measured),
     });
     let margin = |meter| ws.config.margin(meter);
-    let mut runner = Runner::new(store, id, &timed, &counted, &workloads, &margin)?;
+    let mut runner = Runner::new(store, id, &timed, &counted, &workloads, planned, &margin)?;
     // With the base and its control alone, every point is the same binary or nothing was built.
-    if measured.len() < 3 || runner.is_complete(&blocks) {
+    if measured.len() < 3 || runner.is_complete(&blocks)? {
         store.finish(id)?;
         return Ok(Outcome {
             id,
@@ -187,6 +226,26 @@ fn without_blocks(mut planned: Vec<Planned>) -> Vec<Planned> {
     planned
 }
 
+/// Which of `points` and `workloads` the next block is measured with, in the state `stopping`; no
+/// workload at the end.
+pub(crate) fn needed(
+    points: &[Point],
+    workloads: &[String],
+    stopping: &Stopping,
+) -> (Vec<Point>, Vec<String>) {
+    let block = plan::Block {
+        number: 0,
+        direct: false,
+        reading: plan::Reading::Timed,
+        points: points.to_vec(),
+        workloads: workloads.to_vec(),
+        seed: 0,
+        layouts: BTreeMap::new(),
+    };
+    let block = stopping::needed(block, stopping, &BTreeMap::new());
+    (block.points, block.workloads)
+}
+
 fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
     Meter::ALL
         .into_iter()
@@ -195,21 +254,19 @@ fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
 }
 
 fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<Planned> {
-    let of = |meters: &[Meter], blocks: u32| -> Vec<Planned> {
-        preset
-            .workloads
-            .iter()
-            .flat_map(|workload| {
-                meters.iter().map(move |&meter| Planned {
-                    workload: workload.clone(),
-                    meter,
-                    blocks,
-                })
-            })
-            .collect()
-    };
-    let mut all = of(timed, preset.blocks);
-    all.extend(of(counted, preset.count_blocks));
+    let mut all = Vec::new();
+    for workload in &preset.workloads {
+        for (place, &meter) in timed.iter().enumerate() {
+            all.push(Planned {
+                min_blocks: preset.min_blocks(),
+                resolution: preset.resolution.filter(|_| place == 0),
+                ..Planned::fixed(workload, meter, preset.blocks)
+            });
+        }
+        for &meter in counted {
+            all.push(Planned::fixed(workload, meter, preset.count_blocks));
+        }
+    }
     all
 }
 
@@ -362,6 +419,8 @@ mod tests {
             block_seconds: 1.0,
             count_blocks: 0,
             layouts,
+            min_blocks: None,
+            resolution: None,
         };
         let vary = |layouts, candidates: &mut Candidates| {
             vary_layouts(&preset(layouts), candidates, &Silent)

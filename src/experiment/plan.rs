@@ -88,7 +88,7 @@ pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
 
 /// One direct block for six others, and two at least, so that there is an interval; none for an
 /// experiment too short to spare any.
-fn direct_blocks(blocks: u32) -> u32 {
+pub(super) fn direct_blocks(blocks: u32) -> u32 {
     match blocks {
         0..6 => 0,
         blocks => (blocks / 6).max(2),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::plan::{Block, Reading};
+use crate::attribution::Stopping;
 
 /// Expected durations of blocks, corrected by those that were measured.
 #[derive(Debug)]
@@ -43,9 +44,14 @@ impl Forecast {
         }
     }
 
-    /// Milliseconds that `blocks` are expected to take.
-    pub(super) fn milliseconds<'b>(&self, blocks: impl IntoIterator<Item = &'b Block>) -> u64 {
-        let seconds: f64 = blocks.into_iter().map(|block| self.of(block.reading)).sum();
+    /// Milliseconds that the `blocks` left are expected to take, of the timed ones those that
+    /// `stopping` expects to need.
+    pub(super) fn milliseconds(&self, blocks: &[&Block], stopping: Option<&Stopping>) -> u64 {
+        let of = |reading| blocks.iter().filter(|b| b.reading == reading).count() as f64;
+        let expected = stopping.and_then(|stopping| stopping.expected);
+        let timed = of(Reading::Timed).min(expected.map_or(f64::INFINITY, f64::from));
+        let seconds =
+            timed * self.of(Reading::Timed) + of(Reading::Counted) * self.of(Reading::Counted);
         (seconds * 1000.0).round().max(1.0) as u64
     }
 }
@@ -76,10 +82,10 @@ mod tests {
             layouts: Default::default(),
         };
         let mut forecast = Forecast::new(2.0, 1, 4);
-        assert_eq!(forecast.milliseconds([&block, &block]), 8400);
+        assert_eq!(forecast.milliseconds(&[&block, &block], None), 8400);
         forecast.learn(Reading::Timed, Duration::from_secs(2));
         forecast.learn(Reading::Timed, Duration::from_secs(3));
-        assert_eq!(forecast.milliseconds([&block, &block]), 5000);
+        assert_eq!(forecast.milliseconds(&[&block, &block], None), 5000);
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! Carries a plan out block by block, storing each, skipping those that are stored.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::executor::{Event, Executor};
 use super::plan::{Block, Reading};
 use super::progress::{Forecast, words};
-use super::{is_timed, note};
-use crate::attribution;
+use super::{is_timed, note, stopping};
+use crate::attribution::{self, Stopping};
 use crate::config::{Workload, WorkloadKind};
 use crate::error::{Error, Kind, Result};
 use crate::meter::Counted;
-use crate::observation::{Meter, Observation, SCHEMA};
+use crate::observation::{Meter, Observation, Planned, SCHEMA, Supplement};
 use crate::point::Point;
 use crate::process::check_interrupted;
 use crate::progress::{Progress, Step};
@@ -32,19 +33,26 @@ pub(super) struct Runner<'a> {
     timed: &'a [Meter],
     counted: &'a [Meter],
     workloads: BTreeMap<String, &'a Workload>,
+    planned: Vec<Planned>,
+    /// Points measured through another.
+    identical: BTreeMap<Point, Point>,
     margin: &'a dyn Fn(Meter) -> f64,
     /// The blocks that are stored, the direct ones marked.
     done: BTreeMap<(String, Meter), BTreeSet<(bool, u32)>>,
+    /// The state of the stopping rule behind the last timed block, and how many values were stored
+    /// then.
+    newest: RefCell<Option<(usize, Option<Stopping>)>>,
 }
 
 impl<'a> Runner<'a> {
-    /// Looks up what is stored already.
+    /// Looks up what is stored already. `planned` says when the experiment ends.
     pub(super) fn new(
         store: &'a Store,
         id: ExperimentId,
         timed: &'a [Meter],
         counted: &'a [Meter],
         workloads: &[&'a Workload],
+        planned: Vec<Planned>,
         margin: &'a dyn Fn(Meter) -> f64,
     ) -> Result<Self> {
         let mut done = BTreeMap::new();
@@ -67,8 +75,11 @@ impl<'a> Runner<'a> {
                 .iter()
                 .map(|workload| (workload.name.clone(), *workload))
                 .collect(),
+            planned,
+            identical: store.header(id)?.identical,
             margin,
             done,
+            newest: RefCell::new(None),
         })
     }
 
@@ -97,12 +108,79 @@ impl<'a> Runner<'a> {
         left
     }
 
-    /// Whether all of `blocks` is stored.
-    pub(super) fn is_complete(&self, blocks: &[Block]) -> bool {
+    /// What of `block` is still to be measured, and the state of the stopping rule before it; `timed` is
+    /// the number of timed blocks that are planned before it.
+    fn todo(
+        &self,
+        block: &Block,
+        timed: u32,
+        failed: &BTreeMap<Point, Error>,
+    ) -> Result<(Block, Option<Stopping>)> {
+        let left = self.left(block, failed);
+        let stops = self.planned.iter().any(|plan| plan.resolution.is_some());
+        if left.workloads.is_empty() || !stops {
+            return Ok((left, None));
+        }
+        let number = match block.reading {
+            Reading::Timed => timed,
+            Reading::Counted => u32::MAX,
+        };
+        let state = self.state(number)?;
+        let left = match (&state, block.reading) {
+            (Some(state), Reading::Timed) if !block.direct => {
+                stopping::needed(left, state, &self.identical)
+            }
+            (Some(state), Reading::Timed) if !stopping::needs_direct(block.number, state) => {
+                Block {
+                    workloads: Vec::new(),
+                    ..left
+                }
+            }
+            _ => left,
+        };
+        Ok((left, state))
+    }
+
+    /// The state of the stopping rule before the timed block `number`.
+    fn state(&self, number: u32) -> Result<Option<Stopping>> {
+        let of_timed = || {
+            self.done
+                .iter()
+                .filter(|((_, meter), _)| self.timed.contains(meter))
+        };
+        // Direct blocks are no part of the rule, and sort behind the others.
+        let last = of_timed().filter_map(|(_, blocks)| blocks.range(..(true, 0)).last());
+        let newest = last.max().is_none_or(|&(_, last)| last < number);
+        // Behind the last block, the state is the same until something is stored.
+        let stored: usize = of_timed().map(|(_, blocks)| blocks.len()).sum();
+        if let Some((at, state)) = &*self.newest.borrow()
+            && newest
+            && *at == stored
+        {
+            return Ok(state.clone());
+        }
+        let (header, observations) = self.store.load(self.id)?;
+        let state = stopping::before(number, &header, &observations, &self.planned)?;
+        if newest {
+            *self.newest.borrow_mut() = Some((stored, state.clone()));
+        }
+        Ok(state)
+    }
+
+    /// Whether nothing of `blocks` is left to be measured.
+    ///
+    /// # Errors
+    /// As [`Store::load`].
+    pub(super) fn is_complete(&self, blocks: &[Block]) -> Result<bool> {
         let none = BTreeMap::new();
-        blocks
-            .iter()
-            .all(|block| self.left(block, &none).workloads.is_empty())
+        let mut timed = 0;
+        for block in blocks {
+            if !self.todo(block, timed, &none)?.0.workloads.is_empty() {
+                return Ok(false);
+            }
+            timed += u32::from(is_of_the_rule(block));
+        }
+        Ok(true)
     }
 
     /// Measures what is left of `blocks`. Returns the points that failed, and how it ended.
@@ -126,37 +204,50 @@ impl<'a> Runner<'a> {
         executor: &mut dyn Executor,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let todo: Vec<Block> = blocks
-            .iter()
-            .map(|block| self.left(block, failed))
-            .filter(|block| !block.workloads.is_empty())
-            .collect();
-        let Some(first) = todo.first() else {
-            return Ok(());
-        };
-        let mut forecast = Forecast::new(block_seconds, self.workloads.len(), first.points.len());
         let total = |of: &Block| {
             let same = |b: &&Block| (b.reading, b.direct) == (of.reading, of.direct);
             blocks.iter().filter(same).count()
         };
-        let step = progress.begin("measure", Some(forecast.milliseconds(&todo)));
+        let mut forecast = Forecast::new(
+            block_seconds,
+            self.workloads.len(),
+            blocks.first().map_or(0, |block| block.points.len()),
+        );
+        let mut step: Option<Box<dyn Step>> = None;
         let started = Instant::now();
-        for (place, planned) in todo.iter().enumerate() {
+        let mut timed = 0;
+        for (place, planned) in blocks.iter().enumerate() {
             check_interrupted()?;
-            let block = self.left(planned, failed);
+            let (block, state) = self.todo(planned, timed, failed)?;
+            timed += u32::from(is_of_the_rule(planned));
+            if block.workloads.is_empty() {
+                continue;
+            }
             if block.points.iter().all(|point| is_base(*point)) {
                 match block.direct {
                     true => continue,
                     false => break,
                 }
             }
+            let left: Vec<&Block> = blocks[place..]
+                .iter()
+                .filter(|block| !self.left(block, failed).workloads.is_empty())
+                .collect();
+            let coming = forecast.milliseconds(&left, state.as_ref());
+            let step = step.get_or_insert_with(|| progress.begin("measure", Some(coming)));
             let kind = match block.reading {
                 Reading::Timed if block.direct => "direct block",
                 Reading::Timed => "block",
                 Reading::Counted => "counted block",
             };
-            let name = format!("{kind} {} of {}", block.number + 1, total(&block));
-            report_step(step.as_ref(), &forecast, started, &todo[place..], &name);
+            let most = match (block.reading, &state) {
+                (Reading::Timed, Some(_)) => "at most ",
+                _ => "",
+            };
+            let name = format!("{kind} {} of {most}{}", block.number + 1, total(&block));
+            let past = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let line = stopping::message(&name, state.as_ref(), coming);
+            step.update(past, Some(past + coming), &line);
             let transactions = match block.reading {
                 Reading::Timed => BTreeMap::new(),
                 Reading::Counted => self.transactions(&block)?,
@@ -185,10 +276,12 @@ impl<'a> Runner<'a> {
             })?;
             forecast.learn(block.reading, began.elapsed());
         }
-        step.finish(&format!(
-            "measured in {}",
-            words(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX))
-        ));
+        if let Some(step) = step {
+            step.finish(&format!(
+                "measured in {}",
+                words(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX))
+            ));
+        }
         Ok(())
     }
 
@@ -323,13 +416,23 @@ impl<'a> Runner<'a> {
         progress: &dyn Progress,
     ) -> Result<()> {
         let (header, observations) = self.store.load(self.id)?;
-        let attribution = attribution::attribute(&header, &observations, self.margin)?;
+        let supplement = Supplement {
+            planned: self.planned.clone(),
+            ..Supplement::default()
+        };
+        let attribution =
+            attribution::attribute_with(&header, &observations, &supplement, self.margin)?;
         for &meter in self.meters(reading).iter().take(1) {
             let effects = note::effects(&attribution, workload, meter);
             progress.note(&format!("{name} · {workload} · {meter}: {effects}"));
         }
         Ok(())
     }
+}
+
+/// Whether the stopping rule looks at what is measured in `block`.
+fn is_of_the_rule(block: &Block) -> bool {
+    block.reading == Reading::Timed && !block.direct
 }
 
 fn is_base(point: Point) -> bool {
@@ -381,16 +484,6 @@ fn round_number(count: f64) -> u64 {
         }
     }
     best
-}
-
-fn report_step(step: &dyn Step, forecast: &Forecast, started: Instant, left: &[Block], name: &str) {
-    let past = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let coming = forecast.milliseconds(left);
-    step.update(
-        past,
-        Some(past + coming),
-        &format!("{name}, {} left", words(coming)),
-    );
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use rand::{RngExt, SeedableRng};
 use super::executor::{Event, Executor, Report};
 use super::plan::{Block, Reading, Scope, plan};
 use super::runner::Runner;
-use crate::attribution::{self, Attribution, Kind as EffectKind, Verdict};
+use crate::attribution::{self, Attribution, Interval, Kind as EffectKind, Verdict};
 use crate::config::{Workload, WorkloadKind};
 use crate::error::{Error, Kind, Result};
 use crate::meter::Counted;
-use crate::observation::{ExperimentHeader, Meter};
+use crate::observation::{ExperimentHeader, Meter, Planned, Supplement};
 use crate::point::Point;
 use crate::progress::Silent;
 use crate::stats::Slices;
@@ -39,6 +39,10 @@ fn cost(point: Point) -> f64 {
 struct Simulation {
     /// Blocks asked for, as (kind, number, workloads).
     asked: Vec<(Reading, u32, Vec<String>)>,
+    /// The points asked for in each of them.
+    points: Vec<Vec<Point>>,
+    /// A workload on which restarts shift servers ten times as much.
+    restless: Option<&'static str>,
     /// Transactions asked for in counted blocks.
     transactions: Vec<BTreeMap<String, u64>>,
     /// Stops after that many workloads, as a signal would.
@@ -56,6 +60,7 @@ impl Executor for Simulation {
     ) -> Result<()> {
         self.asked
             .push((block.reading, block.number, block.workloads.clone()));
+        self.points.push(block.points.clone());
         let mut points = block.points.clone();
         if let Some((point, number)) = self.crash
             && block.number >= number
@@ -83,6 +88,10 @@ impl Executor for Simulation {
                 }
                 *left -= 1;
             }
+            let shift: Vec<f64> = match self.restless == Some(workload.as_str()) {
+                true => shift.iter().map(|shift| shift.powi(10)).collect(),
+                false => shift.clone(),
+            };
             report(match block.reading {
                 Reading::Timed => Event::Timed {
                     workload: workload.clone(),
@@ -150,6 +159,8 @@ struct Fixture {
     store: Store,
     header: ExperimentHeader,
     workloads: Vec<Workload>,
+    /// Where the experiment ends by itself: the half-width wanted and the least blocks.
+    resolution: Option<(f64, u32)>,
 }
 
 impl Fixture {
@@ -162,7 +173,27 @@ impl Fixture {
             _folder: folder,
             header,
             workloads: vec![workload("x"), workload("y")],
+            resolution: None,
         }
+    }
+
+    fn planned(&self, blocks: u32) -> Vec<Planned> {
+        let (resolution, least) = self.resolution.unzip();
+        self.workloads
+            .iter()
+            .flat_map(|workload| {
+                let of = |meter, resolution| Planned {
+                    min_blocks: least,
+                    resolution,
+                    ..Planned::fixed(&workload.name, meter, blocks)
+                };
+                [of(Meter::Time, resolution), of(Meter::Cpu, None)]
+            })
+            .collect()
+    }
+
+    fn supplement(&self) -> Supplement {
+        self.store.supplement(self.id()).unwrap()
     }
 
     fn id(&self) -> ExperimentId {
@@ -188,25 +219,30 @@ impl Fixture {
         });
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let margin = crate::config::default_margin;
+        let timed = blocks.iter().filter(|b| b.reading == Reading::Timed);
+        let planned = self.planned(u32::try_from(timed.count()).unwrap());
+        let planned = super::stopping::plan(&self.store, self.id(), planned).unwrap();
         let mut runner = Runner::new(
             &self.store,
             self.id(),
             &[Meter::Time, Meter::Cpu],
             &[Meter::Instructions],
             &workloads,
+            planned,
             &margin,
         )
         .unwrap();
         let outcome = runner.drive(&blocks, 1.0, simulation, &Silent);
         if outcome.1.is_ok() && outcome.0.is_empty() {
-            assert!(runner.is_complete(&blocks));
+            assert!(runner.is_complete(&blocks).unwrap());
         }
         outcome
     }
 
     fn attribution(&self) -> Attribution {
         let (header, observations) = self.store.load(self.id()).unwrap();
-        attribution::attribute(&header, &observations, &crate::config::default_margin).unwrap()
+        let margin = &crate::config::default_margin;
+        attribution::attribute_with(&header, &observations, &self.supplement(), margin).unwrap()
     }
 
     fn blocks_done(&self, workload: &str, meter: Meter) -> Vec<u32> {
@@ -352,4 +388,114 @@ fn values_are_stored_with_the_layout_they_were_measured_in() {
         .iter()
         .find(|e| e.meter == Meter::Time && e.workload == "x");
     assert_eq!(time.map(|e| (e.blocks, e.units)), Some((8, 6)));
+}
+
+/// Ends when every interval is at most ±0.5 %, which takes some ten to twenty blocks here.
+fn adaptive() -> Fixture {
+    let mut fixture = Fixture::new();
+    fixture.resolution = Some((0.005, 8));
+    fixture
+}
+
+fn timed_blocks(simulation: &Simulation) -> Vec<u32> {
+    let timed = simulation.asked.iter().filter(|a| a.0 == Reading::Timed);
+    timed.map(|(_, number, _)| *number).collect()
+}
+
+#[test]
+fn an_experiment_ends_when_its_intervals_are_narrow_enough() {
+    let fixture = adaptive();
+    let mut simulation = Simulation::default();
+    fixture.run(&mut simulation, 200, 2).1.unwrap();
+    let blocks = timed_blocks(&simulation);
+    assert!((8..60).contains(&blocks.len()), "{}", blocks.len());
+    // Counted blocks are done all the same.
+    assert_eq!(fixture.blocks_done("x", Meter::Instructions).len(), 2);
+    let attribution = fixture.attribution();
+    assert!(attribution.is_complete());
+    let stopping = attribution.stopping.as_ref().unwrap();
+    assert!(stopping.ended && stopping.open.is_empty());
+    assert!(stopping.widest.unwrap() <= 0.005);
+    let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
+    for effect in effects.filter(|effect| effect.meter != Meter::Instructions) {
+        assert_eq!(effect.interval, Interval::Sequential, "{effect:?}");
+    }
+    // Again, and with a larger budget: there is nothing left to do.
+    for budget in [200, 300] {
+        let mut again = Simulation::default();
+        fixture.run(&mut again, budget, 2).1.unwrap();
+        assert!(again.asked.is_empty());
+    }
+}
+
+#[test]
+fn an_interrupted_experiment_ends_with_the_same_blocks() {
+    let whole = adaptive();
+    let mut through = Simulation::default();
+    whole.run(&mut through, 200, 1).1.unwrap();
+    let parts = adaptive();
+    let mut asked = Vec::new();
+    for _ in 0..1000 {
+        let mut simulation = Simulation {
+            // Two blocks, of two workloads each.
+            patience: Some(4),
+            ..Simulation::default()
+        };
+        let end = parts.run(&mut simulation, 200, 1).1;
+        asked.extend(simulation.asked);
+        if end.is_ok() {
+            break;
+        }
+        let so_far = parts.attribution();
+        let of_time = so_far.total.iter().find(|e| e.meter == Meter::Time);
+        let ended = so_far.stopping.is_some_and(|stopping| stopping.ended);
+        assert!(ended || of_time.is_none_or(|e| e.interval == Interval::Anytime));
+    }
+    let asked_of = |number: u32, of: &Fixture| of.blocks_done("y", Meter::Time).contains(&number);
+    for number in 0..200 {
+        assert_eq!(
+            asked_of(number, &parts),
+            asked_of(number, &whole),
+            "{number}"
+        );
+    }
+    assert_eq!(parts.attribution().patches, whole.attribution().patches);
+}
+
+#[test]
+fn blocks_go_where_the_uncertainty_is() {
+    let fixture = adaptive();
+    let mut simulation = Simulation {
+        restless: Some("y"),
+        ..Simulation::default()
+    };
+    fixture.run(&mut simulation, 60, 0).1.unwrap();
+    let of = |workload| fixture.blocks_done(workload, Meter::Time).len();
+    assert_eq!(of("y"), 60);
+    assert!(of("x") <= 60);
+    let attribution = fixture.attribution();
+    // The suite stays open as long as its noisiest workload, so both are measured; alone, the quiet
+    // one would have been left out.
+    assert!(attribution.is_complete());
+    assert!(!attribution.stopping.unwrap().open.is_empty());
+}
+
+#[test]
+fn what_goes_on_after_its_end_says_so() {
+    let fixture = Fixture::new();
+    fixture.run(&mut Simulation::default(), 8, 0).1.unwrap();
+    let interval = |fixture: &Fixture| {
+        let total = fixture.attribution().total;
+        total
+            .iter()
+            .find(|e| e.meter == Meter::Time)
+            .unwrap()
+            .interval
+    };
+    assert_eq!(interval(&fixture), Interval::Fixed);
+    fixture.run(&mut Simulation::default(), 10, 0).1.unwrap();
+    assert_eq!(interval(&fixture), Interval::Anytime);
+    // For good.
+    fixture.run(&mut Simulation::default(), 10, 0).1.unwrap();
+    assert_eq!(interval(&fixture), Interval::Anytime);
 }

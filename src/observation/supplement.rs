@@ -37,14 +37,38 @@ pub struct LeftOut {
 }
 
 /// The blocks an experiment is to have of one workload and meter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
     /// The workload.
     pub workload: String,
     /// The meter.
     pub meter: Meter,
-    /// The number of blocks.
+    /// The number of blocks; the most there may be where `min_blocks` is given.
     pub blocks: u32,
+    /// The experiment may end before `blocks`, when its intervals are narrow enough, but not before
+    /// this many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_blocks: Option<u32>,
+    /// The half-width wanted of every patch's interval on this meter, as a fraction of speed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<f64>,
+    /// The experiment went on after its end had been seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub extended: bool,
+}
+
+impl Planned {
+    /// A number of blocks that is fixed beforehand.
+    pub fn fixed(workload: &str, meter: Meter, blocks: u32) -> Self {
+        Planned {
+            workload: workload.to_owned(),
+            meter,
+            blocks,
+            min_blocks: None,
+            resolution: None,
+            extended: false,
+        }
+    }
 }
 
 /// How long a point's server took to build.

@@ -26,9 +26,7 @@ pub fn markdown(attribution: &Attribution) -> String {
         view.scope(&|name| code(name))
     );
     table(&mut page, &view, &view.rows.iter().collect::<Vec<_>>());
-    page.push_str(
-        "\nPer cent of speed, + is faster (fewer instructions); ± is the 95 % interval over blocks.\n",
-    );
+    let _ = writeln!(page, "\n{}", view.legend());
     for line in view.origins(&escape) {
         let _ = writeln!(page, "\n{line}");
     }

@@ -117,7 +117,7 @@ pub(super) fn seconds(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribution::{Kind, Verdict};
+    use crate::attribution::{Interval, Kind, Verdict};
     use crate::point::Point;
 
     fn of(estimate: f64, low: f64, high: f64) -> Effect {
@@ -131,6 +131,8 @@ mod tests {
             low: Some(low),
             high: Some(high),
             level: 0.95,
+            interval: Interval::Fixed,
+            standard_error: None,
             verdict: Verdict::Unclear,
             minimum_detectable: None,
             equivalent: false,

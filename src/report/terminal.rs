@@ -34,7 +34,7 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.blank();
     page.table(&view, &view.rows.iter().collect::<Vec<_>>());
     page.blank();
-    page.paragraph(LEGEND, DIM);
+    page.paragraph(&view.legend(), DIM);
     page.provenance(&view);
     page.warnings(attribution);
     page.apart(&view);
@@ -43,9 +43,6 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.builds(attribution);
     page.text
 }
-
-const LEGEND: &str =
-    "Per cent of speed, + is faster (fewer instructions); ± is the 95 % interval over blocks.";
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";

@@ -285,7 +285,7 @@ fn hostile_names() {
 #[test]
 fn unfinished() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.0, 0.0)]);
-    experiment.blocks = 3;
+    experiment.blocks = 8;
     experiment.supplement.planned = experiment
         .workloads
         .iter()
@@ -295,11 +295,7 @@ fn unfinished() {
                 (workload, Meter::Instructions, 3),
             ]
         })
-        .map(|(workload, meter, blocks)| Planned {
-            workload: (*workload).into(),
-            meter,
-            blocks,
-        })
+        .map(|(workload, meter, blocks)| Planned::fixed(workload, meter, blocks))
         .collect();
     insta::assert_snapshot!(at_80(&experiment));
     experiment.blocks = 1;

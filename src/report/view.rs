@@ -1,6 +1,8 @@
 //! What a report shows, in words, before it takes a form: headline, rows and notes of one attribution.
 
-use crate::attribution::{Agreement, Attribution, Effect, Kind, PatchEffects, SUITE, Verdict};
+use crate::attribution::{
+    Agreement, Attribution, Effect, Kind, PatchEffects, SUITE, Stopping, Verdict,
+};
 use crate::observation::Meter;
 use crate::point::Point;
 
@@ -314,7 +316,7 @@ impl<'a> View<'a> {
                     number::plain(smallest, places)
                 )
             }
-            None => "a single block tells no interval".to_owned(),
+            None => no_interval(effect).to_owned(),
         }
     }
 
@@ -407,7 +409,8 @@ impl<'a> View<'a> {
                     Verdict::Faster | Verdict::Slower => number::plain(value, places),
                     _ => number::signed(value, places),
                 };
-                format!(" (95 % interval {} to {} %)", show(low), show(high))
+                let level = 100.0 * total.level;
+                format!(" ({level:.0} % interval {} to {} %)", show(low), show(high))
             }
             _ => String::new(),
         };
@@ -425,7 +428,10 @@ impl<'a> View<'a> {
                 number::margin(attribution.margins[&meter])
             ),
             Verdict::Unclear if total.low.is_none() => {
-                format!("unclear what {subject} does{counted}: a single block tells no interval")
+                format!(
+                    "unclear what {subject} does{counted}: {}",
+                    no_interval(total)
+                )
             }
             Verdict::Unclear => format!("unclear what {subject} does{counted}{interval}"),
         };
@@ -528,10 +534,20 @@ impl<'a> View<'a> {
             .keys()
             .filter_map(|&meter| {
                 let (done, planned) = self.blocks_of(meter);
-                let planned = planned.filter(|&planned| done < planned)?;
+                let mut of_meter = self
+                    .attribution
+                    .progress
+                    .iter()
+                    .filter(|p| p.meter == meter);
+                let planned = planned.filter(|_| of_meter.any(|p| !p.ended))?;
+                let stops = |stopping: &Stopping| stopping.meter == meter;
+                let most = match self.attribution.stopping.as_ref().is_some_and(stops) {
+                    true => "at most ",
+                    false => "",
+                };
                 Some(match self.attribution.main_meter() == Some(meter) {
-                    true => format!("{done} of {planned} blocks"),
-                    false => format!("{done} of {planned} of {meter}"),
+                    true => format!("{done} of {most}{planned} blocks"),
+                    false => format!("{done} of {most}{planned} of {meter}"),
                 })
             })
             .collect();
@@ -546,6 +562,14 @@ fn shown(attribution: &Attribution, meter: Meter) -> impl Iterator<Item = &Effec
         .flat_map(|patch| &patch.effects)
         .chain(&attribution.total)
         .filter(move |effect| effect.meter == meter)
+}
+
+/// Why an effect has no interval.
+fn no_interval(effect: &Effect) -> &'static str {
+    match effect.blocks {
+        0 | 1 => "a single block tells no interval",
+        _ => "too few blocks to tell before the end",
+    }
 }
 
 /// A point as a reader of a report knows it.

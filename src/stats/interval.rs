@@ -1,6 +1,10 @@
 //! A mean over blocks with its interval.
 
+use std::sync::OnceLock;
+
 use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::sequential::{Looks, bayes_factor};
 
 /// The confidence level of every interval.
 pub const LEVEL: f64 = 0.95;
@@ -17,42 +21,51 @@ const RESOLUTION: f64 = 1e-9;
 pub struct Interval {
     /// The mean.
     pub estimate: f64,
-    /// Half the width of the interval at [`LEVEL`]; infinite with a single block.
+    /// Half the width of the interval at the level of [`Looks::level`]; infinite with a single block,
+    /// and with few blocks of an experiment that goes on.
     pub half_width: f64,
     /// Standard error of the mean; infinite with a single block.
     pub standard_error: f64,
     /// Blocks.
     pub blocks: usize,
+    /// How the number of blocks came about.
+    pub looks: Looks,
 }
 
 impl Interval {
-    /// Student's interval for the mean of `values`, one a block; `None` without values.
+    /// Student's interval for the mean of `values`, one a block, whose number was fixed beforehand;
+    /// `None` without values.
     ///
     /// The block is the unit: its servers were started afresh, so blocks are independent, whatever
     /// happens inside them. `n` blocks leave `n − 1` degrees of freedom.
     pub fn of(values: &[f64]) -> Option<Self> {
+        Self::after(values, Looks::Fixed)
+    }
+
+    /// The interval for the mean of `values` whose number came about as `looks` says; `None` without
+    /// values.
+    pub fn after(values: &[f64], looks: Looks) -> Option<Self> {
         if values.is_empty() {
             return None;
         }
         let n = values.len() as f64;
         let estimate = values.iter().sum::<f64>() / n;
-        if values.len() == 1 {
-            return Some(Interval {
-                estimate,
-                half_width: f64::INFINITY,
-                standard_error: f64::INFINITY,
-                blocks: 1,
-            });
-        }
-        let squares: f64 = values.iter().map(|v| (v - estimate).powi(2)).sum();
-        let standard_error = (squares / (n - 1.0) / n).sqrt();
-        let half_width = student(0.5 + LEVEL / 2.0, n - 1.0) * standard_error;
-        Some(Interval {
+        let mut interval = Interval {
             estimate,
-            half_width: half_width.max(RESOLUTION),
-            standard_error,
+            half_width: f64::INFINITY,
+            standard_error: f64::INFINITY,
             blocks: values.len(),
-        })
+            looks,
+        };
+        if values.len() > 1 {
+            let squares: f64 = values.iter().map(|v| (v - estimate).powi(2)).sum();
+            interval.standard_error = (squares / (n - 1.0) / n).sqrt();
+            let reach = looks.reach(values.len());
+            if reach.is_finite() {
+                interval.half_width = (reach * interval.standard_error).max(RESOLUTION);
+            }
+        }
+        Some(interval)
     }
 
     /// The interval's lower end.
@@ -70,17 +83,30 @@ impl Interval {
         self.low() <= 0.0 && 0.0 <= self.high()
     }
 
-    /// The probability of an estimate as far from 0 or farther, if there is no effect (Student's test,
-    /// both sides); 1 with a single block. At most 1 − [`LEVEL`] exactly where the interval leaves
-    /// out 0.
+    /// The probability of an estimate as far from 0 or farther, if there is no effect; 1 with a single
+    /// block. At most 1 − the level exactly where the interval leaves out 0.
+    ///
+    /// Student's test, both sides; for [`Looks::Any`] the reciprocal of [`bayes_factor`], which at all
+    /// looks together is at most α with probability at most α.
     pub fn p_value(&self) -> f64 {
         if self.blocks < 2 {
             return 1.0;
         }
-        let freedom = (self.blocks - 1) as f64;
+        let reach = self.looks.reach(self.blocks);
         // As wide as the interval, which never gets narrower than the resolution.
-        let error = self.half_width / student(0.5 + LEVEL / 2.0, freedom);
-        StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |t| 2.0 * t.sf((self.estimate / error).abs()))
+        let error = match reach.is_finite() {
+            true => self.half_width / reach,
+            false => self.standard_error.max(RESOLUTION),
+        };
+        let statistic = (self.estimate / error).abs();
+        let freedom = (self.blocks - 1) as f64;
+        match self.looks {
+            Looks::Any => (1.0 / bayes_factor(statistic, self.blocks)).min(1.0),
+            Looks::Fixed | Looks::Widths => {
+                let narrower = reach / student(0.5 + LEVEL / 2.0, freedom);
+                StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |t| 2.0 * t.sf(statistic / narrower))
+            }
+        }
     }
 
     /// Whether the whole interval lies within ± `margin` of speed (a fraction): shown equivalent, by
@@ -92,14 +118,15 @@ impl Interval {
     }
 
     /// The smallest effect whose interval would have excluded 0 with probability [`POWER`]:
-    /// `(t(0.975) + t(0.8)) · standard error`. Infinite with a single block.
+    /// `(t(0.975) + t(0.8)) · standard error`, with the reach of the interval at hand in the place of
+    /// `t(0.975)`. Infinite where the interval is.
     pub fn minimum_detectable(&self) -> f64 {
-        if self.blocks < 2 {
+        if self.half_width.is_infinite() {
             return f64::INFINITY;
         }
         let freedom = (self.blocks - 1) as f64;
-        let quantiles = student(0.5 + LEVEL / 2.0, freedom) + student(POWER, freedom);
-        (quantiles * self.standard_error).max(RESOLUTION)
+        let reach = self.looks.reach(self.blocks) + student(POWER, freedom);
+        (reach * self.standard_error).max(RESOLUTION)
     }
 }
 
@@ -118,6 +145,7 @@ impl Interval {
                 half_width: f64::INFINITY,
                 standard_error: f64::INFINITY,
                 blocks,
+                looks: Looks::Fixed,
             };
         }
         let parts = of_both(&|part| part.standard_error.powi(4) / (part.blocks.max(2) - 1) as f64);
@@ -132,6 +160,7 @@ impl Interval {
             half_width: half_width.max(RESOLUTION),
             standard_error: variance.sqrt(),
             blocks,
+            looks: Looks::Fixed,
         }
     }
 }
@@ -141,10 +170,27 @@ pub fn speed(log_ratio: f64) -> f64 {
     log_ratio.exp_m1()
 }
 
-/// The quantile of Student's distribution at probability `p`.
-fn student(p: f64, freedom: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(p))
+/// The quantile of Student's distribution at probability `p`. Those that every interval needs are
+/// computed once.
+pub(super) fn student(p: f64, freedom: f64) -> f64 {
+    static KNOWN: [OnceLock<Vec<f64>>; 2] = [const { OnceLock::new() }; 2];
+    let quantile = |freedom: f64| {
+        StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(p))
+    };
+    let kept = [0.5 + LEVEL / 2.0, POWER]
+        .iter()
+        .position(|&kept| kept == p);
+    match kept {
+        Some(place) if (1.0..=KEPT as f64).contains(&freedom) && freedom.fract() == 0.0 => {
+            let all = || (1..=KEPT).map(|freedom| quantile(freedom as f64)).collect();
+            KNOWN[place].get_or_init(all)[freedom as usize - 1]
+        }
+        _ => quantile(freedom),
+    }
 }
+
+/// The most degrees of freedom whose quantiles are kept.
+const KEPT: usize = 128;
 
 #[cfg(test)]
 mod tests {

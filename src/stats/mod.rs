@@ -6,6 +6,7 @@ mod components;
 mod interval;
 mod multiplicity;
 mod robust;
+mod sequential;
 mod slices;
 mod table;
 mod units;
@@ -17,6 +18,9 @@ pub use components::Components;
 pub use interval::{Interval, LEVEL, POWER, speed};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use robust::{median, trimmed_mean};
+pub use sequential::{
+    EARLY_LEVEL, Looks, bayes_factor, blocks_needed, critical, half_width, widening,
+};
 pub use slices::{BlockValue, Slices, block_values, reduce_block};
 pub use table::{BlockTable, Spread};
 pub use units::Units;

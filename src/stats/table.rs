@@ -53,6 +53,11 @@ impl BlockTable {
             .map(|(&block, cells)| (block, cells.as_slice()))
     }
 
+    /// The last block that has a value.
+    pub fn last(&self) -> Option<u32> {
+        self.blocks.last_key_value().map(|(&block, _)| block)
+    }
+
     /// The points that have a value in some block.
     pub fn points(&self) -> &BTreeSet<Point> {
         &self.points

@@ -140,7 +140,8 @@ impl Store {
         Ok(ExperimentId(id))
     }
 
-    /// Says how many blocks the experiment is to have, so that a report can say how far it is.
+    /// Says how many blocks the experiment is to have and when it may end before them, so that a
+    /// report can say how far it is.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
@@ -152,8 +153,18 @@ impl Store {
         for plan in planned {
             transaction
                 .execute(
-                    "INSERT OR REPLACE INTO plans VALUES (?1, ?2, ?3, ?4)",
-                    params![id.0, plan.workload, plan.meter.name(), plan.blocks],
+                    "INSERT OR REPLACE INTO plans
+                         (experiment, workload, meter, blocks, min_blocks, resolution, extended)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                    params![
+                        id.0,
+                        plan.workload,
+                        plan.meter.name(),
+                        plan.blocks,
+                        plan.min_blocks,
+                        plan.resolution,
+                        plan.extended
+                    ],
                 )
                 .map_err(self.failed("write"))?;
         }

@@ -134,19 +134,31 @@ impl Store {
         })
     }
 
-    pub(super) fn planned(&self, id: ExperimentId) -> Result<Vec<Planned>> {
+    /// The blocks the experiment was said to have; empty when nothing was said.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn planned(&self, id: ExperimentId) -> Result<Vec<Planned>> {
         self.rows(
-            "SELECT workload, meter, blocks FROM plans WHERE experiment = ?1",
+            "SELECT workload, meter, blocks, min_blocks, resolution, extended FROM plans
+             WHERE experiment = ?1",
             params![id.0],
-            |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)),
+            |row| {
+                let plan = Planned {
+                    workload: row.get(0)?,
+                    meter: Meter::Time,
+                    blocks: row.get(2)?,
+                    min_blocks: row.get(3)?,
+                    resolution: row.get(4)?,
+                    extended: row.get(5)?,
+                };
+                Ok((row.get::<_, String>(1)?, plan))
+            },
         )?
         .into_iter()
-        .map(|(workload, meter, blocks)| {
-            Ok(Planned {
-                workload,
-                meter: self.known(meter.parse())?,
-                blocks,
-            })
+        .map(|(meter, mut plan)| {
+            plan.meter = self.known(meter.parse())?;
+            Ok(plan)
         })
         .collect()
     }

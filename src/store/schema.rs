@@ -117,6 +117,11 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (experiment, workload)
     ) STRICT, WITHOUT ROWID;
 ",
+    "
+    ALTER TABLE plans ADD COLUMN min_blocks INTEGER;
+    ALTER TABLE plans ADD COLUMN resolution REAL;
+    ALTER TABLE plans ADD COLUMN extended INTEGER NOT NULL DEFAULT 0;
+",
 ];
 
 /// Opens (and makes, when `create`) the database at `path` with the current schema.

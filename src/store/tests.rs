@@ -204,11 +204,7 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     let id = store.begin(&new, "new").unwrap();
     assert_eq!(store.begun("new").unwrap().unwrap().carried, new.carried);
     assert_eq!(store.begun("none").unwrap(), None);
-    let plan = [Planned {
-        workload: "oltp".into(),
-        meter: Meter::Time,
-        blocks: 0,
-    }];
+    let plan = [Planned::fixed("oltp", Meter::Time, 0)];
     store.plan(id, &plan).unwrap();
     let (_, observations) = store.load(id).unwrap();
     let told: Vec<(&str, Point)> = observations
@@ -288,11 +284,15 @@ fn a_block_is_stored_whole_or_not_at_all() {
 fn supplements_come_back() {
     let (store, _folder) = fresh();
     let id = store.begin(&header(3), "key").unwrap();
-    let planned = vec![Planned {
-        workload: "oltp".into(),
-        meter: Meter::Time,
-        blocks: 12,
-    }];
+    let planned = vec![
+        Planned::fixed("oltp", Meter::Instructions, 3),
+        Planned {
+            min_blocks: Some(10),
+            resolution: Some(0.005),
+            extended: true,
+            ..Planned::fixed("oltp", Meter::Time, 12)
+        },
+    ];
     store.plan(id, &planned).unwrap();
     store.plan(id, &planned).unwrap();
     let build = |cached: bool, compile: f64| PointBuild {

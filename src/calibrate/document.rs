@@ -1,0 +1,337 @@
+//! Results as text: a page of documentation, and a summary for the terminal.
+
+use std::fmt::Write;
+
+use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, power, scenario};
+use crate::error::Result;
+
+/// A page with one part that is replaced, the rest kept as it is.
+#[derive(Debug)]
+pub struct Page {
+    text: String,
+}
+
+const INTRODUCTION: &str = "\
+# Calibration
+
+Whether the intervals and verdicts of [method.md](method.md) hold what they promise. Both parts of this page
+are written by the program: `perfquilt calibrate --output docs/calibration.md` simulates experiments whose
+answers are known, and `perfquilt calibrate --real --output docs/calibration.md` measures the bare release
+against copies of itself on a real server.
+";
+
+impl Page {
+    /// The page as it is, or a new one.
+    pub fn new(text: Option<String>) -> Self {
+        Page {
+            text: text.unwrap_or_else(|| INTRODUCTION.to_owned()),
+        }
+    }
+
+    /// Puts `body` in the place of the part called `name`, at the end where there is none yet.
+    #[must_use]
+    pub fn with(mut self, name: &str, body: &str) -> Self {
+        let (begin, end) = (
+            format!("<!-- {name}: made by perfquilt calibrate -->\n"),
+            format!("<!-- end of {name} -->\n"),
+        );
+        let part = format!("{begin}{body}{end}");
+        let from = self.text.find(&begin);
+        let to = from.and_then(|from| Some(from + self.text[from..].find(&end)? + end.len()));
+        match from.zip(to) {
+            Some((from, to)) => self.text.replace_range(from..to, &part),
+            None => {
+                self.text.push('\n');
+                self.text.push_str(&part);
+            }
+        }
+        self
+    }
+
+    /// The whole page.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+impl Simulated {
+    /// The part of the page on simulated experiments. `plots` is what the names of the drawings begin
+    /// with.
+    pub fn markdown(&self, plots: &str) -> String {
+        let mut page = String::new();
+        let _ = writeln!(
+            page,
+            "## Simulated experiments\n\n\
+             {} experiments a scenario, each of {} patches without effect and a control, through the tables, \
+             intervals, adjustments and verdicts of every report. The stopping rule is at work: at most {} \
+             blocks, at least {}, until every interval is ±{} % or narrower; restarts have a standard \
+             deviation of {} %. The estimates move with the true effect and nothing else changes with it, \
+             so that coverage is the same for patches that have one. Seed {}, {:.0} s on {} threads, version \
+             {}.\n",
+            self.experiments,
+            scenario::PATCHES,
+            family::BLOCKS,
+            crate::config::DEFAULT_MIN_BLOCKS,
+            100.0 * family::RESOLUTION,
+            100.0 * scenario::RESTART,
+            self.seed,
+            self.seconds,
+            self.threads,
+            self.version,
+        );
+        let _ = writeln!(
+            page,
+            "- *false claims*: experiments in which a patch is called faster or slower at the end. At most \
+             {} may, at 5 % nominal.\n\
+             - *by hand*: the same when somebody looks after every block and stops as soon as a patch is \
+             called faster or slower.\n\
+             - *naive*: the same with Student's test at every look, without Holm's adjustment: what the \
+             rules are there to prevent.\n\
+             - *coverage*: the patches' 95 % intervals that hold the true effect; {:.0} to {:.0} % should. \
+             *Of the total*: likewise.\n\
+             - *blocks*: measured, of {}; *all used*: experiments that ended for want of blocks.\n",
+            percent(FALSE_POSITIVES),
+            100.0 * COVERAGE.0,
+            100.0 * COVERAGE.1,
+            family::BLOCKS,
+        );
+        page.push_str(
+            "| scenario | false claims | by hand | naive | coverage | of the total | blocks | all used |\n\
+             |:--|--:|--:|--:|--:|--:|--:|--:|\n",
+        );
+        for family in &self.families {
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} | {} | {} | {} | {:.1} | {} |",
+                family.scenario,
+                percent(family.false_positives),
+                percent(family.false_positives_peeking),
+                percent(family.false_positives_naive),
+                percent(family.coverage),
+                percent(family.coverage_total),
+                family.blocks,
+                percent(family.budget_used),
+            );
+        }
+        let _ = writeln!(
+            page,
+            "\n![False claims and coverage by scenario]({plots}-errors.svg)\n"
+        );
+        for family in &self.families {
+            let _ = writeln!(page, "- *{}*: {}.", family.scenario, family.description);
+        }
+        let faults = self.faults();
+        match faults.is_empty() {
+            true => page.push_str("\nEvery figure is within its limits.\n"),
+            false => {
+                let _ = writeln!(page, "\n**Outside the limits:** {}.", faults.join("; "));
+            }
+        }
+        self.powers(&mut page, plots);
+        page
+    }
+
+    fn powers(&self, page: &mut String, plots: &str) {
+        let Some(first) = self.power.first() else {
+            return;
+        };
+        let _ = writeln!(
+            page,
+            "\n### Beside the rules of others\n\n\
+             The same values for all: {} a side, one of each side a block. Every rule is given the threshold \
+             at which {} of comparisons without effect are called a change, then effects of a known size are \
+             looked for. *Own threshold*: false positives with the threshold the rule comes with.\n",
+            power::VALUES,
+            percent(power::RATE),
+        );
+        for rule in &first.rules {
+            let _ = writeln!(page, "- *{}*: {}.", rule.rule, rule.description);
+        }
+        let _ = writeln!(
+            page,
+            "\n![Share of effects found, by size]({plots}-power.svg)"
+        );
+        for power in &self.power {
+            let _ = writeln!(
+                page,
+                "\n**{}**: {}. Effects found:\n",
+                capital(power.machine),
+                power.description
+            );
+            page.push_str("| rule | own threshold |");
+            for effect in &power.effects {
+                let _ = write!(page, " {:.1} % |", 100.0 * effect);
+            }
+            page.push_str("\n|:--|--:|");
+            page.push_str(&"--:|".repeat(power.effects.len()));
+            page.push('\n');
+            for rule in &power.rules {
+                let _ = write!(
+                    page,
+                    "| {} | {} |",
+                    rule.rule,
+                    percent(rule.false_positives)
+                );
+                for found in &rule.found {
+                    let _ = write!(page, " {:.0} % |", 100.0 * found);
+                }
+                page.push('\n');
+            }
+        }
+    }
+
+    /// The drawings of [`Simulated::markdown`]: the end of the file's name, and its text.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be drawn.
+    pub fn plots(&self) -> Result<Vec<(&'static str, String)>> {
+        Ok(vec![
+            ("errors.svg", plot::families(self)?),
+            ("power.svg", plot::power(self)?),
+        ])
+    }
+}
+
+/// The summary for a terminal: one line a scenario and machine, and what does not hold.
+pub fn text(simulated: &Simulated) -> String {
+    let mut text = format!(
+        "{} experiments a scenario, seed {}, {:.0} s\n\n\
+         scenario         false claims  by hand   naive  coverage  blocks\n",
+        simulated.experiments, simulated.seed, simulated.seconds
+    );
+    for family in &simulated.families {
+        let _ = writeln!(
+            text,
+            "{:<16} {:>12} {:>8} {:>7} {:>9} {:>7.1}",
+            family.scenario,
+            percent(family.false_positives),
+            percent(family.false_positives_peeking),
+            percent(family.false_positives_naive),
+            percent(family.coverage),
+            family.blocks,
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\nLimits: false claims {}, coverage {:.0} to {:.0} %.\n\n\
+         Effects found at {} false positives:",
+        percent(FALSE_POSITIVES),
+        100.0 * COVERAGE.0,
+        100.0 * COVERAGE.1,
+        percent(power::RATE)
+    );
+    for power in &simulated.power {
+        let _ = write!(text, "{:<17}", power.machine);
+        for effect in &power.effects {
+            let _ = write!(text, " {:>6.1} %", 100.0 * effect);
+        }
+        text.push('\n');
+        for rule in &power.rules {
+            let _ = write!(text, "  {:<15}", rule.rule);
+            for found in &rule.found {
+                let _ = write!(text, " {:>6.0} %", 100.0 * found);
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+impl Real {
+    /// The part of the page on a real server.
+    pub fn markdown(&self) -> String {
+        let mut page = format!(
+            "## The bare release against itself\n\n\
+             {} of {} experiments of preset `{}` on {}, release {}: {} copies of the release's server, in \
+             place of patches, beside the release and its control; {:.1} blocks an experiment on average. \
+             Measured by {}.\n\n",
+            self.repeats.len(),
+            self.wanted,
+            self.preset,
+            self.machine,
+            self.release,
+            self.copies,
+            self.blocks_on_average(),
+            self.harness,
+        );
+        let _ = writeln!(
+            page,
+            "- verdicts other than `no effect` and `unclear`: **{}** of {} on time{}\n\
+             - 95 % intervals of time that hold 0: {} of {} ({})\n\
+             - half-width of the intervals of time: ±{} in the median\n",
+            self.claims(),
+            self.judged(),
+            match self.counted_judged() {
+                0 => String::new(),
+                n => format!(", **{}** of {n} on instructions", self.counted_claims()),
+            },
+            self.held(),
+            self.intervals(),
+            percent(self.held() as f64 / self.intervals().max(1) as f64),
+            format_args!("{:.2} %", 100.0 * self.half_width()),
+        );
+        page.push_str(
+            "| experiment | blocks | faster | slower | no effect | unclear | intervals that hold 0 |\n\
+             |--:|--:|--:|--:|--:|--:|--:|\n",
+        );
+        for (number, repeat) in (1..).zip(&self.repeats) {
+            let _ = writeln!(
+                page,
+                "| {number} | {} | {} | {} | {} | {} | {} of {} |",
+                repeat.blocks,
+                repeat.faster,
+                repeat.slower,
+                repeat.no_effect,
+                repeat.unclear,
+                repeat.held,
+                repeat.intervals,
+            );
+        }
+        page
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_replaced_and_the_others_stay() {
+        let page = Page::new(None).with("a", "first\n").with("b", "second\n");
+        let page = page.with("a", "third\n");
+        let text = page.text();
+        assert!(text.starts_with("# Calibration") && !text.contains("first"));
+        assert!(text.find("third").unwrap() < text.find("second").unwrap());
+        assert_eq!(
+            Page::new(Some(text.to_owned()))
+                .with("b", "second\n")
+                .text(),
+            text
+        );
+    }
+
+    #[test]
+    fn a_small_calibration_can_be_shown() {
+        let simulated = super::super::simulated(10, 1, &crate::progress::Silent).unwrap();
+        let page = simulated.markdown("calibration");
+        for part in ["| restarts |", "calibration-power.svg", "| Pinpoint |"] {
+            assert!(page.contains(part), "{part}");
+        }
+        for (name, svg) in simulated.plots().unwrap() {
+            assert!(name.ends_with(".svg") && svg.starts_with("<svg"), "{svg}");
+        }
+        assert!(text(&simulated).contains("everything"));
+    }
+}

@@ -1,0 +1,181 @@
+//! Does the method keep its promises? Simulated experiments with known answers, and the same server
+//! measured against itself.
+
+mod document;
+mod family;
+mod plot;
+mod power;
+mod random;
+pub mod real;
+mod rivals;
+mod scenario;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::process::check_interrupted;
+use crate::progress::{Progress, Step};
+
+pub use document::{Page, text};
+pub use family::Family;
+pub use power::{Power, RulePower};
+pub use real::Real;
+
+/// The most experiments without effect in which a patch may be called faster or slower, as a share:
+/// 5 % nominal, and the chance of the simulation.
+pub const FALSE_POSITIVES: f64 = 0.055;
+
+/// The least and the most of the 95 % intervals that may hold the true effect, as shares.
+pub const COVERAGE: (f64, f64) = (0.94, 0.97);
+
+/// What a simulated calibration found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Simulated {
+    /// Version of this document: 1.
+    pub schema: u32,
+    /// The version of the program.
+    pub version: &'static str,
+    /// The seed of all that is random.
+    pub seed: u64,
+    /// Null experiments a scenario.
+    pub experiments: usize,
+    /// Seconds it took.
+    pub seconds: f64,
+    /// Threads it ran on.
+    pub threads: usize,
+    /// Null experiments, by scenario.
+    pub families: Vec<Family>,
+    /// Comparison with the rules of others, by machine.
+    pub power: Vec<Power>,
+}
+
+impl Simulated {
+    /// What does not hold, one fragment each. A limit counts as missed when chance does not explain it:
+    /// by more than two standard errors of the simulation where there are fewer than 10,000 experiments.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for family in &self.families {
+            let n = family.experiments.max(1) as f64;
+            let allowed = |share: f64| match family.experiments {
+                10_000.. => 0.0,
+                _ => 2.0 * (share * (1.0 - share) / n).sqrt(),
+            };
+            for (share, when) in [
+                (family.false_positives, "at the end"),
+                (family.false_positives_peeking, "when stopped by hand"),
+            ] {
+                if share > FALSE_POSITIVES + allowed(FALSE_POSITIVES) {
+                    faults.push(format!(
+                        "{}: {:.1} % of experiments claim what is not there {when}",
+                        family.scenario,
+                        100.0 * share
+                    ));
+                }
+            }
+            let (least, most) = COVERAGE;
+            if family.coverage < least - allowed(least) || family.coverage > most + allowed(most) {
+                faults.push(format!(
+                    "{}: {:.1} % of the intervals hold the true effect",
+                    family.scenario,
+                    100.0 * family.coverage
+                ));
+            }
+        }
+        faults
+    }
+}
+
+/// Runs `experiments` simulated experiments a scenario. The same seed gives the same figures.
+///
+/// # Errors
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Result<Simulated> {
+    let started = Instant::now();
+    let mut families = Vec::new();
+    let mut powers = Vec::new();
+    for scenario in scenario::Scenario::ALL {
+        let name = format!("simulate {}", scenario.words().0);
+        let found = counted(&name, experiments, progress, |done| {
+            family::family(scenario, experiments, seed, done)
+        })?;
+        families.push(found);
+    }
+    for machine in power::Machine::ALL {
+        let all = experiments + experiments.div_ceil(5);
+        let found = counted("compare rules", all, progress, |done| {
+            power::power(machine, experiments, seed, done)
+        })?;
+        powers.push(found);
+    }
+    Ok(Simulated {
+        schema: 1,
+        version: env!("CARGO_PKG_VERSION"),
+        seed,
+        experiments,
+        seconds: started.elapsed().as_secs_f64(),
+        threads: threads(),
+        families,
+        power: powers,
+    })
+}
+
+/// Does `work` as a step of `progress` that counts up to `all`.
+fn counted<T>(
+    name: &str,
+    all: usize,
+    progress: &dyn Progress,
+    work: impl FnOnce(&(dyn Fn() + Sync)) -> Result<T>,
+) -> Result<T> {
+    let total = u64::try_from(all).unwrap_or(u64::MAX);
+    let step = progress.begin(name, Some(total));
+    let shared: Mutex<(u64, Box<dyn Step>)> = Mutex::new((0, step));
+    let result = work(&|| {
+        if let Ok(mut shared) = shared.lock() {
+            shared.0 += 1;
+            if shared.0.is_multiple_of(50) {
+                shared.1.update(shared.0, Some(total), "");
+            }
+        }
+    })?;
+    if let Ok((_, step)) = shared.into_inner() {
+        step.finish("");
+    }
+    Ok(result)
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// `make` of every index below `count`, in order, by all processors.
+fn parallel<T: Send>(count: usize, make: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, T)>> {
+        let mut made = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return Ok(made);
+            }
+            check_interrupted()?;
+            made.push((index, make(index)?));
+        }
+    };
+    let mut all = std::thread::scope(|scope| -> Result<Vec<(usize, T)>> {
+        let threads: Vec<_> = (0..threads()).map(|_| scope.spawn(&work)).collect();
+        let mut all = Vec::with_capacity(count);
+        for thread in threads {
+            match thread.join() {
+                Ok(made) => all.extend(made?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(all)
+    })?;
+    all.sort_by_key(|(index, _)| *index);
+    Ok(all.into_iter().map(|(_, made)| made).collect())
+}

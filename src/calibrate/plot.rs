@@ -1,0 +1,177 @@
+//! Results as drawings (SVG).
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::{Power, Simulated};
+use crate::error::{Error, Result};
+
+/// Size of one panel.
+const PANEL: (u32, u32) = (420, 320);
+
+/// Distinct for the colour-blind too: Okabe and Ito.
+const COLORS: [RGBColor; 5] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 86, 86),
+];
+
+type Panel<'a, 'b> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// The share of experiments in which each rule finds an effect, over its size: one panel a machine.
+pub(super) fn power(simulated: &Simulated) -> Result<String> {
+    let mut text = String::new();
+    {
+        let rows = simulated.power.len().div_ceil(2).max(1);
+        let size = (2 * PANEL.0, u32::try_from(rows).unwrap_or(1) * PANEL.1);
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        area.fill(&WHITE).map_err(failed)?;
+        for (panel, power) in area.split_evenly((rows, 2)).iter().zip(&simulated.power) {
+            curves(panel, power)?;
+        }
+        area.present().map_err(failed)?;
+    }
+    Ok(text)
+}
+
+fn curves(panel: &Panel<'_, '_>, power: &Power) -> Result<()> {
+    let largest = power.effects.iter().copied().fold(0.0, f64::max);
+    let mut chart = ChartBuilder::on(panel)
+        .caption(power.machine, ("sans-serif", 16))
+        .margin(10)
+        .x_label_area_size(34)
+        .y_label_area_size(44)
+        .build_cartesian_2d(0.0..100.0 * largest, 0.0..100.0)
+        .map_err(failed)?;
+    chart
+        .configure_mesh()
+        .x_desc("effect, % of speed")
+        .y_desc("found, %")
+        .light_line_style(WHITE)
+        .draw()
+        .map_err(failed)?;
+    for (rule, color) in power.rules.iter().zip(COLORS) {
+        let first = (0.0, 100.0 * super::power::RATE);
+        let points = power.effects.iter().zip(&rule.found);
+        let points = points.map(|(effect, found)| (100.0 * effect, 100.0 * found));
+        chart
+            .draw_series(LineSeries::new(
+                std::iter::once(first).chain(points),
+                color.stroke_width(2),
+            ))
+            .map_err(failed)?
+            .label(rule.rule)
+            .legend(move |(x, y)| {
+                PathElement::new(vec![(x, y), (x + 16, y)], color.stroke_width(2))
+            });
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.8))
+        .draw()
+        .map_err(failed)
+}
+
+/// False positives of the null experiments by scenario, and coverage, each with its limits.
+pub(super) fn families(simulated: &Simulated) -> Result<String> {
+    let mut text = String::new();
+    {
+        let area =
+            SVGBackend::with_string(&mut text, (2 * PANEL.0, PANEL.1 + 60)).into_drawing_area();
+        area.fill(&WHITE).map_err(failed)?;
+        let panels = area.split_evenly((1, 2));
+        let names: Vec<&str> = simulated.families.iter().map(|f| f.scenario).collect();
+        let errors = |of: fn(&super::Family) -> f64| -> Vec<f64> {
+            simulated.families.iter().map(|f| 100.0 * of(f)).collect()
+        };
+        if let [left, right] = &panels[..] {
+            dots(
+                left,
+                "experiments with a false claim, %",
+                &names,
+                0.0..8.0,
+                &[super::FALSE_POSITIVES * 100.0],
+                &[
+                    ("at the end", errors(|f| f.false_positives)),
+                    ("stopping by hand", errors(|f| f.false_positives_peeking)),
+                ],
+            )?;
+            dots(
+                right,
+                "95 % intervals that hold the true effect, %",
+                &names,
+                92.0..100.0,
+                &[super::COVERAGE.0 * 100.0, super::COVERAGE.1 * 100.0],
+                &[("patches", errors(|f| f.coverage))],
+            )?;
+        }
+        area.present().map_err(failed)?;
+    }
+    Ok(text)
+}
+
+/// One row a name with a dot for each series, `limits` as lines.
+fn dots(
+    panel: &Panel<'_, '_>,
+    caption: &str,
+    names: &[&str],
+    range: std::ops::Range<f64>,
+    limits: &[f64],
+    series: &[(&str, Vec<f64>)],
+) -> Result<()> {
+    let rows = names.len();
+    let mut chart = ChartBuilder::on(panel)
+        .caption(caption, ("sans-serif", 15))
+        .margin(10)
+        .x_label_area_size(24)
+        .y_label_area_size(104)
+        .build_cartesian_2d(range.clone(), -0.5..rows as f64 - 0.5)
+        .map_err(failed)?;
+    chart
+        .configure_mesh()
+        .y_labels(rows)
+        .y_label_formatter(&|row| {
+            let place = row.round().max(0.0) as usize;
+            // From the top down.
+            rows.checked_sub(place + 1)
+                .and_then(|place| names.get(place))
+                .map_or(String::new(), |name| (*name).to_owned())
+        })
+        .light_line_style(WHITE)
+        .draw()
+        .map_err(failed)?;
+    for &limit in limits {
+        let ends = [(limit, -0.5), (limit, rows as f64 - 0.5)];
+        chart
+            .draw_series(LineSeries::new(ends, RED.mix(0.6).stroke_width(1)))
+            .map_err(failed)?;
+    }
+    for ((name, values), color) in series.iter().zip(COLORS) {
+        let points = values.iter().enumerate().map(|(place, value)| {
+            let row = rows as f64 - 1.0 - place as f64;
+            Circle::new(
+                (value.clamp(range.start, range.end), row),
+                4,
+                color.filled(),
+            )
+        });
+        chart
+            .draw_series(points)
+            .map_err(failed)?
+            .label(*name)
+            .legend(move |(x, y)| Circle::new((x + 8, y), 4, color.filled()));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.8))
+        .draw()
+        .map_err(failed)
+}
+
+fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> Error {
+    Error::internal(format!("cannot draw: {error}"))
+}

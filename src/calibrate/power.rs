@@ -1,0 +1,214 @@
+//! How small an effect is found, by this method and by others, at the same rate of false positives.
+
+use serde::Serialize;
+
+use super::parallel;
+use super::random::Noise;
+use super::rivals::{HISTORY, Rule, Sample};
+use super::scenario::RESTART;
+use crate::error::Result;
+
+/// Values a side.
+pub(super) const VALUES: usize = 40;
+
+/// The rate of false positives that all rules are set to.
+pub(super) const RATE: f64 = 0.05;
+
+/// The effects looked for, as fractions of speed.
+pub(super) const EFFECTS: [f64; 7] = [0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012];
+
+/// How values of the two sides vary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Machine {
+    Quiet,
+    Drift,
+    HeavyTails,
+    Outliers,
+}
+
+impl Machine {
+    pub(super) const ALL: [Machine; 4] = [
+        Machine::Quiet,
+        Machine::Drift,
+        Machine::HeavyTails,
+        Machine::Outliers,
+    ];
+
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Machine::Quiet => ("restarts only", "normal restarts of 0.6 %, nothing else"),
+            Machine::Drift => (
+                "a shared machine",
+                "the same, and the machine's speed varies by 2 % from block to block, for both sides",
+            ),
+            Machine::HeavyTails => (
+                "heavy tails",
+                "as the shared machine, restarts with Student's distribution of 3 degrees of freedom",
+            ),
+            Machine::Outliers => (
+                "outliers",
+                "as the shared machine, one value in twenty 1 to 4 % too slow",
+            ),
+        }
+    }
+
+    /// Logs of costs of both sides, without effect.
+    fn values(self, noise: &mut Noise) -> (Vec<f64>, Vec<f64>) {
+        let draw = |noise: &mut Noise| {
+            let mut value = match self {
+                Machine::HeavyTails => RESTART * noise.heavy(),
+                _ => RESTART * noise.normal(),
+            };
+            if self == Machine::Outliers && noise.chance(0.05) {
+                value += 0.01 + 0.03 * noise.uniform();
+            }
+            value
+        };
+        (0..VALUES)
+            .map(|_| {
+                let shared = match self {
+                    Machine::Quiet => 0.0,
+                    _ => 0.02 * noise.normal(),
+                };
+                (shared + draw(noise), shared + draw(noise))
+            })
+            .unzip()
+    }
+
+    fn sample(self, noise: &mut Noise) -> Sample {
+        let (before, after) = self.values(noise);
+        Sample {
+            before,
+            after,
+            history: (0..HISTORY).map(|_| self.values(noise)).collect(),
+        }
+    }
+}
+
+/// How often the rules find effects on one simulated machine. Shares are between 0 and 1.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Power {
+    /// The machine's name.
+    pub machine: &'static str,
+    /// What it is, in words.
+    pub description: &'static str,
+    /// The effects, as fractions of speed.
+    pub effects: Vec<f64>,
+    /// One entry a rule.
+    pub rules: Vec<RulePower>,
+}
+
+/// How often one rule finds effects.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RulePower {
+    /// The project whose rule it is.
+    pub rule: &'static str,
+    /// What it does, in words.
+    pub description: &'static str,
+    /// Its false positives with its own threshold.
+    pub false_positives: f64,
+    /// The share of experiments in which each effect is found, its threshold set so that 5 % are
+    /// false positives.
+    pub found: Vec<f64>,
+}
+
+/// Compares the rules on `machine`: `experiments` without effect set the thresholds, a fifth as many
+/// with each effect show the power.
+///
+/// # Errors
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+pub(super) fn power(
+    machine: Machine,
+    experiments: usize,
+    seed: u64,
+    done: &(dyn Fn() + Sync),
+) -> Result<Power> {
+    let (name, description) = machine.words();
+    let without: Vec<Vec<(f64, bool)>> = parallel(experiments, |index| {
+        let mut noise = Noise::of(seed, &format!("null {name}"), index);
+        let sample = machine.sample(&mut noise);
+        done();
+        Ok(answers(&sample, &mut noise))
+    })?;
+    let thresholds: Vec<f64> = (0..Rule::ALL.len())
+        .map(|rule| {
+            let mut scores: Vec<f64> = without.iter().map(|answers| answers[rule].0).collect();
+            scores.sort_by(f64::total_cmp);
+            let place = ((1.0 - RATE) * scores.len() as f64).ceil() as usize;
+            scores
+                .get(place.saturating_sub(1))
+                .copied()
+                .unwrap_or(f64::INFINITY)
+        })
+        .collect();
+    let fewer = (experiments / 5).max(1);
+    // The same noise for every effect and rule: differences between them are not chance.
+    let with: Vec<Vec<Vec<bool>>> = parallel(fewer, |index| {
+        let mut noise = Noise::of(seed, &format!("effect {name}"), index);
+        let mut sample = machine.sample(&mut noise);
+        let calm = sample.after.clone();
+        let found = EFFECTS
+            .iter()
+            .map(|effect| {
+                sample.after = calm.iter().map(|value| value - effect.ln_1p()).collect();
+                let answers = answers(&sample, &mut noise);
+                let pairs = answers.iter().zip(&thresholds);
+                pairs
+                    .map(|((score, _), threshold)| score > threshold)
+                    .collect()
+            })
+            .collect();
+        done();
+        Ok(found)
+    })?;
+    let share = |rule: usize, effect: usize| {
+        let found = with.iter().filter(|found| found[effect][rule]).count();
+        found as f64 / fewer as f64
+    };
+    Ok(Power {
+        machine: name,
+        description,
+        effects: EFFECTS.to_vec(),
+        rules: Rule::ALL
+            .iter()
+            .enumerate()
+            .map(|(place, rule)| {
+                let (name, description) = rule.words();
+                let spoke = without.iter().filter(|answers| answers[place].1).count();
+                RulePower {
+                    rule: name,
+                    description,
+                    false_positives: spoke as f64 / without.len().max(1) as f64,
+                    found: (0..EFFECTS.len())
+                        .map(|effect| share(place, effect))
+                        .collect(),
+                }
+            })
+            .collect(),
+    })
+}
+
+fn answers(sample: &Sample, noise: &mut Noise) -> Vec<(f64, bool)> {
+    Rule::ALL
+        .iter()
+        .map(|rule| rule.answer(sample, noise))
+        .map(|answer| (answer.score, answer.speaks))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_within_blocks_find_more_on_a_shared_machine() {
+        let found = power(Machine::Drift, 200, 1, &|| ()).unwrap();
+        let of = |rule: &str| found.rules.iter().find(|r| r.rule == rule).unwrap();
+        // 0.4 %: 3 standard errors of the paired difference.
+        assert!(of("perfquilt").found[3] > 0.6, "{found:?}");
+        for rule in ["benchstat", "ClickHouse", "Pinpoint", "rustc-perf"] {
+            assert!(of(rule).found[3] < of("perfquilt").found[3], "{found:?}");
+        }
+        assert!((0.01..0.12).contains(&of("perfquilt").false_positives));
+    }
+}

@@ -1,0 +1,79 @@
+//! Random numbers of the shapes that measurements have.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use sha2::{Digest, Sha256};
+
+/// A source of random numbers.
+pub(super) struct Noise(StdRng);
+
+impl Noise {
+    /// The same numbers for the same seed, purpose and index, whichever thread asks.
+    pub(super) fn of(seed: u64, purpose: &str, index: usize) -> Self {
+        let digest = Sha256::digest(format!("{seed} {purpose} {index}"));
+        Noise(StdRng::from_seed(digest.into()))
+    }
+
+    /// Between 0 and 1.
+    pub(super) fn uniform(&mut self) -> f64 {
+        self.0.random::<f64>()
+    }
+
+    /// True with probability `share`.
+    pub(super) fn chance(&mut self, share: f64) -> bool {
+        self.uniform() < share
+    }
+
+    /// Standard normal (Box and Muller).
+    pub(super) fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    /// Student's with 3 degrees of freedom, scaled to variance 1: tails that a normal never has.
+    pub(super) fn heavy(&mut self) -> f64 {
+        let squares: f64 = (0..3).map(|_| self.normal().powi(2)).sum();
+        self.normal() / squares.sqrt()
+    }
+
+    /// Reorders `values`.
+    pub(super) fn shuffle<T>(&mut self, values: &mut [T]) {
+        use rand::seq::SliceRandom;
+        values.shuffle(&mut self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_have_mean_0_and_variance_1() {
+        let mut noise = Noise::of(1, "test", 0);
+        let n = 200_000;
+        let moments = |draw: &mut dyn FnMut() -> f64| {
+            let (mut sum, mut squares) = (0.0, 0.0);
+            for _ in 0..n {
+                let value = draw();
+                sum += value;
+                squares += value * value;
+            }
+            (sum / f64::from(n), squares / f64::from(n))
+        };
+        let (mean, variance) = moments(&mut || noise.normal());
+        assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.02);
+        // Its fourth moment is infinite, so the sample variance settles slowly.
+        let (mean, variance) = moments(&mut || noise.heavy());
+        assert!(
+            mean.abs() < 0.02 && (0.8..1.3).contains(&variance),
+            "{variance}"
+        );
+    }
+
+    #[test]
+    fn the_same_index_gives_the_same_numbers() {
+        let draw = |index| Noise::of(7, "a", index).normal();
+        assert_eq!(draw(3), draw(3));
+        assert_ne!(draw(3), draw(4));
+    }
+}

@@ -1,0 +1,141 @@
+//! `perfquilt calibrate`: does the method keep its promises, in simulation and on this machine?
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::Context;
+use crate::calibrate::{self, Page, Real, Simulated};
+use crate::error::{Error, Kind, Result};
+
+/// Arguments of `perfquilt calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt calibrate --experiments 1000             a quick look
+  perfquilt calibrate --output docs/calibration.md   the whole, with drawings beside the page
+  perfquilt calibrate --real --repeats 20            the release against itself, on this machine")]
+pub struct Arguments {
+    /// Simulated experiments a scenario
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        conflicts_with = "real"
+    )]
+    experiments: usize,
+    /// The seed of the simulation: the same gives the same figures
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "real")]
+    seed: u64,
+    /// Measure the bare release against copies of itself, instead of simulating
+    #[arg(long)]
+    real: bool,
+    /// Experiments of --real; finished ones are not measured again
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "real")]
+    repeats: u32,
+    /// The preset of --real
+    #[arg(long, value_name = "NAME", default_value = "quick", requires = "real")]
+    preset: String,
+    /// Copies of the release in the place of patches, for --real
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "real")]
+    copies: usize,
+    /// Another number of blocks than the preset's, for --real
+    #[arg(long, value_name = "N", requires = "real")]
+    blocks: Option<u32>,
+    /// Write the results into their part of this Markdown page, drawings beside it
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Runs `perfquilt calibrate`.
+///
+/// # Errors
+/// [`Kind::Usage`] for nonsensical numbers; [`Kind::Internal`] when a file cannot be written;
+/// [`Kind::Inconclusive`] when a promise is not kept; those of [`calibrate::real::real`].
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    match arguments.real {
+        true => real(context, arguments),
+        false => simulated(context, arguments),
+    }
+}
+
+fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
+    if arguments.experiments == 0 {
+        return Err(Error::usage("--experiments is at least 1"));
+    }
+    let progress = context.output.progress();
+    let found = calibrate::simulated(arguments.experiments, arguments.seed, progress)?;
+    if let Some(file) = &arguments.output {
+        write_simulated(file, &found)?;
+    }
+    match context.output.json() {
+        true => context.output.print_json(&found)?,
+        false => context.output.print(&calibrate::text(&found))?,
+    }
+    match found.faults() {
+        faults if faults.is_empty() => Ok(()),
+        faults => Err(Error::new(Kind::Inconclusive, "not every promise is kept").details(faults)),
+    }
+}
+
+fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    update(file, |page| page.with("simulated", &found.markdown(&stem)))?;
+    for (name, svg) in found.plots()? {
+        let plot = file.with_file_name(format!("{stem}-{name}"));
+        write(&plot, &svg)?;
+    }
+    Ok(())
+}
+
+fn real(context: &Context, arguments: &Arguments) -> Result<()> {
+    if arguments.repeats == 0 || arguments.copies == 0 {
+        return Err(Error::usage("--repeats and --copies are at least 1"));
+    }
+    let ws = context.workspace()?;
+    let mut preset = ws.config.preset(&arguments.preset)?.clone();
+    if let Some(blocks) = arguments.blocks {
+        if blocks < 2 {
+            return Err(Error::usage("an interval needs at least 2 blocks"));
+        }
+        preset.blocks = blocks;
+        preset.min_blocks = preset.min_blocks.map(|least| least.min(blocks));
+    }
+    // What is known is written after every experiment: it takes hours, and may be stopped.
+    let mut keep = |found: &Real| match &arguments.output {
+        Some(file) => update(file, |page| page.with("real", &found.markdown())),
+        None => Ok(()),
+    };
+    let found = calibrate::real::real(
+        &ws,
+        &preset,
+        &arguments.preset,
+        arguments.copies,
+        arguments.repeats,
+        context.output.progress(),
+        &mut keep,
+    )?;
+    match context.output.json() {
+        true => context.output.print_json(&found)?,
+        false => context.output.print(&found.markdown())?,
+    }
+    match found.claims() + found.counted_claims() {
+        0 => Ok(()),
+        claims => Err(Error::new(
+            Kind::Inconclusive,
+            format!("{claims} verdicts claim a difference between copies of the same server"),
+        )),
+    }
+}
+
+fn update(file: &Path, change: impl FnOnce(Page) -> Page) -> Result<()> {
+    let old = match std::fs::read_to_string(file) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(Error::io("read", file, &error)),
+    };
+    write(file, change(Page::new(old)).text())
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    std::fs::write(file, text).map_err(|error| Error::io("write", file, &error))
+}

@@ -1,0 +1,212 @@
+//! When an experiment ends by itself, and what of a block is measured until then.
+
+use std::collections::BTreeMap;
+
+use super::plan::{Block, direct_blocks};
+use super::progress::words;
+use crate::attribution::{self, Collector, Stopping};
+use crate::config::default_margin;
+use crate::error::Result;
+use crate::observation::{ExperimentHeader, Observation, Planned, Supplement};
+use crate::point::Point;
+use crate::store::{ExperimentId, Store};
+
+/// Stores what is `planned` and returns it. An experiment that had come to its end, so that its
+/// intervals were there to be seen, and is to have more blocks now is marked as extended: a person
+/// decided that, who knew the estimates, and intervals must hold in spite of it.
+pub(super) fn plan(
+    store: &Store,
+    id: ExperimentId,
+    mut planned: Vec<Planned>,
+) -> Result<Vec<Planned>> {
+    let old = store.planned(id)?;
+    if old.is_empty() {
+        store.plan(id, &planned)?;
+        return Ok(planned);
+    }
+    let (header, observations) = store.load(id)?;
+    let ended = |planned: &[Planned]| -> Result<BTreeMap<_, bool>> {
+        let supplement = Supplement {
+            planned: planned.to_vec(),
+            ..Supplement::default()
+        };
+        let margin = default_margin;
+        let state = attribution::attribute_with(&header, &observations, &supplement, &margin)?;
+        let progress = state.progress.into_iter();
+        Ok(progress
+            .map(|of| ((of.workload, of.meter), of.ended && of.done > 0))
+            .collect())
+    };
+    let (before, now) = (ended(&old)?, ended(&planned)?);
+    for plan in &mut planned {
+        let key = (plan.workload.clone(), plan.meter);
+        let known = old
+            .iter()
+            .find(|old| old.workload == plan.workload && old.meter == plan.meter);
+        let was_ended = known.is_some() && before.get(&key) == Some(&true);
+        plan.extended =
+            known.is_some_and(|old| old.extended) || (was_ended && now.get(&key) != Some(&true));
+    }
+    store.plan(id, &planned)?;
+    Ok(planned)
+}
+
+/// The state of the stopping rule before block `number`, from what was observed in the blocks before
+/// it alone: a resumed experiment decides as one that ran through. `None` without such a rule.
+pub(super) fn before(
+    number: u32,
+    header: &ExperimentHeader,
+    observations: &[Observation],
+    planned: &[Planned],
+) -> Result<Option<Stopping>> {
+    let supplement = Supplement {
+        planned: planned.to_vec(),
+        ..Supplement::default()
+    };
+    let mut collector = Collector::new(header, &supplement)?;
+    let timed_before = |o: &&Observation| o.block < number && !o.direct;
+    for observation in observations.iter().filter(timed_before) {
+        collector.add(&observation.borrowed())?;
+    }
+    Ok(collector.stopping())
+}
+
+/// Whether the direct block `number` is needed: as long as the experiment goes on, and behind its end until
+/// there are as many as its length deserves.
+pub(super) fn needs_direct(number: u32, stopping: &Stopping) -> bool {
+    !stopping.ended || number < direct_blocks(stopping.blocks)
+}
+
+/// What of `block` is needed: workloads that have an open question, and the points these questions are
+/// about, beside the release and its control. `identical` names the points measured through another.
+pub(super) fn needed(
+    mut block: Block,
+    stopping: &Stopping,
+    identical: &BTreeMap<Point, Point>,
+) -> Block {
+    block
+        .workloads
+        .retain(|workload| stopping.needs_workload(workload));
+    if let Some(points) = stopping.needed_points() {
+        let measured = |point: Point| identical.get(&point).copied().unwrap_or(point);
+        let points: Vec<Point> = points.into_iter().map(measured).collect();
+        block.points.retain(|point| {
+            matches!(*point, Point::BASE | Point::Control) || points.contains(point)
+        });
+    }
+    block
+}
+
+/// How far the experiment is: the block, the budget, the width reached and wanted, the time to go.
+pub(super) fn message(name: &str, stopping: Option<&Stopping>, coming: u64) -> String {
+    let time = words(coming);
+    let Some(stopping) = stopping else {
+        return format!("{name}, {time} left");
+    };
+    let wanted = 100.0 * stopping.resolution;
+    let left = stopping.max_blocks.saturating_sub(stopping.blocks);
+    match (stopping.widest, stopping.expected) {
+        (Some(widest), Some(expected)) if expected <= left => {
+            format!(
+                "{name}: ±{:.2} of ±{wanted:.2} %, {time} to go",
+                100.0 * widest
+            )
+        }
+        (Some(widest), Some(expected)) => format!(
+            "{name}: ±{:.2} of ±{wanted:.2} % (needs {}), {time} left",
+            100.0 * widest,
+            stopping.blocks.saturating_add(expected)
+        ),
+        _ => format!("{name} for ±{wanted:.2} %, {time} at most"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribution::{Kind, Open, SUITE};
+    use crate::experiment::plan::Reading;
+    use crate::observation::Meter;
+
+    fn stopping(open: &[(&str, usize)]) -> Stopping {
+        Stopping {
+            meter: Meter::Time,
+            resolution: 0.005,
+            min_blocks: 10,
+            max_blocks: 40,
+            blocks: 12,
+            widest: Some(0.0062),
+            open: open
+                .iter()
+                .map(|&(workload, patch)| Open {
+                    workload: workload.into(),
+                    kind: Kind::InOrder,
+                    point: Point::Step(patch),
+                    against: Point::Step(patch - 1),
+                })
+                .collect(),
+            expected: Some(7),
+            ended: open.is_empty(),
+        }
+    }
+
+    fn block() -> Block {
+        Block {
+            number: 12,
+            direct: false,
+            reading: Reading::Timed,
+            points: [3, 0, 2, 1, 4]
+                .map(Point::Step)
+                .into_iter()
+                .chain([Point::Control])
+                .collect(),
+            workloads: vec!["x".into(), "y".into()],
+            seed: 1,
+            layouts: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn only_open_questions_are_measured() {
+        let none = BTreeMap::new();
+        let left = needed(block(), &stopping(&[("x", 3)]), &none);
+        assert_eq!(left.workloads, ["x"]);
+        // In the block's own order.
+        assert_eq!(
+            left.points,
+            [Point::Step(3), Point::BASE, Point::Step(2), Point::Control]
+        );
+        let left = needed(block(), &stopping(&[(SUITE, 1)]), &none);
+        assert_eq!(left.workloads, ["x", "y"]);
+        assert!(needed(block(), &stopping(&[]), &none).workloads.is_empty());
+    }
+
+    #[test]
+    fn a_point_measured_through_another_keeps_that_one() {
+        let identical = BTreeMap::from([(Point::Step(2), Point::Step(1))]);
+        let left = needed(block(), &stopping(&[("x", 3)]), &identical);
+        assert!(left.points.contains(&Point::Step(1)));
+        assert!(!left.points.contains(&Point::Step(2)));
+    }
+
+    #[test]
+    fn the_line_fits_beside_the_bar() {
+        let mut state = stopping(&[("x", 3)]);
+        let name = "block 113 of at most 200";
+        let line = message(name, Some(&state), 125_000);
+        assert_eq!(
+            line,
+            "block 113 of at most 200: ±0.62 of ±0.50 %, 2 min 5 s to go"
+        );
+        assert!(line.chars().count() <= 59);
+        state.expected = Some(90);
+        let line = message(name, Some(&state), 125_000);
+        assert!(line.contains("(needs 102)"), "{line}");
+        state.widest = None;
+        assert!(message(name, Some(&state), 1).contains("for ±0.50 %"));
+        assert_eq!(
+            message("block 1 of 4", None, 9000),
+            "block 1 of 4, 9 s left"
+        );
+    }
+}
