@@ -34,20 +34,31 @@ struct Piece {
 
 fn piece() -> impl Strategy<Value = Piece> {
     let ops = prop::collection::vec(trees::git_op(6), 1..4);
-    let between = prop_oneof![3 => Just(""), 1 => Just("\n"), 1 => Just("# why\n"), 1 => Just("  \n")];
+    let between =
+        prop_oneof![3 => Just(""), 1 => Just("\n"), 1 => Just("# why\n"), 1 => Just("  \n")];
     let odd = || prop::bool::weighted(0.2);
-    (ops, any::<bool>(), 0..4_usize, odd(), odd(), odd(), odd(), between).prop_map(
-        |(ops, git, context, reversed, level, zipped, folder, between)| Piece {
-            ops,
-            git,
-            context,
-            reversed,
-            strip: if level { 0 } else { 1 },
-            zipped,
-            folder,
-            between,
-        },
+    (
+        ops,
+        any::<bool>(),
+        0..4_usize,
+        odd(),
+        odd(),
+        odd(),
+        odd(),
+        between,
     )
+        .prop_map(
+            |(ops, git, context, reversed, level, zipped, folder, between)| Piece {
+                ops,
+                git,
+                context,
+                reversed,
+                strip: if level { 0 } else { 1 },
+                zipped,
+                folder,
+                between,
+            },
+        )
 }
 
 /// The diff from one tree to another, as git or as `diff` writes it.
@@ -58,8 +69,16 @@ fn diff(old: &Tree, new: &Tree, piece: &Piece) -> Vec<u8> {
     if !piece.git {
         trees::write(&at("a"), old);
         trees::write(&at("b"), new);
-        let (a, b) = if piece.strip == 1 { ("a", "b") } else { (".", "../b") };
-        let place = if piece.strip == 1 { dir.path().to_owned() } else { at("a") };
+        let (a, b) = if piece.strip == 1 {
+            ("a", "b")
+        } else {
+            (".", "../b")
+        };
+        let place = if piece.strip == 1 {
+            dir.path().to_owned()
+        } else {
+            at("a")
+        };
         let args = ["-Nur", "--no-dereference", &context, a, b];
         let text = run_in(&place, "diff", &args).stdout_text();
         // Without folders before the names: `--- ./f` and `+++ f`.
@@ -85,7 +104,9 @@ fn diff(old: &Tree, new: &Tree, piece: &Piece) -> Vec<u8> {
 /// The tree without blanks in names, which patch cannot read in all of git's patches.
 fn plain_names(tree: Tree) -> Tree {
     let files = tree.into_iter();
-    files.map(|(name, file)| (name.replace(' ', "_"), file)).collect()
+    files
+        .map(|(name, file)| (name.replace(' ', "_"), file))
+        .collect()
 }
 
 /// Writes the series that leads from tree to tree.
