@@ -6,8 +6,7 @@
 mod support;
 
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use proptest::prelude::*;
 use support::releases::{commit_all, git, json, lines, patch, space, statuses};
@@ -240,25 +239,6 @@ fn compressed_patches_stay_so_only_unchanged() {
     assert_eq!(out.matches(" exact ").count(), 2, "{out}");
 }
 
-/// Starts the command and kills it after a while, unless it is done by then.
-fn run_and_kill(space: &Space, args: &[&str], after: Duration) {
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_perfquilt"))
-        .args(args)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap())
-        .env("HOME", space.root())
-        .env("XDG_CACHE_HOME", space.path("cache"))
-        .current_dir(space.root())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(after);
-    // It may be done; either way it ends here.
-    let _ = child.kill();
-    child.wait().unwrap();
-}
-
 /// Whenever it is killed, the branch is there with all of it or not at all, nothing else is touched,
 /// and the same command does it then.
 #[test]
@@ -291,7 +271,7 @@ fn a_kill_while_writing_leaves_all_or_nothing() {
             std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
         }
         git(&space, &["branch", "-q", "-D", "rebase/srv-2.0"]);
-        run_and_kill(&space, &write, whole * part / 11);
+        space.run_and_kill(&write, whole * part / 11);
         let there = run_in(
             space.root(),
             "git",
