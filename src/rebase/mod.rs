@@ -118,8 +118,16 @@ pub fn rebase(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Res
         mover.patch(index, patch, progress)?;
     }
     step.finish("");
-    let (patches, steps, notes) = mover.finish(&objects, &series)?;
+    let (patches, steps, mut notes) = mover.finish(&objects, &series)?;
     let files = ws.config.series_of(Some(&source.version))?;
+    let own = ws.config.series_of(Some(&target.version))?.patches;
+    if own != files.patches && ws.root().join(&own).is_dir() {
+        notes.push(format!(
+            "{} has a series of its own in {}, which --write replaces",
+            to.name,
+            own.display()
+        ));
+    }
     let mut report = Report {
         schema: 1,
         from: from.name.clone(),

@@ -126,7 +126,7 @@ fn store(bytes: &mut Vec<u8>, data: &[u8]) {
         a += u32::from(byte);
         b += a;
     }
-    bytes.extend_from_slice(&((b % 65_521) << 16 | a % 65_521).to_be_bytes());
+    bytes.extend_from_slice(&(((b % 65_521) << 16) | (a % 65_521)).to_be_bytes());
 }
 
 fn number_of(kind: ObjectType) -> u8 {

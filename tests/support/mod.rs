@@ -1,6 +1,6 @@
 //! Workspaces in temporary folders, and the programs run in them.
 
-#![allow(dead_code)]
+#![allow(dead_code, clippy::disallowed_methods)]
 
 pub mod releases;
 pub mod trees;
@@ -109,6 +109,25 @@ impl Space {
         let (code, out, err) = self.run(args);
         assert_eq!(code, 0, "{args:?}: {err}");
         out
+    }
+
+    /// Starts the program and kills it after a while, unless it is done by then.
+    pub fn run_and_kill(&self, args: &[&str], after: std::time::Duration) {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_perfquilt"))
+            .args(args)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.root())
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .current_dir(self.root())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(after);
+        // It may be done; either way it ends here.
+        let _ = child.kill();
+        child.wait().unwrap();
     }
 
     /// Runs the program, which must fail with `code`; returns its standard error without the lines of

@@ -1,0 +1,424 @@
+//! `perfquilt rebase` where files come, go, are binary, compressed or executable; against `git rebase`
+//! on series over several files; and killed while it writes.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use proptest::prelude::*;
+use support::releases::{commit_all, git, json, lines, patch, space, statuses};
+use support::trees::cases;
+use support::{Space, run_in};
+
+/// Opens the conflict in patch `index` and returns its worktree, ready for commits.
+fn resolve(space: &Space, index: usize) -> PathBuf {
+    let open = json(
+        space,
+        &["rebase", "2.0", "--resolve", &index.to_string(), "--json"],
+    );
+    let dir = open["directory"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{open}"));
+    let dir = PathBuf::from(dir.replace("[WS]", &space.root().to_string_lossy()));
+    for (key, value) in [("user.name", "T"), ("user.email", "t@example.org")] {
+        run_in(&dir, "git", &["config", key, value]);
+    }
+    dir
+}
+
+fn git_in(dir: &std::path::Path, args: &[&str]) {
+    let output = run_in(dir, "git", args);
+    assert!(output.success(), "{args:?}: {}", output.stderr_text());
+}
+
+/// A patched file that the new release does not have any more.
+fn deleted_upstream() -> Space {
+    let space = space(
+        &[("gone.c", lines(20, &[])), ("stays.c", lines(9, &[]))],
+        &[("stays.c", lines(9, &[]))],
+    );
+    let one = lines(20, &[(10, "patched 10\n")]);
+    patch(&space, "a.patch", "gone.c", &lines(20, &[]), &one);
+    let two = lines(20, &[(10, "patched 10\n"), (18, "patched 18\n")]);
+    patch(&space, "b.patch", "gone.c", &one, &two);
+    let other = lines(9, &[(5, "patched 5\n")]);
+    patch(&space, "c.patch", "stays.c", &lines(9, &[]), &other);
+    commit_all(&space);
+    space
+}
+
+#[test]
+fn a_file_that_upstream_deleted_is_for_a_person() {
+    let space = deleted_upstream();
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["conflict", "conflict", "exact"]);
+    let (code, out, _) = space.run(&["rebase", "2.0"]);
+    assert_eq!(code, 3);
+    assert!(out.contains("gone.c"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    let err = space.fails(3, &["rebase", "2.0", "--write"]);
+    assert!(err.contains("something to decide"), "{err}");
+
+    // Nothing is left of the patch: an empty commit says so.
+    let dir = resolve(&space, 1);
+    git_in(&dir, &["rm", "-q", "gone.c"]);
+    git_in(
+        &dir,
+        &["commit", "-q", "--allow-empty", "-m", "nothing is left"],
+    );
+    let report = json(&space, &["rebase", "2.0", "--continue", "--json"]);
+    assert_eq!(statuses(&report)[0], "upstream", "{report}");
+    let evidence = report["patches"][0]["evidence"].as_str().unwrap();
+    assert!(evidence.contains("a person decided"), "{evidence}");
+    // The next patch of the file is decided on its own.
+    assert_eq!(statuses(&report)[1], "conflict", "{report}");
+}
+
+#[test]
+fn a_file_that_upstream_deleted_can_be_kept() {
+    let space = deleted_upstream();
+    let dir = resolve(&space, 1);
+    std::fs::write(dir.join("gone.c"), "kept by us\n").unwrap();
+    git_in(&dir, &["add", "gone.c"]);
+    git_in(
+        &dir,
+        &["-c", "core.editor=true", "cherry-pick", "--continue"],
+    );
+    let report = json(&space, &["rebase", "2.0", "--continue", "--json"]);
+    assert_eq!(statuses(&report)[0], "resolved", "{report}");
+    let written = json(&space, &["rebase", "2.0", "--write", "--hold", "--json"]);
+    assert_eq!(written["written"]["branch"], "rebase/srv-2.0", "{written}");
+    let new = git(&space, &["show", "rebase/srv-2.0:patches/a.patch"]);
+    assert!(
+        new.contains("new file mode") && new.contains("+kept by us"),
+        "{new}"
+    );
+    git(&space, &["switch", "-q", "rebase/srv-2.0"]);
+    space.ok(&["export", "1", "out"]);
+    assert_eq!(space.read("out/gone.c"), "kept by us\n");
+}
+
+#[test]
+fn modes_move_with_their_files() {
+    let space = space(
+        &[("run.sh", lines(30, &[])), ("plain.sh", lines(5, &[]))],
+        &[
+            ("run.sh", lines(30, &[(27, "upstream 27\n")])),
+            ("plain.sh", lines(5, &[])),
+        ],
+    );
+    space.executable("two/plain.sh");
+    space.patch(
+        "content.patch",
+        "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n--- a/run.sh\n+++ b/run.sh\n\
+         @@ -23,5 +23,5 @@\n line 23\n line 24\n-line 25\n+patched 25\n line 26\n line 27\n",
+    );
+    space.patch(
+        "mode.patch",
+        "diff --git a/plain.sh b/plain.sh\nold mode 100644\nnew mode 100755\n",
+    );
+    commit_all(&space);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["merged", "upstream"], "{report}");
+    json(&space, &["rebase", "2.0", "--write", "--json"]);
+    let new = git(&space, &["show", "rebase/srv-2.0:patches/content.patch"]);
+    assert!(new.contains("old mode 100644\nnew mode 100755"), "{new}");
+    assert!(new.contains(" upstream 27\n"), "{new}");
+    git(&space, &["switch", "-q", "rebase/srv-2.0"]);
+    space.ok(&["export", "1", "out"]);
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |name: &str| {
+        std::fs::metadata(space.path(name))
+            .unwrap()
+            .permissions()
+            .mode()
+    };
+    assert_ne!(mode("out/run.sh") & 0o100, 0);
+}
+
+/// A patch of a binary file, in git's form.
+fn binary(space: &Space, name: &str, file: &str, old: &[u8], new: &[u8]) {
+    let dir = space.path("binary");
+    std::fs::create_dir_all(&dir).unwrap();
+    let git = |args: &[&str]| run_in(&dir, "git", args);
+    git(&["init", "-q"]);
+    std::fs::write(dir.join(file), old).unwrap();
+    git(&["add", "-A"]);
+    git(&["commit", "-q", "-m", "old"]);
+    std::fs::write(dir.join(file), new).unwrap();
+    let diff = git(&["diff", "--binary", "--full-index"]).stdout;
+    space.patch(name, [b"Subject: binary\n\n", diff.as_slice()].concat());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn binary_files_are_never_merged() {
+    let image = |what: &[u8]| [b"\0\x01image ", what, b"\0\xff"].concat();
+    let space = space(&[("f", "x\n".to_owned())], &[("f", "x\n".to_owned())]);
+    for (file, two) in [
+        ("same", &b"old"[..]),
+        ("taken", b"new"),
+        ("other", b"upstream"),
+    ] {
+        space.write(&format!("up/{file}"), image(b"old"));
+        space.write(&format!("two/{file}"), image(two));
+        binary(
+            &space,
+            &format!("{file}.patch"),
+            file,
+            &image(b"old"),
+            &image(b"new"),
+        );
+    }
+    commit_all(&space);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(
+        statuses(&report),
+        ["exact", "upstream", "conflict"],
+        "{report}"
+    );
+    let (_, out, _) = space.run(&["rebase", "2.0"]);
+    assert!(!out.contains('\u{1}') && out.contains("other"), "{out}");
+
+    let dir = resolve(&space, 3);
+    std::fs::write(dir.join("other"), image(b"both")).unwrap();
+    git_in(&dir, &["add", "other"]);
+    git_in(
+        &dir,
+        &["-c", "core.editor=true", "cherry-pick", "--continue"],
+    );
+    let report = json(&space, &["rebase", "2.0", "--continue", "--json"]);
+    assert_eq!(statuses(&report)[2], "resolved", "{report}");
+    json(&space, &["rebase", "2.0", "--write", "--json"]);
+    git(&space, &["switch", "-q", "rebase/srv-2.0"]);
+    space.ok(&["export", "2", "out"]);
+    assert_eq!(
+        std::fs::read(space.path("out/other")).unwrap(),
+        image(b"both")
+    );
+    assert_eq!(
+        std::fs::read(space.path("out/same")).unwrap(),
+        image(b"new")
+    );
+}
+
+#[test]
+fn compressed_patches_stay_so_only_unchanged() {
+    let old = lines(40, &[]);
+    let one = lines(40, &[(10, "patched 10\n")]);
+    let two = lines(40, &[(10, "patched 10\n"), (30, "patched 30\n")]);
+    let space = space(
+        &[("f", old.clone()), ("g", old.clone())],
+        &[
+            ("f", lines(40, &[(13, "upstream 13\n")])),
+            ("g", old.clone()),
+        ],
+    );
+    patch(&space, "merged.patch", "f", &old, &one);
+    patch(&space, "exact.patch", "g", &old, &two);
+    for name in ["merged", "exact"] {
+        let path = format!("patches/{name}.patch");
+        assert!(run_in(space.root(), "gzip", &["-n", &path]).success());
+    }
+    space.write("series", "merged.patch.gz\nexact.patch.gz\n");
+    commit_all(&space);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["merged", "exact"], "{report}");
+    json(&space, &["rebase", "2.0", "--write", "--json"]);
+    let series = git(&space, &["show", "rebase/srv-2.0:series"]);
+    assert_eq!(series, "merged.patch\nexact.patch.gz\n");
+    let new = git(&space, &["show", "rebase/srv-2.0:patches/merged.patch"]);
+    assert!(new.contains(" upstream 13\n"), "{new}");
+    let changed = git(&space, &["diff", "--name-status", "main", "rebase/srv-2.0"]);
+    assert!(!changed.contains("exact.patch.gz"), "{changed}");
+    git(&space, &["switch", "-q", "rebase/srv-2.0"]);
+    let out = space.ok(&["stack"]);
+    assert_eq!(out.matches(" exact ").count(), 2, "{out}");
+}
+
+/// Whenever it is killed, the branch is there with all of it or not at all, nothing else is touched,
+/// and the same command does it then.
+#[test]
+fn a_kill_while_writing_leaves_all_or_nothing() {
+    let old = lines(60, &[]);
+    let space = space(
+        &[("f", old.clone())],
+        &[("f", format!("new at the top\n{old}"))],
+    );
+    let mut state = old;
+    for number in 1..=8_usize {
+        let changes: Vec<(usize, String)> = (1..=number)
+            .map(|n| (n * 7, format!("patched {n}\n")))
+            .collect();
+        let changes: Vec<(usize, &str)> = changes.iter().map(|(at, s)| (*at, s.as_str())).collect();
+        let next = lines(60, &changes);
+        patch(&space, &format!("{number}.patch"), "f", &state, &next);
+        state = next;
+    }
+    commit_all(&space);
+    let write = ["-q", "rebase", "2.0", "--write"];
+    let started = Instant::now();
+    space.ok(&write);
+    let whole = started.elapsed();
+    let tree = git(&space, &["rev-parse", "rebase/srv-2.0^{tree}"]);
+    let start = git(&space, &["rev-parse", "HEAD"]);
+    for part in 0..12_u32 {
+        if part % 3 == 0 {
+            // From the beginning: nothing is imported or remembered.
+            std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
+        }
+        git(&space, &["branch", "-q", "-D", "rebase/srv-2.0"]);
+        space.run_and_kill(&write, whole * part / 11);
+        let there = run_in(
+            space.root(),
+            "git",
+            &["rev-parse", "--quiet", "--verify", "rebase/srv-2.0^{tree}"],
+        );
+        if there.success() {
+            assert_eq!(there.stdout_text(), tree);
+        }
+        assert_eq!(git(&space, &["status", "--porcelain"]), "");
+        assert_eq!(git(&space, &["rev-parse", "HEAD"]), start);
+        if !there.success() {
+            space.ok(&write);
+        }
+        assert_eq!(git(&space, &["rev-parse", "rebase/srv-2.0^{tree}"]), tree);
+    }
+}
+
+const FILES: [&str; 3] = ["f.c", "lib/g.c", "lib/h.c"];
+
+/// What happens to each file: lines replaced, inserted and deleted, or the file is deleted.
+#[derive(Debug, Clone)]
+struct Change {
+    file: usize,
+    edits: Vec<(usize, u8)>,
+    delete: bool,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let edits = prop::collection::vec((1_usize..50, 0_u8..3), 1..4);
+    (0..FILES.len(), edits, prop::bool::weighted(0.06)).prop_map(|(file, edits, delete)| Change {
+        file,
+        edits,
+        delete,
+    })
+}
+
+/// The files as lists of lines, each unlike every other, so that there is one right merge.
+type Tree = Vec<Option<Vec<String>>>;
+
+fn start() -> Tree {
+    let file = |name: &&str| Some((1..50).map(|n| format!("{name} line {n}\n")).collect());
+    FILES.iter().map(file).collect()
+}
+
+fn apply(tree: &mut Tree, change: &Change, who: &str) {
+    let Some(lines) = &mut tree[change.file] else {
+        return;
+    };
+    if change.delete {
+        tree[change.file] = None;
+        return;
+    }
+    for (number, (at, how)) in change.edits.iter().enumerate() {
+        let at = at % lines.len();
+        let line = format!("{who} {number} at {at}\n");
+        match how {
+            0 if lines.len() > 20 => drop(lines.remove(at)),
+            1 => lines[at] = line,
+            _ => lines.insert(at, line),
+        }
+    }
+}
+
+fn write(space: &Space, folder: &str, tree: &Tree) {
+    for (name, lines) in FILES.iter().zip(tree) {
+        let path = format!("{folder}/{name}");
+        match lines {
+            Some(lines) => space.write(&path, lines.concat()),
+            None => {
+                let _ = std::fs::remove_file(space.path(&path));
+            }
+        }
+    }
+    space.write(&format!("{folder}/always"), "there\n");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(12), failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A series of patches over several files: the same tree as `git rebase`, or the same first conflict.
+    #[test]
+    fn series_rebase_as_git_does(
+        upstream in prop::collection::vec(change(), 0..4),
+        mine in prop::collection::vec(prop::collection::vec(change(), 1..3), 1..5),
+    ) {
+        let space = space(&[], &[]);
+        let mut two = start();
+        for (number, change) in upstream.iter().enumerate() {
+            apply(&mut two, change, &format!("upstream {number}"));
+        }
+        write(&space, "up", &start());
+        write(&space, "two", &two);
+
+        write(&space, "repo", &start());
+        let repo = space.path("repo");
+        let git = |args: &[&str]| run_in(&repo, "git", args);
+        git(&["init", "-q", "-b", "base"]);
+        git(&["add", "-A"]);
+        git(&["commit", "-q", "-m", "base"]);
+        git(&["switch", "-q", "-c", "mine"]);
+        let mut state = start();
+        for (number, changes) in mine.iter().enumerate() {
+            for (part, change) in changes.iter().enumerate() {
+                apply(&mut state, change, &format!("mine {number}.{part}"));
+            }
+            write(&space, "repo", &state);
+            git(&["add", "-A"]);
+            let diff = git(&["diff", "--cached", "--no-renames"]).stdout;
+            // A patch that deletes what is not there any more changes nothing.
+            if !diff.is_empty() {
+                git(&["commit", "-q", "-m", &number.to_string()]);
+                space.patch(&format!("{number}.patch"), diff);
+            }
+        }
+        prop_assume!(!space.read("series").is_empty());
+        git(&["switch", "-q", "-c", "upstream", "base"]);
+        write(&space, "repo", &two);
+        git(&["add", "-A"]);
+        git(&["commit", "-q", "--allow-empty", "-m", "upstream"]);
+        let rebased = git(&["-c", "merge.renames=false", "rebase", "-q", "--onto", "upstream", "base", "mine"]);
+        let stopped = (!rebased.success()).then(|| {
+            git(&["log", "-1", "--format=%s", "REBASE_HEAD"]).stdout_text().trim().to_owned()
+        });
+
+        let report = json(&space, &["rebase", "2.0", "--json"]);
+        let patches = report["patches"].as_array().unwrap();
+        let waits = patches.iter().find(|patch| {
+            ["conflict", "changed"].contains(&patch["status"].as_str().unwrap())
+        });
+        let waits = waits.map(|patch| {
+            patch["name"].as_str().unwrap().trim_end_matches(".patch").to_owned()
+        });
+        // What can be taken back from the release is there, which git does not look for.
+        let back = patches.iter().any(|patch| patch["rung"] == "reverse");
+        prop_assume!(!back);
+        prop_assert_eq!(&stopped, &waits, "{}\n{}", rebased.stderr_text(), report);
+        if stopped.is_none() {
+            let theirs = git(&["rev-parse", "mine^{tree}"]).stdout_text();
+            let last = patches.iter().rev().find_map(|patch| patch["commit"].as_str());
+            let ours = match last {
+                Some(commit) => {
+                    let tree = format!("{commit}^{{tree}}");
+                    run_in(&space.path(".perfquilt/objects.git"), "git", &["rev-parse", &tree]).stdout_text()
+                }
+                None => git(&["rev-parse", "upstream^{tree}"]).stdout_text(),
+            };
+            prop_assert_eq!(ours, theirs, "{}", report);
+        }
+    }
+}
