@@ -40,7 +40,7 @@ pub(super) struct Runner<'a> {
     margin: &'a dyn Fn(Meter) -> f64,
     done: BTreeMap<(String, Meter), BTreeSet<u32>>,
     /// The state of the stopping rule behind the last timed block, and how many values were stored
-    /// then.
+    /// and points had failed then.
     newest: RefCell<Option<(usize, Option<Stopping>)>>,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Runner<'a> {
             Reading::Timed => block.number,
             Reading::Counted => u32::MAX,
         };
-        let state = self.state(number)?;
+        let state = self.state(number, failed)?;
         let left = match (&state, block.reading) {
             (Some(state), Reading::Timed) => stopping::needed(left, state, &self.identical),
             _ => left,
@@ -127,8 +127,9 @@ impl<'a> Runner<'a> {
         Ok((left, state))
     }
 
-    /// The state of the stopping rule before the timed block `number`.
-    fn state(&self, number: u32) -> Result<Option<Stopping>> {
+    /// The state of the stopping rule before the timed block `number`, when `failed` points are left
+    /// out.
+    fn state(&self, number: u32, failed: &BTreeMap<Point, Error>) -> Result<Option<Stopping>> {
         let of_timed = || {
             self.done
                 .iter()
@@ -137,14 +138,17 @@ impl<'a> Runner<'a> {
         let last = of_timed().filter_map(|(_, blocks)| blocks.last()).max();
         let newest = last.is_none_or(|&last| last < number);
         // Behind the last block, the state is the same until something is stored.
-        let stored: usize = of_timed().map(|(_, blocks)| blocks.len()).sum();
+        let stored = failed.len() + of_timed().map(|(_, blocks)| blocks.len()).sum::<usize>();
         if let Some((at, state)) = &*self.newest.borrow()
             && newest
             && *at == stored
         {
             return Ok(state.clone());
         }
-        let (header, observations) = self.store.load(self.id)?;
+        let (mut header, observations) = self.store.load(self.id)?;
+        for (point, error) in failed {
+            header.failed.insert(*point, error.message().to_owned());
+        }
         let state = stopping::before(number, &header, &observations, &self.planned)?;
         if newest {
             *self.newest.borrow_mut() = Some((stored, state.clone()));
@@ -203,7 +207,7 @@ impl<'a> Runner<'a> {
                 continue;
             }
             if block.points.iter().all(|point| is_base(*point)) {
-                break;
+                continue;
             }
             let left: Vec<&Block> = blocks[place..]
                 .iter()
