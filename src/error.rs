@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The hint where the disk is full.
-pub(crate) const DISK_FULL: &str = "free some space (`perfquilt doctor` says what the caches hold), then run the same command again";
+pub(crate) const DISK_FULL: &str = "free some space (`perfquilt clean --unused-days 0` empties the caches), then run the same command again";
 
 /// What went wrong, as far as the exit code is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 
 pub mod attribution;
 pub mod build;
+pub mod caches;
 pub mod calibrate;
 pub mod cli;
 pub mod config;
@@ -15,6 +16,7 @@ pub mod doctor;
 pub mod edit;
 pub mod error;
 pub mod experiment;
+mod git;
 pub mod init;
 pub mod lint;
 pub mod meter;

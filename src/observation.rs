@@ -1,6 +1,8 @@
 //! Raw observations: what the machine half hands to the judgement half.
 
+mod borrowed;
 mod check;
+mod origin;
 mod supplement;
 
 use std::collections::BTreeMap;
@@ -12,8 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::point::Point;
 
+pub use borrowed::ObservationRef;
 pub use check::SCHEMA;
-pub use supplement::{Planned, PointBuild, Supplement, Within};
+pub use origin::Origin;
+pub use supplement::{LeftOut, Planned, PointBuild, Supplement, Within};
 
 /// What is read while a server works. All meters are costs: less is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -107,6 +111,10 @@ pub struct Observation {
     pub value: f64,
     /// Transactions that `value` stands for.
     pub n: u64,
+    /// Of a block that has only the release and the whole series, for the closure check; such blocks
+    /// are counted apart from the others and used for nothing else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
 }
 
 /// The first line of an observation file: what the observations are of.
@@ -140,6 +148,10 @@ pub struct ExperimentHeader {
     /// When the experiment began, RFC 3339 in UTC; empty when unknown.
     #[serde(default)]
     pub started: String,
+    /// Earlier experiments whose observations speak for points of this one, the one to be preferred
+    /// first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carried: Vec<Origin>,
 }
 
 impl ExperimentHeader {
@@ -159,6 +171,7 @@ impl ExperimentHeader {
             started: jiff::Timestamp::now()
                 .strftime("%Y-%m-%dT%H:%M:%SZ")
                 .to_string(),
+            carried: Vec::new(),
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::Error;
 
 /// One state of the stack. Patches are counted from 1, as in `series`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(into = "String")]
 pub enum Point {
     /// The release with the first `k` patches applied; `0` is the bare release.
     Step(usize),
@@ -63,11 +64,21 @@ impl From<Point> for String {
     }
 }
 
-impl TryFrom<String> for Point {
-    type Error = Error;
+impl<'de> Deserialize<'de> for Point {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Point;
 
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a point")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Point, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
     }
 }
 

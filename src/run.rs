@@ -195,7 +195,7 @@ pub fn run(
     let prepared = prepare(ws, release, progress)?;
     let points = wanted.points(&prepared)?;
     let built = build_points(ws, &prepared, &preset.recipe, &points, progress)?;
-    measure(ws, preset, &prepared, built, progress)
+    measure(ws, preset, &prepared, built, wanted.fresh, progress)
 }
 
 /// Which effects of a patch are measured.
@@ -216,6 +216,8 @@ pub struct Wanted {
     pub points: Vec<Point>,
     /// Which effects of the patches; those in order are always among them.
     pub effects: Vec<Effects>,
+    /// Measure every point, also those that an earlier experiment measured.
+    pub fresh: bool,
 }
 
 impl Wanted {
@@ -260,6 +262,7 @@ fn measure(
     preset: &Preset,
     prepared: &Prepared,
     built: Vec<BuiltPoint>,
+    fresh: bool,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let mut measurable = Vec::new();
@@ -289,7 +292,7 @@ fn measure(
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = failed;
     let store = Store::open(&ws.results())?;
-    let outcome = experiment::run(ws, preset, &measurable, header, &store, progress)?;
+    let outcome = experiment::run(ws, preset, &measurable, header, fresh, &store, progress)?;
     store.record_builds(outcome.id, &builds)?;
     Ok(Outcome {
         experiment: outcome.id,

@@ -133,3 +133,94 @@ fn a_rate_that_is_not_in_the_output_is_told_with_the_output() {
     let finished = environment.run(&["bench"]);
     refused(&finished, 5, "no transactions per second");
 }
+
+/// Makes the toy's executable one that is linked again for every start.
+fn relinked(environment: &TestEnvironment, command: &str) {
+    let path = environment.workspace().join("bench-config/perfquilt.toml");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let config = config
+        .replace(
+            "build = [[\"make\", \"-j{jobs}\"]]",
+            "build = [[\"make\", \"-j{jobs}\"], [\"cc\", \"-O2\", \"-c\", \"toyd.c\"]]",
+        )
+        .replace(
+            "[server]\n",
+            &format!(
+                "[recipe.make.relink]\nkeep = {{ \"toyd.o\" = \"{{build}}/toyd.o\" }}\n\
+                 command = {command}\n\n[server]\n"
+            ),
+        );
+    std::fs::write(&path, config).unwrap();
+}
+
+#[test]
+fn every_block_runs_the_servers_in_other_layouts() {
+    let environment = environment();
+    relinked(
+        &environment,
+        r#"["cc", "-o", "{output}", "-Wl,--defsym=layout={seed}", "toyd.o"]"#,
+    );
+    build(&environment);
+    let bench = environment.run(&["bench", "--blocks", "8", "--json"]);
+    assert_eq!(bench.code, Some(0), "{}", bench.stderr);
+    let bench: Value = serde_json::from_str(&bench.stdout).unwrap();
+    // Two of eight blocks repeat the layouts of the block before them.
+    assert_eq!(bench["noise"]["layouts"], 6, "{:#}", bench["noise"]);
+    let effect = &bench["patches"][0]["effects"][0];
+    assert_eq!(effect["units"], 6, "{effect:#}");
+    assert_eq!(effect["blocks"], 8, "{effect:#}");
+    assert!(effect["low"].as_f64().unwrap() > 0.5, "{effect:#}");
+    let spread = &bench["noise"]["spread"][0];
+    for part in ["block_sd", "layout_sd", "within_sd", "restart_sd"] {
+        assert!(spread[part].is_number(), "{part}: {spread:#}");
+    }
+    let observations = environment.run(&["report", "--format", "jsonl"]).stdout;
+    let layouts: std::collections::BTreeSet<u64> = observations
+        .lines()
+        .skip(1)
+        .map(|line| {
+            serde_json::from_str::<Value>(line).unwrap()["layout"]
+                .as_u64()
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(layouts.len(), 6 * 3, "base, patch, control");
+    assert!(!layouts.contains(&0));
+
+    let fixed = environment.run(&["bench", "--blocks", "2", "--layouts", "off", "--json"]);
+    assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);
+    let fixed: Value = serde_json::from_str(&fixed.stdout).unwrap();
+    assert_eq!(fixed["noise"]["layouts"], 1);
+    assert_ne!(fixed["harness"], bench["harness"]);
+    assert_ne!(fixed["experiment"], bench["experiment"]);
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_relink_that_fails_ends_it_instead_of_measuring_something_else() {
+    let environment = environment();
+    relinked(
+        &environment,
+        r#"["sh", "-c", "echo no room for {output} >&2; exit {seed}"]"#,
+    );
+    build(&environment);
+    let bench = environment.run(&["bench", "--blocks", "2"]);
+    refused(&bench, 5, "no room for");
+    assert!(bench.stderr.contains("--layouts off"), "{}", bench.stderr);
+    let fixed = environment.run(&["bench", "--blocks", "2", "--layouts", "off"]);
+    assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);
+}
+
+#[test]
+fn servers_that_cannot_be_linked_again_are_measured_as_they_are_and_it_is_said() {
+    let environment = environment();
+    build(&environment);
+    refused(
+        &environment.run(&["bench", "--blocks", "2", "--layouts", "on"]),
+        2,
+        "section `relink`",
+    );
+    let bench = environment.run(&["bench", "--blocks", "2"]);
+    assert_eq!(bench.code, Some(0), "{}", bench.stderr);
+    assert!(bench.stderr.contains("the luck of one"), "{}", bench.stderr);
+}

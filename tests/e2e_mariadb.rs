@@ -78,6 +78,79 @@ fn two_points_are_built_measured_and_attributed() {
     println!("{}", perfquilt(workspace, &["report"]));
 }
 
+/// The server's functions by address.
+fn functions(program: &Path) -> Vec<String> {
+    let output = Command::new("nm")
+        .args(["-n", "--defined-only"])
+        .arg(program)
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .filter_map(|line| line.split_once(" T ").map(|(_, name)| name.to_owned()))
+        .collect()
+}
+
+#[test]
+fn a_relinked_server_runs_and_is_the_same_work_in_another_order() {
+    let folder = workspace();
+    let rows = perfquilt(folder.path(), &["build", "--point", "0", "--json"]);
+    let rows: Value = serde_json::from_str(&rows).unwrap();
+    let built = Path::new(rows[0]["built"]["dir"].as_str().unwrap()).to_owned();
+    let moved = folder.path().join("moved");
+    common::copy(&built, &moved);
+    let program = moved.join("bin/mariadbd");
+    fs::remove_file(&program).unwrap();
+    let relink = perfquilt::build::Relink::of(&built).unwrap();
+    let started = Instant::now();
+    relink.link(7, &program).unwrap();
+    println!("relinked in {:.2} s", started.elapsed().as_secs_f64());
+
+    let (before, after) = (functions(&built.join("bin/mariadbd")), functions(&program));
+    let neighbours = |functions: &[String]| -> std::collections::HashSet<(String, String)> {
+        let pairs = functions.windows(2);
+        pairs
+            .map(|pair| (pair[0].clone(), pair[1].clone()))
+            .collect()
+    };
+    let kept = neighbours(&before)
+        .intersection(&neighbours(&after))
+        .count();
+    assert!(before.len() > 1000, "{}", before.len());
+    assert!(
+        kept < before.len() / 10,
+        "{kept} of {} stayed together",
+        before.len()
+    );
+
+    let servers = [
+        format!("0={}", built.display()),
+        format!("1={}", moved.display()),
+    ];
+    let mut bench = vec![
+        "bench",
+        "--preset",
+        "ci",
+        "--workload",
+        "oltp_point_select",
+        "--json",
+    ];
+    bench.extend([
+        "--blocks",
+        "2",
+        "--server",
+        &servers[0],
+        "--server",
+        &servers[1],
+    ]);
+    let document: Value = serde_json::from_str(&perfquilt(folder.path(), &bench)).unwrap();
+    let patch = &document["patches"][0]["effects"];
+    let instructions = effect(patch, "oltp_point_select", "instructions");
+    let found = instructions["estimate"].as_f64().unwrap();
+    assert!(found.abs() < 0.0005, "{instructions:#}");
+}
+
 /// Partitions and unique keys on disk depend on hash values: the patched collations must give the
 /// same ones. Compares the real code of both trees.
 #[test]

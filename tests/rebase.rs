@@ -5,79 +5,8 @@
 mod support;
 
 use proptest::prelude::*;
+use support::releases::{commit_all, git, json, lines, patch, space, statuses};
 use support::{Space, run_in};
-
-/// Numbered lines, some of them replaced.
-fn lines(count: usize, changes: &[(usize, &str)]) -> String {
-    (1..=count)
-        .map(|number| {
-            let change = changes.iter().find(|(line, _)| *line == number);
-            change.map_or(format!("line {number}\n"), |(_, text)| (*text).to_owned())
-        })
-        .collect()
-}
-
-/// A workspace with release 1.0 in `up` and 2.0 in `two`, as a git repository.
-fn space(old: &[(&str, String)], new: &[(&str, String)]) -> Space {
-    let space = Space::bare(
-        "[[upstream.release]]\nversion = \"1.0\"\ndirectory = \"up\"\n\
-         [[upstream.release]]\nversion = \"2.0\"\ndirectory = \"two\"\n",
-    );
-    for (folder, files) in [("up", old), ("two", new)] {
-        std::fs::create_dir(space.path(folder)).unwrap();
-        for (name, content) in files {
-            space.write(&format!("{folder}/{name}"), content);
-        }
-    }
-    space.write(
-        ".gitignore",
-        "/cache\n/.perfquilt\n/bench-config/upstream.lock\n",
-    );
-    space
-}
-
-/// Makes a patch by changing copies of a file.
-fn patch(space: &Space, name: &str, file: &str, before: &str, after: &str) {
-    space.write("diff/a/f", before);
-    space.write("diff/b/f", after);
-    let dir = space.path("diff");
-    let diff = run_in(&dir, "diff", &["-u", "a/f", "b/f"]).stdout_text();
-    let body: String = diff.split_inclusive('\n').skip(2).collect();
-    space.patch(
-        name,
-        format!("Subject: {name}\nFrom: T <t@example.org>\n\n--- a/{file}\n+++ b/{file}\n{body}"),
-    );
-    std::fs::remove_dir_all(dir).unwrap();
-}
-
-fn git(space: &Space, args: &[&str]) -> String {
-    let output = run_in(space.root(), "git", args);
-    assert!(output.success(), "{args:?}: {}", output.stderr_text());
-    output.stdout_text()
-}
-
-fn commit_all(space: &Space) {
-    git(space, &["init", "-q", "-b", "main"]);
-    for (key, value) in [("user.name", "T"), ("user.email", "t@example.org")] {
-        git(space, &["config", key, value]);
-    }
-    git(space, &["add", "-A"]);
-    git(space, &["commit", "-q", "-m", "start"]);
-}
-
-fn json(space: &Space, args: &[&str]) -> serde_json::Value {
-    let (_, out, err) = space.run(args);
-    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"))
-}
-
-fn statuses(report: &serde_json::Value) -> Vec<String> {
-    report["patches"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|patch| patch["status"].as_str().unwrap().to_owned())
-        .collect()
-}
 
 /// One patch of each kind. The new release has more at its top, another line 20, the third patch's
 /// change, another line 60 and a renamed file.
@@ -372,7 +301,7 @@ fn wrong_use_says_what_would_be_right() {
     let err = space.fails(2, &["rebase", "2.0"]);
     assert!(err.contains("no patches"), "{err}");
     // A series that does not fit its own release.
-    let space = self::space(&[("f", lines(5, &[]))], &[("f", lines(5, &[]))]);
+    let space = support::releases::space(&[("f", lines(5, &[]))], &[("f", lines(5, &[]))]);
     space.patch("x.patch", "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-nowhere\n+x\n");
     let err = space.fails(3, &["rebase", "2.0"]);
     assert!(err.contains("mend that first"), "{err}");
@@ -467,6 +396,7 @@ fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
                 unit: Meter::Time.unit().to_owned(),
                 value: value * noise,
                 n: 100,
+                direct: false,
             }
         });
         store.append(id, &points.collect::<Vec<_>>(), &[]).unwrap();

@@ -129,6 +129,7 @@ fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::new(),
         failed: BTreeMap::new(),
         started: "2026-01-02T03:04:05Z".into(),
+        carried: Vec::new(),
     }
 }
 
@@ -155,6 +156,7 @@ fn observations(gains: &[f64], noise: f64) -> Vec<Observation> {
                 unit: "ns/txn".into(),
                 value: 1e5 * (sign * noise - gain).exp(),
                 n: 100,
+                direct: false,
             });
         }
     }
@@ -256,6 +258,176 @@ fn faults_of_files_name_file_and_line() {
     assert!(errors.contains("error: "), "{errors}");
 }
 
+/// Standard error of `analyse` on a file with `bytes`, which is refused.
+fn refused(place: &Place, bytes: &[u8]) -> String {
+    std::fs::write(place.path("bad.jsonl"), bytes).unwrap();
+    let (code, errors) = place.failure(&["analyse", "bad.jsonl"]);
+    assert_eq!(code, 2, "{errors}");
+    errors
+}
+
+#[test]
+fn bad_files_are_refused_with_line_and_field() {
+    let place = Place::new();
+    let file = place.write("f.jsonl", &[0.03, 0.0], 0.001);
+    let text = std::fs::read_to_string(place.path(&file)).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let mut told = String::new();
+    let mut tell = |what: &str, bytes: &[u8]| {
+        told.push_str(&format!("{what}\n{}\n", refused(&place, bytes)));
+    };
+    let change = |from: &str, to: &str| text.replacen(from, to, 1).into_bytes();
+    tell("empty", b"");
+    tell("blank lines", b"\n\r\n  \n");
+    tell("first line missing", lines[1..].join("\n").as_bytes());
+    tell("cut off", &text.as_bytes()[..text.len() - 20]);
+    tell("wrong schema", &change("{\"schema\":1", "{\"schema\":9"));
+    let second = format!(
+        "{}\n{}",
+        lines[0],
+        lines[1].replace("\"schema\":1", "\"schema\":2")
+    );
+    tell("wrong schema of an observation", second.as_bytes());
+    let value = lines[1]
+        .split("\"value\":")
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap();
+    for wrong in ["0", "-5.5", "NaN", "Infinity", "null", "1e400", "\"12\""] {
+        let from = format!("\"value\":{value}");
+        tell(wrong, &change(&from, &format!("\"value\":{wrong}")));
+    }
+    tell("unknown unit", &change("ns/txn", "ms/txn"));
+    tell(
+        "unknown meter",
+        &change("\"meter\":\"time\"", "\"meter\":\"joules\""),
+    );
+    tell(
+        "no such point",
+        &change("\"point\":\"2\"", "\"point\":\"7\""),
+    );
+    tell("no point", &change("\"point\":\"2\"", "\"point\":\"two\""));
+    tell(
+        "other experiment",
+        &change(
+            "{\"schema\":1,\"experiment\":\"quick-1\",\"block\"",
+            "{\"schema\":1,\"experiment\":\"quick-2\",\"block\"",
+        ),
+    );
+    tell("missing field", &change("\"layout\":0,", ""));
+    tell("not an object", &change(lines[3], "[1,2]"));
+    tell(
+        "two in a line",
+        &change(lines[3], &format!("{}{}", lines[3], lines[4])),
+    );
+    let twice = [&lines[..], &lines[2..3]].concat().join("\n");
+    tell("twice", twice.as_bytes());
+    tell(
+        "not UTF-8",
+        &[text.as_bytes(), b"{\"schema\":1,\"experiment\":\"\xff\"}\n"].concat(),
+    );
+    tell(
+        "UTF-16",
+        &text
+            .encode_utf16()
+            .flat_map(u16::to_le_bytes)
+            .collect::<Vec<u8>>(),
+    );
+    tell(
+        "a gigantic line",
+        &[text.as_bytes(), &vec![b'7'; 17 << 20]].concat(),
+    );
+    tell("zeros", &[0; 5000]);
+    insta::assert_snapshot!(told);
+    assert!(!told.contains("panicked"));
+
+    // The same from a pipe, which cannot be read twice.
+    let piped = place
+        .perfquilt(&["analyse", "-"])
+        .write_stdin(twice)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(piped.stderr).unwrap();
+    assert!(
+        errors.starts_with("error: -:14: block 0, point 1,"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn odd_files_give_the_same_table() {
+    let place = Place::new();
+    let file = place.write("f.jsonl", &[0.03], 0.001);
+    let expected = place.output(&["analyse", &file]);
+    let text = std::fs::read_to_string(place.path(&file)).unwrap();
+    let mut reversed: Vec<&str> = text.lines().collect();
+    reversed[1..].reverse();
+    for (what, odd) in [
+        ("CRLF", text.replace('\n', "\r\n")),
+        ("byte order mark", format!("\u{feff}{text}")),
+        ("no last line end", text.trim_end().to_owned()),
+        ("blank lines", text.replace('\n', "\n\n")),
+        ("other order", reversed.join("\n")),
+        (
+            "further fields",
+            text.replace("\"n\":", "\"host\":\"a\",\"n\":"),
+        ),
+    ] {
+        std::fs::write(place.path("odd.jsonl"), odd).unwrap();
+        assert_eq!(place.output(&["analyse", "odd.jsonl"]), expected, "{what}");
+    }
+}
+
+/// A file whose values are `value(block, point, plain value)`; `None` leaves the observation out.
+fn changed(place: &Place, value: impl Fn(u32, Point, f64) -> Option<f64>) {
+    let mut all = observations(&[0.03, 0.0], 0.001);
+    all.retain_mut(|o| {
+        let new = value(o.block, o.point, o.value);
+        o.value = new.unwrap_or(o.value);
+        new.is_some()
+    });
+    let mut file = std::fs::File::create(place.path("changed.jsonl")).unwrap();
+    jsonl::write(&mut file, &header(2), &Default::default(), &all).unwrap();
+}
+
+#[test]
+fn poor_data_give_wide_intervals_and_are_told() {
+    let place = Place::new();
+    let mut told = String::new();
+    let mut tell = |what: &str, value: &dyn Fn(u32, Point, f64) -> Option<f64>| {
+        changed(&place, value);
+        let text = place.output(&["analyse", "changed.jsonl"]);
+        told.push_str(&format!("{what}\n\n{text}\n"));
+        let page = place.output(&["analyse", "changed.jsonl", "--format", "markdown"]);
+        let figures = |text: &str| text.matches('±').count();
+        assert!(figures(&page) >= figures(&text) - 1, "{page}");
+    };
+    tell("a point is missing from a block", &|block, point, value| {
+        ((block, point) != (1, Point::Step(1))).then_some(value)
+    });
+    tell("a single block", &|block, _, value| {
+        (block == 2).then_some(value)
+    });
+    tell("all equal", &|_, _, _| Some(1000.0));
+    tell("a clock that jumped", &|block, point, value| {
+        Some(if (block, point) == (3, Point::BASE) {
+            1e17
+        } else {
+            value
+        })
+    });
+    tell("the release is missing", &|_, point, value| {
+        (point != Point::BASE).then_some(value)
+    });
+    tell("a block with one point", &|block, point, value| {
+        (block != 0 || point == Point::Step(2)).then_some(value)
+    });
+    tell("no observation", &|_, _, _| None);
+    insta::assert_snapshot!(told);
+}
+
 #[test]
 fn exit_codes_tell_the_result_when_asked() {
     let place = Place::new();
@@ -306,6 +478,7 @@ fn stored_experiments_are_reported() {
             block: 0,
             workload: "load".into(),
             point: Point::Step(point),
+            direct: false,
             txns_per_slice: 1,
             nanoseconds: (0..64u8).map(|i| 1000.0 + f32::from(i % 9)).collect(),
         })

@@ -60,6 +60,81 @@ fn the_main_job() {
     assert_eq!(in_order(&analysed, 0)["estimate"], faster["estimate"]);
 }
 
+/// Names of the points whose observations an experiment stored itself.
+fn points_measured(environment: &TestEnvironment, experiment: &str) -> Vec<String> {
+    let finished = environment.run(&["report", experiment, "--format", "jsonl"]);
+    let mut points: Vec<String> = finished
+        .stdout
+        .lines()
+        .skip(1)
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|line: &Value| line["experiment"] == experiment)
+        .map(|line| line["point"].as_str().unwrap().to_owned())
+        .collect();
+    points.sort();
+    points.dedup();
+    points
+}
+
+#[test]
+fn what_an_earlier_experiment_knows_is_carried_over() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let third = "\
+Subject: work: fewer still
+
+--- a/work.h
++++ b/work.h
+@@ -1,5 +1,5 @@
+ /* What one request costs: rounds of a linear congruential generator. */
+-#define ROUNDS 25000u
++#define ROUNDS 20000u
+ 
+ static unsigned work(unsigned state)
+ {
+";
+    environment.write("patches/0003-fewer.patch", third);
+    environment.write(
+        "series",
+        "0001-fewer-rounds.patch\n0002-comment-only.patch\n0003-fewer.patch\n",
+    );
+    let first = document(&environment, &["run", "--json", "--blocks", "6"]);
+    let name = first["experiment"].as_str().unwrap();
+    assert_eq!(in_order(&first, 0)["provenance"], "measured");
+    assert_eq!(
+        points_measured(&environment, name),
+        ["0", "1", "3", "control"]
+    );
+    // The whole series was compared with the release alone, too.
+    assert_eq!(first["closure"][0]["direct"]["blocks"], 2);
+
+    // Another last patch: the first one's effect is known, the others are not.
+    environment.replace("patches/0003-fewer.patch", "20000u", "15000u");
+    let finished = environment.run(&["run", "--json", "--blocks", "6"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let second: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let again = second["experiment"].as_str().unwrap();
+    assert_ne!(again, name);
+    let carried = in_order(&second, 0);
+    assert_eq!(
+        (&carried["provenance"], &carried["from"]),
+        (&"carried".into(), &name.into())
+    );
+    assert_eq!(carried["estimate"], in_order(&first, 0)["estimate"]);
+    assert_eq!(in_order(&second, 2)["provenance"], "measured");
+    assert_eq!(second["total"][0]["provenance"], "measured");
+    // Point 1 is what the last patch is compared with, point 2 the same binary.
+    assert_eq!(
+        points_measured(&environment, again),
+        ["0", "1", "3", "control"]
+    );
+    assert_eq!(
+        finished.stderr.matches("0003-fewer.patch").count(),
+        1,
+        "{}",
+        finished.stderr
+    );
+}
+
 #[test]
 fn patches_are_measured_apart_from_each_other() {
     let environment = TestEnvironment::with_fixture("toy");

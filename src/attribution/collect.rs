@@ -1,23 +1,70 @@
-//! Tables of observations and the effects computed from them.
+//! Tables of observations, by the experiment they are from, and the document made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    self, Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress,
-    SUITE, Verdict,
+    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress,
 };
+use super::effects::Effects;
 use super::stopping::Stopping;
+use super::warnings::warnings;
 use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Meter, Observation, Planned, Supplement};
+use crate::observation::{ExperimentHeader, Meter, ObservationRef, Planned, Supplement};
 use crate::point::Point;
-use crate::stats::{BlockTable, Interval, LEVEL, Looks, speed};
+use crate::stats::{BlockTable, LEVEL, Looks, Units};
+
+/// Tables by meter and workload.
+type Tables = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
+
+/// The observations of one experiment.
+#[derive(Default)]
+pub(super) struct Source {
+    /// Of the blocks over all points.
+    pub(super) blocks: Tables,
+    /// The independent units among them, by meter: timed and counted blocks are numbered apart.
+    pub(super) units: BTreeMap<Meter, Units>,
+    /// Of the blocks with the release and the whole series only.
+    pub(super) direct: Tables,
+    /// The independent units among these.
+    pub(super) direct_units: BTreeMap<Meter, Units>,
+}
+
+impl Source {
+    /// The tables of the blocks over all points.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
+        self.blocks.iter().flat_map(|(&meter, by_workload)| {
+            by_workload
+                .iter()
+                .map(move |(workload, table)| (meter, workload, table))
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.each().all(|(_, _, table)| table.blocks() == 0)
+    }
+}
 
 /// Gathers observations one by one; for more of them than should be in memory at once.
 pub struct Collector<'a> {
     header: &'a ExperimentHeader,
     supplement: &'a Supplement,
-    tables: BTreeMap<Meter, BTreeMap<String, BlockTable>>,
-    layouts: BTreeSet<u64>,
+    /// This experiment, then those it carries from, in the header's order.
+    sources: Vec<Source>,
+}
+
+/// Why an observation cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// As a fragment that names the field.
+    pub message: String,
+    /// Its block has its point already.
+    pub twice: bool,
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        Error::usage(fault.message)
+    }
 }
 
 impl<'a> Collector<'a> {
@@ -27,73 +74,92 @@ impl<'a> Collector<'a> {
     /// [`Kind::Usage`](crate::error::Kind::Usage) when the header is inconsistent.
     pub fn new(header: &'a ExperimentHeader, supplement: &'a Supplement) -> Result<Self> {
         header.check().map_err(Error::usage)?;
-        let mut tables: BTreeMap<Meter, BTreeMap<String, BlockTable>> = BTreeMap::new();
+        let mut sources: Vec<Source> = Vec::new();
+        sources.resize_with(1 + header.carried.len(), Source::default);
         // What is planned has a (yet empty) table: a series of identical binaries is known to have
         // no effect without a single observation.
         for plan in &supplement.planned {
-            tables
-                .entry(plan.meter)
-                .or_default()
-                .entry(plan.workload.clone())
-                .or_default();
+            let by_workload = sources[0].blocks.entry(plan.meter).or_default();
+            by_workload.entry(plan.workload.clone()).or_default();
         }
         Ok(Collector {
             header,
             supplement,
-            tables,
-            layouts: BTreeSet::new(),
+            sources,
         })
     }
 
     /// Adds an observation.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when it does not fit the header or its block has its
-    /// point already.
-    pub fn add(&mut self, observation: &Observation) -> Result<()> {
+    /// [`Fault`] when it does not fit the header or its block has its point already.
+    pub fn add(&mut self, observation: &ObservationRef<'_>) -> Result<(), Fault> {
+        let fault = |message, twice| Fault { message, twice };
         self.header
             .check_observation(observation)
-            .map_err(Error::usage)?;
-        self.layouts.insert(observation.layout);
-        let by_workload = self.tables.entry(observation.meter).or_default();
-        let table = match by_workload.get_mut(&observation.workload) {
+            .map_err(|message| fault(message, false))?;
+        let place = self.header.source_of(&observation.experiment).unwrap_or(0);
+        let source = &mut self.sources[place];
+        let (tables, units) = match observation.direct {
+            false => (&mut source.blocks, &mut source.units),
+            true => (&mut source.direct, &mut source.direct_units),
+        };
+        units.entry(observation.meter).or_default().note(
+            observation.block,
+            observation.point,
+            observation.layout,
+        );
+        let by_workload = tables.entry(observation.meter).or_default();
+        let table = match by_workload.get_mut(&*observation.workload) {
             Some(table) => table,
-            None => by_workload.entry(observation.workload.clone()).or_default(),
+            None => by_workload
+                .entry(observation.workload.clone().into_owned())
+                .or_default(),
         };
         if table.insert(observation.block, observation.point, observation.value) {
             return Ok(());
         }
-        Err(Error::usage(format!(
+        let message = format!(
             "block {} of workload {} ({}) has point {} twice",
             observation.block, observation.workload, observation.meter, observation.point
-        )))
+        );
+        Err(fault(message, true))
     }
 
     /// The attribution of what was added. `margin` gives the equivalence margin of a meter as a
     /// fraction of speed.
     pub fn finish(&self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
         let header = self.header;
-        let mut effects = self.effects(margin);
+        let workloads = self.workloads();
+        let mut effects = self.effects(&workloads, margin);
         let (mut patches, mut total) = effects.of_patches();
-        let planned = &self.supplement.planned;
-        let stopping = Stopping::of(planned, &patches, &total, &self.tables);
-        let progress = self.progress(stopping.as_ref());
+        let stopping = self.stopping_of(&patches, &total);
+        let progress = self.progress(&workloads, stopping.as_ref());
         effects.looks = self.looks(&progress);
         if !effects.looks.is_empty() {
             (patches, total) = effects.of_patches();
         }
         super::multiplicity::adjust(&mut patches);
+        let control = effects.of_kind(Kind::Control, Point::Control, &[Point::BASE]);
+        let all = patches.iter().flat_map(|patch| &patch.effects);
+        let mut left_out = self.supplement.left_out.clone();
+        left_out.extend(effects.left_out(all.chain(&total).chain(&control)));
+        let speaking = self.speaking();
         let noise = Noise {
-            control: effects
-                .of_kind(Kind::Control, Point::Control, &|_| vec![Point::BASE])
+            control: control
                 .into_iter()
                 .map(|effect| ControlEffect {
                     contains_zero: effect.low.map(|_| !effect.leaves_out_zero()),
                     effect,
                 })
                 .collect(),
-            spread: self.spread(),
-            layouts: self.layouts.len(),
+            spread: self.spread(speaking),
+            layouts: speaking
+                .units
+                .values()
+                .map(Units::layouts)
+                .max()
+                .unwrap_or(0),
         };
         let mut attribution = Attribution {
             schema: 1,
@@ -104,18 +170,22 @@ impl<'a> Collector<'a> {
             machine: header.machine.clone(),
             harness: header.harness.clone(),
             level: LEVEL,
-            margins: self.tables.keys().map(|&m| (m, margin(m))).collect(),
-            workloads: self.workloads().into_iter().collect(),
+            margins: workloads.keys().map(|&m| (m, margin(m))).collect(),
+            workloads: names(&workloads),
             progress,
             stopping,
+            closure: effects.closure(&total),
             total,
             patches,
             noise,
+            left_out,
+            sources: Vec::new(),
             failed: header.failed.clone(),
             builds: self.supplement.builds.clone(),
             warnings: Vec::new(),
         };
-        attribution.warnings = self.warnings(&attribution);
+        attribution.sources = used(header, &attribution);
+        attribution.warnings = warnings(&attribution, speaking);
         attribution
     }
 
@@ -124,54 +194,38 @@ impl<'a> Collector<'a> {
     pub fn stopping(&self) -> Option<Stopping> {
         let planned = &self.supplement.planned;
         planned.iter().find(|plan| plan.resolution.is_some())?;
-        let (patches, total) = self.effects(&|_| 0.0).of_patches();
-        Stopping::of(planned, &patches, &total, &self.tables)
+        let workloads = self.workloads();
+        let (patches, total) = self.effects(&workloads, &|_| 0.0).of_patches();
+        self.stopping_of(&patches, &total)
     }
 
-    fn effects<'b>(&'b self, margin: &'b dyn Fn(Meter) -> f64) -> Effects<'b> {
+    fn stopping_of(&self, patches: &[PatchEffects], total: &[Effect]) -> Option<Stopping> {
+        let planned = &self.supplement.planned;
+        Stopping::of(planned, patches, total, &self.sources[0].blocks)
+    }
+
+    fn effects<'b>(
+        &'b self,
+        workloads: &'b BTreeMap<Meter, BTreeSet<String>>,
+        margin: &'b dyn Fn(Meter) -> f64,
+    ) -> Effects<'b> {
+        let stops = self.supplement.planned.iter();
         Effects {
             header: self.header,
-            tables: &self.tables,
+            sources: &self.sources,
+            workloads,
             margin,
             looks: BTreeMap::new(),
+            stops: stops
+                .filter(|plan| plan.min_blocks.is_some())
+                .map(|plan| plan.meter)
+                .collect(),
         }
-    }
-
-    fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
-        self.tables.iter().flat_map(|(&meter, by_workload)| {
-            by_workload
-                .iter()
-                .map(move |(workload, table)| (meter, workload, table))
-        })
-    }
-
-    fn workloads(&self) -> BTreeSet<String> {
-        self.each()
-            .map(|(_, workload, _)| workload.clone())
-            .collect()
     }
 
     fn plan(&self, workload: &str, meter: Meter) -> Option<&'a Planned> {
         let mut plans = self.supplement.planned.iter();
         plans.find(|plan| plan.meter == meter && plan.workload == workload)
-    }
-
-    fn progress(&self, stopping: Option<&Stopping>) -> Vec<Progress> {
-        self.each()
-            .map(|(meter, workload, table)| {
-                let done = u32::try_from(table.blocks()).unwrap_or(u32::MAX);
-                let plan = self.plan(workload, meter);
-                let stopped = plan.is_some_and(|plan| plan.min_blocks.is_some())
-                    && stopping.is_some_and(|stopping| stopping.ended);
-                Progress {
-                    workload: workload.clone(),
-                    meter,
-                    done,
-                    planned: plan.map(|plan| plan.blocks),
-                    ended: stopped || plan.is_none_or(|plan| done >= plan.blocks),
-                }
-            })
-            .collect()
     }
 
     /// How each meter's number of blocks came about, where it was not fixed beforehand.
@@ -192,10 +246,69 @@ impl<'a> Collector<'a> {
         looks
     }
 
-    fn spread(&self) -> Vec<NoiseSpread> {
-        self.each()
+    /// The experiment whose noise is told: this one, or when all is carried, what it is carried from.
+    fn speaking(&self) -> &Source {
+        let holds = |place: usize| place == 0 || self.header.carried[place - 1].stale.is_none();
+        self.sources
+            .iter()
+            .enumerate()
+            .find(|(place, source)| holds(*place) && !source.is_empty())
+            .map_or(&self.sources[0], |(_, source)| source)
+    }
+
+    /// The workloads of each meter: those of this experiment, or when all is carried, of the others.
+    fn workloads(&self) -> BTreeMap<Meter, BTreeSet<String>> {
+        let mut workloads: BTreeMap<Meter, BTreeSet<String>> = BTreeMap::new();
+        for source in &self.sources {
+            if !workloads.is_empty() {
+                break;
+            }
+            for (&meter, by_workload) in source.blocks.iter().chain(&source.direct) {
+                let names = workloads.entry(meter).or_default();
+                names.extend(by_workload.keys().cloned());
+            }
+        }
+        workloads
+    }
+
+    fn progress(
+        &self,
+        workloads: &BTreeMap<Meter, BTreeSet<String>>,
+        stopping: Option<&Stopping>,
+    ) -> Vec<Progress> {
+        let of_meter = |(&meter, names): (&Meter, &BTreeSet<String>)| -> Vec<Progress> {
+            let own = self.sources[0].blocks.get(&meter);
+            names
+                .iter()
+                .map(|workload| {
+                    let table = own.and_then(|tables| tables.get(workload));
+                    let done = table.map_or(0, |t| u32::try_from(t.blocks()).unwrap_or(u32::MAX));
+                    let plan = self.plan(workload, meter);
+                    let stopped = plan.is_some_and(|plan| plan.min_blocks.is_some())
+                        && stopping.is_some_and(|stopping| stopping.ended);
+                    Progress {
+                        workload: workload.clone(),
+                        meter,
+                        done,
+                        planned: plan.map(|plan| plan.blocks),
+                        ended: stopped || plan.is_none_or(|plan| done >= plan.blocks),
+                    }
+                })
+                .collect()
+        };
+        workloads.iter().flat_map(of_meter).collect()
+    }
+
+    fn spread(&self, source: &Source) -> Vec<NoiseSpread> {
+        source
+            .each()
             .map(|(meter, workload, table)| {
-                let block_sd = table.spread().map(|spread| spread.sd);
+                let units = source.units.get(&meter);
+                let components = units.and_then(|units| table.components(units));
+                let block_sd = match components {
+                    Some(components) => Some(components.total),
+                    None => table.spread().map(|spread| spread.sd),
+                };
                 let within_sd = self
                     .supplement
                     .within
@@ -207,303 +320,39 @@ impl<'a> Collector<'a> {
                     meter,
                     blocks: table.blocks(),
                     block_sd,
+                    layout_sd: components.map(|components| components.layout),
                     within_sd,
-                    restart_sd: block_sd
-                        .zip(within_sd)
-                        .map(|(block, within)| (block * block - within * within).max(0.0).sqrt()),
+                    restart_sd: match components {
+                        Some(components) => Some(components.start),
+                        None if units.is_some_and(|units| units.layouts() > 1) => None,
+                        None => block_sd,
+                    }
+                    .zip(within_sd)
+                    .map(|(start, within)| (start * start - within * within).max(0.0).sqrt()),
                 }
             })
             .collect()
     }
-
-    fn warnings(&self, attribution: &Attribution) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let control = &attribution.noise.control;
-        let off: Vec<String> = control
-            .iter()
-            .filter(|control| control.contains_zero == Some(false))
-            .map(|control| match control.effect.workload.as_str() {
-                SUITE => format!("{} over all workloads", control.effect.meter),
-                workload => format!("{} of {workload}", control.effect.meter),
-            })
-            .collect();
-        if !off.is_empty() {
-            warnings.push(format!(
-                "The control, the same binary measured twice, differs from itself in {} of {} \
-                 intervals ({}). One interval in twenty misses by chance even when all is well; \
-                 read effects of that size with care.",
-                off.len(),
-                control.len(),
-                off.join(", ")
-            ));
-        }
-        for (meter, workload, table) in self.each() {
-            let incomplete = table.incomplete_blocks();
-            if incomplete > 0 {
-                let why = match &attribution.stopping {
-                    Some(rule) if rule.meter == meter => {
-                        " (left out when its effects were known well enough, or failed)"
-                    }
-                    _ => "",
-                };
-                warnings.push(format!(
-                    "{incomplete} of {} blocks of {workload} ({meter}) lack a point{why}; every effect \
-                     uses the blocks that have both its points, so effects need not add up exactly.",
-                    table.blocks()
-                ));
-            }
-            let still = table.spread().is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
-            if still && meter != Meter::Instructions {
-                warnings.push(format!(
-                    "All blocks of {workload} ({meter}) agree to the last digit: check that these \
-                     are measured values."
-                ));
-            }
-        }
-        warnings
-    }
 }
 
-struct Effects<'a> {
-    header: &'a ExperimentHeader,
-    tables: &'a BTreeMap<Meter, BTreeMap<String, BlockTable>>,
-    margin: &'a dyn Fn(Meter) -> f64,
-    /// How the number of blocks came about, where it was not fixed beforehand.
-    looks: BTreeMap<Meter, Looks>,
+fn names(workloads: &BTreeMap<Meter, BTreeSet<String>>) -> Vec<String> {
+    let all: BTreeSet<&String> = workloads.values().flatten().collect();
+    all.into_iter().cloned().collect()
 }
 
-impl Effects<'_> {
-    /// The patches in order, and the total.
-    fn of_patches(&self) -> (Vec<PatchEffects>, Vec<Effect>) {
-        let patches = (1..=self.header.series.len()).map(|index| self.patch(index));
-        (patches.collect(), self.total())
-    }
-
-    fn patch(&self, index: usize) -> PatchEffects {
-        let header = self.header;
-        let point = Point::Step(index);
-        let full = Point::Step(header.series.len());
-        let earlier = |_: Point| (0..index).rev().map(Point::Step).collect();
-        let mut effects = self.of_kind(Kind::InOrder, point, &earlier);
-        effects.extend(self.of_kind(Kind::Alone, Point::Alone(index), &|_| vec![Point::BASE]));
-        if self.is_known(Point::Without(index)) {
-            effects.extend(self.of_kind(Kind::Without, full, &|_| vec![Point::Without(index)]));
-            effects.extend(self.interaction(index, full));
-        }
-        let identical_to = (0..index)
-            .map(Point::Step)
-            .find(|&other| self.server_of(other) == self.server_of(point))
-            .filter(|_| !header.failed.contains_key(&point));
-        let in_order = effects.iter().any(|effect| effect.kind == Kind::InOrder);
-        let reason = match header.failed.get(&point) {
-            Some(reason) => Some(reason.clone()),
-            None if in_order || identical_to == Some(Point::Step(index - 1)) => None,
-            None if self.is_measured(point) => Some("no earlier point to compare with".to_owned()),
-            None => Some("not measured so far".to_owned()),
-        };
-        PatchEffects {
-            index,
-            name: header.series[index - 1].clone(),
-            title: header.titles.get(index - 1).cloned().unwrap_or_default(),
-            reason,
-            identical_to,
-            effects,
-        }
-    }
-
-    /// The release against the last point that was measured.
-    fn total(&self) -> Vec<Effect> {
-        let candidates = (1..=self.header.series.len()).rev().map(Point::Step);
-        let mut effects: Vec<Effect> = Vec::new();
-        for point in candidates {
-            for effect in self.of_kind(Kind::Total, point, &|_| vec![Point::BASE]) {
-                let same = |e: &&Effect| e.meter == effect.meter && e.workload == effect.workload;
-                if !effects.iter().any(|e| same(&e)) {
-                    effects.push(effect);
-                }
-            }
-        }
-        effects.sort_by(|a, b| (a.meter, &a.workload).cmp(&(b.meter, &b.workload)));
-        effects
-    }
-
-    /// In order minus without, block by block, so that what both share is not counted twice.
-    fn interaction(&self, index: usize, full: Point) -> Vec<Effect> {
-        let (before, point) = (Point::Step(index - 1), Point::Step(index));
-        let without = Point::Without(index);
-        let weights = [(before, 1.0), (point, -1.0), (without, -1.0), (full, 1.0)];
-        self.by_workload(|workload, meter, tables| {
-            self.contrast(
-                Kind::Interaction,
-                workload,
-                meter,
-                tables,
-                (point, without),
-                &weights,
-            )
-        })
-    }
-
-    /// The effects of `point` by meter, the suite first, then the workloads; each against the first
-    /// of `against(point)` that can be compared.
-    fn of_kind(
-        &self,
-        kind: Kind,
-        point: Point,
-        against: &dyn Fn(Point) -> Vec<Point>,
-    ) -> Vec<Effect> {
-        self.by_workload(|workload, meter, tables| {
-            against(point).into_iter().find_map(|against| {
-                let weights = [(against, 1.0), (point, -1.0)];
-                self.contrast(kind, workload, meter, tables, (point, against), &weights)
-            })
-        })
-    }
-
-    /// What `make` makes of each meter's suite and of its workloads.
-    fn by_workload(
-        &self,
-        make: impl Fn(&str, Meter, &[&BlockTable]) -> Option<Effect>,
-    ) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        for (&meter, by_workload) in self.tables {
-            let suite = (by_workload.len() > 1).then(|| {
-                let tables: Vec<&BlockTable> = by_workload.values().collect();
-                (SUITE, tables)
-            });
-            let single = by_workload
-                .iter()
-                .map(|(workload, table)| (workload.as_str(), vec![table]));
-            for (workload, tables) in suite.into_iter().chain(single) {
-                effects.extend(make(workload, meter, &tables));
-            }
-        }
-        effects
-    }
-
-    /// The effect that is the contrast of log costs with `weights`, told as one of `points.0` against
-    /// `points.1`.
-    fn contrast(
-        &self,
-        kind: Kind,
-        workload: &str,
-        meter: Meter,
-        tables: &[&BlockTable],
-        points: (Point, Point),
-        weights: &[(Point, f64)],
-    ) -> Option<Effect> {
-        let failed = &self.header.failed;
-        if weights.iter().any(|(point, _)| failed.contains_key(point)) {
-            return None;
-        }
-        let looks = self.looks.get(&meter).copied().unwrap_or(Looks::Fixed);
-        let effect = Effect {
-            kind,
-            workload: workload.to_owned(),
-            meter,
-            point: points.0,
-            against: points.1,
-            estimate: 0.0,
-            low: Some(0.0),
-            high: Some(0.0),
-            level: looks.level(),
-            interval: promise(looks),
-            standard_error: Some(0.0),
-            verdict: Verdict::NoEffect,
-            minimum_detectable: Some(0.0),
-            equivalent: true,
-            p_value: None,
-            p_adjusted: None,
-            blocks: 0,
-            identical: true,
-        };
-        // Points that are the same binary share their observations; where these cancel, the effect is
-        // known without any.
-        let mut of_servers: BTreeMap<Point, f64> = BTreeMap::new();
-        for &(point, weight) in weights {
-            *of_servers.entry(self.server_of(point)).or_default() += weight;
-        }
-        of_servers.retain(|_, weight| *weight != 0.0);
-        if of_servers.is_empty() {
-            return Some(effect);
-        }
-        let weights: Vec<(Point, f64)> = of_servers.into_iter().collect();
-        let interval = Interval::after(&mean_contrast(tables, &weights), looks)?;
-        let known = interval.half_width.is_finite();
-        Some(Effect {
-            estimate: speed(interval.estimate),
-            low: known.then(|| speed(interval.low())),
-            high: known.then(|| speed(interval.high())),
-            verdict: verdict(&interval, (self.margin)(meter)),
-            minimum_detectable: known.then(|| speed(interval.minimum_detectable())),
-            equivalent: interval.equivalent((self.margin)(meter)),
-            standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
-            p_value: (interval.blocks > 1).then(|| interval.p_value()),
-            blocks: interval.blocks,
-            identical: false,
-            ..effect
-        })
-    }
-
-    /// The point whose observations speak for `point`: the one with the same binary that was
-    /// measured. The control is the release's binary by intent and stays itself.
-    fn server_of(&self, point: Point) -> Point {
-        let mut server = point;
-        for _ in 0..=self.header.identical.len() {
-            match self.header.identical.get(&server) {
-                Some(&same) if server != Point::Control && same != server => server = same,
-                _ => break,
-            }
-        }
-        server
-    }
-
-    fn is_measured(&self, point: Point) -> bool {
-        let server = self.server_of(point);
-        self.tables
-            .values()
-            .flat_map(BTreeMap::values)
-            .any(|table| table.points().contains(&server))
-    }
-
-    fn is_known(&self, point: Point) -> bool {
-        self.header.identical.contains_key(&point) || self.is_measured(point)
-    }
-}
-
-/// In every block in which all tables have the points: the mean over tables of the contrast of log
-/// costs. For two points that is the log of the geometric mean of the ratios.
-fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<f64> {
-    let contrasts: Vec<BTreeMap<u32, f64>> =
-        tables.iter().map(|table| table.contrast(weights)).collect();
-    let Some((first, others)) = contrasts.split_first() else {
-        return Vec::new();
-    };
-    first
+/// The earlier experiments that some figure of `attribution` is from.
+fn used(header: &ExperimentHeader, attribution: &Attribution) -> Vec<crate::observation::Origin> {
+    let names: BTreeSet<&str> = attribution
+        .patches
         .iter()
-        .filter_map(|(block, contrast)| {
-            let sum: Option<f64> = others.iter().map(|other| other.get(block)).sum();
-            sum.map(|sum| (contrast + sum) / contrasts.len() as f64)
-        })
+        .flat_map(|patch| &patch.effects)
+        .chain(&attribution.total)
+        .chain(attribution.noise.control.iter().map(|c| &c.effect))
+        .filter_map(|effect| effect.from())
+        .collect();
+    let origins = header.carried.iter();
+    origins
+        .filter(|origin| names.contains(origin.experiment.as_str()))
+        .cloned()
         .collect()
-}
-
-fn promise(looks: Looks) -> document::Interval {
-    match looks {
-        Looks::Fixed => document::Interval::Fixed,
-        Looks::Widths => document::Interval::Sequential,
-        Looks::Any => document::Interval::Anytime,
-    }
-}
-
-fn verdict(interval: &Interval, margin: f64) -> Verdict {
-    if interval.low() > 0.0 {
-        Verdict::Faster
-    } else if interval.high() < 0.0 {
-        Verdict::Slower
-    } else if interval.equivalent(margin) {
-        Verdict::NoEffect
-    } else {
-        Verdict::Unclear
-    }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::stopping::Stopping;
-use crate::observation::{Meter, PointBuild};
+use crate::observation::{LeftOut, Meter, Origin, PointBuild};
 use crate::point::Point;
 
 /// The name a suite's effect has in [`Effect::workload`].
@@ -44,8 +44,15 @@ pub struct Attribution {
     pub total: Vec<Effect>,
     /// The patches in the series' order.
     pub patches: Vec<PatchEffects>,
+    /// The total beside an independent measurement of it, by meter and workload; empty where there were
+    /// no blocks for it.
+    pub closure: Vec<Closure>,
     /// How noisy the measurement was.
     pub noise: Noise,
+    /// Observations that are used for no figure.
+    pub left_out: Vec<LeftOut>,
+    /// The earlier experiments some figures are from.
+    pub sources: Vec<Origin>,
     /// Points that could not be built or measured, with the reason.
     pub failed: BTreeMap<Point, String>,
     /// How long the points took to build; empty when unknown.
@@ -188,9 +195,29 @@ pub struct Effect {
     pub p_adjusted: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
+    /// Independent units among these blocks, over which the interval is taken: blocks that ran the
+    /// same code layouts count as one.
+    pub units: usize,
     /// Both points are the same binary: the effect is exactly 0 and was not measured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub identical: bool,
+    /// Where the figure is from; absent for the same binary.
+    #[serde(flatten)]
+    pub provenance: Option<Provenance>,
+}
+
+/// Where a figure is from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "provenance", content = "from", rename_all = "snake_case")]
+pub enum Provenance {
+    /// From observations of this experiment.
+    Measured,
+    /// From those of the earlier experiment of this name, which still hold: the same binaries,
+    /// workloads, machine and harness.
+    Carried(String),
+    /// From those of the earlier experiment of this name, on another machine or with another harness:
+    /// shown until there are others, and no base for a verdict.
+    Stale(String),
 }
 
 impl Effect {
@@ -199,10 +226,58 @@ impl Effect {
         matches!(self.verdict, Verdict::Faster | Verdict::Slower)
     }
 
+    /// Whether the figure is from an experiment that does not hold any more.
+    pub fn is_stale(&self) -> bool {
+        matches!(self.provenance, Some(Provenance::Stale(_)))
+    }
+
+    /// The earlier experiment the figure is from, if it is from one.
+    pub fn from(&self) -> Option<&str> {
+        match &self.provenance {
+            Some(Provenance::Carried(name) | Provenance::Stale(name)) => Some(name),
+            _ => None,
+        }
+    }
+
     /// Whether the interval leaves out 0, however many others were looked at.
     pub fn leaves_out_zero(&self) -> bool {
         self.low.is_some_and(|low| low > 0.0) || self.high.is_some_and(|high| high < 0.0)
     }
+}
+
+/// The closure check: the total of the blocks that all other effects are from, and the same from blocks
+/// of their own that had only the release and the whole series.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Closure {
+    /// The workload, or [`SUITE`].
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// The total inside the common blocks.
+    pub total: Part,
+    /// The total measured directly.
+    pub direct: Part,
+    /// The total less the direct one, as a fraction of speed.
+    pub difference: f64,
+    /// The lower end of the difference's interval; `null` when either side has a single block.
+    pub low: Option<f64>,
+    /// The upper end, likewise.
+    pub high: Option<f64>,
+    /// Whether the interval of the difference holds 0; `null` without one.
+    pub consistent: Option<bool>,
+}
+
+/// One side of a closure check.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Part {
+    /// The estimate, as a fraction of speed.
+    pub estimate: f64,
+    /// The interval's lower end; `null` with a single block.
+    pub low: Option<f64>,
+    /// The interval's upper end; `null` with a single block.
+    pub high: Option<f64>,
+    /// Blocks behind it.
+    pub blocks: usize,
 }
 
 /// How noisy the measurement was.
@@ -212,7 +287,8 @@ pub struct Noise {
     pub control: Vec<ControlEffect>,
     /// The spread of values, by workload and meter.
     pub spread: Vec<NoiseSpread>,
-    /// Different layout seeds among the observations.
+    /// Code layouts behind the figures of a point, the most that one has; 1 where they were not
+    /// varied.
     pub layouts: usize,
 }
 
@@ -235,12 +311,15 @@ pub struct NoiseSpread {
     pub meter: Meter,
     /// Blocks measured.
     pub blocks: usize,
-    /// Of a point's value around block and point: restart and within-block noise together; `null`
-    /// with fewer than two complete blocks.
+    /// Of a point's value around block and point: layout, restart and within-block noise together;
+    /// `null` with fewer than two complete blocks.
     pub block_sd: Option<f64>,
+    /// Between code layouts of one binary; `null` where layouts were not varied, or none was
+    /// measured twice.
+    pub layout_sd: Option<f64>,
     /// Standard error of a point's value within one block; `null` when unknown.
     pub within_sd: Option<f64>,
-    /// What is left of `block_sd` without `within_sd`: what a restart changes; `null` when either is
-    /// unknown.
+    /// What is left of `block_sd` without `layout_sd` and `within_sd`: what a restart changes in the
+    /// same layout; `null` when it cannot be told from these.
     pub restart_sd: Option<f64>,
 }

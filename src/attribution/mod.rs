@@ -1,20 +1,24 @@
 //! From observations to effects and verdicts. Pure.
 
+mod closure;
 mod collect;
 mod document;
+mod effects;
+mod left_out;
 mod multiplicity;
 mod stopping;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 use crate::error::Result;
 use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
-pub use collect::Collector;
+pub use collect::{Collector, Fault};
 pub use document::{
-    Attribution, ControlEffect, Effect, Interval, Kind, Noise, NoiseSpread, PatchEffects, Progress,
-    SUITE, Verdict,
+    Attribution, Closure, ControlEffect, Effect, Interval, Kind, Noise, NoiseSpread, Part,
+    PatchEffects, Progress, Provenance, SUITE, Verdict,
 };
 pub use stopping::{Open, Stopping};
 pub use summary::Agreement;
@@ -45,7 +49,7 @@ pub fn attribute_with(
 ) -> Result<Attribution> {
     let mut collector = Collector::new(header, supplement)?;
     for observation in observations {
-        collector.add(observation)?;
+        collector.add(&observation.borrowed())?;
     }
     Ok(collector.finish(margin))
 }

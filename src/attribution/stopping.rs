@@ -72,20 +72,24 @@ impl Stopping {
             .flat_map(|patch| &patch.effects)
             .chain(total)
             .filter(|effect| effect.meter == rule.meter && !effect.identical)
-            .filter(|effect| effect.kind != Kind::Interaction);
+            .filter(|effect| effect.kind != Kind::Interaction)
+            // What is known from an earlier experiment is not measured in this one.
+            .filter(|effect| effect.from().is_none());
         let mut open = Vec::new();
         let mut widest: Option<f64> = None;
         let mut expected = Some(0);
         for effect in judged {
             let error = effect.standard_error.unwrap_or(f64::INFINITY);
-            let width = half_width(error, effect.blocks);
+            let width = half_width(error, effect.units);
             widest = Some(widest.map_or(width, |widest| widest.max(width)));
             if width <= resolution && effect.blocks >= min_blocks as usize {
                 continue;
             }
+            // Blocks that share layouts are one unit, and will go on to be.
+            let blocks_a_unit = effect.blocks as f64 / effect.units.max(1) as f64;
             let needed =
-                blocks_needed(error, effect.blocks, resolution, FORESEEABLE).map(|needed| {
-                    needed
+                blocks_needed(error, effect.units, resolution, FORESEEABLE).map(|needed| {
+                    ((needed as f64 * blocks_a_unit).ceil() as usize)
                         .max(min_blocks as usize)
                         .saturating_sub(effect.blocks)
                 });

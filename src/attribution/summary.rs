@@ -1,6 +1,6 @@
 //! What readers ask first: the headline effects and how the meters agree.
 
-use super::document::{Attribution, Effect, Kind, PatchEffects, SUITE, Verdict};
+use super::document::{Attribution, Closure, Effect, Kind, PatchEffects, SUITE, Verdict};
 use crate::observation::Meter;
 
 /// How time and instructions agree on an effect.
@@ -85,6 +85,13 @@ impl Attribution {
         effects
             .iter()
             .find(|e| e.kind == kind && e.meter == meter && e.workload == workload)
+    }
+
+    /// The closure check of `meter` that is judged.
+    pub fn main_closure(&self, meter: Meter) -> Option<&Closure> {
+        let workload = self.main_workload(meter)?;
+        let mut checks = self.closure.iter();
+        checks.find(|check| check.meter == meter && check.workload == workload)
     }
 
     /// Whether no more blocks are to be measured: all that were planned are done, the stopping rule

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::observation::{Planned, Within};
+use crate::observation::{Origin, Planned, Within};
 use crate::point::Point;
 
 /// An experiment with `patches` patches and no facts besides.
@@ -20,6 +20,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::new(),
         failed: BTreeMap::new(),
         started: String::new(),
+        carried: Vec::new(),
     }
 }
 
@@ -43,6 +44,7 @@ pub(crate) fn observation(
         unit: meter.unit().into(),
         value,
         n: 100,
+        direct: false,
     }
 }
 
@@ -399,7 +401,9 @@ fn meters_agree_only_when_one_explains_the_other() {
         p_value: None,
         p_adjusted: None,
         blocks: 9,
+        units: 9,
         identical: false,
+        provenance: None,
     };
     use Verdict::{Faster, NoEffect, Slower, Unclear};
     for (time, instructions, expected) in [
@@ -568,4 +572,185 @@ fn widths_decide_and_estimates_do_not() {
     let (_, shifted) = stopping_of(&shifted, 40);
     assert_eq!(calm.open, shifted.open);
     assert_eq!(calm.expected, shifted.expected);
+}
+
+/// Observations of a direct block: the release and the whole series.
+fn direct(block: u32, base: f64, full: f64, last: usize) -> [Observation; 2] {
+    [(Point::BASE, base), (Point::Step(last), full)].map(|(point, value)| Observation {
+        direct: true,
+        ..observation("w", Meter::Time, block, point, value)
+    })
+}
+
+#[test]
+fn the_total_is_checked_against_blocks_of_its_own() {
+    let rows: [&[f64]; 3] = [
+        &[110.0, 105.0, 100.0],
+        &[220.2, 209.0, 200.0],
+        &[54.9, 52.0, 50.0],
+    ];
+    let mut all = blocks("w", Meter::Time, &rows);
+    let without = attribute(&header(2), &all, &margin).unwrap();
+    assert_eq!(without.closure, []);
+    // The same numbers as other blocks: they are counted apart.
+    all.extend(direct(0, 110.1, 100.0, 2));
+    all.extend(direct(1, 109.8, 100.0, 2));
+    all.extend(direct(2, 110.0, 100.0, 2));
+    let with = attribute(&header(2), &all, &margin).unwrap();
+    assert_eq!(with.patches, without.patches);
+    assert_eq!(with.total, without.total);
+    assert_eq!(with.progress, without.progress);
+    let check = with.main_closure(Meter::Time).unwrap();
+    assert_eq!(check.total.estimate, with.total[0].estimate);
+    assert!((check.direct.estimate - 0.1).abs() < 0.001);
+    assert_eq!((check.direct.blocks, check.consistent), (3, Some(true)));
+    assert_eq!(with.warnings, [""; 0]);
+
+    // Half of the effect is not there when the two are alone.
+    let mut apart = blocks("w", Meter::Time, &rows);
+    for block in 0..4 {
+        apart.extend(direct(block, 105.0 + 0.01 * f64::from(block), 100.0, 2));
+    }
+    let apart = attribute(&header(2), &apart, &margin).unwrap();
+    let check = apart.main_closure(Meter::Time).unwrap();
+    assert_eq!(check.consistent, Some(false));
+    assert!((check.difference - (1.1 / 1.05 - 1.0)).abs() < 0.002);
+    assert!(apart.warnings[0].contains("closure check fails"));
+}
+
+/// `header` with an earlier experiment that has some of its points.
+fn carrying(patches: usize, stale: Option<&str>) -> ExperimentHeader {
+    let mut header = header(patches);
+    header.carried = vec![Origin {
+        experiment: "old".into(),
+        started: "2026-01-02T03:04:05Z".into(),
+        points: BTreeMap::from([(Point::BASE, Point::BASE), (Point::Step(1), Point::Step(1))]),
+        stale: stale.map(str::to_owned),
+    }];
+    header
+}
+
+fn old(rows: &[&[f64]]) -> Vec<Observation> {
+    let mut all = blocks("w", Meter::Time, rows);
+    all.iter_mut().for_each(|o| o.experiment = "old".into());
+    all
+}
+
+/// The release and point 2, point 1 being measured before.
+fn second_only() -> Vec<Observation> {
+    [
+        (0, 100.0, 95.2),
+        (1, 200.0, 190.0),
+        (2, 50.0, 47.4),
+        (3, 80.0, 76.0),
+    ]
+    .into_iter()
+    .flat_map(|(block, base, full)| {
+        [(0, base), (2, full)]
+            .map(|(step, value)| observation("w", Meter::Time, block, Point::Step(step), value))
+    })
+    .collect()
+}
+
+#[test]
+fn effects_of_points_measured_before_are_carried() {
+    let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
+    let mut all = second_only();
+    all.extend(old(&rows));
+    let result = attribute(&carrying(2, None), &all, &margin).unwrap();
+    let first = in_order(&result, 1);
+    assert_eq!(first.provenance, Some(Provenance::Carried("old".into())));
+    assert_eq!((first.verdict, first.blocks), (Verdict::Faster, 3));
+    // Blocks of different experiments are never compared: point 2 has only the release to stand on.
+    let second = in_order(&result, 2);
+    assert_eq!(second.against, Point::BASE);
+    assert_eq!(second.provenance, Some(Provenance::Measured));
+    assert_eq!(result.total[0].provenance, Some(Provenance::Measured));
+    assert_eq!(result.sources[0].experiment, "old");
+    assert_eq!(result.progress[0].done, 4);
+
+    // Observations of this experiment come first.
+    all.extend((0..4).map(|block| observation("w", Meter::Time, block, Point::Step(1), 90.0)));
+    let result = attribute(&carrying(2, None), &all, &margin).unwrap();
+    assert_eq!(in_order(&result, 1).provenance, Some(Provenance::Measured));
+    assert_eq!(result.sources, []);
+}
+
+#[test]
+fn stale_figures_are_shown_without_verdict() {
+    let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
+    let mut all = second_only();
+    all.extend(old(&rows));
+    let result = attribute(&carrying(2, Some("another machine")), &all, &margin).unwrap();
+    let first = in_order(&result, 1);
+    assert_eq!(first.provenance, Some(Provenance::Stale("old".into())));
+    assert!((first.estimate - 0.1).abs() < 0.001);
+    assert_eq!((first.verdict, first.p_value), (Verdict::Unclear, None));
+    // Neither does it count among the rows that are judged together.
+    let second = in_order(&result, 2);
+    assert_eq!(second.p_adjusted, second.p_value);
+    assert!(result.is_inconclusive());
+}
+
+#[test]
+fn a_series_whose_binaries_are_all_known_needs_no_observation_of_its_own() {
+    let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
+    let result = attribute(&carrying(1, None), &old(&rows), &margin).unwrap();
+    assert!(in_order(&result, 1).is_shown());
+    assert_eq!(
+        result.total[0].provenance,
+        Some(Provenance::Carried("old".into()))
+    );
+    assert_eq!(result.noise.spread[0].blocks, 3);
+    assert_eq!(result.workloads, ["w"]);
+}
+
+#[test]
+fn what_no_figure_uses_is_counted_with_the_reason() {
+    let mut header = header(3);
+    header.failed.insert(Point::Step(2), "crashed".into());
+    let mut all = blocks(
+        "w",
+        Meter::Time,
+        &[&[10.0, 9.0, 8.0, 7.0], &[10.0, 9.1, 8.0, 7.0]],
+    );
+    // Alone in its block.
+    all.push(observation("w", Meter::Time, 7, Point::Step(3), 7.0));
+    let result = attribute(&header, &all, &margin).unwrap();
+    let told: Vec<(u64, &str)> = result
+        .left_out
+        .iter()
+        .map(|left| (left.count, left.reason.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (2, "point 2 failed"),
+            (1, "the block lacks every point they are compared with"),
+        ]
+    );
+}
+
+#[test]
+fn an_absurd_value_is_used_and_told() {
+    let rows: Vec<[f64; 3]> = (0..8)
+        .map(|block| [100.0 + f64::from(block % 3), 99.0, 98.0])
+        .collect();
+    let rows: Vec<&[f64]> = rows.iter().map(|row| row.as_slice()).collect();
+    let mut all = blocks("w", Meter::Time, &rows);
+    let calm = attribute(&header(2), &all, &margin).unwrap();
+    assert_eq!(calm.warnings, [""; 0]);
+    all[10].value = 1e300;
+    let result = attribute(&header(2), &all, &margin).unwrap();
+    assert!(
+        result.warnings[0].contains("1 of 8 blocks"),
+        "{:?}",
+        result.warnings
+    );
+    assert!(
+        result.warnings[0].contains("block 3"),
+        "{:?}",
+        result.warnings
+    );
+    assert_eq!(in_order(&result, 1).verdict, Verdict::Unclear);
 }

@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
-use super::cache::{Cache, Meta};
+use super::cache::{Cache, Meta, matching};
 use super::cmake::{Cmake, Made, ccache_env};
 use super::command::Commands;
 use super::diagnose::{self, Cause, Fault};
 use super::identity::hex;
+use super::relink::Keep;
 use super::run::Log;
 use super::toolchain::Toolchain;
 use super::work::Work;
@@ -21,7 +22,7 @@ use crate::progress::{Progress, Step};
 use crate::workspace::Workspace;
 
 /// Part of every key: raised when the same inputs would give another result.
-const KEY_FORM: &str = "perfquilt-build 1";
+const KEY_FORM: &str = "perfquilt-build 2";
 
 /// Builds the points of one release with one recipe.
 #[derive(Debug)]
@@ -80,6 +81,7 @@ impl Builder {
         let configuration = Recipe {
             targets: Vec::new(),
             install: Default::default(),
+            relink: None,
             ..recipe.clone()
         };
         let configuration_digest = digest_recipe(&configuration, include.as_deref(), &config);
@@ -194,7 +196,8 @@ impl Builder {
         let install = self.filled_map(work.dir());
         let owner = self.work_dir();
         let owner = owner.file_name().unwrap_or_default().to_string_lossy();
-        let collected = self.cache.collect(&owner, &install)?;
+        let mut collected = self.cache.collect(&owner, &install)?;
+        collected.keep(&self.relinking(work.dir())?)?;
         let theirs = made.configure + made.compile + made.link;
         let seconds = BuildSeconds {
             configure: made.configure,
@@ -277,6 +280,22 @@ impl Builder {
             .replace("{build}", &self.build_dir(dir).display().to_string())
             .replace("{jobs}", &jobs.to_string())
             .replace("{config}", &self.config.display().to_string())
+    }
+
+    /// What is kept to link the measured executable again.
+    fn relinking(&self, dir: &Path) -> Result<Keep> {
+        let fill = |text: &str| self.fill(text, dir, self.jobs);
+        if let Some(relink) = &self.recipe.relink {
+            return Keep::of_recipe(relink, &self.recipe.env, &fill, &matching);
+        }
+        let binary = self.recipe.binary.as_ref();
+        let outside = binary.and_then(|binary| self.recipe.install.get(binary));
+        match (self.recipe.system, outside) {
+            (Some(BuildSystem::Cmake), Some(outside)) => {
+                Keep::of_ninja(Path::new(&fill(outside)), &self.build_dir(dir), dir)
+            }
+            _ => Ok(Keep::nothing("its recipe has no section `relink`")),
+        }
     }
 
     fn filled_map(&self, dir: &Path) -> std::collections::BTreeMap<String, String> {
@@ -386,6 +405,16 @@ fn digest_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -> Strin
             add(label, name.as_bytes());
             add(label, value.as_bytes());
             words.push(value);
+        }
+    }
+    if let Some(relink) = &recipe.relink {
+        for (name, path) in &relink.keep {
+            add("keep", name.as_bytes());
+            add("keep", path.as_bytes());
+        }
+        for word in &relink.command {
+            add("relink", word.as_bytes());
+            words.push(word);
         }
     }
     add("include", include.unwrap_or_default().as_bytes());

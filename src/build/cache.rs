@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::relink::Keep;
 use super::work::remove;
 use super::{BuildSeconds, Built, identity};
+use crate::caches;
 use crate::error::{Error, Result};
 
 /// What is known of a result, beside its files.
@@ -52,13 +54,16 @@ impl Cache {
             && meta.files.iter().all(|(name, size)| {
                 std::fs::metadata(dir.join(name)).is_ok_and(|found| found.len() == *size)
             });
-        whole.then(|| Built {
-            key: key.to_owned(),
-            dir,
-            identity: meta.identity,
-            seconds: meta.seconds,
-            compiled_units: meta.compiled_units,
-            cached: true,
+        whole.then(|| {
+            caches::touch(&dir.join(META));
+            Built {
+                key: key.to_owned(),
+                dir,
+                identity: meta.identity,
+                seconds: meta.seconds,
+                compiled_units: meta.compiled_units,
+                cached: true,
+            }
         })
     }
 
@@ -150,6 +155,13 @@ impl Drop for Collected {
 }
 
 impl Collected {
+    /// Adds what linking again needs. It is no part of what the server is when it runs.
+    pub(super) fn keep(&mut self, keep: &Keep) -> Result<()> {
+        keep.write(&self.dir)?;
+        self.files = list(&self.dir)?;
+        Ok(())
+    }
+
     fn copy(&self, from: &Path, to: &Path) -> Result<()> {
         let io = |what: &str, path: &Path, error: &std::io::Error| Error::io(what, path, error);
         if from.is_dir() {
@@ -174,7 +186,7 @@ impl Collected {
 }
 
 /// `path` if it is there; with `*` in its last part, every entry of the folder that matches.
-fn matching(path: &Path) -> Vec<PathBuf> {
+pub(super) fn matching(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (Some(folder), true) = (path.parent(), name.contains('*')) else {
         return path.exists().then(|| path.to_owned()).into_iter().collect();

@@ -49,6 +49,15 @@ impl Toolchain {
         if let Ok(found) = version(linker) {
             lines.push(format!("linker: {found}"));
         }
+        // What links it again, where the recipe says so itself.
+        for program in ["mold", "lld"] {
+            let relink = recipe.relink.iter().flat_map(|relink| &relink.command);
+            if relink.into_iter().any(|word| word.contains(program)) {
+                let program = if program == "lld" { "ld.lld" } else { program };
+                let found = version(program).map_err(|_| missing(program))?;
+                lines.push(format!("relink: {found}"));
+            }
+        }
         lines.extend(package_versions(packages));
         Ok(Toolchain {
             lines,

@@ -136,7 +136,7 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
         }
         measured += workloads.len();
         for observation in scenario.block(number, &points, &workloads, &mut drift, noise) {
-            collector.add(&observation)?;
+            collector.add(&observation.borrowed())?;
         }
         let early = collector.finish(&default_margin);
         one.peeking |= !early.is_complete() && claims(&early);

@@ -143,6 +143,7 @@ impl Scenario {
                 unit: Meter::Time.unit().to_owned(),
                 value,
                 n: 1,
+                direct: false,
             });
         };
         match self {

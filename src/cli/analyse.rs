@@ -8,9 +8,9 @@ use clap::Args;
 
 use super::Context;
 use super::report::{Form, Format, default_margins, print, show};
-use crate::attribution::Collector;
+use crate::attribution::{Collector, Fault};
 use crate::error::{Error, Result};
-use crate::observation::Meter;
+use crate::observation::{Meter, Observation};
 use crate::store::jsonl;
 use crate::workspace::{CONFIG_FILE, Workspace};
 
@@ -58,8 +58,39 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let mut reader = jsonl::Reader::new(input, &arguments.file)?;
     let (header, supplement) = (reader.header.clone(), reader.supplement.clone());
     let mut collector = Collector::new(&header, &supplement)?;
-    reader.try_for_each(|observation| collector.add(&observation?))?;
+    while let Some(observation) = reader.next_observation()? {
+        if let Err(Fault { message, twice }) = collector.add(&observation) {
+            let observation = Observation::from(observation);
+            let message = match twice {
+                true => jsonl::twice(&observation, first_line(&arguments.file, &observation)),
+                false => message,
+            };
+            return Err(reader.at(Error::usage(message)));
+        }
+    }
     print(context, &arguments.form, &collector.finish(&margin))
+}
+
+/// The first line of a file that holds the block, point, workload and meter of `observation`; `None`
+/// when the input cannot be read again.
+fn first_line(path: &Path, observation: &Observation) -> Option<usize> {
+    if path == Path::new("-") {
+        return None;
+    }
+    let mut reader = jsonl::Reader::new(open(path).ok()?, path).ok()?;
+    loop {
+        let other = Observation::from(reader.next_observation().ok()??);
+        let same = Observation {
+            order: other.order,
+            layout: other.layout,
+            value: other.value,
+            n: other.n,
+            ..observation.clone()
+        };
+        if other == same {
+            return Some(reader.line());
+        }
+    }
 }
 
 /// The workspace whose margins hold, where there is one: a file can be analysed anywhere.

@@ -32,6 +32,10 @@ pub struct Measuring {
     /// by itself
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
+    /// Whether timed blocks run the servers in ever other code layouts (default: as the preset says,
+    /// else where the servers can be linked again)
+    #[arg(long, value_name = "WHEN")]
+    layouts: Option<Switch>,
     /// End when every patch's interval is at most ± this fraction of speed: 0.003 is 0.3 %; 0 measures
     /// all blocks
     #[arg(long, value_name = "FRACTION")]
@@ -51,6 +55,18 @@ pub struct Measuring {
         default_value = "order"
     )]
     effects: Vec<Effects>,
+    /// Measure every point, also what an earlier experiment measured already and would be carried over
+    #[arg(long)]
+    fresh: bool,
+}
+
+/// The value of a flag that is on or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
 }
 
 impl Measuring {
@@ -88,6 +104,9 @@ impl Measuring {
             }
             None => {}
         }
+        if let Some(layouts) = self.layouts {
+            preset.layouts = Some(layouts == Switch::On);
+        }
         Ok(preset)
     }
 
@@ -96,6 +115,7 @@ impl Measuring {
         Wanted {
             points: self.points.clone(),
             effects: self.effects.clone(),
+            fresh: self.fresh,
         }
     }
 }
@@ -142,8 +162,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     } else {
         built_elsewhere(&ws, &preset, &arguments.servers)?
     };
+    let fresh = arguments.measuring.fresh;
     let store = Store::open(&ws.results())?;
-    let outcome = experiment::run(&ws, &preset, &points, header, &store, progress)?;
+    let outcome = experiment::run(&ws, &preset, &points, header, fresh, &store, progress)?;
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.id);
     let mut errors: Vec<Error> = outcome.failed.into_values().collect();
     let Some(last) = errors.pop() else {

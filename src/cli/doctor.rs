@@ -5,6 +5,7 @@ use std::fmt::Write;
 use clap::Args;
 
 use super::Context;
+use super::output::size;
 use crate::doctor::{Examination, Found, Need, WANTED_DISK, examine};
 use crate::error::{Error, Result};
 use crate::workspace::{CONFIG_FILE, Workspace, cache_dir};
@@ -126,6 +127,7 @@ fn text(examination: &Examination) -> String {
                 held.path.display()
             );
         }
+        text.push_str("  `perfquilt clean` removes what nobody used for 30 days\n");
     }
     match (&examination.install, examination.ok) {
         (None, _) => text.push_str("\neverything needed is there\n"),
@@ -135,34 +137,4 @@ fn text(examination: &Examination) -> String {
         }
     }
     text
-}
-
-/// `23.5 GiB`.
-fn size(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for larger in ["KiB", "MiB", "GiB", "TiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = larger;
-    }
-    if unit == "B" {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.1} {unit}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::size;
-
-    #[test]
-    fn sizes_are_readable() {
-        assert_eq!(size(0), "0 B");
-        assert_eq!(size(1536), "1.5 KiB");
-        assert_eq!(size(3 << 40), "3.0 TiB");
-    }
 }

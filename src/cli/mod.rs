@@ -4,6 +4,7 @@ mod analyse;
 mod bench;
 mod build;
 mod calibrate;
+mod clean;
 mod completions;
 mod doctor;
 mod edit;
@@ -99,6 +100,8 @@ enum Command {
     Report(report::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
+    /// Remove what the caches keep and nobody uses
+    Clean(clean::Arguments),
     /// Check that intervals and verdicts keep their promises, in simulation or on this machine
     Calibrate(calibrate::Arguments),
     /// Print a shell's completion script
@@ -178,6 +181,7 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
+        Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
     }

@@ -228,6 +228,7 @@ fn merge(parent: &Recipe, child: Recipe) -> Recipe {
         install: map(&parent.install, child.install),
         binary: child.binary.or_else(|| parent.binary.clone()),
         env: map(&parent.env, child.env),
+        relink: child.relink.or_else(|| parent.relink.clone()),
     }
 }
 
@@ -271,6 +272,24 @@ fn check(config: &Config, text: &str) -> Result<()> {
                 format!("recipe `{name}` needs `binary`, one of the paths it installs"),
                 &section,
             );
+        }
+    }
+    for (name, recipe) in &config.recipe {
+        let Some(relink) = &recipe.relink else {
+            continue;
+        };
+        let complain = |message: String| wrong(message, &format!("[recipe.{name}.relink]"));
+        if recipe.system == Some(BuildSystem::Cmake) {
+            return complain(format!(
+                "recipe `{name}` needs no `relink`: ninja knows how its executable is linked"
+            ));
+        }
+        for placeholder in ["{output}", "{seed}"] {
+            if !relink.command.iter().any(|word| word.contains(placeholder)) {
+                return complain(format!(
+                    "`relink` of recipe `{name}` needs {placeholder} in its command"
+                ));
+            }
         }
     }
     for (name, preset) in &config.preset {

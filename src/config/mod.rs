@@ -206,6 +206,22 @@ pub struct Recipe {
     pub binary: Option<String>,
     /// Extra environment of every command.
     pub env: BTreeMap<String, String>,
+    /// How the measured executable is linked again (only [`BuildSystem::Command`]; of CMake's builds
+    /// ninja knows it).
+    pub relink: Option<Relink>,
+}
+
+/// `[recipe.NAME.relink]`: links the measured executable again, its sections in another order, so that
+/// code layout can be varied without compiling anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relink {
+    /// What the link needs, kept beside the built server: a name, and the file to copy, with placeholders. Stars in the last part of the latter take every file that matches into a folder of
+    /// that name.
+    pub keep: BTreeMap<String, String>,
+    /// The command, run where these things are. `{output}` is the executable to write, `{seed}` a
+    /// number from 1 to 2³¹ − 1 that stands for the order.
+    pub command: Vec<String>,
 }
 
 /// `[preset.NAME]`: an experiment.
@@ -235,6 +251,9 @@ pub struct Preset {
     /// Blocks of the counting meters (`instructions`, …).
     #[serde(default = "default_count_blocks")]
     pub count_blocks: u32,
+    /// Whether the timed blocks run the servers in ever other code layouts; without, they do where
+    /// the servers can be linked again.
+    pub layouts: Option<bool>,
 }
 
 fn default_count_blocks() -> u32 {

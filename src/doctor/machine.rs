@@ -109,29 +109,11 @@ pub fn holdings(cache: &Path, state: Option<&Path>) -> Vec<Holding> {
             Holding {
                 what,
                 entries,
-                bytes: size(&path),
+                bytes: crate::caches::size(&path),
                 path,
             }
         })
         .collect()
-}
-
-/// Bytes of all files below `path`; what cannot be read does not count, links are not followed.
-fn size(path: &Path) -> u64 {
-    let mut bytes = 0;
-    let mut places = vec![path.to_owned()];
-    while let Some(place) = places.pop() {
-        let Ok(meta) = std::fs::symlink_metadata(&place) else {
-            continue;
-        };
-        if meta.is_dir() {
-            let entries = std::fs::read_dir(&place).into_iter().flatten().flatten();
-            places.extend(entries.map(|entry| entry.path()));
-        } else {
-            bytes += meta.len();
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]

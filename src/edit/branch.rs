@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::git::Git;
 use super::publish::{self, Lock};
 use super::{Session, folder};
 use crate::error::{Error, Kind, Result};
+use crate::git::Git;
 use crate::progress::Progress;
 use crate::series::Series;
 use crate::series::message::Message;
@@ -259,33 +259,18 @@ impl Edit<'_> {
         Ok(session)
     }
 
-    /// Git must hand out and take back the very bytes, and must never tidy up in our store.
+    /// Sets the store up for the worktree; git shows how far the branch is ahead of the release.
     fn prepare_store(&self, session: &Session) -> Result<()> {
-        let path = self.store.path();
-        let attributes = path.join("info/attributes");
-        publish::write_file(
-            &attributes,
-            b"# Files are edited byte by byte, whatever the release's .gitattributes say.\n* -text -ident -filter -working-tree-encoding\n",
-        )?;
-        let git = Git::new(path);
         let tag = format!(
             "refs/tags/{}",
             upstream::git::reference_part(&self.release.name)
         );
         history::set_reference(self.store, &tag, &self.release.commit)?;
         let branch = &session.branch;
-        for (key, value) in [
-            ("gc.auto", "0"),
-            ("maintenance.auto", "false"),
-            ("core.autocrlf", "false"),
-            ("core.fileMode", "true"),
-            ("core.symlinks", "true"),
+        Git::new(self.store.path()).prepare_store(&[
             (format!("branch.{branch}.remote").as_str(), "."),
             (format!("branch.{branch}.merge").as_str(), tag.as_str()),
-        ] {
-            git.ok(&["config", key, value])?;
-        }
-        Ok(())
+        ])
     }
 
     fn check_out(&self, session: &Session) -> Result<()> {

@@ -2,12 +2,12 @@
 //!
 //! `edit` checks the stack out as a branch of the object store in a linked worktree, one commit a
 //! patch. Whatever the maintainer does there, `refresh` reads the branch, finds the patch each commit
-//! belongs to (`assign`), decides what becomes of each file ([`refresh`]), tries the result against
-//! the branch's own trees, and publishes it in one step that survives a kill ([`publish`]).
+//! belongs to (`assign`), decides what becomes of each file and tries the result against the branch's own
+//! trees (`plan`), and publishes it in one step that survives a kill ([`publish`]).
 
 mod assign;
 mod branch;
-mod git;
+mod plan;
 pub mod publish;
 mod quilt;
 mod refresh;
@@ -22,8 +22,8 @@ use crate::upstream::git::reference_part;
 use crate::workspace::Workspace;
 
 pub use branch::{Opened, Request, State, close, open};
+pub(crate) use plan::compressed;
 pub use quilt::{QuiltTree, quilt};
-pub(crate) use refresh::compressed;
 pub use refresh::{Fate, Outcome, Refreshed, Wanted, refresh};
 
 /// An edit branch and where it is checked out.

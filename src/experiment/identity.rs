@@ -10,20 +10,23 @@ use crate::error::Result;
 use crate::meter::Counter;
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
+use crate::store::Identity;
 use crate::workload::{Placement, allowed_cpus, hex};
 use crate::workspace::Workspace;
 use crate::{server, workload};
 
-/// Identity of what measures: this program, its driver, how servers are run, where counts come from.
+/// Identity of what measures: this program, its driver, how servers are run, where counts come from, whether
+/// code layouts are varied.
 /// Observations of different harnesses do not mix.
 ///
 /// # Errors
 /// As [`server::adapter`].
-pub fn harness(ws: &Workspace, counter: Option<&Counter>) -> Result<String> {
+pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: bool) -> Result<String> {
     let mut digest = Sha256::new();
     digest.update(workload::identity());
     digest.update(server::adapter(ws)?.identity()?);
     digest.update(counter.map(Counter::describe).unwrap_or_default());
+    digest.update(if layouts { "layouts" } else { "" });
     Ok(format!(
         "perfquilt {} {}",
         env!("CARGO_PKG_VERSION"),
@@ -122,6 +125,36 @@ pub fn key(
         add(format!("workload {} {identity}", workload.name));
     }
     Ok(hex(&digest.finalize()))
+}
+
+/// What the observations of an experiment are of, so that a later one knows which of them still hold.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when a workload's script cannot be read.
+pub fn of(
+    ws: &Workspace,
+    header: &ExperimentHeader,
+    preset: &Preset,
+    workloads: &[&Workload],
+    points: &[(Point, Built)],
+) -> Result<Identity> {
+    Ok(Identity {
+        protocol: format!(
+            "{} {} {}",
+            header.release, header.recipe, preset.block_seconds
+        ),
+        points: points
+            .iter()
+            .map(|(point, built)| (*point, built.identity.clone()))
+            .collect(),
+        workloads: workloads
+            .iter()
+            .map(|workload| {
+                let identity = workload::workload_identity(&ws.bench_config(), workload)?;
+                Ok((workload.name.clone(), identity))
+            })
+            .collect::<Result<_>>()?,
+    })
 }
 
 /// The seed of everything random in the experiment of `key`.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -11,7 +12,8 @@ use rustix::fs::{FlockOperation, flock};
 use super::executor::{Event, Executor, Report};
 use super::fleet::with_fleet;
 use super::plan::{Block, Reading};
-use super::private::{may_execute, private_copy};
+use super::private::{copy, may_execute, private_copy};
+use crate::build::Relink;
 use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
 use crate::meter::{Counted, Counter};
@@ -38,6 +40,8 @@ pub struct Candidate {
     pub label: String,
     /// The built server's folder.
     pub dir: PathBuf,
+    /// How its executable is linked again; `None` where it cannot be, or is not to be.
+    pub relink: Option<Relink>,
 }
 
 /// What the machine needs to know of an experiment.
@@ -56,6 +60,12 @@ pub struct Setup<'a> {
     /// The counting meters wanted.
     pub count_meters: Vec<Meter>,
 }
+
+/// A point, the folder of one start of its server, and the folder with an executable of its own.
+type Private = (Point, PathBuf, PathBuf);
+
+/// The points of which no server could be made, with why.
+type Failures = Vec<(Point, Error)>;
 
 /// Runs blocks on this machine.
 pub struct ThisMachine<'a> {
@@ -131,23 +141,21 @@ impl<'a> ThisMachine<'a> {
     }
 
     fn timed(&self, block: &Block, report: &mut Report<'_>) -> Result<()> {
-        let folders = block
-            .points
+        // Linking keeps all processors busy: not while another process measures.
+        let turn = self.turn()?;
+        let (folders, failures) = self.private_folders(block)?;
+        let launches = folders
             .iter()
-            .map(|&point| self.private_folder(point))
-            .collect::<Result<Vec<_>>>()?;
-        let launches = block
-            .points
-            .iter()
-            .zip(&folders)
-            .map(|(&point, (dir, server))| {
-                let candidate = self.candidate(point)?;
+            .map(|(point, dir, server)| {
+                let candidate = self.candidate(*point)?;
                 let mut launch = Launch::new(&candidate.label, server, dir);
                 launch.template = Some(&self.template);
-                Ok((point, launch))
+                Ok((*point, launch))
             })
             .collect::<Result<Vec<_>>>()?;
-        let turn = self.turn()?;
+        for (point, error) in failures {
+            failed(point, error, report)?;
+        }
         let outcome = with_fleet(self.adapter.as_ref(), &launches, |outcomes| {
             let mut servers = Vec::with_capacity(outcomes.len());
             for (point, outcome) in outcomes {
@@ -176,7 +184,7 @@ impl<'a> ThisMachine<'a> {
             Ok(())
         });
         drop(turn);
-        for (dir, server) in &folders {
+        for (_, dir, server) in &folders {
             // The adapter removes the folders of servers that ran; nothing else is to pile up.
             let _ = std::fs::remove_dir_all(dir);
             if self.programs.is_some() {
@@ -209,16 +217,57 @@ impl<'a> ThisMachine<'a> {
         }
     }
 
-    /// The folder of one start, and in it a server of its own.
-    fn private_folder(&self, point: Point) -> Result<(PathBuf, PathBuf)> {
-        let built = &self.candidate(point)?.dir;
+    /// A folder for each start, and in it a server of its own, made by all processors together; and
+    /// the points of which none could be made.
+    fn private_folders(&self, block: &Block) -> Result<(Vec<Private>, Failures)> {
+        let next = AtomicUsize::new(0);
+        let made: Mutex<Vec<(usize, Result<Private>)>> = Mutex::default();
+        let workers = allowed_cpus().len().clamp(1, block.points.len().max(1));
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(&point) = block.points.get(index) else {
+                            return;
+                        };
+                        let folder = self.private_folder(point, block.layout(point));
+                        if let Ok(mut made) = made.lock() {
+                            made.push((index, folder));
+                        }
+                    }
+                });
+            }
+        });
+        let mut made = made.into_inner().unwrap_or_default();
+        made.sort_by_key(|(index, _)| *index);
+        let (mut folders, mut failures) = (Vec::new(), Vec::new());
+        for (index, folder) in made {
+            match folder {
+                Ok(folder) => folders.push(folder),
+                Err(error) => failures.push((block.points[index], error)),
+            }
+        }
+        Ok((folders, failures))
+    }
+
+    fn private_folder(&self, point: Point, layout: u64) -> Result<Private> {
+        let candidate = self.candidate(point)?;
         let dir = self.scratch.fresh()?;
-        let server = match (&self.setup.binary, &self.programs) {
-            (None, _) => built.clone(),
-            (Some(binary), None) => private_copy(built, binary, &dir.join("server"))?,
-            (Some(binary), Some(programs)) => private_copy(built, binary, &programs.fresh()?)?,
+        let Some(binary) = &self.setup.binary else {
+            return Ok((point, dir, candidate.dir.clone()));
         };
-        Ok((dir, server))
+        let to = match &self.programs {
+            None => dir.join("server"),
+            Some(programs) => programs.fresh()?,
+        };
+        let make = |from: &Path, to: &Path| match &candidate.relink {
+            _ if layout == 0 => copy(from, to),
+            Some(relink) => relink.link(layout, to),
+            None => Err(Error::internal("a layout was planned that cannot be made")),
+        };
+        let server = private_copy(&candidate.dir, binary, &to, &make)?;
+        Ok((point, dir, server))
     }
 
     /// What the workload needs after each start, on every server that is left.

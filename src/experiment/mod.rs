@@ -1,6 +1,7 @@
 //! Experiments: randomised blocks over all points, planned purely, carried out by an
 //! [`executor::Executor`], stored block by block, resumed where they stopped.
 
+mod carry;
 pub mod executor;
 mod fleet;
 pub mod identity;
@@ -17,7 +18,7 @@ mod stopping;
 use std::collections::BTreeMap;
 
 use crate::attribution::Stopping;
-use crate::build::Built;
+use crate::build::{Built, Relink};
 use crate::config::{Preset, Workload};
 use crate::error::{Error, Result};
 use crate::meter::Counter;
@@ -27,6 +28,7 @@ use crate::progress::Progress;
 use crate::store::{ExperimentId, Store};
 use crate::workspace::Workspace;
 
+use carry::Question;
 use machine::{Candidate, Setup, ThisMachine};
 use plan::{Scope, plan};
 use runner::Runner;
@@ -47,7 +49,8 @@ pub fn is_timed(meter: Meter) -> bool {
 }
 
 /// Measures the built `points` as `preset` says, going on where an earlier run of the same experiment
-/// stopped. `header` names series, release and recipe, and the points that could not be built;
+/// stopped. What other experiments measured that still holds is carried over, unless `fresh`: then
+/// every point is measured. `header` names series, release and recipe, and the points that could not be built;
 /// machine, harness and identical points are filled in. A second server of the base joins as
 /// [`Point::Control`].
 ///
@@ -62,11 +65,12 @@ pub fn run(
     preset: &Preset,
     points: &[(Point, Built)],
     header: ExperimentHeader,
+    fresh: bool,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let distinct = distinct(points, &header)?;
-    run_on(ws, preset, points, distinct, header, store, progress)
+    run_on(ws, preset, points, distinct, header, fresh, store, progress)
 }
 
 /// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
@@ -90,15 +94,16 @@ pub(crate) fn against_itself(
         .collect();
     candidates.insert(Point::Control, candidate(Point::Control, base, &header));
     let distinct = (candidates, BTreeMap::new());
-    run_on(ws, preset, &points, distinct, header, store, progress)
+    run_on(ws, preset, &points, distinct, header, true, store, progress)
 }
 
 fn run_on(
     ws: &Workspace,
     preset: &Preset,
     points: &[(Point, Built)],
-    (candidates, identical): (Candidates, BTreeMap<Point, Point>),
+    (mut candidates, identical): (Candidates, BTreeMap<Point, Point>),
     header: ExperimentHeader,
+    fresh: bool,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
@@ -107,6 +112,7 @@ fn run_on(
         .iter()
         .map(|name| ws.config.workload(name))
         .collect::<Result<_>>()?;
+    let layouts = vary_layouts(preset, &mut candidates, progress)?;
     let timed: Vec<Meter> = meters(preset, is_timed);
     let mut counted: Vec<Meter> = meters(preset, |meter| !is_timed(meter));
     let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
@@ -125,10 +131,37 @@ fn run_on(
     let mut header = header;
     header.identical = identical;
     header.machine = identity::machine_facts(counter.as_ref());
-    header.harness = identity::harness(ws, counter.as_ref())?;
-    let key = identity::key(ws, &header, preset, &workloads, points)?;
+    header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
+    let mut key = identity::key(ws, &header, preset, &workloads, points)?;
+    let asked = planned(preset, &timed, &counted);
+    let identity = identity::of(ws, &header, preset, &workloads, points)?;
+    if fresh {
+        key.push_str(" fresh");
+    } else {
+        let question = Question {
+            header: &header,
+            identity: &identity,
+            planned: &asked,
+        };
+        // An experiment goes on with what it was begun with.
+        let carried = match store.begun(&key)? {
+            Some(begun) => begun.carried,
+            None => question.origins(&store.earlier(&header.release)?),
+        };
+        let left = question.left(&carried);
+        candidates.retain(|point, _| left.contains(point));
+        header.carried = carried;
+    }
     let id = store.begin(&header, &key)?;
-    let planned = stopping::plan(store, id, planned(preset, &timed, &counted))?;
+    store.identify(id, &identity)?;
+    if candidates.is_empty() {
+        store.plan(id, &without_blocks(asked))?;
+        return Ok(Outcome {
+            id,
+            failed: BTreeMap::new(),
+        });
+    }
+    let planned = stopping::plan(store, id, asked)?;
 
     let measured: Vec<Point> = candidates.keys().copied().collect();
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
@@ -138,11 +171,14 @@ fn run_on(
         workloads: &preset.workloads,
         blocks: blocks_of(&timed, preset.blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
+        layouts,
+        direct: &direct(points, &header, &measured),
     });
     let margin = |meter| ws.config.margin(meter);
     let mut runner = Runner::new(store, id, &timed, &counted, &workloads, planned, &margin)?;
     // With the base and its control alone, every point is the same binary or nothing was built.
     if measured.len() < 3 || runner.is_complete(&blocks)? {
+        store.finish(id)?;
         return Ok(Outcome {
             id,
             failed: BTreeMap::new(),
@@ -164,7 +200,30 @@ fn run_on(
         }
         store.begin(&header, &key)?;
     }
-    end.map(|()| Outcome { id, failed })
+    end?;
+    store.finish(id)?;
+    Ok(Outcome { id, failed })
+}
+
+/// The points of the closure check: the release and the last step that was built. None when no other
+/// patch is measured with them, since every block compares them directly then.
+fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Point]) -> Vec<Point> {
+    let is_step = |point: &Point| matches!(point, Point::Step(_));
+    let last = points.iter().map(|(point, _)| *point).filter(is_step).max();
+    let Some(full) = last.map(|last| *header.identical.get(&last).unwrap_or(&last)) else {
+        return Vec::new();
+    };
+    let steps: Vec<&Point> = measured.iter().filter(|point| is_step(point)).collect();
+    match steps.len() > 2 && steps.contains(&&full) && full != Point::BASE {
+        true => vec![Point::BASE, full],
+        false => Vec::new(),
+    }
+}
+
+/// Everything is carried: the workloads and meters are the same, the blocks are another experiment's.
+fn without_blocks(mut planned: Vec<Planned>) -> Vec<Planned> {
+    planned.iter_mut().for_each(|plan| plan.blocks = 0);
+    planned
 }
 
 /// Which of `points` and `workloads` the next block is measured with, in the state `stopping`; no
@@ -176,10 +235,12 @@ pub(crate) fn needed(
 ) -> (Vec<Point>, Vec<String>) {
     let block = plan::Block {
         number: 0,
+        direct: false,
         reading: plan::Reading::Timed,
         points: points.to_vec(),
         workloads: workloads.to_vec(),
         seed: 0,
+        layouts: BTreeMap::new(),
     };
     let block = stopping::needed(block, stopping, &BTreeMap::new());
     (block.points, block.workloads)
@@ -258,12 +319,51 @@ fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidat
             None => format!("{point} (the release)"),
         },
         dir: built.dir.clone(),
+        relink: None,
     }
+}
+
+/// Whether the servers run in ever other code layouts: if the preset does not forbid it and every
+/// server can be linked again, which is prepared then.
+fn vary_layouts(
+    preset: &Preset,
+    candidates: &mut Candidates,
+    progress: &dyn Progress,
+) -> Result<bool> {
+    if preset.layouts == Some(false) || meters(preset, is_timed).is_empty() {
+        return Ok(false);
+    }
+    let mut relinks = BTreeMap::new();
+    for (&point, candidate) in candidates.iter() {
+        match Relink::of(&candidate.dir) {
+            Ok(relink) => relinks.insert(point, relink),
+            Err(reason) => {
+                let reason = format!("{}: {reason}", candidate.label);
+                if preset.layouts == Some(true) {
+                    return Err(
+                        Error::usage(format!("code layouts cannot be varied: {reason}"))
+                            .hint("`--layouts off` measures the servers as they were linked"),
+                    );
+                }
+                progress.warn(&format!(
+                    "code layouts are not varied, so times include the luck of one: {reason}"
+                ));
+                return Ok(false);
+            }
+        };
+    }
+    for (point, relink) in relinks {
+        if let Some(candidate) = candidates.get_mut(&point) {
+            candidate.relink = Some(relink);
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Silent;
 
     fn built(point: usize, identity: &str) -> (Point, Built) {
         let built = Built {
@@ -295,6 +395,47 @@ mod tests {
                 (Point::Step(3), Point::Step(0))
             ])
         );
+    }
+
+    #[test]
+    fn layouts_are_varied_where_every_server_can_be_linked_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = |name: &str, link: &str| {
+            let dir = folder.path().join(name);
+            std::fs::create_dir_all(dir.join("relink")).unwrap();
+            std::fs::write(dir.join("relink/link.json"), link).unwrap();
+            Candidate {
+                label: name.into(),
+                dir,
+                relink: None,
+            }
+        };
+        let preset = |layouts: Option<bool>| Preset {
+            description: String::new(),
+            recipe: "r".into(),
+            workloads: Vec::new(),
+            meters: vec![Meter::Time],
+            blocks: 2,
+            block_seconds: 1.0,
+            count_blocks: 0,
+            layouts,
+            min_blocks: None,
+            resolution: None,
+        };
+        let vary = |layouts, candidates: &mut Candidates| {
+            vary_layouts(&preset(layouts), candidates, &Silent)
+        };
+        let good = r#"{"words":["cc"],"env":{}}"#;
+        let mut candidates = BTreeMap::from([(Point::BASE, server("a", good))]);
+        assert!(!vary(Some(false), &mut candidates).unwrap());
+        assert!(candidates[&Point::BASE].relink.is_none());
+        assert!(vary(None, &mut candidates).unwrap());
+        assert!(candidates[&Point::BASE].relink.is_some());
+        let bad = r#"{"words":[],"env":{},"reason":"no linker"}"#;
+        candidates.insert(Point::Step(1), server("b", bad));
+        assert!(!vary(None, &mut candidates).unwrap());
+        let error = vary(Some(true), &mut candidates).unwrap_err();
+        assert!(error.message().contains("b: no linker"), "{error}");
     }
 
     #[test]

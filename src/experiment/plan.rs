@@ -1,8 +1,10 @@
 //! Which blocks there are and in which orders: a pure function of the experiment's seed.
 
+use std::collections::BTreeMap;
+
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use sha2::{Digest, Sha256};
 
 use crate::point::Point;
@@ -20,14 +22,23 @@ pub struct Scope<'a> {
     pub blocks: u32,
     /// Blocks of the counting meters; 0 without such a meter.
     pub count_blocks: u32,
+    /// Whether timed blocks run every server in another code layout.
+    pub layouts: bool,
+    /// The points of the closure check's blocks: the release and the whole series; none without one.
+    pub direct: &'a [Point],
 }
+
+/// Of so many timed blocks in a row, one repeats the layouts of the block before it.
+const REPEAT: u32 = 4;
 
 /// One randomised round over all points: every server is started afresh once, then each workload
 /// runs on all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The block's number, from 0, counted for timed and counted blocks apart.
+    /// The block's number, from 0, counted for timed, counted and direct blocks apart.
     pub number: u32,
+    /// Whether it has only the points of the closure check, and is used for that alone.
+    pub direct: bool,
     /// What is read in it.
     pub reading: Reading,
     /// The points in the order of their start and position.
@@ -36,6 +47,15 @@ pub struct Block {
     pub workloads: Vec<String>,
     /// Decides what transactions are done and in which order the servers take turns.
     pub seed: u64,
+    /// Seeds of the points' code layouts, where they are varied; the others run as linked.
+    pub layouts: BTreeMap<Point, u64>,
+}
+
+impl Block {
+    /// The seed of the layout in which `point` runs; 0 is the linker's own.
+    pub fn layout(&self, point: Point) -> u64 {
+        self.layouts.get(&point).copied().unwrap_or(0)
+    }
 }
 
 /// What is read in a block.
@@ -52,12 +72,47 @@ pub enum Reading {
 pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
     let timed = (0..scope.blocks).map(|number| block(scope, Reading::Timed, number));
     let counted = (0..scope.count_blocks).map(|number| block(scope, Reading::Counted, number));
+    let directs = match scope.direct.is_empty() {
+        true => 0,
+        false => direct_blocks(scope.blocks),
+    };
+    let direct = (0..directs).map(|number| direct_block(scope, number));
     let mut blocks: Vec<(u64, Block)> = timed
         .map(|block| (position(block.number, scope.blocks), block))
         .chain(counted.map(|block| (position(block.number, scope.count_blocks), block)))
+        .chain(direct.map(|block| (position(block.number, directs), block)))
         .collect();
-    blocks.sort_by_key(|(position, block)| (*position, block.reading, block.number));
+    blocks.sort_by_key(|(position, block)| (*position, block.reading, block.direct, block.number));
     blocks.into_iter().map(|(_, block)| block).collect()
+}
+
+/// One direct block for six others, and two at least, so that there is an interval; none for an
+/// experiment too short to spare any.
+pub(super) fn direct_blocks(blocks: u32) -> u32 {
+    match blocks {
+        0..6 => 0,
+        blocks => (blocks / 6).max(2),
+    }
+}
+
+/// A timed block of the closure check.
+fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
+    // As if it were an experiment of its own, so that other orders and transactions are drawn.
+    let own = Scope {
+        seed: scope.seed.wrapping_add(1),
+        points: scope.direct,
+        ..*scope
+    };
+    let drawn = match scope.layouts {
+        // The first of a row never repeats: there are too few direct blocks to spare one.
+        true => layouts(&own, number * REPEAT),
+        false => BTreeMap::new(),
+    };
+    Block {
+        direct: true,
+        layouts: drawn,
+        ..block(&own, Reading::Timed, number)
+    }
 }
 
 /// Where block `number` of `count` lies between begin and end.
@@ -81,13 +136,48 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
         // Counts are repeated to the instruction: the same transactions in the same order.
         Reading::Counted => scope.seed,
     };
+    let layouts = match reading {
+        Reading::Timed if scope.layouts => layouts(scope, number),
+        // How many instructions there are does not depend on where they are.
+        _ => BTreeMap::new(),
+    };
     Block {
         number,
+        direct: false,
         reading,
         points,
         workloads,
         seed,
+        layouts,
     }
+}
+
+/// A layout of its own for every point. Some blocks repeat those of the block before with fresh
+/// starts: what differs then is not layout. Which they are depends on the seed, so that nothing
+/// periodic on the machine can fall together with them.
+fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
+    let random = |what: &str, number: u32| {
+        let text = format!("{} {what} {number}", scope.seed);
+        StdRng::from_seed(Sha256::digest(text).into())
+    };
+    let first = number - number % REPEAT;
+    // Never the first of its row, so that two blocks share layouts and not more.
+    let repeats = first + random("repeat", first).random_range(1..REPEAT);
+    let drawn = if number == repeats {
+        number - 1
+    } else {
+        number
+    };
+    scope
+        .points
+        .iter()
+        .map(|&point| {
+            // Of its own point alone, so that other points in the experiment change nothing. Small
+            // enough for every linker.
+            let seed = random(&format!("layout {point}"), drawn).random_range(1..1 << 31);
+            (point, seed)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -110,6 +200,8 @@ mod tests {
             workloads,
             blocks,
             count_blocks,
+            layouts: true,
+            direct: &[],
         }
     }
 
@@ -159,5 +251,67 @@ mod tests {
         assert_eq!(counted, [3, 10]);
         assert_eq!(blocks[3].seed, blocks[10].seed);
         assert_eq!(blocks[3].workloads, workloads);
+    }
+
+    #[test]
+    fn layouts_are_drawn_by_block_and_point_and_some_are_repeated() {
+        let workloads = ["a".to_owned()];
+        let blocks = plan(&scope(&workloads, 400, 4));
+        let (timed, counted): (Vec<&Block>, Vec<&Block>) = blocks
+            .iter()
+            .partition(|block| block.reading == Reading::Timed);
+        assert!(counted.iter().all(|block| block.layout(POINTS[0]) == 0));
+        let repeats: Vec<u32> = (1..timed.len())
+            .filter(|&i| timed[i].layouts == timed[i - 1].layouts)
+            .map(|i| timed[i].number)
+            .collect();
+        assert_eq!(repeats.len(), 100);
+        assert!((0..3).all(|place| repeats.iter().any(|n| n % REPEAT == place + 1)));
+        let seeds: BTreeSet<u64> = timed
+            .iter()
+            .flat_map(|block| block.layouts.values().copied())
+            .collect();
+        assert_eq!(seeds.len(), 300 * POINTS.len());
+        assert!(!seeds.contains(&0));
+        // A repeated block is started afresh in another order with other transactions.
+        let repeat = timed[repeats[0] as usize];
+        assert_ne!(repeat.seed, timed[repeats[0] as usize - 1].seed);
+    }
+
+    #[test]
+    fn without_layouts_everything_runs_as_linked() {
+        let workloads = ["a".to_owned()];
+        let with = plan(&scope(&workloads, 8, 0));
+        let without = plan(&Scope {
+            layouts: false,
+            ..scope(&workloads, 8, 0)
+        });
+        for (with, without) in with.iter().zip(&without) {
+            assert!(without.layouts.is_empty());
+            let mut same = with.clone();
+            same.layouts.clear();
+            assert_eq!(same, *without);
+        }
+    }
+
+    #[test]
+    fn direct_blocks_lie_between_the_others_with_two_points() {
+        let workloads = ["a".to_owned()];
+        let mut with = scope(&workloads, 24, 0);
+        let without = plan(&with);
+        with.direct = &POINTS[1..3];
+        let blocks = plan(&with);
+        let direct: Vec<&Block> = blocks.iter().filter(|block| block.direct).collect();
+        assert_eq!(direct.len(), 4);
+        assert!(direct.iter().all(|block| block.points.len() == 2));
+        let seeds: BTreeSet<u64> = blocks
+            .iter()
+            .flat_map(|block| block.layouts.values().copied())
+            .collect();
+        assert_eq!(seeds.len(), 18 * POINTS.len() + 4 * 2);
+        assert!(blocks[0..8].iter().any(|block| block.direct) && !blocks[27].direct);
+        let others: Vec<&Block> = blocks.iter().filter(|block| !block.direct).collect();
+        assert_eq!(others, without.iter().collect::<Vec<_>>());
+        assert_eq!([0, 5, 6, 12, 18].map(direct_blocks), [0, 0, 2, 2, 3]);
     }
 }

@@ -1,4 +1,4 @@
-//! An executable of its own for every started server.
+//! An executable of its own for every started server: a copy, or one linked again in another layout.
 //!
 //! Processes of the same file run from the same physical memory. Two servers of one executable, such
 //! as the base and its control, then find in the caches what the other has just used, while every
@@ -12,9 +12,14 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::error::{Error, Result};
 
-/// Makes `to` look like the folder `server` of a built server, its file `binary` being copied and
-/// everything else linked; returns `to`.
-pub(super) fn private_copy(server: &Path, binary: &str, to: &Path) -> Result<PathBuf> {
+/// Makes `to` look like the folder `server` of a built server, its file `binary` being made by `make`
+/// (from the path of the original, at the path given) and everything else linked; returns `to`.
+pub(super) fn private_copy(
+    server: &Path,
+    binary: &str,
+    to: &Path,
+    make: &dyn Fn(&Path, &Path) -> Result<()>,
+) -> Result<PathBuf> {
     let mut from = server.to_path_buf();
     let mut here = to.to_path_buf();
     let parts: Vec<_> = Path::new(binary).components().collect();
@@ -35,11 +40,17 @@ pub(super) fn private_copy(server: &Path, binary: &str, to: &Path) -> Result<Pat
         from.push(name);
         here.push(name);
         if depth + 1 == parts.len() {
-            // Even where the file system shares the blocks, each file has pages of its own.
-            std::fs::copy(&from, &here).map_err(|e| Error::io("copy", &from, &e))?;
+            make(&from, &here)?;
         }
     }
     Ok(to.to_path_buf())
+}
+
+/// Copies an executable as it is.
+pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
+    // Even where the file system shares the blocks, each file has pages of its own.
+    std::fs::copy(from, to).map_err(|e| Error::io("copy", from, &e))?;
+    Ok(())
 }
 
 /// Whether programs in `folder` may be run.
@@ -59,18 +70,18 @@ mod tests {
         std::fs::create_dir_all(server.join("share/x")).unwrap();
         std::fs::write(server.join("bin/d"), "d").unwrap();
         std::fs::write(server.join("bin/c"), "c").unwrap();
-        let copy = private_copy(&server, "bin/d", &folder.path().join("copy")).unwrap();
-        assert!(!copy.join("bin/d").is_symlink());
-        assert_eq!(std::fs::read(copy.join("bin/d")).unwrap(), b"d");
-        assert!(copy.join("bin/c").is_symlink());
-        assert_eq!(std::fs::read(copy.join("bin/c")).unwrap(), b"c");
-        assert!(copy.join("share/x").is_dir());
+        let private = private_copy(&server, "bin/d", &folder.path().join("copy"), &copy).unwrap();
+        assert!(!private.join("bin/d").is_symlink());
+        assert_eq!(std::fs::read(private.join("bin/d")).unwrap(), b"d");
+        assert!(private.join("bin/c").is_symlink());
+        assert_eq!(std::fs::read(private.join("bin/c")).unwrap(), b"c");
+        assert!(private.join("share/x").is_dir());
     }
 
     #[test]
     fn paths_outside_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("copy");
-        assert!(private_copy(folder.path(), "../x", &to).is_err());
+        assert!(private_copy(folder.path(), "../x", &to, &copy).is_err());
     }
 }

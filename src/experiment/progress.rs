@@ -74,10 +74,12 @@ mod tests {
     fn forecasts_learn() {
         let block = Block {
             number: 0,
+            direct: false,
             reading: Reading::Timed,
             points: Vec::new(),
             workloads: Vec::new(),
             seed: 0,
+            layouts: Default::default(),
         };
         let mut forecast = Forecast::new(2.0, 1, 4);
         assert_eq!(forecast.milliseconds(&[&block, &block], None), 8400);

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::executor::{Event, Executor};
-use super::note;
 use super::plan::{Block, Reading};
 use super::progress::{Forecast, words};
-use super::stopping;
+use super::{is_timed, note, stopping};
 use crate::attribution::{self, Stopping};
 use crate::config::{Workload, WorkloadKind};
 use crate::error::{Error, Kind, Result};
@@ -38,7 +37,8 @@ pub(super) struct Runner<'a> {
     /// Points measured through another.
     identical: BTreeMap<Point, Point>,
     margin: &'a dyn Fn(Meter) -> f64,
-    done: BTreeMap<(String, Meter), BTreeSet<u32>>,
+    /// The blocks that are stored, the direct ones marked.
+    done: BTreeMap<(String, Meter), BTreeSet<(bool, u32)>>,
     /// The state of the stopping rule behind the last timed block, and how many values were stored
     /// and points had failed then.
     newest: RefCell<Option<(usize, Option<Stopping>)>>,
@@ -58,8 +58,12 @@ impl<'a> Runner<'a> {
         let mut done = BTreeMap::new();
         for workload in workloads {
             for &meter in timed.iter().chain(counted) {
-                let blocks = store.blocks_done(id, &workload.name, meter)?;
-                done.insert((workload.name.clone(), meter), blocks.into_iter().collect());
+                let mut blocks = BTreeSet::new();
+                for direct in [false, true] {
+                    let stored = store.blocks_done(id, &workload.name, meter, direct)?;
+                    blocks.extend(stored.into_iter().map(|number| (direct, number)));
+                }
+                done.insert((workload.name.clone(), meter), blocks);
             }
         }
         Ok(Runner {
@@ -86,10 +90,10 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn is_done(&self, workload: &str, meter: Meter, block: u32) -> bool {
+    fn is_done(&self, workload: &str, meter: Meter, block: &Block) -> bool {
         self.done
             .get(&(workload.to_owned(), meter))
-            .is_some_and(|blocks| blocks.contains(&block))
+            .is_some_and(|blocks| blocks.contains(&(block.direct, block.number)))
     }
 
     /// What is left of a block: the workloads of which some meter is missing.
@@ -99,15 +103,17 @@ impl<'a> Runner<'a> {
         left.workloads.retain(|workload| {
             self.meters(block.reading)
                 .iter()
-                .any(|&meter| !self.is_done(workload, meter, block.number))
+                .any(|&meter| !self.is_done(workload, meter, block))
         });
         left
     }
 
-    /// What of `block` is still to be measured, and the state of the stopping rule before it.
+    /// What of `block` is still to be measured, and the state of the stopping rule before it; `timed` is
+    /// the number of timed blocks that are planned before it.
     fn todo(
         &self,
         block: &Block,
+        timed: u32,
         failed: &BTreeMap<Point, Error>,
     ) -> Result<(Block, Option<Stopping>)> {
         let left = self.left(block, failed);
@@ -116,12 +122,20 @@ impl<'a> Runner<'a> {
             return Ok((left, None));
         }
         let number = match block.reading {
-            Reading::Timed => block.number,
+            Reading::Timed => timed,
             Reading::Counted => u32::MAX,
         };
         let state = self.state(number, failed)?;
         let left = match (&state, block.reading) {
-            (Some(state), Reading::Timed) => stopping::needed(left, state, &self.identical),
+            (Some(state), Reading::Timed) if !block.direct => {
+                stopping::needed(left, state, &self.identical)
+            }
+            (Some(state), Reading::Timed) if !stopping::needs_direct(block.number, state) => {
+                Block {
+                    workloads: Vec::new(),
+                    ..left
+                }
+            }
             _ => left,
         };
         Ok((left, state))
@@ -135,8 +149,9 @@ impl<'a> Runner<'a> {
                 .iter()
                 .filter(|((_, meter), _)| self.timed.contains(meter))
         };
-        let last = of_timed().filter_map(|(_, blocks)| blocks.last()).max();
-        let newest = last.is_none_or(|&last| last < number);
+        // Direct blocks are no part of the rule, and sort behind the others.
+        let last = of_timed().filter_map(|(_, blocks)| blocks.range(..(true, 0)).last());
+        let newest = last.max().is_none_or(|&(_, last)| last < number);
         // Behind the last block, the state is the same until something is stored.
         let stored = failed.len() + of_timed().map(|(_, blocks)| blocks.len()).sum::<usize>();
         if let Some((at, state)) = &*self.newest.borrow()
@@ -162,10 +177,12 @@ impl<'a> Runner<'a> {
     /// As [`Store::load`].
     pub(super) fn is_complete(&self, blocks: &[Block]) -> Result<bool> {
         let none = BTreeMap::new();
+        let mut timed = 0;
         for block in blocks {
-            if !self.todo(block, &none)?.0.workloads.is_empty() {
+            if !self.todo(block, timed, &none)?.0.workloads.is_empty() {
                 return Ok(false);
             }
+            timed += u32::from(is_of_the_rule(block));
         }
         Ok(true)
     }
@@ -191,22 +208,23 @@ impl<'a> Runner<'a> {
         executor: &mut dyn Executor,
         progress: &dyn Progress,
     ) -> Result<()> {
+        let total = |of: &Block| {
+            let same = |b: &&Block| (b.reading, b.direct) == (of.reading, of.direct);
+            blocks.iter().filter(same).count()
+        };
         let mut forecast = Forecast::new(
             block_seconds,
             self.workloads.len(),
             blocks.first().map_or(0, |block| block.points.len()),
         );
-        let total = |reading| blocks.iter().filter(|b| b.reading == reading).count();
-        let totals = (total(Reading::Timed), total(Reading::Counted));
         let mut step: Option<Box<dyn Step>> = None;
         let started = Instant::now();
+        let mut timed = 0;
         for (place, planned) in blocks.iter().enumerate() {
             check_interrupted()?;
-            let (block, state) = self.todo(planned, failed)?;
-            if block.workloads.is_empty() {
-                continue;
-            }
-            if block.points.iter().all(|point| is_base(*point)) {
+            let (block, state) = self.todo(planned, timed, failed)?;
+            timed += u32::from(is_of_the_rule(planned));
+            if block.workloads.is_empty() || block.points.iter().all(|point| is_base(*point)) {
                 continue;
             }
             let left: Vec<&Block> = blocks[place..]
@@ -215,12 +233,16 @@ impl<'a> Runner<'a> {
                 .collect();
             let coming = forecast.milliseconds(&left, state.as_ref());
             let step = step.get_or_insert_with(|| progress.begin("measure", Some(coming)));
-            let number = block.number + 1;
-            let name = match (block.reading, &state) {
-                (Reading::Timed, None) => format!("block {number} of {}", totals.0),
-                (Reading::Timed, Some(_)) => format!("block {number} of at most {}", totals.0),
-                (Reading::Counted, _) => format!("counted block {number} of {}", totals.1),
+            let kind = match block.reading {
+                Reading::Timed if block.direct => "direct block",
+                Reading::Timed => "block",
+                Reading::Counted => "counted block",
             };
+            let most = match (block.reading, &state) {
+                (Reading::Timed, Some(_)) => "at most ",
+                _ => "",
+            };
+            let name = format!("{kind} {} of {most}{}", block.number + 1, total(&block));
             let past = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             let line = stopping::message(&name, state.as_ref(), coming);
             step.update(past, Some(past + coming), &line);
@@ -264,7 +286,7 @@ impl<'a> Runner<'a> {
     fn store_timed(&mut self, block: &Block, workload: &str, measured: Measured) -> Result<()> {
         let mut observations = Vec::new();
         for &meter in self.timed {
-            if self.is_done(workload, meter, block.number) {
+            if self.is_done(workload, meter, block) {
                 continue;
             }
             let slices = if meter == Meter::Cpu {
@@ -292,7 +314,7 @@ impl<'a> Runner<'a> {
             }
         }
         let keep_slices =
-            self.timed.contains(&Meter::Time) && !self.is_done(workload, Meter::Time, block.number);
+            self.timed.contains(&Meter::Time) && !self.is_done(workload, Meter::Time, block);
         let blobs: Vec<SliceBlob> = if keep_slices {
             measured
                 .time
@@ -301,6 +323,7 @@ impl<'a> Runner<'a> {
                     block: block.number,
                     workload: workload.to_owned(),
                     point: slices.point,
+                    direct: block.direct,
                     txns_per_slice: slices.transactions_per_slice,
                     nanoseconds: slices.nanoseconds,
                 })
@@ -323,7 +346,7 @@ impl<'a> Runner<'a> {
         for (&point, counted) in readings {
             for reading in counted {
                 let wanted = self.counted.contains(&reading.meter)
-                    && !self.is_done(workload, reading.meter, block.number);
+                    && !self.is_done(workload, reading.meter, block);
                 if wanted {
                     observations.push(observation(
                         block,
@@ -346,14 +369,14 @@ impl<'a> Runner<'a> {
             self.done
                 .entry((workload.to_owned(), meter))
                 .or_default()
-                .insert(block.number);
+                .insert((block.direct, block.number));
         }
     }
 
     /// How many transactions each workload counts: about the same work for all, decided by what the
     /// base took in the timed blocks.
     fn transactions(&self, block: &Block) -> Result<BTreeMap<String, u64>> {
-        let (_, observations) = self.store.load(self.id)?;
+        let (header, observations) = self.store.load(self.id)?;
         Ok(block
             .workloads
             .iter()
@@ -370,7 +393,7 @@ impl<'a> Runner<'a> {
                 let mut times: Vec<f64> = observations
                     .iter()
                     .filter(|o| o.workload == *name && o.meter == Meter::Time)
-                    .filter(|o| o.point == Point::BASE)
+                    .filter(|o| o.point == Point::BASE && o.experiment == header.experiment)
                     .map(|o| o.value)
                     .collect();
                 let count = match (configured, stats::median(&mut times)) {
@@ -405,6 +428,11 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Whether the stopping rule looks at what is measured in `block`.
+fn is_of_the_rule(block: &Block) -> bool {
+    block.reading == Reading::Timed && !block.direct
+}
+
 fn is_base(point: Point) -> bool {
     matches!(point, Point::BASE | Point::Control)
 }
@@ -428,12 +456,17 @@ fn observation(
         block: block.number,
         order: order.and_then(|o| u32::try_from(o).ok()).unwrap_or(0),
         point,
-        layout: 0,
+        layout: if is_timed(meter) {
+            block.layout(point)
+        } else {
+            0
+        },
         workload: workload.to_owned(),
         meter,
         unit: meter.unit().to_owned(),
         value,
         n,
+        direct: block.direct,
     }
 }
 

@@ -214,6 +214,8 @@ impl Fixture {
             workloads: &names,
             blocks,
             count_blocks,
+            layouts: true,
+            direct: &[],
         });
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let margin = crate::config::default_margin;
@@ -244,7 +246,9 @@ impl Fixture {
     }
 
     fn blocks_done(&self, workload: &str, meter: Meter) -> Vec<u32> {
-        self.store.blocks_done(self.id(), workload, meter).unwrap()
+        self.store
+            .blocks_done(self.id(), workload, meter, false)
+            .unwrap()
     }
 }
 
@@ -350,6 +354,40 @@ fn counted_transactions_follow_the_time_one_takes() {
     fixture.run(&mut simulation, 3, 1).1.unwrap();
     // About 0.5 ms a transaction: 80 of them are 40 ms, rounded down to 50.
     assert_eq!(simulation.transactions[0]["x"], 50);
+}
+
+#[test]
+fn values_are_stored_with_the_layout_they_were_measured_in() {
+    let fixture = Fixture::new();
+    fixture.run(&mut Simulation::default(), 8, 1).1.unwrap();
+    let (_, observations) = fixture.store.load(fixture.id()).unwrap();
+    let of = |meter: Meter, point: Point| -> Vec<u64> {
+        let mut layouts: Vec<u64> = observations
+            .iter()
+            .filter(|o| o.meter == meter && o.point == point)
+            .map(|o| o.layout)
+            .collect();
+        layouts.sort_unstable();
+        layouts.dedup();
+        layouts
+    };
+    assert_eq!(of(Meter::Instructions, Point::BASE), [0]);
+    let (base, control) = (
+        of(Meter::Time, Point::BASE),
+        of(Meter::Time, Point::Control),
+    );
+    assert_eq!((base.len(), control.len()), (6, 6));
+    assert!(
+        base.iter()
+            .all(|seed| *seed != 0 && !control.contains(seed))
+    );
+    let attribution = fixture.attribution();
+    assert_eq!(attribution.noise.layouts, 6);
+    let total = &attribution.total;
+    let time = total
+        .iter()
+        .find(|e| e.meter == Meter::Time && e.workload == "x");
+    assert_eq!(time.map(|e| (e.blocks, e.units)), Some((8, 6)));
 }
 
 /// Ends when every interval is at most ±0.5 %, which takes some ten to twenty blocks here.

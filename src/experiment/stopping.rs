@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::Block;
+use super::plan::{Block, direct_blocks};
 use super::progress::words;
 use crate::attribution::{self, Collector, Stopping};
 use crate::config::default_margin;
@@ -64,10 +64,17 @@ pub(super) fn before(
         ..Supplement::default()
     };
     let mut collector = Collector::new(header, &supplement)?;
-    for observation in observations.iter().filter(|o| o.block < number) {
-        collector.add(observation)?;
+    let timed_before = |o: &&Observation| o.block < number && !o.direct;
+    for observation in observations.iter().filter(timed_before) {
+        collector.add(&observation.borrowed())?;
     }
     Ok(collector.stopping())
+}
+
+/// Whether the direct block `number` is needed: as long as the experiment goes on, and behind its end until
+/// there are as many as its length deserves.
+pub(super) fn needs_direct(number: u32, stopping: &Stopping) -> bool {
+    !stopping.ended || number < direct_blocks(stopping.blocks)
 }
 
 /// What of `block` is needed: workloads that have an open question, and the points these questions are
@@ -146,6 +153,7 @@ mod tests {
     fn block() -> Block {
         Block {
             number: 12,
+            direct: false,
             reading: Reading::Timed,
             points: [3, 0, 2, 1, 4]
                 .map(Point::Step)
@@ -154,6 +162,7 @@ mod tests {
                 .collect(),
             workloads: vec!["x".into(), "y".into()],
             seed: 1,
+            layouts: BTreeMap::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What an observation must satisfy before it is stored or analysed.
 
-use super::{ExperimentHeader, Observation};
+use super::{ExperimentHeader, ObservationRef, Origin};
 use crate::point::Point;
 
 /// The version of headers and observations this program reads and writes.
@@ -26,6 +26,16 @@ impl ExperimentHeader {
             self.check_point(point)?;
             self.check_point(same)?;
         }
+        for (place, origin) in self.carried.iter().enumerate() {
+            let same = |other: &Origin| other.experiment == origin.experiment;
+            if origin.experiment == self.experiment || self.carried[..place].iter().any(same) {
+                return Err(format!("experiment `{}` is there twice", origin.experiment));
+            }
+            origin
+                .points
+                .keys()
+                .try_for_each(|&point| self.check_point(point))?;
+        }
         self.failed
             .keys()
             .try_for_each(|&point| self.check_point(point))
@@ -35,11 +45,11 @@ impl ExperimentHeader {
     ///
     /// # Errors
     /// The fault as a lower-case fragment that names the field.
-    pub fn check_observation(&self, observation: &Observation) -> Result<(), String> {
+    pub fn check_observation(&self, observation: &ObservationRef<'_>) -> Result<(), String> {
         if observation.schema != SCHEMA {
             return Err(version(observation.schema));
         }
-        if observation.experiment != self.experiment {
+        if self.source_of(&observation.experiment).is_none() {
             return Err(format!(
                 "`experiment` is `{}`, the header says `{}`",
                 observation.experiment, self.experiment
@@ -69,7 +79,23 @@ impl ExperimentHeader {
         if observation.n == 0 {
             return Err("`n` is 0: a value stands for at least one transaction".to_owned());
         }
+        if observation.direct && matches!(observation.point, Point::Alone(_) | Point::Without(_)) {
+            return Err(format!(
+                "`point` is `{}`: a direct block compares the release with the series",
+                observation.point
+            ));
+        }
         Ok(())
+    }
+
+    /// Which of the experiments that speak here `experiment` is: 0 this one, `k` the k-th it carries
+    /// from.
+    pub fn source_of(&self, experiment: &str) -> Option<usize> {
+        if experiment == self.experiment {
+            return Some(0);
+        }
+        let place = self.carried.iter().position(|o| o.experiment == experiment);
+        place.map(|place| place + 1)
     }
 
     fn check_point(&self, point: Point) -> Result<(), String> {

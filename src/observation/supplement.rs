@@ -18,6 +18,22 @@ pub struct Supplement {
     /// How exactly a value is known within its block; empty when unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub within: Vec<Within>,
+    /// What was put aside before the observations were made of the rest; empty when nothing was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Readings that are used for no figure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The workload.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// How many.
+    pub count: u64,
+    /// What they are and why they are not used, as the end of a sentence.
+    pub reason: String,
 }
 
 /// The blocks an experiment is to have of one workload and meter.

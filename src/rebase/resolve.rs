@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::git::Git;
 use super::{Rebased, Status};
 use crate::error::{Error, Result};
+use crate::git::Git;
 use crate::progress::Progress;
 use crate::series::Patch;
 use crate::series::path::shown;
@@ -163,9 +163,9 @@ pub fn open(
         directory: directory.clone(),
         files: Vec::new(),
     };
-    prepare_store(&objects)?;
+    let store = Git::new(objects.path());
+    store.prepare_store(&[("merge.conflictStyle", "diff3")])?;
     save(ws, &open)?;
-    let store = Git::new(objects.path())?;
     close_worktree(&store, &directory)?;
     let waiting = progress.begin("checking out the release with the earlier patches", None);
     let dir = directory.to_string_lossy();
@@ -174,7 +174,7 @@ pub fn open(
         remove_state(ws)?;
         return Err(Error::usage(format!("git cannot check out to {dir}")).details(added.tail(8)));
     }
-    let git = Git::new(&directory)?;
+    let git = Git::new(&directory);
     let picked = git.run(&[
         "-c",
         "rerere.enabled=false",
@@ -218,7 +218,7 @@ pub fn take(ws: &Workspace) -> Result<String> {
         return Err(Error::usage(format!("the worktree {dir} is gone"))
             .hint("open the conflict again with --resolve"));
     }
-    let git = Git::new(&open.directory)?;
+    let git = Git::new(&open.directory);
     let unmerged = git.ok(&["diff", "--name-only", "--diff-filter=U"])?;
     let finish = format!("git -C {dir} add -A && git -C {dir} cherry-pick --continue");
     if !unmerged.is_empty() {
@@ -276,7 +276,7 @@ pub fn abort(ws: &Workspace) -> Result<String> {
 }
 
 fn close(ws: &Workspace) -> Result<()> {
-    let store = Git::new(&ws.object_store())?;
+    let store = Git::new(&ws.object_store());
     if let Ok(entries) = std::fs::read_dir(folder(ws)) {
         for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
             close_worktree(&store, &entry.path())?;
@@ -318,28 +318,6 @@ fn remove_state(ws: &Workspace) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Git must hand out and take back the very bytes, and must never tidy up in our store.
-fn prepare_store(objects: &Objects) -> Result<()> {
-    let path = objects.path().join("info/attributes");
-    if !path.is_file() {
-        let dir = objects.path().join("info");
-        std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
-        let text = "# Files are edited byte by byte, whatever the release's .gitattributes say.\n\
-                    * -text -ident -filter -working-tree-encoding\n";
-        std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
-    }
-    let git = Git::new(objects.path())?;
-    for (key, value) in [
-        ("gc.auto", "0"),
-        ("maintenance.auto", "false"),
-        ("core.autocrlf", "false"),
-        ("merge.conflictStyle", "diff3"),
-    ] {
-        git.ok(&["config", key, value])?;
-    }
-    Ok(())
 }
 
 /// Refuses conflict markers that the decision brought in.

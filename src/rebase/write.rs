@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::git::Git;
 use super::report::{Drop, Status, Written};
 use super::{PatchReport, Rebased, Step};
 use crate::error::{Error, Result};
+use crate::git::Git;
 use crate::process::check_interrupted;
 use crate::series::write::{Listed, compose, header_bytes, series as series_text};
 use crate::series::{Entry, Patch, SeriesFile, patch_bytes, survey};
@@ -419,7 +419,7 @@ fn write_branch(
     options: &Options,
     plan: Plan,
 ) -> Result<Written> {
-    let git = Git::new(ws.root())?;
+    let git = Git::new(ws.root());
     let inside = git.run(&["rev-parse", "--show-prefix"])?;
     if !inside.success() {
         return Err(Error::usage("the workspace is not in a git repository").hint(

@@ -27,6 +27,19 @@ pub fn markdown(attribution: &Attribution) -> String {
     );
     table(&mut page, &view, &view.rows.iter().collect::<Vec<_>>());
     let _ = writeln!(page, "\n{}", view.legend());
+    for line in view.origins(&escape) {
+        let _ = writeln!(page, "\n{line}");
+    }
+    if let Some(line) = view.closure() {
+        let _ = writeln!(page, "\n{line}.");
+    }
+    let left_out = view.left_out(&escape);
+    if !left_out.is_empty() {
+        page.push_str("\nObservations that no figure uses:\n\n");
+        for line in left_out {
+            let _ = writeln!(page, "- {line}");
+        }
+    }
     for warning in &attribution.warnings {
         let _ = writeln!(page, "\n> {}", sentence(warning));
     }
@@ -34,10 +47,12 @@ pub fn markdown(attribution: &Attribution) -> String {
     striking(&mut page, &view);
     all_workloads(&mut page, &view);
     noise(&mut page, attribution);
-    let layout = if attribution.noise.layouts > 1 {
-        ""
-    } else {
-        LAYOUT
+    let layout = match attribution.noise.layouts {
+        0 | 1 => LAYOUT.to_owned(),
+        n => format!(
+            "Each point ran in {n} code layouts, a fresh one drawn for nearly every block; blocks \
+             that share layouts count as one."
+        ),
     };
     details(
         &mut page,
@@ -58,8 +73,8 @@ as the unit. `no effect` means that the whole interval lies within the margin, `
 but reaches beyond. The control is the bare release measured a second time as if it were another point. ";
 
 /// Said unless layouts were varied.
-const LAYOUT: &str = "Code layout is not randomised: a small effect on `time` with unchanged `instructions` may be code that \
-happened to move.";
+const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \
+code that happened to move.";
 
 fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
     let names: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
@@ -121,6 +136,9 @@ fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, rows: &[&Row<
         for (effect, (_, places)) in row.effects.iter().zip(heads) {
             let figure = match effect {
                 None => "–".to_owned(),
+                Some(effect) if effect.is_stale() => {
+                    format!("*{}*", number::effect(effect, *places))
+                }
                 Some(effect) if !effect.is_shown() => number::effect(effect, *places),
                 Some(effect) => bold(&number::effect(effect, *places)),
             };
@@ -213,18 +231,19 @@ fn noise(page: &mut String, attribution: &Attribution) {
     }
     let mut body = String::from(
         "Standard deviations of one point's value in one block.\n\n\
-         | workload | meter | blocks | in all | between restarts | within a block |\n\
-         |:--|:--|--:|--:|--:|--:|\n",
+         | workload | meter | blocks | in all | between layouts | between restarts | within a block |\n\
+         |:--|:--|--:|--:|--:|--:|--:|\n",
     );
     let show = |sd: Option<f64>| sd.map_or("unknown".to_owned(), number::spread);
     for spread in spreads {
         let _ = writeln!(
             body,
-            "| {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} |",
             code(&spread.workload),
             spread.meter,
             spread.blocks,
             show(spread.block_sd),
+            show(spread.layout_sd),
             show(spread.restart_sd),
             show(spread.within_sd)
         );

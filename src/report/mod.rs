@@ -3,6 +3,7 @@
 mod legend;
 mod markdown;
 mod number;
+mod origin;
 pub mod rebase;
 mod terminal;
 #[cfg(test)]

@@ -68,21 +68,28 @@ pub(super) fn effect(effect: &Effect, places: usize) -> String {
     if effect.identical {
         return "0 %".to_owned();
     }
-    let estimate = signed(effect.estimate, places);
-    let (Some(low), Some(high)) = (effect.low, effect.high) else {
-        return format!("{estimate} % ± ?");
+    let ends = effect.low.zip(effect.high);
+    interval(effect.estimate, ends, places)
+}
+
+/// A fraction with the ends of its interval, as [`effect`] shows them.
+pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -> String {
+    let shown = signed(estimate, places);
+    let Some((low, high)) = ends else {
+        return format!("{shown} % ± ?");
     };
-    let above = high - effect.estimate;
-    let below = effect.estimate - low;
+    let above = high - estimate;
+    let below = estimate - low;
     let half = above.max(below);
     let unit = 0.01 * 10f64.powi(-i32::try_from(places).unwrap_or(0));
     let even = (above - below).abs() <= unit.max(LOPSIDED * half);
+    let leaves_out_zero = low > 0.0 || high < 0.0;
     // The shown interval must not hold 0 when the real one does not.
-    if even && (!effect.leaves_out_zero() || half < effect.estimate.abs()) {
-        return format!("{estimate} % ± {}", plain(half, places));
+    if even && (!leaves_out_zero || half < estimate.abs()) {
+        return format!("{shown} % ± {}", plain(half, places));
     }
     format!(
-        "{estimate} % ({} to {})",
+        "{shown} % ({} to {})",
         plain(low, places),
         plain(high, places)
     )
@@ -132,7 +139,9 @@ mod tests {
             p_value: None,
             p_adjusted: None,
             blocks: 5,
+            units: 5,
             identical: false,
+            provenance: None,
         }
     }
 

@@ -6,6 +6,7 @@ use super::number;
 use super::text::{clean, fit, width, wrap};
 use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
 use crate::attribution::Attribution;
+use crate::observation::Meter;
 
 /// Columns narrower than this are not worth fitting into.
 const NARROWEST: usize = 60;
@@ -34,6 +35,7 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.table(&view, &view.rows.iter().collect::<Vec<_>>());
     page.blank();
     page.paragraph(&view.legend(), DIM);
+    page.provenance(&view);
     page.warnings(attribution);
     page.apart(&view);
     page.workloads(&view);
@@ -148,8 +150,13 @@ impl Page {
             let name = fit(name, first);
             let pad = first - width(&name);
             let _ = write!(self.text, "{number:>2}  {name}{:pad$}", "");
-            for (cell, column) in cells.iter().zip(&widths) {
-                let _ = write!(self.text, "  {:gap$}{cell}", "", gap = column - width(cell));
+            for ((cell, column), effect) in cells.iter().zip(&widths).zip(&row.effects) {
+                let gap = column - width(cell);
+                let cell = match effect.is_some_and(|effect| effect.is_stale()) {
+                    true => self.styled(cell, DIM),
+                    false => cell.clone(),
+                };
+                let _ = write!(self.text, "  {:gap$}{cell}", "");
             }
             if judged {
                 let verdict = self.styled(row.verdict, colour(row.tone));
@@ -178,6 +185,25 @@ impl Page {
         }
         if !notes.is_empty() {
             self.indented(&notes, 4, "");
+        }
+    }
+
+    /// Where figures are from, whether they add up, and what they are not made of.
+    fn provenance(&mut self, view: &View<'_>) {
+        let name = |text: &str| long(text);
+        for line in view.origins(&name) {
+            self.paragraph(&line, DIM);
+        }
+        if let Some(line) = view.closure() {
+            self.paragraph(&line, "");
+        }
+        let left_out = view.left_out(&name);
+        if !left_out.is_empty() {
+            self.blank();
+            self.paragraph("Observations that no figure uses:", "");
+            for line in left_out {
+                self.indented(&line, 2, "");
+            }
         }
     }
 
@@ -235,13 +261,17 @@ impl Page {
             .iter()
             .filter_map(|spread| {
                 let block = spread.block_sd?;
-                let parts = match (spread.restart_sd, spread.within_sd) {
-                    (Some(restart), Some(within)) => format!(
-                        " (restart {}, within a block {})",
-                        number::spread(restart),
-                        number::spread(within)
-                    ),
-                    _ => String::new(),
+                let parts: Vec<String> = [
+                    ("layout", spread.layout_sd),
+                    ("restart", spread.restart_sd),
+                    ("within a block", spread.within_sd),
+                ]
+                .into_iter()
+                .filter_map(|(name, sd)| Some(format!("{name} {}", number::spread(sd?))))
+                .collect();
+                let parts = match parts.is_empty() {
+                    true => String::new(),
+                    false => format!(" ({})", parts.join(", ")),
                 };
                 Some(format!(
                     "{} of {}: {}{parts}",
@@ -258,6 +288,17 @@ impl Page {
         self.paragraph("Noise of one value in one block (standard deviation):", "");
         for line in lines {
             self.indented(&line, 2, "");
+        }
+        let timed = attribution
+            .noise
+            .spread
+            .iter()
+            .any(|spread| matches!(spread.meter, Meter::Time | Meter::Cpu));
+        if timed && attribution.noise.layouts < 2 {
+            self.paragraph(
+                "All times come from one code layout a point, whose luck is part of the effects.",
+                "",
+            );
         }
     }
 

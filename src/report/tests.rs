@@ -62,6 +62,7 @@ impl Experiment {
                 identical: BTreeMap::new(),
                 failed: BTreeMap::new(),
                 started: "2026-01-02T03:04:05Z".into(),
+                carried: Vec::new(),
             },
             supplement: Supplement::default(),
             workloads: vec!["oltp_point_select", "oltp_read_only"],
@@ -118,6 +119,7 @@ impl Experiment {
                             unit: meter.unit().into(),
                             value: level * (noise * random.next() - gain).exp(),
                             n: 400,
+                            direct: false,
                         });
                     }
                 }

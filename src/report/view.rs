@@ -280,7 +280,15 @@ impl<'a> View<'a> {
         if let Some(effect) = main.filter(|effect| effect.verdict == Verdict::Unclear) {
             notes.push(self.could_have_seen(effect));
         }
+        if let Some(word) = main.and_then(|effect| self.origin_of(effect)) {
+            match main.is_some_and(Effect::is_stale) {
+                // What it would say was said elsewhere.
+                true => notes = vec![word],
+                false => notes.push(word),
+            }
+        }
         let (verdict, tone) = match main.map(|effect| effect.verdict) {
+            _ if main.is_some_and(Effect::is_stale) => ("stale", Tone::Quiet),
             Some(Verdict::Faster) => ("faster", Tone::Good),
             Some(Verdict::Slower) => ("slower", Tone::Bad),
             Some(Verdict::NoEffect) => ("no effect", Tone::Quiet),
@@ -374,6 +382,9 @@ impl<'a> View<'a> {
                 None if attribution.progress.iter().all(|p| p.done == 0) => {
                     "nothing is measured yet"
                 }
+                None if self.has_intervals() => {
+                    "no figure for the series: the bare release was not measured with it"
+                }
                 None => "no figure for the series: no patch has figures",
             };
             return sentence_after(text, sentence);
@@ -407,6 +418,10 @@ impl<'a> View<'a> {
         let size = number::plain(total.estimate.abs(), places);
         let sentence = match total.verdict {
             _ if total.identical => format!("{subject} leaves the binary as it is"),
+            _ if total.is_stale() => format!(
+                "what {subject} does is not measured here yet; before it was {} %{interval}",
+                number::signed(total.estimate, places)
+            ),
             Verdict::Faster => format!("{subject} is {size} % faster{counted}{interval}"),
             Verdict::Slower => format!("{subject} is {size} % slower{counted}{interval}"),
             Verdict::NoEffect => format!(
@@ -447,6 +462,7 @@ impl<'a> View<'a> {
             "slower",
             "no effect",
             "unclear",
+            "stale",
             "failed",
             "no figures",
         ] {
@@ -479,6 +495,10 @@ impl<'a> View<'a> {
             1..=3 => names.join(", "),
             n => format!("{} and {} more workloads", names[..2].join(", "), n - 2),
         };
+        let planned = |p: &crate::attribution::Progress| p.planned == Some(0);
+        if self.attribution.progress.iter().all(planned) {
+            return format!("{workloads}; nothing was measured anew");
+        }
         let blocks: Vec<String> = self
             .columns
             .iter()

@@ -66,19 +66,17 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
     let (file, mut faults) = SeriesFile::parse(&bytes, &shown);
     let folder = ws.root().join(&paths.patches);
     let there = patch_files(&folder);
-    let mut patches = Vec::new();
-    for entry in file.entries() {
-        let shown_patch = paths
-            .patches
-            .join(&entry.name)
-            .to_string_lossy()
-            .into_owned();
-        match read_patch(&folder, entry, &shown_patch) {
-            Ok(Some(bytes)) => match Patch::parse(entry, &shown_patch, &bytes) {
-                Ok(patch) => patches.push(patch),
-                Err(fault) => faults.push(fault),
-            },
-            Ok(None) => faults.push(missing(entry, &shown, &paths.patches, &there)),
+    let read = |entry: &Entry| -> Result<Patch> {
+        let path = paths.patches.join(&entry.name);
+        let shown_patch = path.to_string_lossy();
+        let bytes = read_patch(&folder, entry, &shown_patch)?
+            .ok_or_else(|| missing(entry, &shown, &paths.patches, &there))?;
+        Patch::parse(entry, &shown_patch, &bytes)
+    };
+    let mut patches = Vec::with_capacity(file.entries().len());
+    for result in in_threads(file.entries(), read) {
+        match result {
+            Ok(patch) => patches.push(patch),
             Err(fault) => faults.push(fault),
         }
     }
@@ -94,10 +92,33 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
         })
         .collect();
     Ok(Survey {
-        series: Series { file, patches },
+        series: Series::assemble(file, patches),
         faults,
         unused,
         paths,
+    })
+}
+
+/// Fewer patches than this are not worth a thread of their own.
+const SHARE: usize = 64;
+
+/// What `work` makes of each item, in order, on as many threads as there are processors.
+fn in_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = items.len().div_ceil(processors).max(SHARE);
+    let (own, others) = items.split_at(share.min(items.len()));
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = others
+            .chunks(share)
+            .map(|chunk| scope.spawn(move || chunk.iter().map(work).collect::<Vec<R>>()))
+            .collect();
+        let mut results: Vec<R> = own.iter().map(work).collect();
+        for thread in threads {
+            let more = thread.join();
+            results.extend(more.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        results
     })
 }
 

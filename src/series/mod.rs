@@ -19,6 +19,8 @@ pub use header::{Header, Person, Timestamp};
 pub use load::{Location, Survey, patch_bytes, paths, survey};
 pub use options::Flags;
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 
 /// A patch of the series.
@@ -50,13 +52,17 @@ pub struct Patch {
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     file: SeriesFile,
-    patches: Vec<Patch>,
+    /// Shared, because a stack keeps its series.
+    patches: Arc<[Patch]>,
 }
 
 impl Series {
     /// A series of a parsed `series` file and its patches, one an entry and in the same order.
     pub fn assemble(file: SeriesFile, patches: Vec<Patch>) -> Series {
-        Series { file, patches }
+        Series {
+            file,
+            patches: patches.into(),
+        }
     }
 
     /// The patches in order.
@@ -92,7 +98,9 @@ pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a str>) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
+    let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 0xf)];
+    bytes.iter().flat_map(digits).collect()
 }
 
 impl Patch {

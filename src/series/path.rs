@@ -40,7 +40,12 @@ pub fn check(path: &[u8]) -> Result<()> {
 
 /// Whether some file system takes `name` for `.git`.
 fn is_dot_git(name: &[u8]) -> bool {
-    // HFS+ ignores some invisible characters; NTFS ignores trailing dots and blanks and has `git~1`.
+    // NTFS ignores trailing dots and blanks and has `git~1`; HFS+ ignores some invisible characters.
+    if name.is_ascii() {
+        let end = name.iter().rposition(|b| !matches!(b, b'.' | b' '));
+        let trimmed = &name[..end.map_or(0, |end| end + 1)];
+        return trimmed.eq_ignore_ascii_case(b".git") || trimmed.eq_ignore_ascii_case(b"git~1");
+    }
     let text = String::from_utf8_lossy(name);
     let visible: String = text
         .chars()

@@ -46,11 +46,12 @@ pub(super) fn prepare_in(
     progress: &dyn Progress,
 ) -> Result<PathBuf> {
     let published = parent.join(key);
+    let lock_path = parent.join(format!("{key}.lock"));
     if published.is_dir() {
+        crate::caches::touch(&lock_path);
         return Ok(published);
     }
     std::fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;
-    let lock_path = parent.join(format!("{key}.lock"));
     let _turn = lock(&lock_path, FlockOperation::LockExclusive)
         .map_err(|e| Error::io("lock", &lock_path, &e))?;
     // Another process may have made it while this one waited.

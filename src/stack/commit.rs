@@ -1,7 +1,7 @@
-//! Writing the chain of commits: names and stores what applying the patches changed, on a thread of
-//! its own, so that one patch is hashed while the next ones are applied.
+//! Writing the chain of commits: one thread names the contents that applying the patches made, another
+//! stores them with their trees and commits, while the next patches are applied.
 
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, SyncSender};
 
 use git2::{ObjectType, Oid};
 
@@ -12,14 +12,64 @@ use crate::process::check_interrupted;
 use crate::series::{Patch, Timestamp};
 use crate::upstream::Objects;
 use crate::upstream::delta;
+use crate::upstream::objects::hash;
 use crate::upstream::pack::ObjectWriter;
 
 /// What one patch changed.
-pub struct Step<'p> {
+pub struct Step<'p, C = FileChange> {
     /// The patch.
     pub patch: &'p Patch,
     /// Its changes, in order.
-    pub changes: Vec<FileChange>,
+    pub changes: Vec<C>,
+}
+
+/// A change and what can be found out about it without any other.
+pub struct Named {
+    change: FileChange,
+    /// The content's name; none for a removal.
+    blob: Option<Oid>,
+    /// What makes the content out of what was there before, once that was computed.
+    delta: Option<Vec<u8>>,
+}
+
+impl From<FileChange> for Named {
+    fn from(change: FileChange) -> Self {
+        let blob = match &change {
+            FileChange::Set { content, .. } => Some(hash(ObjectType::Blob, content)),
+            FileChange::Remove { .. } => None,
+        };
+        Named {
+            change,
+            blob,
+            delta: None,
+        }
+    }
+}
+
+impl Named {
+    fn with_delta(mut self) -> Self {
+        if let FileChange::Set {
+            content,
+            before: Some(before),
+            ..
+        } = &self.change
+        {
+            self.delta = Some(delta::of_lines(&before.content, content));
+        }
+        self
+    }
+}
+
+/// Names what comes in and passes it on, until there is no more or nobody takes it.
+pub fn name_all<'p>(steps: &Receiver<Step<'p>>, named: &SyncSender<Step<'p, Named>>) {
+    for Step { patch, changes } in steps {
+        let changes = changes.into_iter();
+        let changes = changes.map(|change| Named::from(change).with_delta());
+        let changes = changes.collect();
+        if named.send(Step { patch, changes }).is_err() {
+            break;
+        }
+    }
 }
 
 /// A commit and its tree.
@@ -40,7 +90,7 @@ pub fn commit_all(
     objects: &Objects,
     start: Committed,
     expected: usize,
-    steps: &Receiver<Step<'_>>,
+    steps: &Receiver<Step<'_, Named>>,
 ) -> Result<Vec<Committed>> {
     // A patch writes a few blobs, the trees above them and a commit.
     let mut writer = ObjectWriter::new(objects, expected * 8)?;
@@ -71,9 +121,14 @@ pub fn commit_all(
 pub fn put(
     objects: &Objects,
     root: &mut Folder,
-    change: FileChange,
+    named: Named,
     writer: &mut ObjectWriter<'_>,
 ) -> Result<()> {
+    let Named {
+        change,
+        blob,
+        delta,
+    } = named;
     match change {
         FileChange::Remove { path } => root.remove(objects, &components(&path)),
         FileChange::Set {
@@ -87,16 +142,17 @@ pub fn put(
                 Some(before) => root.file(objects, &path)?.map(|oid| (oid, before)),
                 None => None,
             };
-            let oid = match base {
+            let oid = blob.unwrap_or_else(|| hash(ObjectType::Blob, &content));
+            match base {
                 Some((base, before)) => writer.write_version(
-                    ObjectType::Blob,
+                    (ObjectType::Blob, oid),
                     &content,
                     base,
                     before.chain.as_ref(),
-                    || delta::of_lines(&before.content, &content),
+                    || delta.unwrap_or_else(|| delta::of_lines(&before.content, &content)),
                 )?,
-                None => writer.write(ObjectType::Blob, &content)?,
-            };
+                None => writer.write_named(ObjectType::Blob, oid, &content)?,
+            }
             root.set(objects, &path, mode, oid)
         }
     }

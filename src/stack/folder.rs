@@ -9,7 +9,7 @@ use git2::{ObjectType, Oid};
 use crate::error::{Error, Result};
 use crate::upstream::Objects;
 use crate::upstream::delta;
-use crate::upstream::objects::{MODE_TREE, empty_tree};
+use crate::upstream::objects::{MODE_TREE, empty_tree, hash};
 use crate::upstream::pack::ObjectWriter;
 use crate::upstream::packed::Chain;
 
@@ -149,13 +149,10 @@ impl Folder {
                     delta::of_places(&before, &self.bytes, &places)
                 }
             };
-            writer.write_version(
-                ObjectType::Tree,
-                &self.bytes,
-                self.oid,
-                chain.as_ref(),
-                delta,
-            )?
+            let oid = hash(ObjectType::Tree, &self.bytes);
+            let named = (ObjectType::Tree, oid);
+            writer.write_version(named, &self.bytes, self.oid, chain.as_ref(), delta)?;
+            oid
         };
         Ok(self.oid)
     }

@@ -12,6 +12,7 @@ mod disk;
 mod folder;
 pub mod format;
 pub mod history;
+mod lines;
 pub mod memory;
 pub mod merge;
 mod place;
@@ -28,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::process::check_interrupted;
 use crate::series::{Patch, Series};
-use crate::upstream::{Objects, Release};
+use crate::upstream::{Objects, Release, merge_small};
 use crate::workspace::Workspace;
 
 pub use change::How;
@@ -36,7 +37,7 @@ pub use worktree::{Moved, Worktree, export};
 
 use cache::{Cache, Record};
 use change::apply_patch;
-use commit::{Committed, Step, commit_all};
+use commit::{Committed, Step, commit_all, name_all};
 use tree::WorkingTree;
 
 /// A release with the series on top of it.
@@ -226,6 +227,10 @@ fn chain(
         if any {
             let published = cache.publish(&keys[..records.len()], &records);
             fault.and(published)?;
+            // The stack is there; that packs are many is no reason to fail.
+            if let Err(error) = merge_small(store) {
+                tracing::debug!("packs were not merged: {error}");
+            }
         } else {
             fault?;
         }
@@ -240,8 +245,8 @@ fn chain(
     Ok(steps.collect())
 }
 
-/// Patches whose changes wait to be committed.
-const WAITING: usize = 64;
+/// Patches whose changes wait for each of the threads that follow.
+const WAITING: usize = 32;
 
 /// Applies `patches` in order on top of `start` and commits them. Returns what was done, and why it
 /// ended early if it did.
@@ -251,12 +256,14 @@ fn apply_on(
     patches: &[&Patch],
     fuzz: usize,
 ) -> Result<(Vec<Record>, Result<()>)> {
-    let (sender, receiver) = sync_channel(WAITING);
+    let (sender, applied) = sync_channel(WAITING);
+    let (namer, named) = sync_channel(WAITING);
     let other = store.again()?;
     std::thread::scope(|scope| {
+        scope.spawn(move || name_all(&applied, &namer));
         let committer = scope.spawn(move || {
             let other = other;
-            commit_all(&other, start, patches.len(), &receiver)
+            commit_all(&other, start, patches.len(), &named)
         });
         let mut tree = WorkingTree::new(store, start.tree);
         let mut hows = Vec::with_capacity(patches.len());

@@ -1,6 +1,7 @@
 //! Finding the place of a hunk and putting it there, exactly as GNU patch does (`locate_hunk` and
 //! `apply_hunk` of its version 2.7): the series means what `quilt push` makes of it.
 
+use super::lines::Lines;
 use crate::series::{Change, Hunk};
 
 /// A hunk that found its place.
@@ -16,9 +17,9 @@ pub struct Placed {
 
 /// A file while its hunks are applied, one after the other.
 pub struct Placer<'a> {
-    input: Vec<&'a [u8]>,
-    /// The input behind the frozen lines.
-    rest: &'a [u8],
+    input: Lines<'a>,
+    /// Where in the input the frozen lines end, in bytes.
+    at: usize,
     output: Vec<u8>,
     /// Lines of the input that are in the output or were removed; a later hunk starts behind them.
     frozen: usize,
@@ -32,8 +33,8 @@ impl<'a> Placer<'a> {
     /// Starts with the file's content.
     pub fn new(content: &'a [u8]) -> Self {
         Placer {
-            input: lines(content),
-            rest: content,
+            input: Lines::new(content),
+            at: 0,
             output: Vec::with_capacity(content.len() + 1024),
             frozen: 0,
             offset: 0,
@@ -124,6 +125,8 @@ impl<'a> Placer<'a> {
             if offset <= max_earlier && fits(-offset, prefix_fuzz, suffix_fuzz) {
                 return found(-offset);
             }
+            // It is not where it was written, and many lines may have to be looked at.
+            self.input.split();
         }
         None
     }
@@ -131,17 +134,12 @@ impl<'a> Placer<'a> {
     /// Whether the pattern, without the ignored lines at its ends, stands at `line`.
     fn fits(&self, pattern: &[&[u8]], line: i64, prefix_fuzz: i64, suffix_fuzz: i64) -> bool {
         let count = signed(pattern.len());
+        let mut there = self.input.walk(line - 1 + prefix_fuzz);
         (prefix_fuzz..count - suffix_fuzz).all(|index| {
-            let there = usize::try_from(line - 1 + index)
-                .ok()
-                .and_then(|at| self.input.get(at));
             let wanted = usize::try_from(index).ok().and_then(|at| pattern.get(at));
             // A missing line is as good as one without anything, even a line end.
-            let (there, wanted): (&[u8], &[u8]) = (
-                there.copied().unwrap_or_default(),
-                wanted.copied().unwrap_or_default(),
-            );
-            there == wanted || (self.blanks_alike && alike(there, wanted))
+            let wanted = wanted.copied().unwrap_or_default();
+            there.passes(wanted) || (self.blanks_alike && alike(there.step(), wanted))
         })
     }
 
@@ -186,12 +184,11 @@ impl<'a> Placer<'a> {
 
     /// The bytes of the input from `frozen` to `line`, which are passed over.
     fn pass(&mut self, line: usize) -> &'a [u8] {
-        let end = line.min(self.input.len());
-        let lines = self.input.get(self.frozen..end).unwrap_or_default();
-        let length: usize = lines.iter().map(|line| line.len()).sum();
-        let (run, rest) = self.rest.split_at(length);
-        self.rest = rest;
-        run
+        let start = self.at;
+        if line > self.frozen {
+            self.at = self.input.start_from(self.frozen, start, line);
+        }
+        &self.input.content()[start..self.at]
     }
 
     fn write(&mut self, text: &[u8]) {
@@ -209,9 +206,7 @@ impl<'a> Placer<'a> {
 
     /// The line of the input at `line`, counted from 1.
     pub fn line(&self, line: usize) -> Option<&'a [u8]> {
-        line.checked_sub(1)
-            .and_then(|index| self.input.get(index))
-            .copied()
+        line.checked_sub(1).and_then(|index| self.input.get(index))
     }
 
     /// Where the next hunk written at `line` is looked for first.
@@ -220,20 +215,6 @@ impl<'a> Placer<'a> {
             .unwrap_or(1)
             .max(1)
     }
-}
-
-/// The lines with their ends.
-fn lines(content: &[u8]) -> Vec<&[u8]> {
-    let mut lines = Vec::with_capacity(content.len() / 24 + 8);
-    let mut start = 0;
-    for end in memchr::memchr_iter(b'\n', content) {
-        lines.push(&content[start..=end]);
-        start = end + 1;
-    }
-    if start < content.len() {
-        lines.push(&content[start..]);
-    }
-    lines
 }
 
 /// Whether two lines are the same when runs of blanks count as one, and those at the end not at all.

@@ -106,7 +106,12 @@ impl<'a> Trial<'a> {
     /// Writes the files that changed, so that their blobs have names.
     fn store(&mut self) -> Result<()> {
         for change in self.tree.take_changes() {
-            put(self.objects, &mut self.root, change, &mut self.writer)?;
+            put(
+                self.objects,
+                &mut self.root,
+                change.into(),
+                &mut self.writer,
+            )?;
         }
         Ok(())
     }

@@ -130,6 +130,41 @@ impl Interval {
     }
 }
 
+impl Interval {
+    /// The difference `self − other` of two means whose blocks are independent of each other, with the
+    /// degrees of freedom of Welch, *The generalization of "Student's" problem when several different
+    /// population variances are involved*, Biometrika 34 (1947). Its `blocks` are those of both.
+    pub fn less(&self, other: &Interval) -> Interval {
+        let of_both = |f: &dyn Fn(&Interval) -> f64| f(self) + f(other);
+        let variance = of_both(&|part| part.standard_error.powi(2));
+        let estimate = self.estimate - other.estimate;
+        let blocks = self.blocks + other.blocks;
+        if !variance.is_finite() {
+            return Interval {
+                estimate,
+                half_width: f64::INFINITY,
+                standard_error: f64::INFINITY,
+                blocks,
+                looks: Looks::Fixed,
+            };
+        }
+        let parts = of_both(&|part| part.standard_error.powi(4) / (part.blocks.max(2) - 1) as f64);
+        let freedom = if parts > 0.0 {
+            variance.powi(2) / parts
+        } else {
+            1.0
+        };
+        let half_width = student(0.5 + LEVEL / 2.0, freedom) * variance.sqrt();
+        Interval {
+            estimate,
+            half_width: half_width.max(RESOLUTION),
+            standard_error: variance.sqrt(),
+            blocks,
+            looks: Looks::Fixed,
+        }
+    }
+}
+
 /// A log ratio of costs (before/after) as a fraction of speed: 0.01 is 1 % faster.
 pub fn speed(log_ratio: f64) -> f64 {
     log_ratio.exp_m1()
@@ -201,6 +236,23 @@ mod tests {
         let mean = 6.5 / 4.0;
         let border = Interval::of(&values.map(|v| v - mean + half)).unwrap();
         assert!((border.p_value() - 0.05).abs() < 1e-9);
+    }
+
+    #[test]
+    fn differences_of_independent_means_are_welchs() {
+        let a = Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let b = Interval::of(&[2.0, 2.5, 4.0]).unwrap();
+        let difference = a.less(&b);
+        assert!((difference.estimate - (3.0 - 8.5 / 3.0)).abs() < 1e-12);
+        let variance: f64 = 0.5 + 13.0 / 12.0 / 3.0;
+        assert!((difference.standard_error - variance.sqrt()).abs() < 1e-12);
+        let freedom = variance.powi(2) / (0.25 / 4.0 + (13.0f64 / 36.0).powi(2) / 2.0);
+        let expected = student(0.975, freedom) * variance.sqrt();
+        assert!((difference.half_width - expected).abs() < 1e-12);
+        let single = Interval::of(&[1.0]).unwrap();
+        assert!(a.less(&single).half_width.is_infinite());
+        let same = Interval::of(&[1.0; 3]).unwrap();
+        assert!(same.less(&same).contains_zero());
     }
 
     #[test]

@@ -2,16 +2,19 @@
 //!
 //! `docs/method.md` explains the choices in words.
 
+mod components;
 mod interval;
 mod multiplicity;
 mod robust;
 mod sequential;
 mod slices;
 mod table;
+mod units;
 
 #[cfg(test)]
 mod simulation;
 
+pub use components::Components;
 pub use interval::{Interval, LEVEL, POWER, speed};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use robust::{median, trimmed_mean};
@@ -20,3 +23,4 @@ pub use sequential::{
 };
 pub use slices::{BlockValue, Slices, block_values, reduce_block};
 pub use table::{BlockTable, Spread};
+pub use units::Units;

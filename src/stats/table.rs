@@ -46,6 +46,13 @@ impl BlockTable {
         self.blocks.len()
     }
 
+    /// The blocks in order, each with its points in order and the logarithms of their values.
+    pub fn cells(&self) -> impl Iterator<Item = (u32, &[(Point, f64)])> {
+        self.blocks
+            .iter()
+            .map(|(&block, cells)| (block, cells.as_slice()))
+    }
+
     /// The last block that has a value.
     pub fn last(&self) -> Option<u32> {
         self.blocks.last_key_value().map(|(&block, _)| block)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
+use crate::observation::{ExperimentHeader, Meter, Observation, ObservationRef, Supplement};
 use crate::point::Point;
 
 /// A line longer than this is no observation, and is not read into memory to find out.
@@ -36,10 +36,24 @@ pub struct File {
 /// Reads a whole observation file; `shown` is its name in errors.
 ///
 /// # Errors
-/// As [`Reader::new`] and [`Reader::next`].
+/// As [`Reader::new`] and [`Reader::next_observation`], and [`Kind::Usage`](crate::error::Kind::Usage)
+/// for an observation that does not fit the header or is there twice.
 pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
     let mut reader = Reader::new(input, shown)?;
-    let observations = reader.by_ref().collect::<Result<_>>()?;
+    let mut observations: Vec<Observation> = Vec::new();
+    let mut seen = Seen::default();
+    while let Some(observation) = reader.next_observation()?.map(Observation::from) {
+        let fault = match reader.header.check_observation(&observation.borrowed()) {
+            Err(fault) => Some(fault),
+            Ok(()) => seen
+                .insert(&observation, reader.line())
+                .map(|line| twice(&observation, Some(line))),
+        };
+        if let Some(fault) = fault {
+            return Err(reader.at(Error::usage(fault)));
+        }
+        observations.push(observation);
+    }
     Ok(File {
         header: reader.header,
         supplement: reader.supplement,
@@ -47,17 +61,26 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
     })
 }
 
-/// Reads an observation file line by line.
+/// Says that an observation is there twice, and on which line before, where that is known.
+pub fn twice(observation: &Observation, before: Option<usize>) -> String {
+    let line = before.map_or("before".to_owned(), |line| format!("on line {line}"));
+    format!(
+        "block {}, point {}, workload {}, meter {} was {line} already",
+        observation.block, observation.point, observation.workload, observation.meter
+    )
+}
+
+/// Reads an observation file line by line, however long it is.
 ///
 /// Empty lines are skipped and unknown fields ignored; everything else that is not as docs/json.md
-/// says is an error that names the line.
+/// says is an error that names the line. Whether observations fit the header and each other is left to
+/// whoever gathers them.
 pub struct Reader<R> {
     /// The experiment.
     pub header: ExperimentHeader,
     /// What else is known about it.
     pub supplement: Supplement,
     lines: Lines<R>,
-    seen: Seen,
 }
 
 impl<R: BufRead> Reader<R> {
@@ -87,38 +110,36 @@ impl<R: BufRead> Reader<R> {
             header,
             supplement,
             lines,
-            seen: Seen::default(),
         })
     }
 
-    fn observation(&mut self) -> Result<Option<Observation>> {
-        let Some(text) = self.lines.next()? else {
+    /// The next observation; `None` at the end.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage), naming file, line and field, when the line is no
+    /// observation; [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn next_observation(&mut self) -> Result<Option<ObservationRef<'_>>> {
+        let lines = &mut self.lines;
+        if !lines.advance()? {
             return Ok(None);
-        };
-        let parsed: Result<Observation, _> = serde_json::from_slice(text);
-        let lines = &self.lines;
-        let observation = parsed.map_err(|error| lines.at(malformed(&error, lines.complete)))?;
-        self.header
-            .check_observation(&observation)
-            .map_err(|fault| lines.at(Error::usage(fault)))?;
-        if let Some(line) = self.seen.insert(&observation, lines.number) {
-            return Err(lines.at(Error::usage(format!(
-                "block {}, point {}, workload {}, meter {} was on line {line} already",
-                observation.block, observation.point, observation.workload, observation.meter
-            ))));
         }
-        Ok(Some(observation))
+        if lines.text.trim_ascii_start().first() == Some(&b'[') {
+            let fault = "not an observation: a JSON object is needed, this is an array";
+            return Err(lines.at(Error::usage(fault)));
+        }
+        serde_json::from_slice(&lines.text)
+            .map(Some)
+            .map_err(|error| lines.at(malformed(&error, &lines.text, lines.complete)))
     }
-}
 
-/// Gives each observation, or the fault of its line ([`Kind::Usage`](crate::error::Kind::Usage),
-/// naming file and line; [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be
-/// read).
-impl<R: BufRead> Iterator for Reader<R> {
-    type Item = Result<Observation>;
+    /// The number of the line that was read last, from 1.
+    pub fn line(&self) -> usize {
+        self.lines.number
+    }
 
-    fn next(&mut self) -> Option<Self::Item> {
-        self.observation().transpose()
+    /// `error`, placed at the line that was read last.
+    pub fn at(&self, error: Error) -> Error {
+        self.lines.at(error)
     }
 }
 
@@ -164,14 +185,65 @@ fn parse_header(text: &[u8]) -> Result<FirstLine> {
     })
 }
 
-fn malformed(error: &serde_json::Error, complete: bool) -> Error {
-    let fault = Error::usage(format!("not an observation: {}", json_fault(error)));
+fn malformed(error: &serde_json::Error, text: &[u8], complete: bool) -> Error {
+    if let Err(error) = std::str::from_utf8(text) {
+        return Error::usage(format!(
+            "not an observation: not UTF-8 (byte {})",
+            error.valid_up_to() + 1
+        ));
+    }
+    let mut words = json_fault(error);
+    let behind = words.starts_with("trailing characters");
+    if let Some(field) = faulty_field(error, text).filter(|_| !behind) {
+        words = format!("`{field}`: {words}");
+    }
+    let fault = Error::usage(format!("not an observation: {words}"));
     if error.is_eof() && !complete {
         return fault.hint(
             "the last line is cut off: the file was not written to its end; without that line it can be analysed",
         );
     }
     fault
+}
+
+/// The field whose value is at fault, when it is one field's value.
+fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(text) else {
+        // No JSON: the last field that begins before the fault.
+        let before = String::from_utf8_lossy(&text[..error.column().min(text.len())]).into_owned();
+        let (names, _) = before.rsplit_once("\":")?;
+        let (_, name) = names.rsplit_once('"')?;
+        return FIELDS
+            .iter()
+            .find(|(field, _)| *field == name)
+            .map(|(field, _)| (*field).to_owned());
+    };
+    let found = value.as_object()?;
+    FIELDS
+        .iter()
+        .find(|(field, fits)| found.get(*field).is_some_and(|value| !fits(value)))
+        .map(|(field, _)| (*field).to_owned())
+}
+
+/// The fields of an observation, and whether a value can be theirs.
+type Field = (&'static str, fn(&serde_json::Value) -> bool);
+const FIELDS: [Field; 12] = [
+    ("schema", fits::<u32>),
+    ("experiment", fits::<String>),
+    ("block", fits::<u32>),
+    ("order", fits::<u32>),
+    ("point", fits::<Point>),
+    ("layout", fits::<u64>),
+    ("workload", fits::<String>),
+    ("meter", fits::<Meter>),
+    ("unit", fits::<String>),
+    ("value", fits::<f64>),
+    ("n", fits::<u64>),
+    ("direct", fits::<bool>),
+];
+
+fn fits<T: serde::de::DeserializeOwned>(value: &serde_json::Value) -> bool {
+    T::deserialize(value).is_ok()
 }
 
 /// serde_json's words without its "at line 1", which would contradict the file's line.
@@ -182,6 +254,9 @@ fn json_fault(error: &serde_json::Error) -> String {
         None => text,
     }
 }
+
+/// What some editors write before the first line of a file in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 struct Lines<R> {
     input: R,
@@ -194,21 +269,32 @@ struct Lines<R> {
 impl<R: BufRead> Lines<R> {
     /// The next line that is not empty.
     fn next(&mut self) -> Result<Option<&[u8]>> {
+        Ok(match self.advance()? {
+            true => Some(&self.text),
+            false => None,
+        })
+    }
+
+    /// Reads the next line that is not empty into `text`; `false` at the end.
+    fn advance(&mut self) -> Result<bool> {
         loop {
             self.text.clear();
             let read = std::io::Read::take(&mut self.input, LONGEST_LINE)
                 .read_until(b'\n', &mut self.text)
                 .map_err(|error| Error::io("read", &self.shown, &error))?;
             if read == 0 {
-                return Ok(None);
+                return Ok(false);
             }
             self.number += 1;
             self.complete = self.text.last() == Some(&b'\n');
             if !self.complete && read as u64 == LONGEST_LINE {
                 return Err(self.at(Error::usage("a line of more than 16 MiB")));
             }
+            if self.number == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
+                self.text.drain(..BYTE_ORDER_MARK.len());
+            }
             if !self.text.trim_ascii().is_empty() {
-                return Ok(Some(&self.text));
+                return Ok(true);
             }
         }
     }
@@ -221,28 +307,44 @@ impl<R: BufRead> Lines<R> {
 /// Which line held which block, point, workload and meter.
 #[derive(Default)]
 struct Seen {
-    workloads: HashMap<String, u32>,
-    cells: HashMap<(u32, Point, u32, Meter), u32>,
+    experiments: Vec<String>,
+    workloads: HashMap<String, usize>,
+    cells: HashMap<Cell, usize>,
 }
 
 impl Seen {
     /// Remembers; returns the line that held the same before.
-    fn insert(&mut self, observation: &Observation, line: usize) -> Option<u32> {
+    fn insert(&mut self, observation: &Observation, line: usize) -> Option<usize> {
+        let next = self.workloads.len();
         let workload = match self.workloads.get(&observation.workload) {
             Some(&number) => number,
+            None => *self
+                .workloads
+                .entry(observation.workload.clone())
+                .or_insert(next),
+        };
+        let experiment = match self
+            .experiments
+            .iter()
+            .position(|e| *e == observation.experiment)
+        {
+            Some(place) => place,
             None => {
-                let number = u32::try_from(self.workloads.len()).unwrap_or(u32::MAX);
-                self.workloads.insert(observation.workload.clone(), number);
-                number
+                self.experiments.push(observation.experiment.clone());
+                self.experiments.len() - 1
             }
         };
         let cell = (
+            experiment,
+            observation.direct,
             observation.block,
             observation.point,
             workload,
             observation.meter,
         );
-        let line = u32::try_from(line).unwrap_or(u32::MAX);
         self.cells.insert(cell, line)
     }
 }
+
+/// Experiment, direct, block, point, workload, meter.
+type Cell = (usize, bool, u32, Point, usize, Meter);

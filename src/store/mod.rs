@@ -1,6 +1,7 @@
 //! Raw observations in SQLite: everything after the store is a pure function of what it holds.
 
 mod blob;
+mod earlier;
 pub mod jsonl;
 mod read;
 mod schema;
@@ -14,6 +15,8 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use crate::error::{Error, Result};
 use crate::observation::{ExperimentHeader, Observation, Planned, PointBuild};
 use crate::point::Point;
+
+pub use earlier::{Earlier, Identity};
 
 /// An experiment in a [`Store`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +32,8 @@ pub struct SliceBlob {
     pub workload: String,
     /// The point.
     pub point: Point,
+    /// Whether the block is one of the closure check.
+    pub direct: bool,
     /// Transactions in one slice.
     pub txns_per_slice: u64,
     /// Wall-clock nanoseconds of each slice.
@@ -227,22 +232,27 @@ impl Store {
         observations: &[Observation],
     ) -> Result<()> {
         let mut insert = transaction
-            .prepare_cached("INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")
+            .prepare_cached(
+                "INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            )
             .map_err(self.failed("write"))?;
         for observation in observations {
             let mut checked = observation.clone();
             checked.experiment.clone_from(&header.experiment);
-            header.check_observation(&checked).map_err(|fault| {
-                Error::internal(format!(
-                    "block {} of {}: {fault}",
-                    checked.block, checked.workload
-                ))
-            })?;
+            header
+                .check_observation(&checked.borrowed())
+                .map_err(|fault| {
+                    Error::internal(format!(
+                        "block {} of {}: {fault}",
+                        checked.block, checked.workload
+                    ))
+                })?;
             insert
                 .execute(params![
                     id.0,
                     checked.workload,
                     checked.meter.name(),
+                    checked.direct,
                     checked.block,
                     checked.point.to_string(),
                     checked.order,
@@ -268,13 +278,14 @@ impl Store {
         slices: &[SliceBlob],
     ) -> Result<()> {
         let mut insert = transaction
-            .prepare_cached("INSERT INTO slices VALUES (?1, ?2, ?3, ?4, ?5, ?6)")
+            .prepare_cached("INSERT INTO slices VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")
             .map_err(self.failed("write"))?;
         for blob in slices {
             insert
                 .execute(params![
                     id.0,
                     blob.workload,
+                    blob.direct,
                     blob.block,
                     blob.point.to_string(),
                     signed(blob.txns_per_slice),

@@ -7,21 +7,28 @@ use rusqlite::{OptionalExtension, params};
 use super::{ExperimentId, Listed, Store, blob};
 use crate::error::{Error, Result};
 use crate::observation::{
-    ExperimentHeader, Meter, Observation, Planned, PointBuild, SCHEMA, Supplement, Within,
+    ExperimentHeader, LeftOut, Meter, Observation, Planned, PointBuild, SCHEMA, Supplement, Within,
 };
 use crate::point::Point;
 use crate::stats::{self, Slices};
 
 impl Store {
-    /// The blocks that are stored for a workload and meter, ascending.
+    /// The blocks that are stored for a workload and meter, ascending: those over all points, or the
+    /// `direct` ones of the closure check.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
-    pub fn blocks_done(&self, id: ExperimentId, workload: &str, meter: Meter) -> Result<Vec<u32>> {
+    pub fn blocks_done(
+        &self,
+        id: ExperimentId,
+        workload: &str,
+        meter: Meter,
+        direct: bool,
+    ) -> Result<Vec<u32>> {
         self.rows(
             "SELECT DISTINCT block FROM observations
-             WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 ORDER BY block",
-            params![id.0, workload, meter.name()],
+             WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 ORDER BY block",
+            params![id.0, workload, meter.name(), direct],
             |row| row.get(0),
         )
     }
@@ -43,15 +50,43 @@ impl Store {
         self.parse_header(&text)
     }
 
-    /// The experiment's header and observations, ordered by workload, meter, block and position.
+    /// The experiment's header and observations, ordered by workload, meter, block and position; behind
+    /// its own those of the experiments it carries from, told by its points.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
     pub fn load(&self, id: ExperimentId) -> Result<(ExperimentHeader, Vec<Observation>)> {
         let header = self.header(id)?;
+        let mut observations = self.observations(id, &header.experiment)?;
+        if header.carried.is_empty() {
+            return Ok((header, observations));
+        }
+        let planned = self.planned(id)?;
+        for origin in &header.carried {
+            let here: BTreeMap<Point, Point> = origin
+                .points
+                .iter()
+                .map(|(&here, &there)| (there, here))
+                .collect();
+            let other = self.find(&origin.experiment)?;
+            for mut observation in self.observations(other, &origin.experiment)? {
+                let wanted = planned
+                    .iter()
+                    .any(|p| p.meter == observation.meter && p.workload == observation.workload);
+                if let Some(&point) = here.get(&observation.point).filter(|_| wanted) {
+                    observation.point = point;
+                    observations.push(observation);
+                }
+            }
+        }
+        Ok((header, observations))
+    }
+
+    fn observations(&self, id: ExperimentId, name: &str) -> Result<Vec<Observation>> {
         let raw = self.rows(
-            "SELECT workload, meter, block, point, position, layout, value, n FROM observations
-             WHERE experiment = ?1 ORDER BY workload, meter, block, position, point",
+            "SELECT workload, meter, block, point, position, layout, value, n, direct
+             FROM observations
+             WHERE experiment = ?1 ORDER BY workload, meter, direct, block, position, point",
             params![id.0],
             |row| {
                 Ok((
@@ -59,7 +94,7 @@ impl Store {
                     row.get::<_, String>(3)?,
                     Observation {
                         schema: SCHEMA,
-                        experiment: header.experiment.clone(),
+                        experiment: name.to_owned(),
                         block: row.get(2)?,
                         order: row.get(4)?,
                         point: Point::BASE,
@@ -69,20 +104,19 @@ impl Store {
                         unit: String::new(),
                         value: row.get(6)?,
                         n: unsigned(row.get(7)?),
+                        direct: row.get(8)?,
                     },
                 ))
             },
         )?;
-        let observations = raw
-            .into_iter()
+        raw.into_iter()
             .map(|(meter, point, mut observation)| {
                 observation.meter = self.known(meter.parse())?;
                 observation.point = self.known(point.parse())?;
                 observation.unit = observation.meter.unit().to_owned();
                 Ok(observation)
             })
-            .collect::<Result<_>>()?;
-        Ok((header, observations))
+            .collect()
     }
 
     /// What else is known: planned blocks, build times, and from the slices how exactly values are
@@ -91,11 +125,12 @@ impl Store {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
     pub fn supplement(&self, id: ExperimentId) -> Result<Supplement> {
-        let planned = self.planned(id)?;
+        let (within, left_out) = self.within(id)?;
         Ok(Supplement {
-            planned,
+            planned: self.planned(id)?,
             builds: self.builds(id)?,
-            within: self.within(id)?,
+            within,
+            left_out,
         })
     }
 
@@ -158,42 +193,56 @@ impl Store {
         Ok(builds)
     }
 
-    fn within(&self, id: ExperimentId) -> Result<Vec<Within>> {
+    /// How exactly values are known within their blocks, and which slices say nothing.
+    fn within(&self, id: ExperimentId) -> Result<(Vec<Within>, Vec<LeftOut>)> {
         let blocks: Vec<(String, u32)> = self.rows(
-            "SELECT DISTINCT workload, block FROM slices WHERE experiment = ?1 ORDER BY 1, 2",
+            "SELECT DISTINCT workload, block FROM slices
+             WHERE experiment = ?1 AND direct = 0 ORDER BY 1, 2",
             params![id.0],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
-        let mut squares: BTreeMap<String, (f64, u32)> = BTreeMap::new();
+        let mut squares: BTreeMap<String, (f64, u32, u64)> = BTreeMap::new();
         for (workload, block) in blocks {
             let slices = self.slices(id, &workload, block)?;
-            let (sum, count) = squares.entry(workload).or_default();
+            let (sum, count, left_out) = squares.entry(workload).or_default();
             for value in stats::reduce_block(&slices) {
                 if let Some(error) = value.standard_error {
                     *sum += error * error;
                     *count += 1;
                 }
+                *left_out += value.left_out as u64;
             }
         }
-        Ok(squares
+        let left_out = squares
+            .iter()
+            .filter(|(_, (_, _, count))| *count > 0)
+            .map(|(workload, (_, _, count))| LeftOut {
+                workload: workload.clone(),
+                meter: Meter::Time,
+                count: *count,
+                reason: "slices whose time is no number above 0".to_owned(),
+            })
+            .collect();
+        let within = squares
             .into_iter()
-            .filter(|(_, (_, count))| *count > 0)
-            .map(|(workload, (sum, count))| Within {
+            .filter(|(_, (_, count, _))| *count > 0)
+            .map(|(workload, (sum, count, _))| Within {
                 workload,
                 meter: Meter::Time,
                 sd: (sum / f64::from(count)).sqrt(),
             })
-            .collect())
+            .collect();
+        Ok((within, left_out))
     }
 
-    /// The raw slices of a block of a workload.
+    /// The raw slices of a block (over all points) of a workload.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
     pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
         self.rows(
             "SELECT point, transactions, nanoseconds FROM slices
-             WHERE experiment = ?1 AND workload = ?2 AND block = ?3 ORDER BY point",
+             WHERE experiment = ?1 AND workload = ?2 AND block = ?3 AND direct = 0 ORDER BY point",
             params![id.0, workload, block],
             |row| {
                 Ok((
@@ -264,7 +313,7 @@ impl Store {
         .collect()
     }
 
-    fn rows<T>(
+    pub(super) fn rows<T>(
         &self,
         sql: &str,
         params: impl rusqlite::Params,
@@ -277,7 +326,7 @@ impl Store {
     }
 
     /// Text this program wrote itself that it cannot read back: the file was tampered with.
-    fn known<T>(&self, parsed: Result<T>) -> Result<T> {
+    pub(super) fn known<T>(&self, parsed: Result<T>) -> Result<T> {
         parsed.map_err(|error| {
             Error::internal(format!("{} is damaged", self.path.display()))
                 .details([error.message().to_owned()])

@@ -8,13 +8,13 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use crate::error::{DISK_FULL, Error, Result};
 
 /// Marks a SQLite file as ours ("pquR").
-const APPLICATION_ID: i32 = 0x7071_7552;
+pub(super) const APPLICATION_ID: i32 = 0x7071_7552;
 
 /// How long another process's writing is waited for.
 const BUSY: Duration = Duration::from_secs(10);
 
 /// One step a schema version; the database's `user_version` says how many were taken.
-const MIGRATIONS: &[&str] = &[
+pub(super) const MIGRATIONS: &[&str] = &[
     "
     CREATE TABLE experiments (
         id      INTEGER PRIMARY KEY,
@@ -65,6 +65,56 @@ const MIGRATIONS: &[&str] = &[
         key        TEXT NOT NULL REFERENCES builds (key),
         cached     INTEGER NOT NULL,
         PRIMARY KEY (experiment, point)
+    ) STRICT, WITHOUT ROWID;
+",
+    "
+    -- Blocks of the closure check are numbered apart from the others.
+    CREATE TABLE observations_2 (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        workload   TEXT NOT NULL,
+        meter      TEXT NOT NULL,
+        direct     INTEGER NOT NULL,
+        block      INTEGER NOT NULL,
+        point      TEXT NOT NULL,
+        position   INTEGER NOT NULL,
+        layout     INTEGER NOT NULL,
+        value      REAL NOT NULL,
+        n          INTEGER NOT NULL,
+        PRIMARY KEY (experiment, workload, meter, direct, block, point)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO observations_2
+        SELECT experiment, workload, meter, 0, block, point, position, layout, value, n
+        FROM observations;
+    DROP TABLE observations;
+    ALTER TABLE observations_2 RENAME TO observations;
+    CREATE TABLE slices_2 (
+        experiment   INTEGER NOT NULL REFERENCES experiments (id),
+        workload     TEXT NOT NULL,
+        direct       INTEGER NOT NULL,
+        block        INTEGER NOT NULL,
+        point        TEXT NOT NULL,
+        transactions INTEGER NOT NULL,
+        nanoseconds  BLOB NOT NULL,
+        PRIMARY KEY (experiment, workload, direct, block, point)
+    ) STRICT;
+    INSERT INTO slices_2
+        SELECT experiment, workload, 0, block, point, transactions, nanoseconds FROM slices;
+    DROP TABLE slices;
+    ALTER TABLE slices_2 RENAME TO slices;
+    -- What decides whether a later experiment may use the observations of an earlier one.
+    ALTER TABLE experiments ADD COLUMN protocol TEXT NOT NULL DEFAULT '';
+    ALTER TABLE experiments ADD COLUMN finished INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE point_identities (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        point      TEXT NOT NULL,
+        identity   TEXT NOT NULL,
+        PRIMARY KEY (experiment, point)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE workload_identities (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        workload   TEXT NOT NULL,
+        identity   TEXT NOT NULL,
+        PRIMARY KEY (experiment, workload)
     ) STRICT, WITHOUT ROWID;
 ",
     "

@@ -18,6 +18,7 @@ fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::from([(Point::Step(2), Point::Step(1))]),
         failed: BTreeMap::from([(Point::Step(3), "does not compile".into())]),
         started: "2026-01-02T03:04:05Z".into(),
+        carried: Vec::new(),
     }
 }
 
@@ -34,6 +35,7 @@ fn observation(block: u32, point: usize) -> Observation {
         unit: "ns/txn".into(),
         value: 91_823.4 + f64::from(block) / 3.0,
         n: 400,
+        direct: false,
     }
 }
 
@@ -42,6 +44,7 @@ fn blob(block: u32, point: usize) -> SliceBlob {
         block,
         workload: "oltp".into(),
         point: Point::Step(point),
+        direct: false,
         txns_per_slice: 2,
         nanoseconds: (0..64u8)
             .map(|round| {
@@ -77,13 +80,153 @@ fn what_is_stored_comes_back() {
     assert_eq!(slices.len(), 2);
     assert_eq!(slices[1].nanoseconds, blob(0, 1).nanoseconds);
     assert_eq!(slices[1].transactions_per_slice, 2);
-    assert_eq!(store.blocks_done(id, "oltp", Meter::Time).unwrap(), [0]);
+    assert_eq!(
+        store.blocks_done(id, "oltp", Meter::Time, false).unwrap(),
+        [0]
+    );
     assert!(
         store
-            .blocks_done(id, "oltp", Meter::Cpu)
+            .blocks_done(id, "oltp", Meter::Cpu, false)
             .unwrap()
             .is_empty()
     );
+}
+
+/// A database as the first version of the tables left it.
+fn of_version_1(path: &Path) {
+    let connection = Connection::open(path).unwrap();
+    connection.execute_batch(schema::MIGRATIONS[0]).unwrap();
+    let header = serde_json::to_string(&header(3)).unwrap();
+    connection
+        .execute(
+            "INSERT INTO experiments VALUES (1, 'key', 'quick-1', ?1, 1)",
+            [header],
+        )
+        .unwrap();
+    connection
+        .execute_batch(
+            "INSERT INTO observations VALUES (1, 'oltp', 'time', 0, '0', 1, -6, 91823.4, 400);
+             INSERT INTO observations VALUES (1, 'oltp', 'time', 0, '1', 0, 0, 91000.5, 400);
+             INSERT INTO slices VALUES (1, 'oltp', 0, '0', 2, x'0000803f00000040');
+             INSERT INTO plans VALUES (1, 'oltp', 'time', 12);",
+        )
+        .unwrap();
+    connection
+        .pragma_update(None, "application_id", schema::APPLICATION_ID)
+        .unwrap();
+    connection.pragma_update(None, "user_version", 1).unwrap();
+}
+
+#[test]
+fn a_database_of_the_first_version_keeps_its_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results.db");
+    of_version_1(&path);
+    for _ in 0..2 {
+        let store = Store::open_existing(&path).unwrap();
+        let id = store.find("quick-1").unwrap();
+        let (found, observations) = store.load(id).unwrap();
+        assert_eq!(found, header(3));
+        assert_eq!(observations.len(), 2);
+        assert_eq!(observations[1].value, 91823.4);
+        assert_eq!(observations[1].layout, u64::MAX - 5);
+        assert!(observations.iter().all(|o| !o.direct));
+        assert_eq!(
+            store.slices(id, "oltp", 0).unwrap()[0].nanoseconds,
+            [1.0, 2.0]
+        );
+        assert_eq!(store.supplement(id).unwrap().planned[0].blocks, 12);
+        // What its points were is not known, so nothing is carried from it.
+        assert_eq!(store.earlier("mariadb-10.11.18").unwrap(), []);
+    }
+    let store = Store::open(&path).unwrap();
+    let id = store.find("quick-1").unwrap();
+    store
+        .append(id, &[observation(1, 0)], &[blob(1, 0)])
+        .unwrap();
+    assert_eq!(
+        store.blocks_done(id, "oltp", Meter::Time, false).unwrap(),
+        [0, 1]
+    );
+}
+
+#[test]
+fn direct_blocks_are_numbered_apart() {
+    let (store, _folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    store
+        .append(id, &[observation(0, 0)], &[blob(0, 0)])
+        .unwrap();
+    let mut direct = observation(0, 0);
+    direct.direct = true;
+    let mut slices = blob(0, 0);
+    slices.direct = true;
+    store.append(id, &[direct.clone()], &[slices]).unwrap();
+    assert!(store.append(id, &[direct.clone()], &[]).is_err());
+    assert_eq!(
+        store.blocks_done(id, "oltp", Meter::Time, true).unwrap(),
+        [0]
+    );
+    assert_eq!(store.load(id).unwrap().1, [observation(0, 0), direct]);
+    assert_eq!(store.slices(id, "oltp", 0).unwrap().len(), 1);
+}
+
+#[test]
+fn observations_of_earlier_experiments_come_with_their_own_points() {
+    let (store, _folder) = fresh();
+    let old = store.begin(&header(3), "old").unwrap();
+    let mut unwanted = observation(0, 1);
+    unwanted.workload = "other".into();
+    store
+        .append(old, &[observation(0, 0), observation(0, 1), unwanted], &[])
+        .unwrap();
+    let identity = Identity {
+        protocol: "p".into(),
+        points: BTreeMap::from([(Point::BASE, "a".into()), (Point::Step(1), "b".into())]),
+        workloads: BTreeMap::from([("oltp".into(), "w".into())]),
+    };
+    store.identify(old, &identity).unwrap();
+    assert_eq!(store.earlier("mariadb-10.11.18").unwrap(), []);
+    store.finish(old).unwrap();
+    let earlier = store.earlier("mariadb-10.11.18").unwrap();
+    assert_eq!(earlier[0].identity, identity);
+    assert_eq!(earlier[0].measured, [Point::BASE, Point::Step(1)].into());
+    assert_eq!(store.earlier("other").unwrap(), []);
+
+    let mut new = header(3);
+    new.experiment = "new".into();
+    new.carried = vec![crate::observation::Origin {
+        experiment: "quick-1".into(),
+        started: String::new(),
+        points: BTreeMap::from([(Point::BASE, Point::BASE), (Point::Step(3), Point::Step(1))]),
+        stale: None,
+    }];
+    let id = store.begin(&new, "new").unwrap();
+    assert_eq!(store.begun("new").unwrap().unwrap().carried, new.carried);
+    assert_eq!(store.begun("none").unwrap(), None);
+    let plan = [Planned::fixed("oltp", Meter::Time, 0)];
+    store.plan(id, &plan).unwrap();
+    let (_, observations) = store.load(id).unwrap();
+    let told: Vec<(&str, Point)> = observations
+        .iter()
+        .map(|o| (o.experiment.as_str(), o.point))
+        .collect();
+    assert_eq!(
+        told,
+        [("quick-1", Point::BASE), ("quick-1", Point::Step(3))]
+    );
+    // A file of it is complete, too.
+    let mut bytes = Vec::new();
+    jsonl::write(
+        &mut bytes,
+        &store.header(id).unwrap(),
+        &Supplement::default(),
+        &observations,
+    )
+    .unwrap();
+    let file = jsonl::read(&bytes[..], "f".as_ref()).unwrap();
+    assert_eq!(file.observations, observations);
+    assert_eq!(file.header.carried, new.carried);
 }
 
 #[test]
@@ -320,7 +463,10 @@ fn writers_wait_for_each_other() {
     }
     other.join().unwrap();
     assert_eq!(
-        store.blocks_done(id, "oltp", Meter::Time).unwrap().len(),
+        store
+            .blocks_done(id, "oltp", Meter::Time, false)
+            .unwrap()
+            .len(),
         100
     );
 }
@@ -335,7 +481,7 @@ fn killed_while_appending() {
     if let Some(path) = std::env::var_os(CHILD) {
         let store = Store::open(Path::new(&path)).unwrap();
         let id = store.begin(&header(3), "key").unwrap();
-        let done = store.blocks_done(id, "oltp", Meter::Time).unwrap();
+        let done = store.blocks_done(id, "oltp", Meter::Time, false).unwrap();
         for block in (0..).filter(|block| !done.contains(block)) {
             let observations = [0, 1, 2].map(|point| observation(block, point));
             let slices = [0, 1, 2].map(|point| blob(block, point));
@@ -363,7 +509,7 @@ fn killed_while_appending() {
         child.kill().unwrap();
         let store = Store::open(&path).unwrap();
         let id = store.latest().unwrap().unwrap();
-        let blocks = store.blocks_done(id, "oltp", Meter::Time).unwrap();
+        let blocks = store.blocks_done(id, "oltp", Meter::Time, false).unwrap();
         assert!(
             blocks.contains(&told),
             "round {round}: {told} of {blocks:?}"
@@ -448,8 +594,11 @@ mod files {
             ("value", "-3", "`value` is -3"),
             ("value", "0", "`value` is 0"),
             ("value", "1e999", "number out of range"),
-            ("value", "NaN", "expected value"),
-            ("value", "null", "invalid type: null"),
+            ("value", "NaN", "`value`: expected value"),
+            ("value", "null", "`value`: invalid type: null"),
+            ("value", "\"3\"", "`value`: invalid type: string"),
+            ("block", "1.5", "`block`: invalid type: floating point"),
+            ("direct", "1", "`direct`: invalid type: integer"),
             ("n", "0", "`n` is 0"),
             ("n", "-1", "invalid value"),
             ("block", "-1", "invalid value"),

@@ -12,6 +12,7 @@ mod folder;
 pub(crate) mod git;
 mod import;
 mod lock;
+mod merge;
 pub(crate) mod objects;
 pub(crate) mod pack;
 pub(crate) mod packed;
@@ -26,6 +27,7 @@ use crate::progress::Progress;
 use crate::workspace::Workspace;
 
 pub use lock::{LockFile, Locked};
+pub(crate) use merge::merge_small;
 pub use objects::{Objects, TreeEntry};
 pub use tarball::sha256;
 pub use verify::{Verified, verify};

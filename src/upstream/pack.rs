@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +17,7 @@ use git2::{ObjectType, Odb, OdbLookupFlags, Oid};
 use sha1::{Digest, Sha1};
 
 use super::objects::{self, Lock, Objects, oid_from};
-use super::packed::{Chain, Stored};
+use super::packed::{Chain, REF_DELTA, Stored};
 use crate::error::{Error, Result};
 
 /// First part of the names of unfinished packs.
@@ -92,6 +93,11 @@ impl Packer {
 }
 
 impl Packed {
+    /// An object as another pack holds it: its bytes there and their CRC-32.
+    pub fn stored(oid: Oid, bytes: Vec<u8>, crc: u32) -> Self {
+        Packed { oid, bytes, crc }
+    }
+
     fn new(oid: Oid, bytes: Vec<u8>) -> Self {
         let mut crc = Crc::new();
         crc.update(&bytes);
@@ -103,25 +109,25 @@ impl Packed {
     }
 }
 
-/// Content shorter than this is not worth a compressor's start.
-const STORE_LIMIT: usize = 96;
+/// Content shorter than this is not worth a compressor's start, which clears its tables.
+const STORE_LIMIT: usize = 512;
 
 /// Appends `data`, which is short, as a zlib stream of one stored block.
 fn store(bytes: &mut Vec<u8>, data: &[u8]) {
-    // Shorter than STORE_LIMIT, so that one byte holds the length.
-    let length = data.len() as u8;
-    bytes.extend_from_slice(&[0x78, 0x01, 0x01, length, 0, !length, 0xff]);
+    // Shorter than STORE_LIMIT, so that two bytes hold the length.
+    let length = data.len() as u16;
+    bytes.extend_from_slice(&[0x78, 0x01, 0x01]);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&(!length).to_le_bytes());
     bytes.extend_from_slice(data);
+    // The sums of so few bytes stay below 2^32, so that the remainder can wait.
     let (mut a, mut b) = (1_u32, 0_u32);
     for &byte in data {
-        a = (a + u32::from(byte)) % 65_521;
-        b = (b + a) % 65_521;
+        a += u32::from(byte);
+        b += a;
     }
-    bytes.extend_from_slice(&(b << 16 | a).to_be_bytes());
+    bytes.extend_from_slice(&((b % 65_521) << 16 | a % 65_521).to_be_bytes());
 }
-
-/// A pack's number for deltas that name their base.
-const REF_DELTA: u8 = 7;
 
 fn number_of(kind: ObjectType) -> u8 {
     match kind {
@@ -200,18 +206,15 @@ impl PackWriter {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
     pub fn add(&mut self, object: &Packed) -> Result<()> {
-        self.add_at(object, 0)
+        self.add_at(object.oid, &object.bytes, object.crc, 0)
     }
 
-    fn add_at(&mut self, object: &Packed, depth: usize) -> Result<()> {
-        if let Entry::Vacant(place) = self.depths.entry(object.oid) {
+    fn add_at(&mut self, oid: Oid, bytes: &[u8], crc: u32, depth: usize) -> Result<()> {
+        if let Entry::Vacant(place) = self.depths.entry(oid) {
             place.insert(depth);
-            self.written.push(Written {
-                oid: object.oid,
-                offset: self.offset,
-                crc: object.crc,
-            });
-            self.put(&object.bytes)?;
+            let offset = self.offset;
+            self.written.push(Written { oid, offset, crc });
+            self.put(bytes)?;
         }
         Ok(())
     }
@@ -219,9 +222,7 @@ impl PackWriter {
     /// Takes over an object as it is stored elsewhere, with what it is a delta of.
     fn add_stored(&mut self, chain: &[Stored]) -> Result<()> {
         for (depth, stored) in chain.iter().enumerate() {
-            if !self.depths.contains_key(&stored.oid) {
-                self.add_at(&Packed::new(stored.oid, stored.bytes.clone()), depth)?;
-            }
+            self.add_at(stored.oid, &stored.bytes, stored.crc, depth)?;
         }
         Ok(())
     }
@@ -231,14 +232,14 @@ impl PackWriter {
         self.written.is_empty()
     }
 
-    /// Publishes the pack: after this returns, its objects are in the store and on the disk. An
-    /// empty pack leaves nothing.
+    /// Publishes the pack: after this returns, its objects are in the store and on the disk. Returns
+    /// the file's name without its ending; an empty pack leaves nothing.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<Option<OsString>> {
         if self.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let folder = self.folder.clone();
         let io = move |error| Error::io("write a pack in", &folder, &error);
@@ -254,7 +255,8 @@ impl PackWriter {
         file.sync_all().map_err(&io)?;
 
         self.written.sort_unstable_by_key(|object| object.oid);
-        let name = self.name();
+        // By its content, as git does it: two packs with the same objects may hold them differently.
+        let name = format!("pack-{}", oid_from(&checksum));
         let index = self.index(&checksum);
         let mut index_file = tempfile::Builder::new()
             .prefix(TEMPORARY)
@@ -272,21 +274,12 @@ impl PackWriter {
         } = self;
         let persisted = |e: tempfile::PersistError| io(e.error);
         temporary
-            .persist(folder.join(format!("pack-{name}.pack")))
+            .persist(folder.join(format!("{name}.pack")))
             .map_err(persisted)?;
         index_file
-            .persist(folder.join(format!("pack-{name}.idx")))
+            .persist(folder.join(format!("{name}.idx")))
             .map_err(persisted)?;
-        Ok(())
-    }
-
-    /// Git names packs after their objects.
-    fn name(&self) -> Oid {
-        let mut hasher = Sha1::new();
-        for object in &self.written {
-            hasher.update(object.oid.as_bytes());
-        }
-        oid_from(&hasher.finalize())
+        Ok(Some(name.into()))
     }
 
     fn index(&self, pack_checksum: &[u8]) -> Vec<u8> {
@@ -371,49 +364,56 @@ impl<'a> ObjectWriter<'a> {
         })
     }
 
-    /// Writes an object, unless the store has it, and returns its name.
+    /// Writes an object and returns its name. A pack may repeat objects of other packs.
     ///
     /// # Errors
     /// As [`PackWriter::add`].
     pub fn write(&mut self, kind: ObjectType, data: &[u8]) -> Result<Oid> {
         let oid = objects::hash(kind, data);
-        let known = |oid| self.database.exists_ext(oid, OdbLookupFlags::NO_REFRESH);
+        self.write_named(kind, oid, data)?;
+        Ok(oid)
+    }
+
+    /// As [`ObjectWriter::write`], for an object whose name is known.
+    ///
+    /// # Errors
+    /// As [`PackWriter::add`].
+    pub fn write_named(&mut self, kind: ObjectType, oid: Oid, data: &[u8]) -> Result<()> {
         match &mut self.packed {
+            // Looking for it in the store would cost more than the bytes are worth.
             Some((packer, pack, _)) => {
-                if !pack.depths.contains_key(&oid) && !known(oid) {
+                if !pack.depths.contains_key(&oid) {
                     pack.add(&packer.pack(kind, oid, data)?)?;
                 }
             }
             None => {
-                if !known(oid) {
+                if !self.database.exists_ext(oid, OdbLookupFlags::NO_REFRESH) {
                     self.database.write(kind, data)?;
                 }
             }
         }
-        Ok(oid)
+        Ok(())
     }
 
-    /// Writes an object that is a new version of `base`, and returns its name. The result of `delta`
-    /// makes it from `base`, and `chain` is how the store holds `base`. A pack takes the delta alone
-    /// when it has the base as well, and may repeat objects of other packs: looking for each of them
-    /// would cost more than a few bytes are worth.
+    /// Writes an object called `oid` that is a new version of `base`. The result of `delta` makes it
+    /// from `base`, and `chain` is how the store holds `base`. A pack takes the delta alone when it
+    /// has the base as well.
     ///
     /// # Errors
     /// As [`PackWriter::add`].
     pub fn write_version(
         &mut self,
-        kind: ObjectType,
+        (kind, oid): (ObjectType, Oid),
         data: &[u8],
         base: Oid,
         chain: Option<&Chain>,
         delta: impl FnOnce() -> Vec<u8>,
-    ) -> Result<Oid> {
+    ) -> Result<()> {
         let Some((packer, pack, _)) = &mut self.packed else {
-            return self.write(kind, data);
+            return self.write_named(kind, oid, data);
         };
-        let oid = objects::hash(kind, data);
         if pack.depths.contains_key(&oid) {
-            return Ok(oid);
+            return Ok(());
         }
         if let Some(chain) = chain
             && chain.len() < DEPTH_LIMIT
@@ -424,12 +424,11 @@ impl<'a> ObjectWriter<'a> {
         if let Some(depth) = depth.filter(|&depth| depth <= DEPTH_LIMIT) {
             let delta = delta();
             if delta.len() < data.len() / 2 {
-                pack.add_at(&packer.pack_delta(oid, base, &delta)?, depth)?;
-                return Ok(oid);
+                let object = packer.pack_delta(oid, base, &delta)?;
+                return pack.add_at(oid, &object.bytes, object.crc, depth);
             }
         }
-        pack.add(&packer.pack(kind, oid, data)?)?;
-        Ok(oid)
+        pack.add(&packer.pack(kind, oid, data)?)
     }
 
     /// As [`PackWriter::finish`]; the store then knows the new objects.

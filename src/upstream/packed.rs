@@ -27,6 +27,8 @@ pub struct Stored {
     pub oid: Oid,
     /// Its bytes in the pack.
     pub bytes: Vec<u8>,
+    /// Their CRC-32, from the pack's index.
+    pub crc: u32,
 }
 
 /// Everything a pack needs to hold an object: the object itself and before it what it is a delta of.
@@ -52,9 +54,29 @@ pub struct Packs {
 #[derive(Debug)]
 struct Pack {
     file: File,
-    index: Vec<u8>,
+    index: Index,
+}
+
+/// The index of a pack: git's version 2.
+#[derive(Debug)]
+pub struct Index {
+    bytes: Vec<u8>,
     count: usize,
 }
+
+/// Where a pack has an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Indexed {
+    /// The object.
+    pub oid: Oid,
+    /// Where it begins, in bytes from the pack's beginning.
+    pub offset: u64,
+    /// CRC-32 of its bytes in the pack.
+    pub crc: u32,
+}
+
+/// A pack's number for deltas that name their base.
+pub const REF_DELTA: u8 = 7;
 
 const HEADER: usize = 8;
 const FANOUT: usize = 1024;
@@ -71,7 +93,7 @@ impl Packs {
             }
         }
         // Releases hold most of what is read.
-        packs.sort_by_key(|pack| std::cmp::Reverse(pack.count));
+        packs.sort_by_key(|pack| std::cmp::Reverse(pack.index.count));
         Packs { packs }
     }
 
@@ -84,13 +106,14 @@ impl Packs {
             if chain.len() > CHAIN_LIMIT {
                 return None;
             }
-            let entry = self.packs.iter().find_map(|pack| {
-                let offset = pack.find(wanted)?;
-                pack.entry(offset)
+            let (entry, crc) = self.packs.iter().find_map(|pack| {
+                let found = pack.index.find(wanted)?;
+                Some((pack.entry(found.offset)?, found.crc))
             })?;
             chain.push(Stored {
                 oid: wanted,
                 bytes: entry.bytes,
+                crc,
             });
             match entry.base {
                 Some(base) => {
@@ -119,50 +142,77 @@ struct Entry {
     data: Vec<u8>,
 }
 
-impl Pack {
-    fn open(path: &Path) -> Option<Pack> {
-        let index = std::fs::read(path).ok()?;
-        if index.get(..HEADER)? != b"\xfftOc\0\0\0\x02" {
+impl Index {
+    /// Reads the index at `path`; `None` when it is not of a kind known here.
+    pub fn open(path: &Path) -> Option<Index> {
+        let bytes = std::fs::read(path).ok()?;
+        if bytes.get(..HEADER)? != b"\xfftOc\0\0\0\x02" {
             return None;
         }
-        let count = word(&index, HEADER + FANOUT - 4)? as usize;
+        let count = word(&bytes, HEADER + FANOUT - 4)? as usize;
         let enough = HEADER + FANOUT + count * 28 + 40;
-        (index.len() >= enough).then_some(())?;
-        Some(Pack {
-            file: File::open(path.with_extension("pack")).ok()?,
-            index,
-            count,
-        })
+        (bytes.len() >= enough).then_some(Index { bytes, count })
     }
 
-    fn find(&self, oid: Oid) -> Option<u64> {
-        let name = oid.as_bytes();
-        let first = usize::from(name[0]);
-        let bound = |at: usize| Some(word(&self.index, HEADER + at * 4)? as usize);
+    /// Every object, in the pack's order.
+    pub fn entries(&self) -> Option<Vec<Indexed>> {
+        let mut entries = (0..self.count)
+            .map(|number| self.entry(number))
+            .collect::<Option<Vec<_>>>()?;
+        entries.sort_unstable_by_key(|entry| entry.offset);
+        Some(entries)
+    }
+
+    fn find(&self, oid: Oid) -> Option<Indexed> {
+        let wanted = oid.as_bytes();
+        let first = usize::from(wanted[0]);
+        let bound = |at: usize| Some(word(&self.bytes, HEADER + at * 4)? as usize);
         let mut low = if first == 0 { 0 } else { bound(first - 1)? };
         let mut high = bound(first)?.min(self.count);
-        let names = &self.index[HEADER + FANOUT..];
         while low < high {
             let middle = low.midpoint(high);
-            match names.get(middle * 20..middle * 20 + 20)?.cmp(name) {
+            match self.name(middle)?.cmp(wanted) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Greater => high = middle,
-                std::cmp::Ordering::Equal => return self.offset(middle),
+                std::cmp::Ordering::Equal => return self.entry(middle),
             }
         }
         None
     }
 
+    fn name(&self, number: usize) -> Option<&[u8]> {
+        let at = HEADER + FANOUT + number * 20;
+        self.bytes.get(at..at + 20)
+    }
+
+    fn entry(&self, number: usize) -> Option<Indexed> {
+        let crcs = HEADER + FANOUT + self.count * 20;
+        Some(Indexed {
+            oid: Oid::from_bytes(self.name(number)?).ok()?,
+            offset: self.offset(number)?,
+            crc: word(&self.bytes, crcs + number * 4)?,
+        })
+    }
+
     fn offset(&self, number: usize) -> Option<u64> {
         let small = HEADER + FANOUT + self.count * 24;
-        let offset = word(&self.index, small + number * 4)?;
+        let offset = word(&self.bytes, small + number * 4)?;
         if offset >> 31 == 0 {
             return Some(u64::from(offset));
         }
         let at = small + self.count * 4 + (offset & 0x7fff_ffff) as usize * 8;
-        let high = word(&self.index, at)?;
-        let low = word(&self.index, at + 4)?;
+        let high = word(&self.bytes, at)?;
+        let low = word(&self.bytes, at + 4)?;
         Some(u64::from(high) << 32 | u64::from(low))
+    }
+}
+
+impl Pack {
+    fn open(index: &Path) -> Option<Pack> {
+        Some(Pack {
+            file: File::open(index.with_extension("pack")).ok()?,
+            index: Index::open(index)?,
+        })
     }
 
     fn entry(&self, offset: u64) -> Option<Entry> {
@@ -186,7 +236,7 @@ impl Pack {
             2 => (ObjectType::Tree, None),
             3 => (ObjectType::Blob, None),
             4 => (ObjectType::Tag, None),
-            7 => {
+            REF_DELTA => {
                 let name = bytes.get(at..at + 20)?;
                 at += 20;
                 (ObjectType::Any, Some(Oid::from_bytes(name).ok()?))

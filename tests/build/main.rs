@@ -9,4 +9,5 @@ mod common;
 mod faults;
 mod fixture;
 mod points;
+mod relink;
 mod whole;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod releases;
 pub mod trees;
 
 use std::os::unix::fs::{PermissionsExt, symlink};

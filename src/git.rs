@@ -1,5 +1,7 @@
-//! The user's own git, with the user's own identity and configuration.
+//! The user's own git, with the user's own identity and configuration: for worktrees, and for what the
+//! user's repository gets.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result};
@@ -23,42 +25,94 @@ const PASSED_ON: [&str; 14] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// Git in one folder: a worktree or the bare store.
+/// What the store's worktrees must not do with files.
+const ATTRIBUTES: &[u8] =
+    b"# Files are edited byte by byte, whatever the release's .gitattributes say.
+* -text -ident -filter -working-tree-encoding
+";
+
+/// Settings of a store that has worktrees.
+const STORE_SETTINGS: [(&str, &str); 5] = [
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("core.autocrlf", "false"),
+    ("core.fileMode", "true"),
+    ("core.symlinks", "true"),
+];
+
+/// Git in one folder: a worktree, the bare store, or the user's repository.
 #[derive(Debug, Clone)]
-pub(super) struct Git {
+pub(crate) struct Git {
     folder: PathBuf,
+    index: Option<PathBuf>,
 }
 
 impl Git {
-    pub(super) fn new(folder: &Path) -> Git {
+    pub(crate) fn new(folder: &Path) -> Git {
         Git {
             folder: folder.to_owned(),
+            index: None,
         }
     }
 
-    pub(super) fn command(&self, args: &[&str]) -> Command {
+    /// The same with another index, so that the user's stays as it is.
+    pub(crate) fn with_index(&self, index: &Path) -> Git {
+        Git {
+            folder: self.folder.clone(),
+            index: Some(index.to_owned()),
+        }
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("git").args(args).directory(&self.folder);
         for name in PASSED_ON {
             if let Some(value) = std::env::var_os(name) {
                 command = command.env(name, value);
             }
         }
-        command
+        match &self.index {
+            Some(index) => command.env("GIT_INDEX_FILE", index),
+            None => command,
+        }
     }
 
     /// Runs it to its end, whatever that is.
-    pub(super) fn run(&self, args: &[&str]) -> Result<Output> {
+    pub(crate) fn run(&self, args: &[&str]) -> Result<Output> {
         self.command(args).run()
     }
 
     /// Its output without the last line end; anything but success is an error.
-    pub(super) fn ok(&self, args: &[&str]) -> Result<String> {
+    pub(crate) fn ok(&self, args: &[&str]) -> Result<String> {
         let output = self.command(args).run_ok(Kind::Usage)?;
         Ok(output.stdout_text().trim_end_matches('\n').to_owned())
     }
 
+    /// As [`Git::ok`], with bytes on standard input.
+    pub(crate) fn feed(&self, args: &[&str], input: &[u8]) -> Result<String> {
+        let output = self.command(args).stdin(input).run_ok(Kind::Usage)?;
+        Ok(output.stdout_text().trim_end_matches('\n').to_owned())
+    }
+
+    /// Sets up the bare store at this folder for worktrees: git must hand out and take back the very
+    /// bytes, and must never tidy up there. `more` are settings besides those.
+    pub(crate) fn prepare_store(&self, more: &[(&str, &str)]) -> Result<()> {
+        let info = self.folder.join("info");
+        let attributes = info.join("attributes");
+        let io = |error| Error::io("write", &attributes, &error);
+        std::fs::create_dir_all(&info).map_err(io)?;
+        if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
+            let mut file = tempfile::NamedTempFile::new_in(&info).map_err(io)?;
+            file.write_all(ATTRIBUTES).map_err(io)?;
+            file.persist(&attributes).map_err(|e| io(e.error))?;
+        }
+        for (key, value) in STORE_SETTINGS.iter().chain(more) {
+            self.ok(&["config", key, value])?;
+        }
+        Ok(())
+    }
+
     /// What is going on in the worktree: a word for it and the command that goes on.
-    pub(super) fn in_progress(&self) -> Result<Option<(&'static str, &'static str)>> {
+    pub(crate) fn in_progress(&self) -> Result<Option<(&'static str, &'static str)>> {
         let folder = PathBuf::from(self.ok(&["rev-parse", "--absolute-git-dir"])?);
         let signs = [
             ("rebase-merge", "rebase", "git rebase --continue"),
@@ -77,7 +131,7 @@ impl Git {
     }
 
     /// The branch that is checked out; `None` when none is.
-    pub(super) fn branch(&self) -> Result<Option<String>> {
+    pub(crate) fn branch(&self) -> Result<Option<String>> {
         let output = self.run(&["symbolic-ref", "-q", "HEAD"])?;
         Ok(output
             .success()
@@ -85,7 +139,7 @@ impl Git {
     }
 
     /// Files with changes that are in no commit, and files git does not know.
-    pub(super) fn status(&self) -> Result<Status> {
+    pub(crate) fn status(&self) -> Result<Status> {
         let output = self
             .command(&["status", "--porcelain=v1", "-z", "--untracked-files=normal"])
             .run_ok(Kind::Internal)?;
@@ -112,14 +166,14 @@ impl Git {
 
 /// What `git status` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Status {
-    pub(super) changed: Vec<String>,
-    pub(super) untracked: Vec<String>,
+pub(crate) struct Status {
+    pub(crate) changed: Vec<String>,
+    pub(crate) untracked: Vec<String>,
 }
 
 impl Status {
     /// An error naming the files with changes in no commit.
-    pub(super) fn refuse(&self, folder: &Path, hint: &str) -> Result<()> {
+    pub(crate) fn refuse(&self, folder: &Path, hint: &str) -> Result<()> {
         if self.changed.is_empty() {
             return Ok(());
         }

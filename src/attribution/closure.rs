@@ -1,0 +1,58 @@
+//! The closure check: does the sum of the parts agree with an independent measurement of the whole?
+
+use std::collections::BTreeMap;
+
+use super::document::{Closure, Effect, Part};
+use super::effects::{Effects, mean_contrast, means};
+use crate::observation::Meter;
+use crate::stats::{Interval, Units, speed};
+
+impl Effects<'_> {
+    /// Each effect of `total` beside the direct comparison of its points, from the first experiment
+    /// that holds and has both.
+    pub(super) fn closure(&self, total: &[Effect]) -> Vec<Closure> {
+        total
+            .iter()
+            .filter_map(|effect| self.check(effect))
+            .collect()
+    }
+
+    fn check(&self, effect: &Effect) -> Option<Closure> {
+        let weights = self.of_servers(&[(effect.against, 1.0), (effect.point, -1.0)]);
+        if weights.is_empty() {
+            return None;
+        }
+        self.speaking(false).find_map(|(_, source)| {
+            let of = |tables, units: &BTreeMap<Meter, Units>| {
+                let tables = self.tables(tables, &effect.workload, effect.meter)?;
+                let by_block = mean_contrast(&tables, &weights);
+                let interval = Interval::of(&means(units.get(&effect.meter), &by_block))?;
+                Some((interval, by_block.len()))
+            };
+            let (total, blocks) = of(&source.blocks, &source.units)?;
+            let (direct, directs) = of(&source.direct, &source.direct_units)?;
+            let difference = total.less(&direct);
+            let known = difference.half_width.is_finite();
+            Some(Closure {
+                workload: effect.workload.clone(),
+                meter: effect.meter,
+                total: part(&total, blocks),
+                direct: part(&direct, directs),
+                difference: speed(difference.estimate),
+                low: known.then(|| speed(difference.low())),
+                high: known.then(|| speed(difference.high())),
+                consistent: known.then(|| difference.contains_zero()),
+            })
+        })
+    }
+}
+
+fn part(interval: &Interval, blocks: usize) -> Part {
+    let known = interval.half_width.is_finite();
+    Part {
+        estimate: speed(interval.estimate),
+        low: known.then(|| speed(interval.low())),
+        high: known.then(|| speed(interval.high())),
+        blocks,
+    }
+}

@@ -1,0 +1,329 @@
+//! The effects of a series' patches as contrasts of points, each from the first experiment that has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::collect::Source;
+use super::document::{self, Effect, Kind, PatchEffects, Provenance, SUITE, Verdict};
+use crate::observation::{ExperimentHeader, Meter};
+use crate::point::Point;
+use crate::stats::{BlockTable, Interval, Looks, Units, speed};
+
+pub(super) struct Effects<'a> {
+    pub(super) header: &'a ExperimentHeader,
+    /// This experiment, then those it carries from.
+    pub(super) sources: &'a [Source],
+    /// The workloads of every meter; a source must have all of them to speak for the suite.
+    pub(super) workloads: &'a BTreeMap<Meter, BTreeSet<String>>,
+    pub(super) margin: &'a dyn Fn(Meter) -> f64,
+    /// How the number of blocks came about, where it was not fixed beforehand.
+    pub(super) looks: BTreeMap<Meter, Looks>,
+    /// The meters whose number of blocks their intervals' widths decide.
+    pub(super) stops: BTreeSet<Meter>,
+}
+
+impl Effects<'_> {
+    /// The patches in order, and the total.
+    pub(super) fn of_patches(&self) -> (Vec<PatchEffects>, Vec<Effect>) {
+        let patches = (1..=self.header.series.len()).map(|index| self.patch(index));
+        (patches.collect(), self.total())
+    }
+
+    pub(super) fn patch(&self, index: usize) -> PatchEffects {
+        let header = self.header;
+        let point = Point::Step(index);
+        let full = Point::Step(header.series.len());
+        let earlier: Vec<Point> = (0..index).rev().map(Point::Step).collect();
+        let mut effects = self.of_kind(Kind::InOrder, point, &earlier);
+        effects.extend(self.of_kind(Kind::Alone, Point::Alone(index), &[Point::BASE]));
+        if self.is_known(Point::Without(index)) {
+            effects.extend(self.of_kind(Kind::Without, full, &[Point::Without(index)]));
+            effects.extend(self.interaction(index, full));
+        }
+        let identical_to = (0..index)
+            .map(Point::Step)
+            .find(|&other| self.server_of(other) == self.server_of(point))
+            .filter(|_| !header.failed.contains_key(&point));
+        let in_order = effects.iter().any(|effect| effect.kind == Kind::InOrder);
+        let reason = match header.failed.get(&point) {
+            Some(reason) => Some(reason.clone()),
+            None if in_order || identical_to == Some(Point::Step(index - 1)) => None,
+            None if self.is_measured(point) => Some("no earlier point to compare with".to_owned()),
+            None => Some("not measured so far".to_owned()),
+        };
+        PatchEffects {
+            index,
+            name: header.series[index - 1].clone(),
+            title: header.titles.get(index - 1).cloned().unwrap_or_default(),
+            reason,
+            identical_to,
+            effects,
+        }
+    }
+
+    /// The release against the last point that has figures.
+    pub(super) fn total(&self) -> Vec<Effect> {
+        let points: Vec<Point> = (1..=self.header.series.len())
+            .rev()
+            .map(Point::Step)
+            .collect();
+        self.by_workload(|workload, meter| {
+            self.freshest(|stale| {
+                points.iter().find_map(|&point| {
+                    let weights = [(Point::BASE, 1.0), (point, -1.0)];
+                    let points = (point, Point::BASE);
+                    self.contrast(Kind::Total, workload, meter, points, &weights, stale)
+                })
+            })
+        })
+    }
+
+    /// In order minus without, block by block, so that what both share is not counted twice.
+    fn interaction(&self, index: usize, full: Point) -> Vec<Effect> {
+        let (before, point) = (Point::Step(index - 1), Point::Step(index));
+        let without = Point::Without(index);
+        let weights = [(before, 1.0), (point, -1.0), (without, -1.0), (full, 1.0)];
+        let points = (point, without);
+        self.by_workload(|workload, meter| {
+            self.freshest(|stale| {
+                self.contrast(Kind::Interaction, workload, meter, points, &weights, stale)
+            })
+        })
+    }
+
+    /// The effects of `point` by meter, the suite first, then the workloads; each against the first
+    /// of `against` that it can be compared with.
+    pub(super) fn of_kind(&self, kind: Kind, point: Point, against: &[Point]) -> Vec<Effect> {
+        self.by_workload(|workload, meter| {
+            self.freshest(|stale| {
+                against.iter().find_map(|&against| {
+                    let weights = [(against, 1.0), (point, -1.0)];
+                    self.contrast(kind, workload, meter, (point, against), &weights, stale)
+                })
+            })
+        })
+    }
+
+    /// What holds, or else what does not hold any more.
+    fn freshest<R>(&self, find: impl Fn(bool) -> Option<R>) -> Option<R> {
+        find(false).or_else(|| find(true))
+    }
+
+    /// What `make` makes of each meter's suite and of its workloads.
+    pub(super) fn by_workload<R>(&self, make: impl Fn(&str, Meter) -> Option<R>) -> Vec<R> {
+        let mut made = Vec::new();
+        for (&meter, workloads) in self.workloads {
+            let suite = (workloads.len() > 1).then_some(SUITE);
+            let single = workloads.iter().map(String::as_str);
+            for workload in suite.into_iter().chain(single) {
+                made.extend(make(workload, meter));
+            }
+        }
+        made
+    }
+
+    /// The effect that is the contrast of log costs with `weights`, told as one of `points.0` against
+    /// `points.1`, from the first source that has it, among those that hold or among the `stale` ones.
+    fn contrast(
+        &self,
+        kind: Kind,
+        workload: &str,
+        meter: Meter,
+        points: (Point, Point),
+        weights: &[(Point, f64)],
+        stale: bool,
+    ) -> Option<Effect> {
+        let failed = &self.header.failed;
+        if weights.iter().any(|(point, _)| failed.contains_key(point)) {
+            return None;
+        }
+        let looks = self.looks.get(&meter).copied().unwrap_or(Looks::Fixed);
+        let effect = Effect {
+            kind,
+            workload: workload.to_owned(),
+            meter,
+            point: points.0,
+            against: points.1,
+            estimate: 0.0,
+            low: Some(0.0),
+            high: Some(0.0),
+            level: looks.level(),
+            interval: promise(looks),
+            standard_error: Some(0.0),
+            verdict: Verdict::NoEffect,
+            minimum_detectable: Some(0.0),
+            equivalent: true,
+            p_value: None,
+            p_adjusted: None,
+            blocks: 0,
+            units: 0,
+            identical: true,
+            provenance: None,
+        };
+        let weights = self.of_servers(weights);
+        if weights.is_empty() {
+            return Some(effect);
+        }
+        self.speaking(stale).find_map(|(place, source)| {
+            let tables = self.tables(&source.blocks, workload, meter)?;
+            let by_block = mean_contrast(&tables, &weights);
+            let by_unit = means(source.units.get(&meter), &by_block);
+            let looks = match place {
+                0 => looks,
+                // What is carried had come to its end.
+                _ if self.stops.contains(&meter) => Looks::Widths,
+                _ => Looks::Fixed,
+            };
+            let interval = Interval::after(&by_unit, looks)?;
+            let known = interval.half_width.is_finite();
+            let margin = (self.margin)(meter);
+            let mut found = Effect {
+                estimate: speed(interval.estimate),
+                low: known.then(|| speed(interval.low())),
+                high: known.then(|| speed(interval.high())),
+                verdict: verdict(&interval, margin),
+                minimum_detectable: known.then(|| speed(interval.minimum_detectable())),
+                equivalent: interval.equivalent(margin),
+                level: looks.level(),
+                interval: promise(looks),
+                standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
+                p_value: (interval.blocks > 1).then(|| interval.p_value()),
+                blocks: by_block.len(),
+                units: by_unit.len(),
+                identical: false,
+                provenance: Some(self.provenance(place)),
+                ..effect.clone()
+            };
+            if stale {
+                found.verdict = Verdict::Unclear;
+                found.equivalent = false;
+                found.p_value = None;
+            }
+            Some(found)
+        })
+    }
+
+    /// Points that are the same binary share their observations; what is left of `weights` when these
+    /// are joined.
+    pub(super) fn of_servers(&self, weights: &[(Point, f64)]) -> Vec<(Point, f64)> {
+        let mut joined: BTreeMap<Point, f64> = BTreeMap::new();
+        for &(point, weight) in weights {
+            *joined.entry(self.server_of(point)).or_default() += weight;
+        }
+        joined.retain(|_, weight| *weight != 0.0);
+        joined.into_iter().collect()
+    }
+
+    /// The sources that hold, or those that do not, with their places.
+    pub(super) fn speaking(&self, stale: bool) -> impl Iterator<Item = (usize, &Source)> {
+        self.sources
+            .iter()
+            .enumerate()
+            .filter(move |(place, _)| stale == self.is_stale(*place))
+    }
+
+    fn is_stale(&self, place: usize) -> bool {
+        place > 0 && self.header.carried[place - 1].stale.is_some()
+    }
+
+    fn provenance(&self, place: usize) -> Provenance {
+        if place == 0 {
+            return Provenance::Measured;
+        }
+        let name = self.header.carried[place - 1].experiment.clone();
+        match self.is_stale(place) {
+            true => Provenance::Stale(name),
+            false => Provenance::Carried(name),
+        }
+    }
+
+    /// The tables of a workload, or of all of a suite's; `None` when one is missing.
+    pub(super) fn tables<'t>(
+        &self,
+        tables: &'t BTreeMap<Meter, BTreeMap<String, BlockTable>>,
+        workload: &str,
+        meter: Meter,
+    ) -> Option<Vec<&'t BlockTable>> {
+        let of_meter = tables.get(&meter)?;
+        match workload {
+            SUITE => {
+                let names = self.workloads.get(&meter)?;
+                names.iter().map(|name| of_meter.get(name)).collect()
+            }
+            workload => Some(vec![of_meter.get(workload)?]),
+        }
+    }
+
+    /// The point whose observations speak for `point`: the one with the same binary that was
+    /// measured. The control is the release's binary by intent and stays itself.
+    pub(super) fn server_of(&self, point: Point) -> Point {
+        let mut server = point;
+        for _ in 0..=self.header.identical.len() {
+            match self.header.identical.get(&server) {
+                Some(&same) if server != Point::Control && same != server => server = same,
+                _ => break,
+            }
+        }
+        server
+    }
+
+    fn is_measured(&self, point: Point) -> bool {
+        let server = self.server_of(point);
+        self.sources
+            .iter()
+            .flat_map(|source| source.blocks.values())
+            .flat_map(BTreeMap::values)
+            .any(|table| table.points().contains(&server))
+    }
+
+    fn is_known(&self, point: Point) -> bool {
+        self.header.identical.contains_key(&point) || self.is_measured(point)
+    }
+}
+
+/// One value an independent unit.
+pub(super) fn means(units: Option<&Units>, by_block: &BTreeMap<u32, f64>) -> Vec<f64> {
+    match units {
+        Some(units) => units.means(by_block),
+        None => by_block.values().copied().collect(),
+    }
+}
+
+/// In every block in which all tables have the points: the mean over tables of the contrast of log
+/// costs. For two points that is the log of the geometric mean of the ratios.
+pub(super) fn mean_contrast(
+    tables: &[&BlockTable],
+    weights: &[(Point, f64)],
+) -> BTreeMap<u32, f64> {
+    let contrasts: Vec<BTreeMap<u32, f64>> =
+        tables.iter().map(|table| table.contrast(weights)).collect();
+    let Some((first, others)) = contrasts.split_first() else {
+        return BTreeMap::new();
+    };
+    first
+        .iter()
+        .filter_map(|(block, contrast)| {
+            let sum: Option<f64> = others.iter().map(|other| other.get(block)).sum();
+            sum.map(|sum| (*block, (contrast + sum) / contrasts.len() as f64))
+        })
+        .collect()
+}
+
+fn promise(looks: Looks) -> document::Interval {
+    match looks {
+        Looks::Fixed => document::Interval::Fixed,
+        Looks::Widths => document::Interval::Sequential,
+        Looks::Any => document::Interval::Anytime,
+    }
+}
+
+fn verdict(interval: &Interval, margin: f64) -> Verdict {
+    if interval.low() > 0.0 {
+        Verdict::Faster
+    } else if interval.high() < 0.0 {
+        Verdict::Slower
+    } else if interval.equivalent(margin) {
+        Verdict::NoEffect
+    } else {
+        Verdict::Unclear
+    }
+}

@@ -1,0 +1,110 @@
+//! Observations that no figure is made from, with the reason: nothing is dropped silently.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::document::{Effect, Kind, SUITE};
+use super::effects::Effects;
+use crate::observation::{LeftOut, Meter};
+use crate::point::Point;
+use crate::stats::BlockTable;
+
+impl Effects<'_> {
+    /// The observations of this experiment that none of `effects` uses.
+    pub(super) fn left_out<'e>(
+        &self,
+        effects: impl Iterator<Item = &'e Effect> + Clone,
+    ) -> Vec<LeftOut> {
+        let Some(own) = self.sources.first() else {
+            return Vec::new();
+        };
+        let mut left_out = Vec::new();
+        for (meter, workload, table) in each(&own.blocks) {
+            let sets: BTreeSet<BTreeSet<Point>> = effects
+                .clone()
+                .filter(|e| e.meter == meter && (e.workload == workload || e.workload == SUITE))
+                .map(|effect| self.points_of(effect))
+                .collect();
+            left_out.extend(self.unused(meter, workload, table, &sets));
+        }
+        for (meter, workload, table) in each(&own.direct) {
+            let sets: BTreeSet<BTreeSet<Point>> = effects
+                .clone()
+                .filter(|effect| effect.kind == Kind::Total)
+                .map(|effect| self.points_of(effect))
+                .collect();
+            left_out.extend(self.unused(meter, workload, table, &sets));
+        }
+        left_out
+    }
+
+    fn points_of(&self, effect: &Effect) -> BTreeSet<Point> {
+        let mut points = vec![effect.point, effect.against];
+        if let (Kind::Interaction, Point::Step(k)) = (effect.kind, effect.point) {
+            points.push(Point::Step(k - 1));
+            points.push(Point::Step(self.header.series.len()));
+        }
+        points.into_iter().map(|p| self.server_of(p)).collect()
+    }
+
+    /// Of a table, what no set of points uses that are compared with each other.
+    fn unused(
+        &self,
+        meter: Meter,
+        workload: &str,
+        table: &BlockTable,
+        sets: &BTreeSet<BTreeSet<Point>>,
+    ) -> Vec<LeftOut> {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        // Most blocks have the same points.
+        let mut known: Vec<(Vec<Point>, Vec<Point>)> = Vec::new();
+        for (_, cells) in table.cells() {
+            let same = known.iter().position(|(points, _)| {
+                points.len() == cells.len() && points.iter().zip(cells).all(|(p, c)| *p == c.0)
+            });
+            let place = same.unwrap_or_else(|| {
+                let points: Vec<Point> = cells.iter().map(|cell| cell.0).collect();
+                let all: BTreeSet<Point> = points.iter().copied().collect();
+                let used = |point: &Point| {
+                    let mut of_point = sets.iter().filter(|set| set.contains(point));
+                    of_point.any(|set| set.is_subset(&all))
+                };
+                let unused = points.iter().copied().filter(|p| !used(p)).collect();
+                known.push((points, unused));
+                known.len() - 1
+            });
+            for &point in &known[place].1 {
+                *counts.entry(self.why_unused(point)).or_default() += 1;
+            }
+        }
+        counts
+            .into_iter()
+            .map(|(reason, count)| LeftOut {
+                workload: workload.to_owned(),
+                meter,
+                count,
+                reason,
+            })
+            .collect()
+    }
+
+    fn why_unused(&self, point: Point) -> String {
+        let server = self.server_of(point);
+        if self.header.failed.contains_key(&point) {
+            format!("point {point} failed")
+        } else if server != point {
+            format!("point {point} is the same binary as point {server}, whose values count")
+        } else {
+            "the block lacks every point they are compared with".to_owned()
+        }
+    }
+}
+
+fn each(
+    tables: &BTreeMap<Meter, BTreeMap<String, BlockTable>>,
+) -> impl Iterator<Item = (Meter, &str, &BlockTable)> {
+    tables.iter().flat_map(|(&meter, by_workload)| {
+        by_workload
+            .iter()
+            .map(move |(workload, table)| (meter, workload.as_str(), table))
+    })
+}

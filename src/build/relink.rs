@@ -1,0 +1,204 @@
+//! The executable of a built server in other layouts of the same code.
+//!
+//! What its link needs is kept in the result's folder `relink/`: objects, archives, and the command.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::link_command;
+use crate::config;
+use crate::error::{Error, Kind, Result};
+use crate::process::Command;
+
+/// The folder inside a result.
+pub(super) const FOLDER: &str = "relink";
+/// Says how to link, or why that cannot be done.
+const FILE: &str = "link.json";
+
+/// The content of [`FILE`].
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Stored {
+    /// The command; `{output}` and `{seed}` are to be filled in.
+    words: Vec<String>,
+    env: BTreeMap<String, String>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// How to link a built server's executable again.
+#[derive(Debug, Clone)]
+pub struct Relink {
+    dir: PathBuf,
+    stored: Stored,
+}
+
+impl Relink {
+    /// Of the built server in the folder `server`.
+    ///
+    /// # Errors
+    /// In words, why it cannot be linked again.
+    pub fn of(server: &Path) -> std::result::Result<Relink, String> {
+        let dir = server.join(FOLDER);
+        let stored: Option<Stored> = std::fs::read(dir.join(FILE))
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
+        match stored {
+            None => Err("nothing was kept to link it again".to_owned()),
+            Some(Stored {
+                reason: Some(reason),
+                ..
+            }) => Err(reason),
+            Some(stored) => Ok(Relink { dir, stored }),
+        }
+    }
+
+    /// Writes the executable with its sections in the order that `seed` stands for to `output`, an
+    /// absolute path. The same seed gives the same bytes.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`] when the linker fails; [`Kind::Interrupted`].
+    pub fn link(&self, seed: u64, output: &Path) -> Result<()> {
+        let fill = |word: &String| {
+            word.replace("{output}", &output.display().to_string())
+                .replace("{seed}", &seed.to_string())
+        };
+        let words: Vec<String> = self.stored.words.iter().map(fill).collect();
+        let mut command = Command::from_words(&words)?.directory(&self.dir);
+        for (name, value) in &self.stored.env {
+            command = command.env(name, value);
+        }
+        let done = command.run_ok(Kind::Bench);
+        let error = match done {
+            Ok(_) if output.is_file() => return Ok(()),
+            Ok(_) => Error::bench("the linker wrote nothing"),
+            Err(error) => error,
+        };
+        Err(match error.kind() {
+            Kind::Bench => error.hint(format!(
+                "linking again in {} failed; `--layouts off` measures without",
+                self.dir.display()
+            )),
+            _ => error,
+        })
+    }
+}
+
+/// Removes debug information: nothing loads it, it is most of the size, and linking it takes longer
+/// than all the rest.
+fn strip(file: &Path) -> Result<()> {
+    let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
+    if memchr::memmem::find(&bytes, b".debug_info").is_some() {
+        // Where it fails, there is only more to link.
+        Command::new("strip")
+            .args(["--strip-debug"])
+            .arg(file)
+            .run()?;
+    }
+    Ok(())
+}
+
+/// What to keep of a build in order to link its executable again.
+#[derive(Debug)]
+pub(super) struct Keep {
+    stored: Stored,
+    /// Name in the folder, and the file to copy.
+    files: Vec<(String, PathBuf)>,
+}
+
+impl Keep {
+    /// Nothing, for this reason.
+    pub(super) fn nothing(reason: impl Into<String>) -> Keep {
+        Keep {
+            stored: Stored {
+                reason: Some(reason.into()),
+                ..Stored::default()
+            },
+            files: Vec::new(),
+        }
+    }
+
+    /// What the recipe says. `fill` fills in the placeholders of paths, `matching` finds the files a
+    /// path with stars means.
+    pub(super) fn of_recipe(
+        relink: &config::Relink,
+        env: &BTreeMap<String, String>,
+        fill: &dyn Fn(&str) -> String,
+        matching: &dyn Fn(&Path) -> Vec<PathBuf>,
+    ) -> Result<Keep> {
+        let mut files = Vec::new();
+        for (name, path) in &relink.keep {
+            let path = fill(path);
+            let found = matching(Path::new(&path));
+            if found.is_empty() {
+                return Err(Error::build(format!(
+                    "there is no {path}, which the recipe keeps as `{name}`"
+                ))
+                .hint("correct `keep` in the recipe's section `relink`"));
+            }
+            for file in found {
+                let base = file.file_name().unwrap_or_default().to_string_lossy();
+                let inside = if path.contains('*') {
+                    format!("{name}/{base}")
+                } else {
+                    name.clone()
+                };
+                files.push((inside, file));
+            }
+        }
+        Ok(Keep {
+            stored: Stored {
+                words: relink.command.iter().map(|word| fill(word)).collect(),
+                env: env.clone(),
+                reason: None,
+            },
+            files,
+        })
+    }
+
+    /// What ninja's command for `target` in the build tree `build` needs.
+    pub(super) fn of_ninja(target: &Path, build: &Path, work: &Path) -> Result<Keep> {
+        let Ok(target) = target.strip_prefix(build) else {
+            return Ok(Keep::nothing("the executable is not in the build tree"));
+        };
+        let target = target.to_string_lossy();
+        let output = Command::new("ninja")
+            .directory(build)
+            .args(["-t", "commands", &target])
+            .run()?;
+        let text = output.stdout_text();
+        let Some(command) = text.lines().next_back().filter(|_| output.success()) else {
+            return Ok(Keep::nothing("ninja does not say how it is linked"));
+        };
+        Ok(match link_command::again(command, &target, build, work) {
+            Err(reason) => Keep::nothing(reason),
+            Ok(again) => Keep {
+                stored: Stored {
+                    words: again.words,
+                    ..Stored::default()
+                },
+                files: again.files,
+            },
+        })
+    }
+
+    /// Copies everything into the folder `result`.
+    pub(super) fn write(&self, result: &Path) -> Result<()> {
+        let dir = result.join(FOLDER);
+        std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
+        for (name, from) in &self.files {
+            let to = dir.join(name);
+            if let Some(folder) = to.parent() {
+                std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
+            }
+            std::fs::copy(from, &to).map_err(|e| Error::io("copy", from, &e))?;
+            strip(&to)?;
+        }
+        let path = dir.join(FILE);
+        let text = serde_json::to_vec_pretty(&self.stored)
+            .map_err(|error| Error::internal(format!("cannot describe a link: {error}")))?;
+        std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))
+    }
+}

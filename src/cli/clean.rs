@@ -1,0 +1,102 @@
+//! `perfquilt clean`: remove what the caches keep and nobody uses.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::Context;
+use super::output::size;
+use crate::caches::{self, Entry};
+use crate::error::Result;
+use crate::workspace::cache_dir;
+
+/// Arguments of `perfquilt clean`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt clean --dry-run            what would go
+  perfquilt clean                      what nobody used for 30 days
+  perfquilt clean --unused-days 0      everything that can be made again
+
+The caches are shared by all workspaces: built servers, source and build trees, prepared data. What goes
+is made again when it is needed. Downloads, measurements and the workspace's state are never touched.")]
+pub struct Arguments {
+    /// Remove what was not used for so many days
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    unused_days: u64,
+    /// Only say what would be removed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Serialize)]
+struct Cleaned {
+    /// Whether anything was removed at all.
+    dry_run: bool,
+    /// What was or would be removed.
+    removed: Vec<Entry>,
+    /// What would be, but is in use.
+    in_use: Vec<Entry>,
+}
+
+/// Runs `perfquilt clean`.
+///
+/// # Errors
+/// A cache that cannot be read, or an entry that cannot be removed.
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let unused = Duration::from_secs(arguments.unused_days.saturating_mul(86_400));
+    let (mut removed, mut in_use) = (Vec::new(), Vec::new());
+    for entry in caches::unused(&cache_dir()?, unused, SystemTime::now())? {
+        match arguments.dry_run || caches::remove(&entry)? {
+            true => removed.push(entry),
+            false => in_use.push(entry),
+        }
+    }
+    let cleaned = Cleaned {
+        dry_run: arguments.dry_run,
+        removed,
+        in_use,
+    };
+    match context.output.json() {
+        true => context.output.print_json(&cleaned),
+        false => context.output.print(&told(&cleaned)),
+    }
+}
+
+fn told(cleaned: &Cleaned) -> String {
+    let mut text = String::new();
+    let name = |entry: &Entry| super::output::plain(&entry.name);
+    for entry in &cleaned.removed {
+        let days = match entry.unused_days {
+            0 => "used today".to_owned(),
+            1 => "1 day unused".to_owned(),
+            days => format!("{days} days unused"),
+        };
+        let _ = writeln!(
+            text,
+            "{:>10}  {}  {}, {days}",
+            size(entry.bytes),
+            name(entry),
+            entry.what
+        );
+    }
+    for entry in &cleaned.in_use {
+        let _ = writeln!(
+            text,
+            "{:>10}  {}  in use, stays",
+            size(entry.bytes),
+            name(entry)
+        );
+    }
+    let bytes: u64 = cleaned.removed.iter().map(|entry| entry.bytes).sum();
+    let _ = match (cleaned.removed.is_empty(), cleaned.dry_run) {
+        (true, _) => writeln!(
+            text,
+            "nothing to remove (`perfquilt doctor` says what the caches hold)"
+        ),
+        (false, true) => writeln!(text, "{} would be free", size(bytes)),
+        (false, false) => writeln!(text, "{} free", size(bytes)),
+    };
+    text
+}

@@ -1,0 +1,363 @@
+//! What earlier experiments know already, and what is left to measure. Pure.
+//!
+//! An effect compares two binaries on workloads, with a meter, on a machine, with a harness. Where all
+//! of these are as they were in an experiment that was carried out to its end, its observations say the
+//! same again, and only the points of the other effects are measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::observation::{ExperimentHeader, Origin, Planned};
+use crate::point::Point;
+use crate::store::{Earlier, Identity};
+
+/// What a new experiment is to find out.
+#[derive(Debug)]
+pub(super) struct Question<'a> {
+    /// Its header, with machine, harness and identical points.
+    pub(super) header: &'a ExperimentHeader,
+    /// Its protocol, points that have a server, and workloads.
+    pub(super) identity: &'a Identity,
+    /// The blocks it is to have.
+    pub(super) planned: &'a [Planned],
+}
+
+/// The facts of a machine that change what is measured.
+pub(super) const MACHINE: [&str; 5] = [
+    "processor",
+    "cores",
+    "kernel",
+    "virtualisation",
+    "measured on",
+];
+
+impl Question<'_> {
+    /// The earlier experiments to carry from, `earlier` being in the order of preference. Those that
+    /// are stale come last: they fill in until there are measured figures.
+    pub(super) fn origins(&self, earlier: &[Earlier]) -> Vec<Origin> {
+        let mut open = self.pairs();
+        let mut origins = Vec::new();
+        for holds in [true, false] {
+            for experiment in earlier {
+                let stale = self.stale(experiment);
+                if holds != stale.is_none() || !self.asks_no_more_than(experiment, holds) {
+                    continue;
+                }
+                let points = self.shared(experiment);
+                let before = open.len();
+                open.retain(|pair| !pair.iter().all(|point| points.contains_key(point)));
+                if open.len() < before {
+                    origins.push(Origin {
+                        experiment: experiment.header.experiment.clone(),
+                        started: experiment.header.started.clone(),
+                        points,
+                        stale,
+                    });
+                }
+            }
+        }
+        origins
+    }
+
+    /// The points to measure when observations of `origins` are there: those of the effects these do
+    /// not tell, the release and its control. Empty when they tell all.
+    pub(super) fn left(&self, origins: &[Origin]) -> BTreeSet<Point> {
+        let told = |pair: &BTreeSet<Point>| {
+            origins
+                .iter()
+                .filter(|origin| origin.stale.is_none())
+                .any(|origin| pair.iter().all(|point| origin.points.contains_key(point)))
+        };
+        let mut left: BTreeSet<Point> = self
+            .pairs()
+            .into_iter()
+            .filter(|pair| !told(pair))
+            .flatten()
+            .collect();
+        if !left.is_empty() {
+            left.extend([Point::BASE, Point::Control]);
+        }
+        left
+    }
+
+    /// The points whose comparison is an effect; points of the same binary are one.
+    fn pairs(&self) -> Vec<BTreeSet<Point>> {
+        let points = &self.identity.points;
+        let steps: Vec<Point> = points
+            .keys()
+            .copied()
+            .filter(|point| matches!(point, Point::Step(_)))
+            .collect();
+        let mut pairs: Vec<[Point; 2]> = steps.windows(2).map(|two| [two[0], two[1]]).collect();
+        if let (Some(&first), Some(&last)) = (steps.first(), steps.last()) {
+            pairs.push([first, last]);
+        }
+        let full = Point::Step(self.header.series.len());
+        for &point in points.keys() {
+            match point {
+                Point::Alone(_) => pairs.push([Point::BASE, point]),
+                Point::Without(_) => pairs.push([point, full]),
+                Point::Step(_) | Point::Control => {}
+            }
+        }
+        let mut distinct: Vec<BTreeSet<Point>> = Vec::new();
+        for pair in pairs {
+            let pair: BTreeSet<Point> = pair.into_iter().map(|p| self.server_of(p)).collect();
+            let known = pair.iter().all(|point| points.contains_key(point));
+            if pair.len() == 2 && known && !distinct.contains(&pair) {
+                distinct.push(pair);
+            }
+        }
+        distinct
+    }
+
+    fn server_of(&self, point: Point) -> Point {
+        *self.header.identical.get(&point).unwrap_or(&point)
+    }
+
+    /// The points of this experiment that are binaries `earlier` measured, and which there.
+    fn shared(&self, earlier: &Earlier) -> BTreeMap<Point, Point> {
+        let usable = |point: &Point| {
+            earlier.measured.contains(point) && !earlier.header.failed.contains_key(point)
+        };
+        let there: BTreeMap<&str, Point> = earlier
+            .identity
+            .points
+            .iter()
+            .rev()
+            .filter(|(point, _)| usable(point))
+            .map(|(&point, identity)| (identity.as_str(), point))
+            .collect();
+        let mut shared: BTreeMap<Point, Point> = self
+            .identity
+            .points
+            .iter()
+            .filter(|(point, _)| self.server_of(**point) == **point)
+            .filter_map(|(&point, identity)| Some((point, *there.get(identity.as_str())?)))
+            .collect();
+        if shared.get(&Point::BASE) == Some(&Point::BASE) && usable(&Point::Control) {
+            shared.insert(Point::Control, Point::Control);
+        }
+        shared
+    }
+
+    /// Whether `earlier` has the workloads and meters asked for, and, where its figures are to hold, as
+    /// many blocks.
+    fn asks_no_more_than(&self, earlier: &Earlier, holds: bool) -> bool {
+        let workloads = &earlier.identity.workloads;
+        let same = |name: &String| workloads.get(name) == self.identity.workloads.get(name);
+        self.identity.workloads.keys().all(same)
+            && self.planned.iter().all(|plan| {
+                earlier.planned.iter().any(|other| {
+                    (&other.workload, other.meter) == (&plan.workload, plan.meter)
+                        && (!holds || is_as_exact(other, plan))
+                })
+            })
+    }
+
+    /// Why figures of `earlier` do not hold here and now.
+    fn stale(&self, earlier: &Earlier) -> Option<String> {
+        let (new, old) = (self.header, &earlier.header);
+        for name in MACHINE {
+            let (now, then) = (new.machine.get(name), old.machine.get(name));
+            if now != then {
+                let then = then.map_or("unknown", String::as_str);
+                return Some(format!("{name} was {then}"));
+            }
+        }
+        if new.harness != old.harness {
+            return Some(format!("measured with {}", old.harness));
+        }
+        (self.identity.protocol != earlier.identity.protocol)
+            .then(|| "measured with other settings".to_owned())
+    }
+}
+
+/// Whether an experiment that was planned as `other` says, and finished, knows as much as one planned as
+/// `plan` will.
+fn is_as_exact(other: &Planned, plan: &Planned) -> bool {
+    other.blocks >= plan.blocks
+        && match (other.resolution, plan.resolution) {
+            (None, _) => true,
+            (Some(reached), Some(wanted)) => reached <= wanted,
+            (Some(_), None) => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::Meter;
+
+    fn identity(binaries: &[&str]) -> Identity {
+        Identity {
+            protocol: "quick 2 s".into(),
+            points: binaries
+                .iter()
+                .enumerate()
+                .map(|(k, binary)| (Point::Step(k), (*binary).to_owned()))
+                .collect(),
+            workloads: BTreeMap::from([("load".into(), "digest".into())]),
+        }
+    }
+
+    fn header(name: &str, binaries: &[&str]) -> ExperimentHeader {
+        let mut header = ExperimentHeader::new("toy-1", "quick");
+        header.experiment = name.into();
+        header.series = (1..binaries.len()).map(|k| format!("{k}.patch")).collect();
+        header.harness = "perfquilt 1".into();
+        header.machine = BTreeMap::from([("kernel".into(), "Linux 6".into())]);
+        for (k, binary) in binaries.iter().enumerate() {
+            let first = binaries.iter().position(|other| other == binary).unwrap();
+            if first < k {
+                header.identical.insert(Point::Step(k), Point::Step(first));
+            }
+        }
+        header
+    }
+
+    fn planned(blocks: u32) -> Vec<Planned> {
+        vec![Planned::fixed("load", Meter::Time, blocks)]
+    }
+
+    fn earlier(name: &str, binaries: &[&str]) -> Earlier {
+        let header = header(name, binaries);
+        let steps = (0..binaries.len()).map(Point::Step);
+        Earlier {
+            measured: steps
+                .filter(|point| !header.identical.contains_key(point))
+                .chain([Point::Control])
+                .collect(),
+            header,
+            identity: identity(binaries),
+            planned: planned(12),
+        }
+    }
+
+    /// The experiments carried from, and the points left to measure.
+    fn ask(binaries: &[&str], earlier: &[Earlier]) -> (Vec<Origin>, Vec<Point>) {
+        let (header, identity) = (header("new", binaries), identity(binaries));
+        let question = Question {
+            header: &header,
+            identity: &identity,
+            planned: &planned(12),
+        };
+        let origins = question.origins(earlier);
+        let left = question.left(&origins).into_iter().collect();
+        (origins, left)
+    }
+
+    fn steps(numbers: &[usize]) -> Vec<Point> {
+        let mut points: Vec<Point> = numbers.iter().copied().map(Point::Step).collect();
+        points.push(Point::Control);
+        points
+    }
+
+    #[test]
+    fn without_an_earlier_experiment_everything_is_measured() {
+        let (origins, left) = ask(&["a", "b", "c"], &[]);
+        assert_eq!(origins, []);
+        assert_eq!(left, steps(&[0, 1, 2]));
+    }
+
+    #[test]
+    fn an_edited_patch_and_those_behind_it_are_measured() {
+        let old = earlier("old", &["a", "b", "c", "d", "e"]);
+        let (origins, left) = ask(&["a", "b", "c", "D", "E"], &[old]);
+        assert_eq!(left, steps(&[0, 2, 3, 4]));
+        assert_eq!(origins.len(), 1);
+        assert_eq!(origins[0].points[&Point::Step(2)], Point::Step(2));
+        assert!(!origins[0].points.contains_key(&Point::Step(3)));
+    }
+
+    #[test]
+    fn comments_and_dropped_tails_leave_nothing_to_measure() {
+        let old = || earlier("old", &["a", "b", "c", "d"]);
+        // A patch without effect on the binary in between: the points have other numbers.
+        let (origins, left) = ask(&["a", "b", "b", "c", "d"], &[old()]);
+        assert_eq!(left, []);
+        assert_eq!(origins[0].points[&Point::Step(3)], Point::Step(2));
+        assert_eq!(ask(&["a", "b", "c"], &[old()]).1, []);
+        // The last patch of a prefix that was never the whole series: only the total is new.
+        let mut partial = old();
+        partial.measured.remove(&Point::BASE);
+        assert_eq!(ask(&["a", "b", "c"], &[partial]).1, steps(&[0, 1, 2]));
+    }
+
+    #[test]
+    fn several_experiments_complete_each_other_the_latest_first() {
+        let one = earlier("one", &["a", "b", "c"]);
+        let two = earlier("two", &["a", "b", "X", "Y"]);
+        let (origins, left) = ask(&["a", "b", "c", "Z"], &[two, one]);
+        let names: Vec<&str> = origins.iter().map(|o| o.experiment.as_str()).collect();
+        assert_eq!(names, ["two", "one"]);
+        assert_eq!(left, steps(&[0, 2, 3]));
+    }
+
+    #[test]
+    fn other_machines_and_harnesses_are_stale_and_measured_again() {
+        let all = ["a", "b", "c"];
+        let mut machine = earlier("machine", &all);
+        machine
+            .header
+            .machine
+            .insert("kernel".into(), "Linux 5".into());
+        let mut harness = earlier("harness", &all);
+        harness.header.harness = "perfquilt 0".into();
+        let mut settings = earlier("settings", &all);
+        settings.identity.protocol = "other".into();
+        for (old, why) in [
+            (machine, "kernel was Linux 5"),
+            (harness, "measured with perfquilt 0"),
+            (settings, "other settings"),
+        ] {
+            let (origins, left) = ask(&all, &[old]);
+            assert!(origins[0].stale.as_ref().unwrap().contains(why));
+            assert_eq!(left, steps(&[0, 1, 2]));
+        }
+    }
+
+    #[test]
+    fn less_than_what_is_asked_for_is_not_carried() {
+        let all = ["a", "b"];
+        let mut short = earlier("short", &all);
+        short.planned[0].blocks = 6;
+        let mut other = earlier("other", &all);
+        other
+            .identity
+            .workloads
+            .insert("load".into(), "edited".into());
+        let mut failed = earlier("failed", &all);
+        failed
+            .header
+            .failed
+            .insert(Point::Step(1), "crashed".into());
+        for old in [short, other, failed] {
+            let (origins, left) = ask(&all, &[old]);
+            assert_eq!(origins, []);
+            assert_eq!(left, steps(&[0, 1]));
+        }
+    }
+
+    #[test]
+    fn points_apart_are_pairs_too() {
+        let header = header("new", &["a", "b", "c"]);
+        let mut new = identity(&["a", "b", "c"]);
+        new.points.insert(Point::Alone(2), "alone".into());
+        new.points.insert(Point::Without(1), "alone".into());
+        let question = Question {
+            header: &header,
+            identity: &new,
+            planned: &planned(12),
+        };
+        let old = earlier("old", &["a", "b", "c"]);
+        let left = question.left(&question.origins(&[old]));
+        let expected = [
+            Point::BASE,
+            Point::Step(2),
+            Point::Alone(2),
+            Point::Without(1),
+            Point::Control,
+        ];
+        assert_eq!(left, BTreeSet::from(expected));
+    }
+}

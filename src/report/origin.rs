@@ -1,0 +1,84 @@
+//! Where figures are from, what is not used, and whether the parts add up, in words.
+
+use super::number;
+use super::view::View;
+use crate::attribution::{Effect, Provenance};
+
+impl View<'_> {
+    /// What a row must say about where its figure is from; `None` for what was measured.
+    pub(super) fn origin_of(&self, effect: &Effect) -> Option<String> {
+        let sources = &self.attribution.sources;
+        let kinds = |stale: bool| {
+            sources
+                .iter()
+                .filter(|o| o.stale.is_some() == stale)
+                .count()
+        };
+        match effect.provenance.as_ref()? {
+            Provenance::Measured => None,
+            Provenance::Carried(_) if kinds(false) == 1 => Some("carried over".to_owned()),
+            Provenance::Carried(name) => Some(format!("carried over from {name}")),
+            Provenance::Stale(_) if kinds(true) == 1 => Some("measured elsewhere".to_owned()),
+            Provenance::Stale(name) => Some(format!("measured in {name}")),
+        }
+    }
+
+    /// A sentence for each earlier experiment that figures are from; `name` makes a name fit for the
+    /// form.
+    pub(super) fn origins(&self, name: &dyn Fn(&str) -> String) -> Vec<String> {
+        let sentence = |origin: &crate::observation::Origin| {
+            let day = origin.started.split('T').next().unwrap_or_default();
+            let from = match day {
+                "" => name(&origin.experiment),
+                day => format!("{} of {}", name(&origin.experiment), name(day)),
+            };
+            match &origin.stale {
+                None => format!(
+                    "Carried over from {from}: the same binaries, workloads, machine and harness."
+                ),
+                Some(why) => format!(
+                    "Stale, from {from} ({}): shown until measured again, and no base for a verdict.",
+                    name(why)
+                ),
+            }
+        };
+        self.attribution.sources.iter().map(sentence).collect()
+    }
+
+    /// The closure check of the first column's meter in one line.
+    pub(super) fn closure(&self) -> Option<String> {
+        let (meter, places) = self.columns.first().copied()?;
+        let check = self.attribution.main_closure(meter)?;
+        let part = |part: &crate::attribution::Part| {
+            number::interval(part.estimate, part.low.zip(part.high), places)
+        };
+        Some(format!(
+            "Closure: total {}, directly {}, difference {}: {}",
+            part(&check.total),
+            part(&check.direct),
+            number::interval(check.difference, check.low.zip(check.high), places),
+            match check.consistent {
+                Some(true) => "consistent",
+                Some(false) => "not consistent",
+                None => "too few blocks to tell",
+            }
+        ))
+    }
+
+    /// A line for each kind of observation that no figure uses.
+    pub(super) fn left_out(&self, name: &dyn Fn(&str) -> String) -> Vec<String> {
+        self.attribution
+            .left_out
+            .iter()
+            .map(|left| {
+                format!(
+                    "{} of {} ({}): {}",
+                    left.count,
+                    name(&left.workload),
+                    left.meter,
+                    name(&left.reason)
+                )
+            })
+            .collect()
+    }
+}

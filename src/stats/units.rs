@@ -1,0 +1,122 @@
+//! Which blocks are independent of each other.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::point::Point;
+
+/// Blocks grouped into independent units.
+///
+/// A block starts every server afresh, so blocks are independent but for one thing: where two of
+/// them ran a point's server in the same code layout, they share that layout's luck. Such blocks
+/// are one unit; a unit counts as one value, the mean of its blocks, and intervals are taken over
+/// units. Blocks in the linker's own order (layout 0) are units of their own: their layout was never
+/// varied, and what it is worth cannot be known from them.
+#[derive(Debug, Clone, Default)]
+pub struct Units {
+    /// The first block that ran a point in a layout.
+    first: HashMap<(Point, u64), u32>,
+    /// By block, an earlier block of its unit; absent for the first.
+    earlier: BTreeMap<u32, u32>,
+}
+
+impl Units {
+    /// Notes that `block` ran `point` in the layout of that seed.
+    pub fn note(&mut self, block: u32, point: Point, layout: u64) {
+        if layout == 0 {
+            return;
+        }
+        let other = *self.first.entry((point, layout)).or_insert(block);
+        let (a, b) = (self.of(other), self.of(block));
+        if a != b {
+            self.earlier.insert(a.max(b), a.min(b));
+        }
+    }
+
+    /// The unit of `block`, named by its first block.
+    pub fn of(&self, block: u32) -> u32 {
+        let mut unit = block;
+        while let Some(&earlier) = self.earlier.get(&unit) {
+            unit = earlier;
+        }
+        unit
+    }
+
+    /// The most layouts in which one point was run; 1 where they were not varied.
+    pub fn layouts(&self) -> usize {
+        let mut of_point: HashMap<Point, usize> = HashMap::new();
+        for (point, _) in self.first.keys() {
+            *of_point.entry(*point).or_default() += 1;
+        }
+        of_point.into_values().max().unwrap_or(1)
+    }
+
+    /// One value a unit, in order: the mean over its blocks of `values`.
+    pub fn means(&self, values: &BTreeMap<u32, f64>) -> Vec<f64> {
+        if self.earlier.is_empty() {
+            return values.values().copied().collect();
+        }
+        let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        for (&block, value) in values {
+            let (sum, count) = sums.entry(self.of(block)).or_default();
+            *sum += value;
+            *count += 1.0;
+        }
+        sums.values().map(|(sum, count)| sum / count).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Point = Point::Step(0);
+    const B: Point = Point::Step(1);
+
+    #[test]
+    fn blocks_of_the_linkers_own_layout_stand_alone() {
+        let mut units = Units::default();
+        for block in 0..3 {
+            units.note(block, A, 0);
+        }
+        let values = BTreeMap::from([(0, 1.0), (1, 2.0), (2, 4.0)]);
+        assert_eq!(units.means(&values), [1.0, 2.0, 4.0]);
+    }
+
+    #[test]
+    fn blocks_that_share_a_layout_of_any_point_are_one() {
+        let mut units = Units::default();
+        for (block, a, b) in [(0, 5, 6), (1, 7, 8), (2, 7, 9), (3, 10, 11), (4, 12, 9)] {
+            units.note(block, A, a);
+            units.note(block, B, b);
+        }
+        let of: Vec<u32> = (0..5).map(|block| units.of(block)).collect();
+        assert_eq!(of, [0, 1, 1, 3, 1]);
+        let values = BTreeMap::from([(0, 1.0), (1, 2.0), (2, 6.0), (4, 1.0)]);
+        assert_eq!(units.means(&values), [1.0, 3.0]);
+    }
+
+    #[test]
+    fn the_same_seed_at_two_points_is_two_layouts() {
+        let mut units = Units::default();
+        units.note(0, A, 5);
+        units.note(1, B, 5);
+        assert_ne!(units.of(0), units.of(1));
+        assert_eq!(units.layouts(), 1);
+        units.note(1, A, 6);
+        assert_eq!(units.layouts(), 2);
+    }
+
+    #[test]
+    fn the_order_of_lines_does_not_matter() {
+        let mut units = Units::default();
+        for block in [3, 1, 2] {
+            units.note(block, A, 5);
+        }
+        for block in [4, 0] {
+            units.note(block, B, 9);
+        }
+        units.note(4, A, 5);
+        let of: Vec<u32> = (0..5).map(|block| units.of(block)).collect();
+        assert_eq!(of, [0; 5]);
+    }
+}

@@ -1,0 +1,154 @@
+//! What earlier experiments measured, so that a later one need not measure it again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{ExperimentId, Store};
+use crate::error::Result;
+use crate::observation::{ExperimentHeader, Planned};
+use crate::point::Point;
+
+/// What makes observations of different experiments comparable, beside the machine and the harness,
+/// which the header says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// How is measured: release, recipe, settings. Observations of different protocols do not mix.
+    pub protocol: String,
+    /// The identity of each point's built server.
+    pub points: BTreeMap<Point, String>,
+    /// The identity of each workload: a digest of its settings and script.
+    pub workloads: BTreeMap<String, String>,
+}
+
+/// An experiment that was carried out to its end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Earlier {
+    /// What it was of.
+    pub header: ExperimentHeader,
+    /// What it measured.
+    pub identity: Identity,
+    /// The blocks it was to have, and has.
+    pub planned: Vec<Planned>,
+    /// The points it has observations of itself.
+    pub measured: BTreeSet<Point>,
+}
+
+impl Store {
+    /// The header of the experiment that was begun with `key`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn begun(&self, key: &str) -> Result<Option<ExperimentHeader>> {
+        self.connection
+            .query_row(
+                "SELECT header FROM experiments WHERE key = ?1",
+                [key],
+                |row| row.get::<_, String>(0),
+            )
+            .optional()
+            .map_err(self.failed("read"))?
+            .map(|text| self.parse_header(&text))
+            .transpose()
+    }
+
+    /// Keeps what an experiment's observations are of.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn identify(&self, id: ExperimentId, identity: &Identity) -> Result<()> {
+        let transaction = self.transaction()?;
+        let write = || -> rusqlite::Result<()> {
+            transaction.execute(
+                "UPDATE experiments SET protocol = ?2 WHERE id = ?1",
+                params![id.0, identity.protocol],
+            )?;
+            for (point, identity) in &identity.points {
+                transaction.execute(
+                    "INSERT OR REPLACE INTO point_identities VALUES (?1, ?2, ?3)",
+                    params![id.0, point.to_string(), identity],
+                )?;
+            }
+            for (workload, identity) in &identity.workloads {
+                transaction.execute(
+                    "INSERT OR REPLACE INTO workload_identities VALUES (?1, ?2, ?3)",
+                    params![id.0, workload, identity],
+                )?;
+            }
+            Ok(())
+        };
+        write().map_err(self.failed("write"))?;
+        transaction.commit().map_err(self.failed("write"))
+    }
+
+    /// Marks an experiment as carried out to its end, so that later ones may use it.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn finish(&self, id: ExperimentId) -> Result<()> {
+        self.connection
+            .execute(
+                "UPDATE experiments SET finished = 1 WHERE id = ?1",
+                params![id.0],
+            )
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+
+    /// The experiments on `release` that were carried out to their end, the latest first.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn earlier(&self, release: &str) -> Result<Vec<Earlier>> {
+        let all = self.rows(
+            "SELECT id, header, protocol FROM experiments
+             WHERE finished = 1 AND protocol <> '' ORDER BY touched DESC",
+            [],
+            |row| {
+                Ok((
+                    row.get(0).map(ExperimentId)?,
+                    row.get::<_, String>(1)?,
+                    row.get::<_, String>(2)?,
+                ))
+            },
+        )?;
+        let mut earlier = Vec::new();
+        for (id, header, protocol) in all {
+            let header = self.parse_header(&header)?;
+            if header.release != release {
+                continue;
+            }
+            let pairs = |sql| {
+                self.rows(sql, params![id.0], |row| {
+                    Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+                })
+            };
+            let points =
+                pairs("SELECT point, identity FROM point_identities WHERE experiment = ?1")?;
+            let workloads =
+                pairs("SELECT workload, identity FROM workload_identities WHERE experiment = ?1")?;
+            let measured: Vec<String> = self.rows(
+                "SELECT DISTINCT point FROM observations WHERE experiment = ?1",
+                params![id.0],
+                |row| row.get(0),
+            )?;
+            earlier.push(Earlier {
+                header,
+                identity: Identity {
+                    protocol,
+                    points: points
+                        .into_iter()
+                        .map(|(point, identity)| Ok((self.known(point.parse())?, identity)))
+                        .collect::<Result<_>>()?,
+                    workloads: workloads.into_iter().collect(),
+                },
+                planned: self.planned(id)?,
+                measured: measured
+                    .iter()
+                    .map(|point| self.known(point.parse::<Point>()))
+                    .collect::<Result<_>>()?,
+            });
+        }
+        Ok(earlier)
+    }
+}

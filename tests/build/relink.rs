@@ -1,0 +1,152 @@
+//! A built executable is linked again in other orders, from what was kept alone.
+
+use std::path::Path;
+
+use perfquilt::build::Relink;
+use perfquilt::process::{Command, find_program};
+
+use crate::fixture::{Fixture, RECIPE};
+
+/// The program's functions whose names begin with `step_`, by address.
+fn order(program: &Path) -> Vec<String> {
+    let output = Command::new("nm").arg("-n").arg(program).run().unwrap();
+    assert!(output.success());
+    output
+        .stdout_text()
+        .lines()
+        .filter_map(|line| line.split_whitespace().next_back())
+        .filter(|name| name.starts_with("step_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn says(program: &Path) -> String {
+    Command::new(program).run().unwrap().stdout_text()
+}
+
+/// A program of twelve functions.
+fn with_steps(linker: &str) -> Fixture {
+    let mut fixture = Fixture::new(&RECIPE.replace("linker = \"auto\"", linker).replace(
+        "cmake_args = [",
+        "cmake_args = [\"-DCMAKE_C_FLAGS_RELEASE=-O1 -ffunction-sections\", ",
+    ));
+    let mut main = String::from("#include <stdio.h>\n");
+    let mut calls = String::new();
+    for step in 0..12 {
+        main.push_str(&format!(
+            "__attribute__((noinline)) int step_{step}(int x) {{ return x * {} + 1; }}\n",
+            step + 2
+        ));
+        calls.push_str(&format!("x = step_{step}(x); "));
+    }
+    main.push_str(&format!(
+        "int main(void) {{ int x = 1; {calls} printf(\"%d\\n\", x); return 0; }}\n"
+    ));
+    fixture.point("steps", &[("main.c", &main)]);
+    fixture
+}
+
+#[test]
+fn functions_move_and_the_program_stays_the_same() {
+    if find_program("mold").is_none() && find_program("ld.lld").is_none() {
+        let built = with_steps("linker = \"auto\"").build("steps").unwrap();
+        assert!(Relink::of(&built.dir).unwrap_err().contains("mold"));
+        return;
+    }
+    let fixture = with_steps("linker = \"auto\"");
+    let built = fixture.build("steps").unwrap();
+    // Nothing of the build is needed any more.
+    std::fs::remove_dir_all(fixture.folder.path().join("cache/work")).unwrap();
+    let relink = Relink::of(&built.dir).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let original = built.dir.join("bin/app");
+    let mut orders = vec![order(&original)];
+    assert_eq!(orders[0].len(), 12);
+    for seed in [1, 2, 0x7fff_ffff] {
+        let program = folder.path().join(format!("app-{seed}"));
+        relink.link(seed, &program).unwrap();
+        assert_eq!(says(&program), says(&original));
+        orders.push(order(&program));
+    }
+    let again = folder.path().join("again");
+    relink.link(2, &again).unwrap();
+    let bytes = |path: &Path| std::fs::read(path).unwrap();
+    assert_eq!(bytes(&again), bytes(&folder.path().join("app-2")));
+    for (index, one) in orders.iter().enumerate() {
+        for other in &orders[..index] {
+            assert_ne!(one, other);
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_is_no_part_of_the_identity() {
+    let mut fixture = with_steps("linker = \"auto\"");
+    let built = fixture.build("steps").unwrap();
+    let main = fixture.trees["steps"]["main.c"].clone();
+    // Another object, the same program: a static variable that nobody uses.
+    fixture.point("remark", &[("main.c", &format!("/* remark */ {main}"))]);
+    let remark = fixture.build("remark").unwrap();
+    assert_eq!(remark.identity, built.identity);
+    assert!(built.dir.join("relink/link.json").is_file());
+}
+
+#[test]
+fn a_linker_that_cannot_shuffle_is_named() {
+    let built = with_steps("linker = \"default\"").build("steps").unwrap();
+    let reason = Relink::of(&built.dir).unwrap_err();
+    assert!(reason.contains("linker = \"auto\""), "{reason}");
+}
+
+#[test]
+fn a_link_that_fails_says_how() {
+    let built = with_steps("linker = \"auto\"").build("steps").unwrap();
+    let Ok(relink) = Relink::of(&built.dir) else {
+        return;
+    };
+    for entry in std::fs::read_dir(built.dir.join("relink")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "o") {
+            std::fs::write(path, "no object").unwrap();
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let error = relink.link(3, &folder.path().join("app")).unwrap_err();
+    assert_eq!(error.kind(), perfquilt::error::Kind::Bench);
+    assert!(!error.detail_lines().is_empty());
+    assert!(error.hint_text().unwrap().contains("--layouts off"));
+}
+
+#[test]
+fn a_recipe_of_commands_says_itself_how_it_is_linked() {
+    let recipe = r#"
+[recipe.quick]
+system = "command"
+build = [["cc", "-O1", "-c", "main.c"], ["cc", "-o", "app", "main.o"]]
+binary = "bin/app"
+[recipe.quick.install]
+"bin/app" = "{build}/app"
+[recipe.quick.relink]
+keep = { "objects" = "{build}/*.o" }
+command = ["sh", "-c", "cc -DSEED={seed} -o {output} objects/*.o"]
+"#;
+    let mut fixture = Fixture::new(recipe);
+    fixture.point(
+        "one",
+        &[(
+            "main.c",
+            "#include <stdio.h>\nint main(void) { puts(\"1\"); return 0; }\n",
+        )],
+    );
+    let built = fixture.build("one").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("app");
+    Relink::of(&built.dir).unwrap().link(5, &program).unwrap();
+    assert_eq!(says(&program), "1\n");
+
+    let missing = Fixture::new(&recipe.replace("*.o\" }", "*.object\" }"));
+    let mut missing = missing;
+    missing.trees = fixture.trees.clone();
+    let error = missing.build("one").unwrap_err();
+    assert!(error.message().contains("*.object"), "{error}");
+}

@@ -1,0 +1,118 @@
+//! A disk that is full at any moment: the cause is told, nothing that was finished is lost, and the same
+//! command goes on once there is room.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Finished, TestEnvironment};
+
+/// Stands before the C library: of what the process writes to files, `ROOM_LEFT` bytes find room.
+const SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+static atomic_long room;
+
+__attribute__((constructor)) static void begin(void)
+{
+  const char *text = getenv("ROOM_LEFT");
+  room = text ? atol(text) : 0;
+}
+
+static int full(int fd, size_t size)
+{
+  struct stat status;
+  if (fstat(fd, &status) || !S_ISREG(status.st_mode))
+    return 0;
+  if (atomic_fetch_sub(&room, (long) size) >= (long) size)
+    return 0;
+  errno = ENOSPC;
+  return 1;
+}
+
+#define REAL(name) ((__typeof__(&name)) dlsym(RTLD_NEXT, #name))
+
+ssize_t write(int fd, const void *data, size_t size)
+{ return full(fd, size) ? -1 : REAL(write)(fd, data, size); }
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
+{ return full(fd, size) ? -1 : REAL(pwrite)(fd, data, size, at); }
+ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at)
+{ return full(fd, size) ? -1 : REAL(pwrite64)(fd, data, size, at); }
+ssize_t writev(int fd, const struct iovec *data, int count)
+{
+  size_t size = 0;
+  for (int i = 0; i < count; i++)
+    size += data[i].iov_len;
+  return full(fd, size) ? -1 : REAL(writev)(fd, data, count);
+}
+ssize_t copy_file_range(int in, off64_t *from, int out, off64_t *to, size_t size, unsigned flags)
+{
+  struct stat status;
+  if (!fstat(in, &status) && (size_t) status.st_size < size)
+    size = status.st_size;
+  return full(out, size) ? -1 : REAL(copy_file_range)(in, from, out, to, size, flags);
+}
+"#;
+
+fn shim(folder: &Path) -> PathBuf {
+    let (source, library) = (folder.join("full.c"), folder.join("full.so"));
+    std::fs::write(&source, SHIM).unwrap();
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .status()
+        .unwrap();
+    assert!(compiled.success());
+    library
+}
+
+fn with_room(environment: &TestEnvironment, shim: &Path, bytes: u64) -> Finished {
+    let mut command = environment.command(&["run", "--blocks", "2", "--json"]);
+    command
+        .env("LD_PRELOAD", shim)
+        .env("ROOM_LEFT", bytes.to_string());
+    command.output().unwrap().into()
+}
+
+#[test]
+fn a_full_disk_is_told_and_the_next_run_goes_on() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let folder = tempfile::tempdir().unwrap();
+    let shim = shim(folder.path());
+    let mut refused = 0;
+    let mut bytes = 1024;
+    loop {
+        let finished = with_room(&environment, &shim, bytes);
+        assert_eq!(environment.processes(), Vec::<String>::new());
+        if finished.code == Some(0) {
+            break;
+        }
+        refused += 1;
+        let told = &finished.stderr;
+        assert!(
+            told.contains("free some space") && !told.contains("panicked"),
+            "with {bytes} bytes left ({:?}): {told}",
+            finished.code
+        );
+        bytes += bytes / 2;
+        assert!(bytes < 1 << 30, "it never gets on");
+    }
+    assert!(
+        refused >= 5,
+        "only {refused} of the tries were short of room"
+    );
+    // What was stored on the way is whole.
+    let finished = environment.run(&["report"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+}
