@@ -289,3 +289,59 @@ fn interrupted_and_killed_runs_are_resumed() {
     let document = document(&environment, &["run", "--blocks", "40", "--json"]);
     assert_eq!(in_order(&document, 0)["blocks"].as_u64(), Some(40));
 }
+
+#[test]
+fn measuring_ends_when_the_intervals_are_narrow_enough() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let config = "bench-config/perfquilt.toml";
+    environment.replace(
+        config,
+        "blocks = 5",
+        "blocks = 9\nmin_blocks = 4\nresolution = 0.9",
+    );
+    let ended = document(&environment, &["run", "--json"]);
+    let progress = &ended["progress"][0];
+    assert_eq!(progress["ended"], true, "{progress}");
+    assert_eq!(
+        (&progress["done"], &progress["planned"]),
+        (&4.into(), &9.into())
+    );
+    assert_eq!(in_order(&ended, 0)["interval"], "sequential");
+    assert_eq!(ended["stopping"]["open"], serde_json::json!([]));
+    // Nothing is left to do, also with a larger budget.
+    let again = environment.run(&["run", "--blocks", "20"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(!again.stderr.contains("block "), "{}", again.stderr);
+    assert!(
+        again.stdout.contains("±90 % or narrower"),
+        "{}",
+        again.stdout
+    );
+    // All blocks after all: somebody who has seen the end decided that.
+    let extended = document(
+        &environment,
+        &["run", "--json", "--resolution", "0", "--blocks", "5"],
+    );
+    assert_eq!(extended["progress"][0]["done"], 5);
+    assert_eq!(in_order(&extended, 0)["interval"], "anytime");
+}
+
+#[test]
+fn a_wrong_end_is_told_before_anything_is_built() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let config = "bench-config/perfquilt.toml";
+    let refused = environment.run(&["run", "--resolution", "5"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    for (settings, words) in [
+        ("resolution = 1.5", "fraction"),
+        ("min_blocks = 3", "without `resolution`"),
+        ("resolution = 0.01\nmin_blocks = 1", "at least 2"),
+        ("resolution = 0.01\nmin_blocks = 6", "at most `blocks`"),
+    ] {
+        environment.replace(config, "blocks = 5", &format!("blocks = 5\n{settings}"));
+        let refused = environment.run(&["run"]);
+        assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+        environment.replace(config, &format!("\n{settings}"), "");
+    }
+}

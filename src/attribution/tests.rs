@@ -489,6 +489,91 @@ proptest! {
     }
 }
 
+/// Ten blocks of two patches on two workloads; `spread` is how far log costs of point 1 lie from their
+/// mean, on workload `b`.
+fn spread_out(spread: f64) -> Vec<Observation> {
+    let mut all = Vec::new();
+    for block in 0..10u32 {
+        let sign = if block % 2 == 0 { 1.0 } else { -1.0 };
+        for (workload, spread) in [("a", 0.001), ("b", spread)] {
+            for (point, cost) in [(0, 1.0), (1, 1.0 + sign * spread), (2, 1.0)] {
+                let point = Point::Step(point);
+                all.push(observation(workload, Meter::Time, block, point, 1e5 * cost));
+            }
+        }
+    }
+    all
+}
+
+fn stopping_of(observations: &[Observation], blocks: u32) -> (Attribution, Stopping) {
+    let supplement = Supplement {
+        planned: ["a", "b"]
+            .map(|workload| Planned {
+                min_blocks: Some(8),
+                resolution: Some(0.005),
+                ..Planned::fixed(workload, Meter::Time, blocks)
+            })
+            .to_vec(),
+        ..Supplement::default()
+    };
+    let result = attribute_with(&header(2), observations, &supplement, &margin).unwrap();
+    let stopping = result.stopping.clone().unwrap();
+    (result, stopping)
+}
+
+#[test]
+fn what_is_known_well_enough_is_left_out() {
+    // ±0.09 % on `a`, ±0.8 % on `b`, ±0.43 % on both together.
+    let (result, stopping) = stopping_of(&spread_out(0.01), 40);
+    let open: Vec<(&str, Point)> = stopping
+        .open
+        .iter()
+        .map(|open| (open.workload.as_str(), open.point))
+        .collect();
+    assert_eq!(open, [("b", Point::Step(1)), ("b", Point::Step(2))]);
+    assert!(stopping.needs_workload("b") && !stopping.needs_workload("a"));
+    assert!(!stopping.ended && !result.is_complete() && result.is_inconclusive());
+    assert!(
+        (15..25).contains(&stopping.expected.unwrap()),
+        "{stopping:?}"
+    );
+    assert_eq!(in_order(&result, 1).interval, Interval::Anytime);
+    assert!((in_order(&result, 1).level - 0.99).abs() < 1e-12);
+}
+
+#[test]
+fn an_experiment_ends_by_its_widths_or_its_budget() {
+    let (result, stopping) = stopping_of(&spread_out(0.004), 40);
+    assert!(stopping.open.is_empty() && stopping.ended && result.is_complete());
+    assert_eq!(in_order(&result, 1).interval, Interval::Sequential);
+    // Ten blocks were all there may be.
+    let (result, stopping) = stopping_of(&spread_out(0.01), 10);
+    assert!(!stopping.open.is_empty() && stopping.ended && result.is_complete());
+    assert_eq!(in_order(&result, 1).interval, Interval::Sequential);
+    // Nothing is known before the first block, and nothing ends.
+    let (result, stopping) = stopping_of(&[], 10);
+    assert!(!stopping.ended && !result.is_complete());
+    assert_eq!((stopping.widest, stopping.expected), (None, None));
+    assert!(stopping.needs_workload("a") && stopping.needed_points().is_none());
+}
+
+#[test]
+fn widths_decide_and_estimates_do_not() {
+    let shifted: Vec<Observation> = spread_out(0.01)
+        .into_iter()
+        .map(|mut observation| {
+            if observation.point == Point::Step(1) {
+                observation.value *= 1.3;
+            }
+            observation
+        })
+        .collect();
+    let (_, calm) = stopping_of(&spread_out(0.01), 40);
+    let (_, shifted) = stopping_of(&shifted, 40);
+    assert_eq!(calm.open, shifted.open);
+    assert_eq!(calm.expected, shifted.expected);
+}
+
 /// Observations of a direct block: the release and the whole series.
 fn direct(block: u32, base: f64, full: f64, last: usize) -> [Observation; 2] {
     [(Point::BASE, base), (Point::Step(last), full)].map(|(point, value)| Observation {

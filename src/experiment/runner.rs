@@ -40,7 +40,7 @@ pub(super) struct Runner<'a> {
     /// The blocks that are stored, the direct ones marked.
     done: BTreeMap<(String, Meter), BTreeSet<(bool, u32)>>,
     /// The state of the stopping rule behind the last timed block, and how many values were stored
-    /// then.
+    /// and points had failed then.
     newest: RefCell<Option<(usize, Option<Stopping>)>>,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Runner<'a> {
             Reading::Timed => timed,
             Reading::Counted => u32::MAX,
         };
-        let state = self.state(number)?;
+        let state = self.state(number, failed)?;
         let left = match (&state, block.reading) {
             (Some(state), Reading::Timed) if !block.direct => {
                 stopping::needed(left, state, &self.identical)
@@ -141,8 +141,9 @@ impl<'a> Runner<'a> {
         Ok((left, state))
     }
 
-    /// The state of the stopping rule before the timed block `number`.
-    fn state(&self, number: u32) -> Result<Option<Stopping>> {
+    /// The state of the stopping rule before the timed block `number`, when `failed` points are left
+    /// out.
+    fn state(&self, number: u32, failed: &BTreeMap<Point, Error>) -> Result<Option<Stopping>> {
         let of_timed = || {
             self.done
                 .iter()
@@ -152,14 +153,17 @@ impl<'a> Runner<'a> {
         let last = of_timed().filter_map(|(_, blocks)| blocks.range(..(true, 0)).last());
         let newest = last.max().is_none_or(|&(_, last)| last < number);
         // Behind the last block, the state is the same until something is stored.
-        let stored: usize = of_timed().map(|(_, blocks)| blocks.len()).sum();
+        let stored = failed.len() + of_timed().map(|(_, blocks)| blocks.len()).sum::<usize>();
         if let Some((at, state)) = &*self.newest.borrow()
             && newest
             && *at == stored
         {
             return Ok(state.clone());
         }
-        let (header, observations) = self.store.load(self.id)?;
+        let (mut header, observations) = self.store.load(self.id)?;
+        for (point, error) in failed {
+            header.failed.insert(*point, error.message().to_owned());
+        }
         let state = stopping::before(number, &header, &observations, &self.planned)?;
         if newest {
             *self.newest.borrow_mut() = Some((stored, state.clone()));
@@ -220,14 +224,8 @@ impl<'a> Runner<'a> {
             check_interrupted()?;
             let (block, state) = self.todo(planned, timed, failed)?;
             timed += u32::from(is_of_the_rule(planned));
-            if block.workloads.is_empty() {
+            if block.workloads.is_empty() || block.points.iter().all(|point| is_base(*point)) {
                 continue;
-            }
-            if block.points.iter().all(|point| is_base(*point)) {
-                match block.direct {
-                    true => continue,
-                    false => break,
-                }
             }
             let left: Vec<&Block> = blocks[place..]
                 .iter()

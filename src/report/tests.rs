@@ -384,3 +384,51 @@ proptest::proptest! {
         json(&attribution).unwrap();
     }
 }
+
+#[test]
+fn what_an_interval_promises_is_said() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (0.0, 0.0)]);
+    let text = at_80(&experiment).replace('\n', " ");
+    assert!(
+        text.contains("± is the 95 % interval over blocks."),
+        "{text}"
+    );
+    experiment.supplement.planned = experiment
+        .workloads
+        .iter()
+        .map(|workload| Planned {
+            min_blocks: Some(10),
+            resolution: Some(0.004),
+            ..Planned::fixed(workload, Meter::Time, 40)
+        })
+        .collect();
+    let text = at_80(&experiment).replace('\n', " ");
+    assert!(
+        text.contains("measured until it was ±0.4 % or narrower, or 40 blocks were used"),
+        "{text}"
+    );
+    // Too wide still: what is shown must hold whenever one looks.
+    for plan in &mut experiment.supplement.planned {
+        plan.resolution = Some(0.000_1);
+    }
+    let text = at_80(&experiment).replace('\n', " ");
+    assert!(
+        text.starts_with("mariadb") && text.contains("After 12 of at most 40 blocks: "),
+        "{text}"
+    );
+    assert!(
+        text.contains("99 % interval that holds whenever one looks"),
+        "{text}"
+    );
+    for plan in &mut experiment.supplement.planned {
+        *plan = Planned {
+            extended: true,
+            ..Planned::fixed(&plan.workload, Meter::Time, 12)
+        };
+    }
+    let text = at_80(&experiment).replace('\n', " ");
+    assert!(
+        text.contains("since the experiment went on after its end"),
+        "{text}"
+    );
+}

@@ -305,14 +305,15 @@ impl<'a> View<'a> {
     }
 
     fn could_have_seen(&self, effect: &Effect) -> String {
-        if effect.leaves_out_zero() {
-            return "one such row among so many is to be expected by chance".to_owned();
-        }
+        let chance = match effect.leaves_out_zero() {
+            true => "one such row among so many is to be expected by chance; ",
+            false => "",
+        };
         match effect.minimum_detectable {
             Some(smallest) => {
                 let places = self.columns.first().map_or(2, |column| column.1);
                 format!(
-                    "{} % or more would have been seen",
+                    "{chance}{} % or more would have been seen",
                     number::plain(smallest, places)
                 )
             }

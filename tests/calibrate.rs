@@ -1,0 +1,101 @@
+//! `perfquilt calibrate`: simulated, and on the toy server.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+
+mod common;
+
+use common::TestEnvironment;
+use serde_json::Value;
+
+#[test]
+fn a_simulation_is_repeatable_and_writes_its_part_of_a_page() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let run = |seed: &str| {
+        let args = [
+            "calibrate",
+            "--experiments",
+            "3",
+            "--seed",
+            seed,
+            "--json",
+            "--output",
+            "page.md",
+        ];
+        let finished = environment.run(&args);
+        // Three experiments may miss the limits by chance, which is exit code 7.
+        assert!(matches!(finished.code, Some(0 | 7)), "{}", finished.stderr);
+        let mut found: Value = serde_json::from_str(&finished.stdout).unwrap();
+        found["seconds"] = 0.into();
+        found
+    };
+    let first = run("1");
+    assert_eq!(first["families"].as_array().unwrap().len(), 10);
+    assert_eq!(run("1"), first);
+    assert_ne!(run("2"), first);
+    let read = |file: &str| std::fs::read_to_string(environment.workspace().join(file)).unwrap();
+    let page = read("page.md");
+    assert_eq!(page.matches("## Simulated experiments").count(), 1);
+    for plot in ["page-errors.svg", "page-power.svg"] {
+        assert!(page.contains(plot), "{page}");
+        assert!(read(plot).starts_with("<svg"));
+    }
+}
+
+#[test]
+fn the_toy_server_against_itself() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let real = |repeats: &str| {
+        let args = [
+            "calibrate",
+            "--real",
+            "--repeats",
+            repeats,
+            "--copies",
+            "2",
+            "--blocks",
+            "4",
+            "--json",
+            "--output",
+            "page.md",
+        ];
+        let finished = environment.run(&args);
+        assert!(matches!(finished.code, Some(0 | 7)), "{}", finished.stderr);
+        let found: Value = serde_json::from_str(&finished.stdout).unwrap();
+        (found, finished.stderr)
+    };
+    let (first, _) = real("1");
+    let repeat = &first["repeats"][0];
+    assert_eq!(repeat["blocks"], 4, "{first}");
+    assert_eq!(repeat["intervals"], 2);
+    let verdicts =
+        ["faster", "slower", "no_effect", "unclear"].map(|v| repeat[v].as_u64().unwrap());
+    assert_eq!(verdicts.iter().sum::<u64>(), 2);
+    // A second one goes on from there.
+    let (both, words) = real("2");
+    assert_eq!(&both["repeats"][0], repeat);
+    assert_eq!(both["repeats"].as_array().unwrap().len(), 2);
+    assert_eq!(words.matches("measured in").count(), 1, "{words}");
+    let page = std::fs::read_to_string(environment.workspace().join("page.md")).unwrap();
+    assert!(
+        page.contains("2 of 2 experiments of preset `quick`"),
+        "{page}"
+    );
+    // The results of the workspace are left alone.
+    assert_eq!(environment.run(&["report"]).code, Some(2));
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let environment = TestEnvironment::with_fixture("toy");
+    for args in [
+        &["calibrate", "--experiments", "0"][..],
+        &["calibrate", "--real", "--repeats", "0"],
+        &["calibrate", "--real", "--seed", "3"],
+        &["calibrate", "--repeats", "3"],
+        &["calibrate", "--real", "--blocks", "1"],
+    ] {
+        let refused = environment.run(args);
+        assert_eq!(refused.code, Some(2), "{args:?}: {}", refused.stderr);
+    }
+}
