@@ -95,7 +95,7 @@ fn functions(program: &Path) -> Vec<String> {
 #[test]
 fn a_relinked_server_runs_and_is_the_same_work_in_another_order() {
     let folder = workspace();
-    let rows = perfquilt(folder.path(), &["build", "--point", "0", "--json"]);
+    let rows = perfquilt(folder.path(), &["build", "0", "--json"]);
     let rows: Value = serde_json::from_str(&rows).unwrap();
     let built = Path::new(rows[0]["built"]["dir"].as_str().unwrap()).to_owned();
     let moved = folder.path().join("moved");

@@ -197,7 +197,8 @@ impl Builder {
         let owner = self.work_dir();
         let owner = owner.file_name().unwrap_or_default().to_string_lossy();
         let mut collected = self.cache.collect(&owner, &install)?;
-        collected.keep(&self.relinking(work.dir())?)?;
+        self.cache
+            .keep(&mut collected, &self.relinking(work.dir())?)?;
         let theirs = made.configure + made.compile + made.link;
         let seconds = BuildSeconds {
             configure: made.configure,

@@ -36,12 +36,15 @@ pub(super) struct Meta {
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
     dir: PathBuf,
+    /// Files that several results have in common.
+    parts: PathBuf,
 }
 
 impl Cache {
     pub(super) fn new(cache: &Path) -> Cache {
         Cache {
             dir: cache.join("builds"),
+            parts: cache.join("relink"),
         }
     }
 
@@ -106,6 +109,13 @@ impl Cache {
         Ok(collected)
     }
 
+    /// Adds what linking again needs. It is no part of what the server is when it runs.
+    pub(super) fn keep(&self, collected: &mut Collected, keep: &Keep) -> Result<()> {
+        keep.write(&collected.dir, &self.parts)?;
+        collected.files = list(&collected.dir)?;
+        Ok(())
+    }
+
     /// Makes a collected result the one of `key`.
     pub(super) fn publish(&self, key: &str, collected: Collected, meta: Meta) -> Result<Built> {
         let meta = Meta {
@@ -155,13 +165,6 @@ impl Drop for Collected {
 }
 
 impl Collected {
-    /// Adds what linking again needs. It is no part of what the server is when it runs.
-    pub(super) fn keep(&mut self, keep: &Keep) -> Result<()> {
-        keep.write(&self.dir)?;
-        self.files = list(&self.dir)?;
-        Ok(())
-    }
-
     fn copy(&self, from: &Path, to: &Path) -> Result<()> {
         let io = |what: &str, path: &Path, error: &std::io::Error| Error::io(what, path, error);
         if from.is_dir() {

@@ -3,10 +3,13 @@
 //! What its link needs is kept in the result's folder `relink/`: objects, archives, and the command.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+use super::identity::hex;
 use super::link_command;
 use crate::config;
 use crate::error::{Error, Kind, Result};
@@ -100,6 +103,37 @@ fn strip(file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Makes `file` one with the file of the same content in `parts`.
+fn share(file: &Path, parts: &Path) -> Result<()> {
+    let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
+    let part = parts.join(hex(&Sha256::digest(&bytes)));
+    // Shared, so that nothing may write to it any more.
+    let read_only = std::fs::Permissions::from_mode(0o444);
+    std::fs::set_permissions(file, read_only).map_err(|e| Error::io("protect", file, &e))?;
+    // A file system without hard links keeps copies; so does one with too many of them.
+    if std::fs::hard_link(file, &part).is_ok() {
+        return Ok(());
+    }
+    let twin = file.with_extension("twin");
+    let whole = std::fs::metadata(&part).is_ok_and(|found| found.len() == bytes.len() as u64);
+    if whole && std::fs::hard_link(&part, &twin).is_ok() {
+        std::fs::rename(&twin, file).map_err(|e| Error::io("write", file, &e))?;
+    }
+    Ok(())
+}
+
+/// Removes the parts that no result has any more.
+fn sweep(parts: &Path) -> Result<()> {
+    std::fs::create_dir_all(parts).map_err(|e| Error::io("create", parts, &e))?;
+    let entries = std::fs::read_dir(parts).map_err(|e| Error::io("read", parts, &e))?;
+    for entry in entries.flatten() {
+        if entry.metadata().is_ok_and(|found| found.nlink() == 1) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
 /// What to keep of a build in order to link its executable again.
 #[derive(Debug)]
 pub(super) struct Keep {
@@ -184,9 +218,11 @@ impl Keep {
         })
     }
 
-    /// Copies everything into the folder `result`.
-    pub(super) fn write(&self, result: &Path) -> Result<()> {
+    /// Copies everything into the folder `result`. Files that another result has as well are shared
+    /// with it, by hard links from the folder `parts`: a patch changes few archives.
+    pub(super) fn write(&self, result: &Path, parts: &Path) -> Result<()> {
         let dir = result.join(FOLDER);
+        sweep(parts)?;
         std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
         for (name, from) in &self.files {
             let to = dir.join(name);
@@ -195,6 +231,7 @@ impl Keep {
             }
             std::fs::copy(from, &to).map_err(|e| Error::io("copy", from, &e))?;
             strip(&to)?;
+            share(&to, parts)?;
         }
         let path = dir.join(FILE);
         let text = serde_json::to_vec_pretty(&self.stored)

@@ -91,6 +91,7 @@ pub fn holdings(cache: &Path, state: Option<&Path>) -> Vec<Holding> {
         let what = match name.as_str() {
             "data" => "prepared data",
             "builds" => "built servers",
+            "relink" => "objects to link them again",
             "work" => "source and build trees",
             "ccache" => "compiled units (ccache)",
             other => other,

@@ -92,6 +92,39 @@ fn what_is_kept_is_no_part_of_the_identity() {
 }
 
 #[test]
+fn results_share_what_they_have_in_common() {
+    use std::os::unix::fs::MetadataExt;
+    let mut fixture = with_steps("linker = \"auto\"");
+    let main = fixture.trees["steps"]["main.c"].clone();
+    fixture.point("other", &[("main.c", &main.replace("x = 1", "x = 2"))]);
+    let (one, other) = (
+        fixture.build("steps").unwrap(),
+        fixture.build("other").unwrap(),
+    );
+    if Relink::of(&one.dir).is_err() {
+        return;
+    }
+    let inode = |dir: &Path, end: &str| -> u64 {
+        let files = std::fs::read_dir(dir.join("relink")).unwrap();
+        let file = files
+            .map(|file| file.unwrap().path())
+            .find(|path| path.to_string_lossy().ends_with(end));
+        std::fs::metadata(file.unwrap()).unwrap().ino()
+    };
+    assert_eq!(inode(&one.dir, ".a"), inode(&other.dir, ".a"));
+    assert_ne!(inode(&one.dir, ".o"), inode(&other.dir, ".o"));
+    // What no result has any more goes with the next build.
+    let parts = fixture.folder.path().join("cache/relink");
+    let count = || std::fs::read_dir(&parts).unwrap().count();
+    assert_eq!(count(), 3);
+    std::fs::remove_dir_all(&one.dir).unwrap();
+    std::fs::remove_dir_all(&other.dir).unwrap();
+    fixture.point("third", &[("main.c", &main.replace("x = 1", "x = 3"))]);
+    fixture.build("third").unwrap();
+    assert_eq!(count(), 2);
+}
+
+#[test]
 fn a_linker_that_cannot_shuffle_is_named() {
     let built = with_steps("linker = \"default\"").build("steps").unwrap();
     let reason = Relink::of(&built.dir).unwrap_err();
@@ -107,6 +140,8 @@ fn a_link_that_fails_says_how() {
     for entry in std::fs::read_dir(built.dir.join("relink")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "o") {
+            // What is kept is shared with other results and read-only.
+            std::fs::remove_file(&path).unwrap();
             std::fs::write(path, "no object").unwrap();
         }
     }
