@@ -3,6 +3,7 @@
 mod blob;
 mod earlier;
 pub mod jsonl;
+mod line;
 mod read;
 mod schema;
 #[cfg(test)]
