@@ -79,60 +79,68 @@ fn points_measured(environment: &TestEnvironment, experiment: &str) -> Vec<Strin
 #[test]
 fn what_an_earlier_experiment_knows_is_carried_over() {
     let environment = TestEnvironment::with_fixture("toy");
-    let third = "\
-Subject: work: fewer still
-
---- a/work.h
-+++ b/work.h
-@@ -1,5 +1,5 @@
- /* What one request costs: rounds of a linear congruential generator. */
--#define ROUNDS 25000u
-+#define ROUNDS 20000u
- 
- static unsigned work(unsigned state)
- {
-";
-    environment.write("patches/0003-fewer.patch", third);
-    environment.write(
-        "series",
-        "0001-fewer-rounds.patch\n0002-comment-only.patch\n0003-fewer.patch\n",
-    );
+    let to = |from: u32, rounds: u32| {
+        format!(
+            "--- a/work.h\n+++ b/work.h\n@@ -1,5 +1,5 @@\n /* What one request costs. */\n\
+             -#define ROUNDS {from}u\n+#define ROUNDS {rounds}u\n \n\
+             \x20static unsigned work(unsigned state)\n {{\n"
+        )
+    };
+    environment.write("patches/0002-comment-only.patch", &to(25_000, 20_000));
+    environment.write("patches/0003-last.patch", &to(20_000, 15_000));
+    let series = "0001-fewer-rounds.patch\n0002-comment-only.patch\n";
+    environment.write("series", &format!("{series}0003-last.patch\n"));
     let first = document(&environment, &["run", "--json", "--blocks", "6"]);
     let name = first["experiment"].as_str().unwrap();
     assert_eq!(in_order(&first, 0)["provenance"], "measured");
-    assert_eq!(
-        points_measured(&environment, name),
-        ["0", "1", "3", "control"]
-    );
+    let all = ["0", "1", "2", "3", "control"];
+    assert_eq!(points_measured(&environment, name), all);
     // The whole series was compared with the release alone, too.
     assert_eq!(first["closure"][0]["direct"]["blocks"], 2);
 
-    // Another last patch: the first one's effect is known, the others are not.
-    environment.replace("patches/0003-fewer.patch", "20000u", "15000u");
+    // Another last patch: the effects of those before it are known.
+    environment.replace("patches/0003-last.patch", "15000u", "12000u");
     let finished = environment.run(&["run", "--json", "--blocks", "6"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let second: Value = serde_json::from_str(&finished.stdout).unwrap();
     let again = second["experiment"].as_str().unwrap();
     assert_ne!(again, name);
-    let carried = in_order(&second, 0);
-    assert_eq!(
-        (&carried["provenance"], &carried["from"]),
-        (&"carried".into(), &name.into())
-    );
-    assert_eq!(carried["estimate"], in_order(&first, 0)["estimate"]);
+    for patch in 0..2 {
+        let carried = in_order(&second, patch);
+        assert_eq!(carried["provenance"], "carried");
+        assert_eq!(carried["from"], name);
+        assert_eq!(carried["estimate"], in_order(&first, patch)["estimate"]);
+    }
     assert_eq!(in_order(&second, 2)["provenance"], "measured");
     assert_eq!(second["total"][0]["provenance"], "measured");
-    // Point 1 is what the last patch is compared with, point 2 the same binary.
     assert_eq!(
         points_measured(&environment, again),
-        ["0", "1", "3", "control"]
+        ["0", "2", "3", "control"]
     );
-    assert_eq!(
-        finished.stderr.matches("0003-fewer.patch").count(),
-        1,
-        "{}",
-        finished.stderr
+    // It goes on with what it was begun with, and a file of it is complete.
+    let finished = environment.run(&["run", "--json", "--blocks", "6"]);
+    assert!(!finished.stderr.contains("block"), "{}", finished.stderr);
+    let lines = environment.run(&["report", "--format", "jsonl"]).stdout;
+    environment.write("observations.jsonl", &lines);
+    let analysed = document(&environment, &["analyse", "observations.jsonl", "--json"]);
+    assert_eq!(analysed["patches"], second["patches"]);
+    assert_eq!(analysed["closure"], second["closure"]);
+
+    // Without the last patch all is known: no server is started.
+    environment.write("series", series);
+    let finished = environment.run(&["run", "--blocks", "6"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(!finished.stderr.contains("block"), "{}", finished.stderr);
+    let text = finished.stdout;
+    assert!(text.contains("nothing was measured anew"), "{text}");
+    assert!(
+        text.contains(&format!("Carried over from {name}")),
+        "{text}"
     );
+
+    // Unless it is asked for.
+    let fresh = document(&environment, &["run", "--json", "--blocks", "6", "--fresh"]);
+    assert_eq!(in_order(&fresh, 0)["provenance"], "measured");
 }
 
 #[test]

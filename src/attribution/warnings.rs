@@ -85,14 +85,29 @@ const WILD: f64 = 100.0;
 /// The least deviation (10 %) that is called wild, however calm the others are.
 const LEAST: f64 = 0.1;
 
+/// Whether no point moves against the block's first by as much as half of [`LEAST`] over `blocks`, so
+/// that none can be far from what is usual.
+fn is_calm<'t>(blocks: impl Iterator<Item = (u32, &'t [Cell])>, points: usize) -> bool {
+    let mut ranges = vec![(f64::INFINITY, f64::NEG_INFINITY); points];
+    for (_, cells) in blocks {
+        for (range, cell) in ranges.iter_mut().zip(cells) {
+            let ratio = cell.1 - cells[0].1;
+            *range = (range.0.min(ratio), range.1.max(ratio));
+        }
+    }
+    ranges.iter().all(|(low, high)| high - low < LEAST / 2.0)
+}
+
+type Cell = (crate::point::Point, f64);
+
 /// Blocks with a value that lies absurdly far from the others'.
 fn wild_blocks(table: &BlockTable) -> Vec<u32> {
     let points = table.points();
     let complete = || table.cells().filter(|row| row.1.len() == points.len());
-    if points.len() < 2 || complete().count() < 4 {
+    if points.len() < 2 || complete().count() < 4 || is_calm(complete(), points.len()) {
         return Vec::new();
     }
-    let center = |cells: &[(crate::point::Point, f64)]| {
+    let center = |cells: &[Cell]| {
         median(&mut cells.iter().map(|cell| cell.1).collect::<Vec<f64>>()).unwrap_or(0.0)
     };
     let typical: Vec<f64> = (0..points.len())

@@ -33,11 +33,18 @@ impl BlockTable {
     /// this point.
     pub fn insert(&mut self, block: u32, point: Point, cost: f64) -> bool {
         let cells = self.blocks.entry(block).or_default();
-        match cells.binary_search_by_key(&point, |cell| cell.0) {
-            Ok(_) => return false,
-            Err(place) => cells.insert(place, (point, cost.ln())),
+        // Mostly they come in order.
+        if cells.last().is_none_or(|last| last.0 < point) {
+            cells.push((point, cost.ln()));
+        } else {
+            match cells.binary_search_by_key(&point, |cell| cell.0) {
+                Ok(_) => return false,
+                Err(place) => cells.insert(place, (point, cost.ln())),
+            }
         }
-        self.points.insert(point);
+        if !self.points.contains(&point) {
+            self.points.insert(point);
+        }
         true
     }
 
@@ -71,17 +78,19 @@ impl BlockTable {
 
     /// `Σ weight · ln(cost)` in every block that has all of the weights' points.
     pub fn contrast(&self, weights: &[(Point, f64)]) -> BTreeMap<u32, f64> {
+        // Where a point is in a block that has all of them.
+        let places: Vec<usize> = weights
+            .iter()
+            .map(|(point, _)| self.points.range(..point).count())
+            .collect();
         self.blocks
             .iter()
             .filter_map(|(&block, cells)| {
-                let sum: Option<f64> = weights
-                    .iter()
-                    .map(|(point, weight)| {
-                        let place = cells.binary_search_by_key(point, |cell| cell.0).ok()?;
-                        Some(cells[place].1 * weight)
-                    })
-                    .sum();
-                sum.map(|sum| (block, sum))
+                let mut sum = 0.0;
+                for ((point, weight), &place) in weights.iter().zip(&places) {
+                    sum += weight * value_of(cells, *point, place)?;
+                }
+                Some((block, sum))
             })
             .collect()
     }
@@ -105,6 +114,17 @@ impl BlockTable {
             sd: two_way_sd(&rows)?,
             blocks: rows.len(),
         })
+    }
+}
+
+/// The value of `point` in a block's cells, first looked for at `place`.
+fn value_of(cells: &[(Point, f64)], point: Point, place: usize) -> Option<f64> {
+    match cells.get(place) {
+        Some(cell) if cell.0 == point => Some(cell.1),
+        _ => {
+            let place = cells.binary_search_by_key(&point, |cell| cell.0).ok()?;
+            Some(cells[place].1)
+        }
     }
 }
 

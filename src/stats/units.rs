@@ -26,6 +26,9 @@ impl Units {
             return;
         }
         let other = *self.first.entry((point, layout)).or_insert(block);
+        if other == block {
+            return;
+        }
         let (a, b) = (self.of(other), self.of(block));
         if a != b {
             self.earlier.insert(a.max(b), a.min(b));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::line;
 use crate::error::{Error, Result};
 use crate::observation::{ExperimentHeader, Meter, Observation, ObservationRef, Supplement};
 use crate::point::Point;
@@ -122,6 +123,9 @@ impl<R: BufRead> Reader<R> {
         let lines = &mut self.lines;
         if !lines.advance()? {
             return Ok(None);
+        }
+        if let Some(observation) = line::parse(&lines.text) {
+            return Ok(Some(observation));
         }
         if lines.text.trim_ascii_start().first() == Some(&b'[') {
             let fault = "not an observation: a JSON object is needed, this is an array";

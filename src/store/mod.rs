@@ -3,6 +3,7 @@
 mod blob;
 mod earlier;
 pub mod jsonl;
+mod line;
 mod read;
 mod schema;
 #[cfg(test)]
@@ -100,7 +101,6 @@ impl Store {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the header is inconsistent or cannot be
     /// stored.
     pub fn begin(&self, header: &ExperimentHeader, key: &str) -> Result<ExperimentId> {
-        header.check().map_err(Error::internal)?;
         let transaction = self.transaction()?;
         let known: Option<(i64, String)> = transaction
             .query_row(
@@ -116,6 +116,7 @@ impl Store {
                 let old = self.parse_header(&text)?;
                 header.experiment = old.experiment;
                 header.started = old.started;
+                header.check().map_err(Error::internal)?;
                 transaction
                     .execute(
                         "UPDATE experiments SET header = ?2 WHERE id = ?1",
@@ -126,6 +127,7 @@ impl Store {
             }
             None => {
                 header.experiment = self.free_name(&transaction, &header.experiment)?;
+                header.check().map_err(Error::internal)?;
                 transaction
                     .execute(
                         "INSERT INTO experiments (key, name, header, touched) VALUES (?1, ?2, ?3, 0)",

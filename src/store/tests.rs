@@ -193,8 +193,8 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     assert_eq!(earlier[0].measured, [Point::BASE, Point::Step(1)].into());
     assert_eq!(store.earlier("other").unwrap(), []);
 
+    // It wants the name the earlier one has, and gets another.
     let mut new = header(3);
-    new.experiment = "new".into();
     new.carried = vec![crate::observation::Origin {
         experiment: "quick-1".into(),
         started: String::new(),
@@ -202,6 +202,7 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
         stale: None,
     }];
     let id = store.begin(&new, "new").unwrap();
+    assert_eq!(store.header(id).unwrap().experiment, "quick-1-2");
     assert_eq!(store.begun("new").unwrap().unwrap().carried, new.carried);
     assert_eq!(store.begun("none").unwrap(), None);
     let plan = [Planned::fixed("oltp", Meter::Time, 0)];
