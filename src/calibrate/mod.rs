@@ -166,7 +166,7 @@ fn parallel<T: Send>(count: usize, make: impl Fn(usize) -> Result<T> + Sync) -> 
         }
     };
     let mut all = std::thread::scope(|scope| -> Result<Vec<(usize, T)>> {
-        let threads: Vec<_> = (0..threads()).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..threads()).map(|_| scope.spawn(work)).collect();
         let mut all = Vec::with_capacity(count);
         for thread in threads {
             match thread.join() {

@@ -69,8 +69,13 @@ pub fn run(
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
-    let distinct = distinct(points, &header)?;
-    run_on(ws, preset, points, distinct, header, fresh, store, progress)
+    let (candidates, identical) = distinct(points, &header)?;
+    let header = ExperimentHeader {
+        identical,
+        ..header
+    };
+    let servers = Servers { points, candidates };
+    run_on(ws, preset, servers, header, fresh, store, progress)
 }
 
 /// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
@@ -93,15 +98,20 @@ pub(crate) fn against_itself(
         .map(|(point, built)| (*point, candidate(*point, built, &header)))
         .collect();
     candidates.insert(Point::Control, candidate(Point::Control, base, &header));
-    let distinct = (candidates, BTreeMap::new());
-    run_on(ws, preset, &points, distinct, header, true, store, progress)
+    let servers = Servers {
+        points: &points,
+        candidates,
+    };
+    run_on(ws, preset, servers, header, true, store, progress)
 }
 
 fn run_on(
     ws: &Workspace,
     preset: &Preset,
-    points: &[(Point, Built)],
-    (mut candidates, identical): (Candidates, BTreeMap<Point, Point>),
+    Servers {
+        points,
+        mut candidates,
+    }: Servers<'_>,
     header: ExperimentHeader,
     fresh: bool,
     store: &Store,
@@ -129,7 +139,6 @@ fn run_on(
         });
     }
     let mut header = header;
-    header.identical = identical;
     header.machine = identity::machine_facts(counter.as_ref());
     header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
     let mut key = identity::key(ws, &header, preset, &workloads, points)?;
@@ -272,6 +281,12 @@ fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<Planned> 
 
 /// The servers to measure, one for each different binary and the control.
 type Candidates = BTreeMap<Point, Candidate>;
+
+/// The points that were built, and those that are measured.
+struct Servers<'a> {
+    points: &'a [(Point, Built)],
+    candidates: Candidates,
+}
 
 /// What to measure, and which other points are the same server as which of those.
 fn distinct(
