@@ -89,7 +89,9 @@ impl<'a> Placer<'a> {
             max_earlier = first_guess - 1;
         }
         let found = |offset: i64| {
-            let line = usize::try_from(first_guess + offset).ok()?;
+            // To patch, a place before the first line is none.
+            let line = usize::try_from(first_guess + offset).ok();
+            let line = line.filter(|&line| line > 0)?;
             Some((line, self.offset + offset))
         };
         let fits = |offset: i64, prefix_fuzz: i64, suffix_fuzz: i64| {
