@@ -131,15 +131,13 @@ impl<'a> Collector<'a> {
     pub fn finish(&self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
         let header = self.header;
         let workloads = self.workloads();
-        let mut effects = self.effects(&workloads, margin);
-        let (mut patches, mut total) = effects.of_patches();
-        let stopping = self.stopping_of(&patches, &total);
-        let progress = self.progress(&workloads, stopping.as_ref());
-        effects.looks = self.looks(&progress);
-        if !effects.looks.is_empty() {
-            (patches, total) = effects.of_patches();
-        }
-        super::multiplicity::adjust(&mut patches);
+        let Judged {
+            effects,
+            patches,
+            total,
+            stopping,
+            progress,
+        } = self.judge(&workloads, margin);
         let control = effects.of_kind(Kind::Control, Point::Control, &[Point::BASE]);
         let all = patches.iter().flat_map(|patch| &patch.effects);
         let mut left_out = self.supplement.left_out.clone();
@@ -187,6 +185,37 @@ impl<'a> Collector<'a> {
         attribution.sources = used(header, &attribution);
         attribution.warnings = warnings(&attribution, speaking);
         attribution
+    }
+
+    /// The patches with their verdicts, and where the stopping rule stands: what [`Collector::finish`]
+    /// says of them, without the rest.
+    pub fn patches(&self, margin: &dyn Fn(Meter) -> f64) -> (Vec<PatchEffects>, Option<Stopping>) {
+        let workloads = self.workloads();
+        let judged = self.judge(&workloads, margin);
+        (judged.patches, judged.stopping)
+    }
+
+    fn judge<'b>(
+        &'b self,
+        workloads: &'b BTreeMap<Meter, BTreeSet<String>>,
+        margin: &'b dyn Fn(Meter) -> f64,
+    ) -> Judged<'b> {
+        let mut effects = self.effects(workloads, margin);
+        let (mut patches, mut total) = effects.of_patches();
+        let stopping = self.stopping_of(&patches, &total);
+        let progress = self.progress(workloads, stopping.as_ref());
+        effects.looks = self.looks(&progress);
+        if !effects.looks.is_empty() {
+            (patches, total) = effects.of_patches();
+        }
+        super::multiplicity::adjust(&mut patches);
+        Judged {
+            effects,
+            patches,
+            total,
+            stopping,
+            progress,
+        }
     }
 
     /// Where the rule stands that ends the experiment, if it has one: [`Attribution::stopping`] without
@@ -333,6 +362,15 @@ impl<'a> Collector<'a> {
             })
             .collect()
     }
+}
+
+/// Effects, with verdicts for all rows together.
+struct Judged<'a> {
+    effects: Effects<'a>,
+    patches: Vec<PatchEffects>,
+    total: Vec<Effect>,
+    stopping: Option<Stopping>,
+    progress: Vec<Progress>,
 }
 
 fn names(workloads: &BTreeMap<Meter, BTreeSet<String>>) -> Vec<String> {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::parallel;
 use super::random::Noise;
 use super::scenario::{EXPERIMENT, PATCHES, Scenario};
-use crate::attribution::{Attribution, Collector, Effect, Kind};
+use crate::attribution::{Collector, Effect, Kind, PatchEffects};
 use crate::config::{DEFAULT_MIN_BLOCKS, default_margin};
 use crate::error::{Error, Result};
 use crate::experiment;
@@ -125,8 +125,8 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
     let mut one = One::default();
     let mut drift = 0.0;
     let mut measured = 0;
+    let mut state = None;
     for number in 0..BLOCKS {
-        let state = collector.stopping();
         let (points, workloads) = match &state {
             Some(state) => experiment::needed(&points, &workloads, state),
             None => (points.clone(), workloads.clone()),
@@ -138,17 +138,19 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
         for observation in scenario.block(number, &points, &workloads, &mut drift, noise) {
             collector.add(&observation.borrowed())?;
         }
-        let early = collector.finish(&default_margin);
-        one.peeking |= !early.is_complete() && claims(&early);
-        one.naive |= main_effects(&early).any(|effect| student(effect) < 0.05);
+        let (patches, stopping) = collector.patches(&default_margin);
+        let goes_on = stopping.as_ref().is_none_or(|stopping| !stopping.ended);
+        one.peeking |= goes_on && claims(&patches);
+        one.naive |= main_effects(&patches).any(|effect| student(effect) < 0.05);
+        state = stopping;
     }
     let end = collector.finish(&default_margin);
     if !end.is_complete() {
         return Err(Error::internal("a simulated experiment did not end"));
     }
-    one.false_positive = claims(&end);
+    one.false_positive = claims(&end.patches);
     one.peeking |= one.false_positive;
-    for effect in judged(&end) {
+    for effect in judged(&end.patches) {
         one.intervals += 1;
         one.held += u32::from(!effect.leaves_out_zero());
         one.no_effect += u32::from(effect.verdict == crate::attribution::Verdict::NoEffect);
@@ -163,20 +165,23 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
 }
 
 /// The in-order effects of all patches on all workloads and the suite.
-fn judged(attribution: &Attribution) -> impl Iterator<Item = &Effect> {
-    let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
+fn judged(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
+    let effects = patches.iter().flat_map(|patch| &patch.effects);
     effects.filter(|effect| effect.kind == Kind::InOrder)
 }
 
-/// The effects that the patches' verdicts are about.
-fn main_effects(attribution: &Attribution) -> impl Iterator<Item = &Effect> {
-    let patches = attribution.patches.iter();
-    patches.filter_map(|patch| attribution.main_effect(&patch.effects, Kind::InOrder, Meter::Time))
+/// The effects that the patches' verdicts are about: of the suite, or the only workload.
+fn main_effects(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
+    patches.iter().filter_map(|patch| {
+        let mut effects = patch.effects.iter();
+        // The suite comes first.
+        effects.find(|effect| effect.kind == Kind::InOrder)
+    })
 }
 
 /// Whether a patch is called faster or slower, by the effect its verdict is about.
-fn claims(attribution: &Attribution) -> bool {
-    main_effects(attribution).any(Effect::is_shown)
+fn claims(patches: &[PatchEffects]) -> bool {
+    main_effects(patches).any(Effect::is_shown)
 }
 
 /// The probability by Student's test, as if the number of blocks had been fixed.
