@@ -316,4 +316,18 @@ mod tests {
         );
         assert!(apply("a\nb\nc\nx\n", patch, 0).is_none());
     }
+
+    #[test]
+    fn there_is_no_place_before_the_first_line() {
+        // Found four lines earlier, so that the second hunk is looked for at line 0; blanks match there.
+        let patch = "--- f\n+++ f\n@@ -5 +5 @@\n-a\n+A\n@@ -4,2 +4,3 @@\n \n+x\n a\n";
+        let parsed = parse(patch.as_bytes(), 0, "p").unwrap();
+        let mut placer = Placer::new(b"a\nb\n").blanks_alike(true);
+        let hunks = &parsed.files[0].hunks;
+        assert_eq!(
+            placer.apply(&hunks[0], 0).map(|placed| placed.line),
+            Some(1)
+        );
+        assert_eq!(placer.apply(&hunks[1], 0), None);
+    }
 }
