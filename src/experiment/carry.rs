@@ -321,6 +321,8 @@ mod tests {
         let all = ["a", "b"];
         let mut short = earlier("short", &all);
         short.planned[0].blocks = 6;
+        let mut early = earlier("early", &all);
+        early.planned[0].resolution = Some(0.005);
         let mut other = earlier("other", &all);
         other
             .identity
@@ -331,7 +333,7 @@ mod tests {
             .header
             .failed
             .insert(Point::Step(1), "crashed".into());
-        for old in [short, other, failed] {
+        for old in [short, early, other, failed] {
             let (origins, left) = ask(&all, &[old]);
             assert_eq!(origins, []);
             assert_eq!(left, steps(&[0, 1]));

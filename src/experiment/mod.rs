@@ -164,7 +164,7 @@ fn run_on(
     let id = store.begin(&header, &key)?;
     store.identify(id, &identity)?;
     if candidates.is_empty() {
-        store.plan(id, &without_blocks(asked))?;
+        store.plan(id, &without_blocks(&asked))?;
         return Ok(Outcome {
             id,
             failed: BTreeMap::new(),
@@ -230,9 +230,9 @@ fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Poin
 }
 
 /// Everything is carried: the workloads and meters are the same, the blocks are another experiment's.
-fn without_blocks(mut planned: Vec<Planned>) -> Vec<Planned> {
-    planned.iter_mut().for_each(|plan| plan.blocks = 0);
-    planned
+fn without_blocks(planned: &[Planned]) -> Vec<Planned> {
+    let none = |plan: &Planned| Planned::fixed(&plan.workload, plan.meter, 0);
+    planned.iter().map(none).collect()
 }
 
 /// Which of `points` and `workloads` the next block is measured with, in the state `stopping`; no

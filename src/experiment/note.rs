@@ -1,6 +1,6 @@
 //! The line after a block: what is known so far.
 
-use crate::attribution::{Attribution, Effect, Kind};
+use crate::attribution::{Attribution, Closure, Effect, Kind, Part};
 use crate::observation::Meter;
 
 /// `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %` of one workload and meter; empty when
@@ -25,18 +25,37 @@ pub(super) fn effects(attribution: &Attribution, workload: &str, meter: Meter) -
     patches.chain(control).collect::<Vec<_>>().join(", ")
 }
 
+/// `total +1.84 ± 0.21 %, directly +1.79 ± 0.25 %`: the closure check of one workload and meter; empty
+/// when there is none yet.
+pub(super) fn closure(attribution: &Attribution, workload: &str, meter: Meter) -> String {
+    let wanted = |check: &&Closure| check.workload == workload && check.meter == meter;
+    let part = |part: &Part| figure(meter, part.estimate, part.low.zip(part.high));
+    attribution
+        .closure
+        .iter()
+        .find(wanted)
+        .map(|check| {
+            let (total, direct) = (part(&check.total), part(&check.direct));
+            format!("total {total}, directly {direct}")
+        })
+        .unwrap_or_default()
+}
+
 fn value(effect: &Effect) -> String {
-    let percent = 100.0 * effect.estimate;
+    let ends = effect.low.zip(effect.high).filter(|_| !effect.identical);
+    figure(effect.meter, effect.estimate, ends)
+}
+
+fn figure(meter: Meter, estimate: f64, ends: Option<(f64, f64)>) -> String {
+    let percent = 100.0 * estimate;
     // Counts are known much more exactly than times.
-    let digits = match effect.meter {
+    let digits = match meter {
         Meter::Instructions => 3,
         _ => 2,
     };
-    let half = match (effect.low, effect.high) {
-        (Some(low), Some(high)) if !effect.identical => {
-            format!(" ± {:.digits$}", 50.0 * (high - low))
-        }
-        _ => String::new(),
+    let half = match ends {
+        Some((low, high)) => format!(" ± {:.digits$}", 50.0 * (high - low)),
+        None => String::new(),
     };
     // No negative zero.
     let percent = if percent.abs() < 0.5 * 10f64.powi(-(digits as i32)) {

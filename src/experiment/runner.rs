@@ -254,11 +254,11 @@ impl<'a> Runner<'a> {
             executor.run(&block, &transactions, &mut |event| match event {
                 Event::Timed { workload, measured } => {
                     self.store_timed(&block, &workload, measured)?;
-                    self.tell(&name, &workload, block.reading, progress)
+                    self.tell(&name, &workload, &block, progress)
                 }
                 Event::Counted { workload, readings } => {
                     self.store_counted(&block, &workload, &readings)?;
-                    self.tell(&name, &workload, block.reading, progress)
+                    self.tell(&name, &workload, &block, progress)
                 }
                 Event::Failed { point, error } => {
                     progress.warn(&format!(
@@ -410,7 +410,7 @@ impl<'a> Runner<'a> {
         &self,
         name: &str,
         workload: &str,
-        reading: Reading,
+        block: &Block,
         progress: &dyn Progress,
     ) -> Result<()> {
         let (header, observations) = self.store.load(self.id)?;
@@ -420,8 +420,11 @@ impl<'a> Runner<'a> {
         };
         let attribution =
             attribution::attribute_with(&header, &observations, &supplement, self.margin)?;
-        for &meter in self.meters(reading).iter().take(1) {
-            let effects = note::effects(&attribution, workload, meter);
+        for &meter in self.meters(block.reading).iter().take(1) {
+            let effects = match block.direct {
+                true => note::closure(&attribution, workload, meter),
+                false => note::effects(&attribution, workload, meter),
+            };
             progress.note(&format!("{name} · {workload} · {meter}: {effects}"));
         }
         Ok(())
