@@ -36,15 +36,15 @@ pub(super) struct Meta {
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
     dir: PathBuf,
-    /// Files that several results have in common.
-    parts: PathBuf,
+    /// The folder of all caches.
+    root: PathBuf,
 }
 
 impl Cache {
     pub(super) fn new(cache: &Path) -> Cache {
         Cache {
             dir: cache.join("builds"),
-            parts: cache.join("relink"),
+            root: cache.to_owned(),
         }
     }
 
@@ -111,7 +111,7 @@ impl Cache {
 
     /// Adds what linking again needs. It is no part of what the server is when it runs.
     pub(super) fn keep(&self, collected: &mut Collected, keep: &Keep) -> Result<()> {
-        keep.write(&collected.dir, &self.parts)?;
+        keep.write(&collected.dir, &self.root)?;
         collected.files = list(&collected.dir)?;
         Ok(())
     }

@@ -32,7 +32,7 @@ use crate::point::Point;
 use crate::progress::Progress;
 
 pub use builder::Builder;
-pub use relink::Relink;
+pub use relink::{Relink, sweep};
 
 /// Moves a source tree from point to point.
 pub trait SourceTree {

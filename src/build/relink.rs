@@ -122,10 +122,22 @@ fn share(file: &Path, parts: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the parts that no result has any more.
-fn sweep(parts: &Path) -> Result<()> {
-    std::fs::create_dir_all(parts).map_err(|e| Error::io("create", parts, &e))?;
-    let entries = std::fs::read_dir(parts).map_err(|e| Error::io("read", parts, &e))?;
+/// The folder of files that results share, below the folder of all caches.
+fn parts(cache: &Path) -> PathBuf {
+    cache.join("relink")
+}
+
+/// Removes from `cache` the files for linking again that no built server has any more.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn sweep(cache: &Path) -> Result<()> {
+    let parts = parts(cache);
+    let entries = match std::fs::read_dir(&parts) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io("read", &parts, &error)),
+    };
     for entry in entries.flatten() {
         if entry.metadata().is_ok_and(|found| found.nlink() == 1) {
             let _ = std::fs::remove_file(entry.path());
@@ -219,10 +231,12 @@ impl Keep {
     }
 
     /// Copies everything into the folder `result`. Files that another result has as well are shared
-    /// with it, by hard links from the folder `parts`: a patch changes few archives.
-    pub(super) fn write(&self, result: &Path, parts: &Path) -> Result<()> {
+    /// with it, by hard links from a folder below `cache`: a patch changes few archives.
+    pub(super) fn write(&self, result: &Path, cache: &Path) -> Result<()> {
         let dir = result.join(FOLDER);
-        sweep(parts)?;
+        sweep(cache)?;
+        let parts = &parts(cache);
+        std::fs::create_dir_all(parts).map_err(|e| Error::io("create", parts, &e))?;
         std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
         for (name, from) in &self.files {
             let to = dir.join(name);

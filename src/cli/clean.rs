@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::output::size;
+use crate::build;
 use crate::caches::{self, Entry};
 use crate::error::Result;
 use crate::workspace::cache_dir;
@@ -47,11 +48,15 @@ struct Cleaned {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let unused = Duration::from_secs(arguments.unused_days.saturating_mul(86_400));
     let (mut removed, mut in_use) = (Vec::new(), Vec::new());
-    for entry in caches::unused(&cache_dir()?, unused, SystemTime::now())? {
+    let cache = cache_dir()?;
+    for entry in caches::unused(&cache, unused, SystemTime::now())? {
         match arguments.dry_run || caches::remove(&entry)? {
             true => removed.push(entry),
             false => in_use.push(entry),
         }
+    }
+    if !arguments.dry_run {
+        build::sweep(&cache)?;
     }
     let cleaned = Cleaned {
         dry_run: arguments.dry_run,

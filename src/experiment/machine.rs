@@ -33,6 +33,9 @@ const WARM_UP_SECONDS: f64 = 0.3;
 /// The share of the counted transactions that is done uncounted before.
 const COUNT_WARM_UP: u64 = 5;
 
+/// How often a process that waits for its turn looks.
+const LOCK_POLL: Duration = Duration::from_millis(10);
+
 /// A built server to measure.
 #[derive(Debug, Clone)]
 pub struct Candidate {
@@ -205,11 +208,13 @@ impl<'a> ThisMachine<'a> {
         let Ok(file) = File::options().create(true).append(true).open(&path) else {
             return Ok(None);
         };
+        // Hardly anything lies between the end of a block and this: whoever waits would never have it.
+        std::thread::sleep(3 * LOCK_POLL);
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     check_interrupted()?;
-                    std::thread::sleep(Duration::from_millis(10));
+                    std::thread::sleep(LOCK_POLL);
                 }
                 // A file system without locks is no reason not to measure.
                 _ => return Ok(Some(file)),
