@@ -171,9 +171,12 @@ fn every_block_runs_the_servers_in_other_layouts() {
     assert_eq!(effect["blocks"], 8, "{effect:#}");
     assert!(effect["low"].as_f64().unwrap() > 0.5, "{effect:#}");
     let spread = &bench["noise"]["spread"][0];
-    for part in ["block_sd", "layout_sd", "within_sd", "restart_sd"] {
+    for part in ["block_sd", "layout_sd"] {
         assert!(spread[part].is_number(), "{part}: {spread:#}");
     }
+    // On a slow machine a block has too few rounds to tell what is within it; then neither is told.
+    let tells = |part: &str| spread[part].is_number();
+    assert_eq!(tells("within_sd"), tells("restart_sd"), "{spread:#}");
     let observations = environment.run(&["report", "--format", "jsonl"]).stdout;
     let layouts: std::collections::BTreeSet<u64> = observations
         .lines()
