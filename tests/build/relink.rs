@@ -49,7 +49,8 @@ fn with_steps(linker: &str) -> Fixture {
 #[test]
 fn functions_move_and_the_program_stays_the_same() {
     if find_program("mold").is_none() && find_program("ld.lld").is_none() {
-        let built = with_steps("linker = \"auto\"").build("steps").unwrap();
+        let fixture = with_steps("linker = \"auto\"");
+        let built = fixture.build("steps").unwrap();
         assert!(Relink::of(&built.dir).unwrap_err().contains("mold"));
         return;
     }
@@ -126,14 +127,16 @@ fn results_share_what_they_have_in_common() {
 
 #[test]
 fn a_linker_that_cannot_shuffle_is_named() {
-    let built = with_steps("linker = \"default\"").build("steps").unwrap();
+    let fixture = with_steps("linker = \"default\"");
+    let built = fixture.build("steps").unwrap();
     let reason = Relink::of(&built.dir).unwrap_err();
     assert!(reason.contains("linker = \"auto\""), "{reason}");
 }
 
 #[test]
 fn a_link_that_fails_says_how() {
-    let built = with_steps("linker = \"auto\"").build("steps").unwrap();
+    let fixture = with_steps("linker = \"auto\"");
+    let built = fixture.build("steps").unwrap();
     let Ok(relink) = Relink::of(&built.dir) else {
         return;
     };
