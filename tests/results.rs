@@ -488,10 +488,11 @@ fn stored_experiments_are_reported() {
         .unwrap();
     drop(store);
 
+    // Whoever looks before the end is told no more than holds at every look.
+    let early = place.output(&["report"]);
     assert!(
-        place
-            .output(&["report"])
-            .contains("After 4 of 9 blocks: the series is 2.96 % slower")
+        early.contains("After 4 of 9 blocks: unclear what the series does"),
+        "{early}"
     );
     assert!(
         place
