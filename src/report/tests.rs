@@ -4,7 +4,7 @@ use super::*;
 use crate::attribution::attribute_with;
 use crate::config::default_margin;
 use crate::observation::{
-    ExperimentHeader, Meter, Observation, Planned, PointBuild, Supplement, Within,
+    ExperimentHeader, Meter, Observation, Origin, Planned, PointBuild, Supplement, Within,
 };
 use crate::point::Point;
 
@@ -208,6 +208,53 @@ fn apart_from_each_other() {
     ]);
     insta::assert_snapshot!(at_80(&experiment));
     insta::assert_snapshot!(markdown(&experiment.attribution()));
+}
+
+#[test]
+fn carried_over_and_stale() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (-0.009, 0.0), (0.008, 0.007)]);
+    experiment.workloads.truncate(1);
+    let origin = |experiment: &str, stale: Option<&str>| Origin {
+        experiment: experiment.into(),
+        started: "2026-01-01T03:04:05Z".into(),
+        points: BTreeMap::new(),
+        stale: stale.map(str::to_owned),
+    };
+    experiment.header.carried = vec![
+        origin("quick-0", None),
+        origin("old|<b>", Some("kernel was Linux 5.10")),
+    ];
+    let all = experiment.observations();
+    let of = |name: &str, points: &[Point], direct: bool| -> Vec<Observation> {
+        let wanted = all.iter().filter(|o| points.contains(&o.point));
+        let renamed = wanted.map(|o| Observation {
+            experiment: name.into(),
+            direct,
+            ..o.clone()
+        });
+        renamed.filter(|o| !direct || o.block < 4).collect()
+    };
+    let (base, last) = (Point::BASE, Point::Step(3));
+    let observations: Vec<Observation> = [
+        of("quick-1", &[base, last, Point::Control], false),
+        of("quick-1", &[base, last], true),
+        of("quick-0", &[base, Point::Step(1), Point::Control], false),
+        of("old|<b>", &[Point::Step(1), Point::Step(2)], false),
+    ]
+    .concat();
+    let attribution = attribute_with(
+        &experiment.header,
+        &observations,
+        &experiment.supplement,
+        &default_margin,
+    )
+    .unwrap();
+    insta::assert_snapshot!(terminal(&attribution, 80, false));
+    insta::assert_snapshot!(markdown(&attribution));
+    // Stale figures and verdicts are grey.
+    let colours = terminal(&attribution, 80, true);
+    let row = colours.lines().find(|line| line.contains("0002-")).unwrap();
+    assert_eq!(row.matches("\x1b[2m").count(), 3, "{row:?}");
 }
 
 #[test]
