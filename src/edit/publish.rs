@@ -192,7 +192,7 @@ pub fn publish(
     // Files cannot be written for good reasons (a folder that is read-only); then nothing is.
     if let Err(error) = carry_out(ws, &pending, &journal) {
         undo(&journal)?;
-        std::fs::remove_dir_all(&pending).map_err(|e| Error::io("remove", &pending, &e))?;
+        discard(&pending)?;
         return Err(error);
     }
     Ok(kept_any.then_some(kept))
@@ -254,7 +254,21 @@ fn carry_out(ws: &Workspace, pending: &Path, journal: &Journal) -> Result<()> {
             }
         }
     }
-    std::fs::remove_dir_all(pending).map_err(|e| Error::io("remove", pending, &e))
+    discard(pending)
+}
+
+/// Takes `pending` away in one step: a folder that is half removed would look like work half done. What
+/// a kill leaves of it then is swept by the next writer.
+fn discard(pending: &Path) -> Result<()> {
+    let io = |e: std::io::Error| Error::io("remove", pending, &e);
+    let done = pending.with_file_name(format!("{STAGING}done"));
+    match std::fs::remove_dir_all(&done) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
+        _ => {}
+    }
+    std::fs::rename(pending, &done).map_err(io)?;
+    let _ = std::fs::remove_dir_all(&done);
+    Ok(())
 }
 
 /// Where an old file is kept: under its own name.
