@@ -12,66 +12,10 @@ use perfquilt::series::Series;
 use perfquilt::workspace::Workspace;
 use perfquilt::{stack, upstream};
 use proptest::prelude::*;
+use support::trees::{apply_edits, edit, lines};
 use support::{Space, listing, run_in};
 
 type Files = BTreeMap<String, Vec<u8>>;
-
-/// A file's lines, from a small alphabet so that hunks have several places to go.
-fn lines(alphabet: u8) -> impl Strategy<Value = Vec<String>> {
-    prop::collection::vec((0..alphabet).prop_map(|n| format!("line {n}\n")), 0..25)
-}
-
-#[derive(Debug, Clone)]
-enum Edit {
-    Replace(usize, u8),
-    Insert(usize, u8),
-    Delete(usize),
-    CutLineEnd,
-}
-
-fn edit(alphabet: u8) -> impl Strategy<Value = Edit> {
-    prop_oneof![
-        4 => (any::<usize>(), 0..alphabet).prop_map(|(at, n)| Edit::Replace(at, n)),
-        4 => (any::<usize>(), 0..alphabet).prop_map(|(at, n)| Edit::Insert(at, n)),
-        3 => any::<usize>().prop_map(Edit::Delete),
-        1 => Just(Edit::CutLineEnd),
-    ]
-}
-
-fn apply_edits(lines: &mut Vec<String>, edits: &[Edit]) {
-    for edit in edits {
-        // Only the last line may lack its end.
-        let tidy = |lines: &mut Vec<String>| {
-            if let Some(last) = lines.last_mut()
-                && !last.ends_with('\n')
-            {
-                last.push('\n');
-            }
-        };
-        match edit {
-            Edit::Replace(at, n) if !lines.is_empty() => {
-                tidy(lines);
-                let at = at % lines.len();
-                lines[at] = format!("line {n}\n");
-            }
-            Edit::Insert(at, n) => {
-                tidy(lines);
-                let at = at % (lines.len() + 1);
-                lines.insert(at, format!("line {n}\n"));
-            }
-            Edit::Delete(at) if !lines.is_empty() => {
-                let at = at % lines.len();
-                lines.remove(at);
-            }
-            Edit::CutLineEnd => {
-                if let Some(last) = lines.last_mut() {
-                    *last = last.trim_end().to_owned();
-                }
-            }
-            _ => {}
-        }
-    }
-}
 
 fn write_tree(dir: &Path, files: &Files) {
     for (path, content) in files {
