@@ -384,6 +384,8 @@ fn digest_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -> Strin
         }
     };
     let mut words: Vec<&String> = Vec::new();
+    // What is kept beside the server; a result with something else there is another result.
+    add("kept", b"2");
     add("system", format!("{:?}", recipe.system).as_bytes());
     add("linker", format!("{:?}", recipe.linker).as_bytes());
     for (label, list) in [("arg", &recipe.cmake_args), ("target", &recipe.targets)] {
@@ -413,9 +415,11 @@ fn digest_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -> Strin
             add("keep", name.as_bytes());
             add("keep", path.as_bytes());
         }
-        for word in &relink.command {
-            add("relink", word.as_bytes());
-            words.push(word);
+        for (label, list) in [("relink", &relink.command), ("shuffle", &relink.shuffle)] {
+            for word in list {
+                add(label, word.as_bytes());
+                words.push(word);
+            }
         }
     }
     add("include", include.unwrap_or_default().as_bytes());

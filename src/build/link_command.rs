@@ -1,5 +1,4 @@
-//! Turns the command that linked a program into one that links it again, elsewhere and in another
-//! order.
+//! Turns the command that linked a program into one that links it again, elsewhere.
 
 use std::path::{Path, PathBuf};
 
@@ -16,9 +15,12 @@ const LLD: &[&str] = &[
 /// What to keep of a build, and how to link it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Again {
-    /// The words of the command; `{output}` and `{seed}` are to be filled in. To be run in the folder
-    /// that has `files`.
+    /// The words of the command; `{output}` is to be filled in. To be run in the folder that has
+    /// `files`.
     pub words: Vec<String>,
+    /// Further words that shuffle its sections; `{seed}` is to be filled in. None where the linker
+    /// cannot.
+    pub shuffle: Vec<String>,
     /// Files to keep: the name in that folder, and where the file is now.
     pub files: Vec<(String, PathBuf)>,
 }
@@ -41,10 +43,7 @@ pub(super) fn again(
     } else if link.iter().any(|word| word == "-fuse-ld=lld") {
         LLD
     } else {
-        return Err(
-            "its linker cannot shuffle: install mold or lld, and set `linker = \"auto\"` in the recipe"
-                .to_owned(),
-        );
+        &[]
     };
     let mut kept = Kept {
         build,
@@ -59,9 +58,9 @@ pub(super) fn again(
             again.push(word);
         }
     }
-    again.extend(shuffle.iter().map(|&word| word.to_owned()));
     Ok(Again {
         words: again,
+        shuffle: shuffle.iter().map(|&word| word.to_owned()).collect(),
         files: kept.files,
     })
 }
@@ -192,8 +191,9 @@ mod tests {
         let found = again(&command, "a/d", &build, work).unwrap();
         let expected = "/usr/bin/c++ -O2 -fuse-ld=mold -Wl,-z,relro \
              -Wl,--version-script=0-list.map -DX=\"y\" 1-main.o -o {output} 2-libx.a \
-             /usr/lib/libz.so 3-libx2.a 2-libx.a -lm -Wl,--shuffle-sections={seed}";
+             /usr/lib/libz.so 3-libx2.a 2-libx.a -lm";
         assert_eq!(found.words.join(" "), expected);
+        assert_eq!(found.shuffle, ["-Wl,--shuffle-sections={seed}"]);
         assert_eq!(found.files[2].1, build.join("lib/libx.a"));
         assert_eq!(found.files.len(), 4);
     }
@@ -204,7 +204,6 @@ mod tests {
         std::fs::write(build.join("thin.a"), "!<thin>\nx").unwrap();
         let work = folder.path();
         let why = |command: &str| again(command, "d", &build, work).unwrap_err();
-        assert!(why("cc main.o -o d").contains("cannot shuffle"));
         assert!(why("cc -fuse-ld=mold main.o -o other").contains("last command"));
         assert!(why("cc -fuse-ld=mold @d.rsp -o d").contains("@d.rsp"));
         assert!(why("cc -fuse-ld=lld thin.a -o d").contains("thin.a"));

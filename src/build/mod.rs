@@ -4,7 +4,7 @@
 //! A point is built in `CACHE/work/RELEASE-RECIPE-DIGEST/{src,build}`. That path is stable, because
 //! compilers write paths into what they make and ccache's keys hold them. The runnable server is
 //! copied to `CACHE/builds/KEY` under another name and appears there by a rename, so that what is
-//! there is complete, with what it takes to link its executable again in another order. KEY is a digest of everything the result depends on: the tree's object id, the
+//! there is complete, with what it takes to link its executable again in another layout. KEY is a digest of everything the result depends on: the tree's object id, the
 //! recipe with the content of the files it names, and the tool chain.
 
 mod builder;
@@ -17,6 +17,7 @@ mod identity;
 mod link_command;
 mod ninja;
 mod ninja_log;
+mod padding;
 mod plan;
 mod relink;
 mod run;

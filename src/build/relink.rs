@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::identity::hex;
-use super::link_command;
-use crate::config;
+use super::{link_command, padding};
+use crate::config::{self, Layouts};
 use crate::error::{Error, Kind, Result};
 use crate::process::Command;
 
@@ -20,11 +22,18 @@ pub(super) const FOLDER: &str = "relink";
 /// Says how to link, or why that cannot be done.
 const FILE: &str = "link.json";
 
+const NO_SHUFFLE: &str = "its linker cannot shuffle: install mold or lld, and set \
+                          `linker = \"auto\"` in the recipe, or say `--layouts padded`";
+const NOTHING_MOVES: &str =
+    "its objects have no code that could be moved (compiled with `-flto`, or not for 64 bits?)";
+
 /// The content of [`FILE`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Stored {
-    /// The command; `{output}` and `{seed}` are to be filled in.
+    /// The command; `{output}` is to be filled in.
     words: Vec<String>,
+    /// What shuffles, added to the command; `{seed}` is to be filled in. Nothing where the linker cannot.
+    shuffle: Vec<String>,
     env: BTreeMap<String, String>,
     /// Why there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,14 +45,15 @@ struct Stored {
 pub struct Relink {
     dir: PathBuf,
     stored: Stored,
+    layouts: Layouts,
 }
 
 impl Relink {
-    /// Of the built server in the folder `server`.
+    /// Of the built server in the folder `server`, in layouts of this kind.
     ///
     /// # Errors
-    /// In words, why it cannot be linked again.
-    pub fn of(server: &Path) -> std::result::Result<Relink, String> {
+    /// In words, why it cannot be linked again so.
+    pub fn of(server: &Path, layouts: Layouts) -> std::result::Result<Relink, String> {
         let dir = server.join(FOLDER);
         let stored: Option<Stored> = std::fs::read(dir.join(FILE))
             .ok()
@@ -54,12 +64,19 @@ impl Relink {
                 reason: Some(reason),
                 ..
             }) => Err(reason),
-            Some(stored) => Ok(Relink { dir, stored }),
+            Some(stored) if layouts == Layouts::Shuffled && stored.shuffle.is_empty() => {
+                Err(NO_SHUFFLE.to_owned())
+            }
+            Some(stored) => Ok(Relink {
+                dir,
+                stored,
+                layouts,
+            }),
         }
     }
 
-    /// Writes the executable with its sections in the order that `seed` stands for to `output`, an
-    /// absolute path. The same seed gives the same bytes.
+    /// Writes the executable in the layout that `seed` stands for to `output`, an absolute path. The
+    /// same seed gives the same bytes.
     ///
     /// # Errors
     /// [`Kind::Bench`] when the linker fails; [`Kind::Interrupted`].
@@ -68,8 +85,17 @@ impl Relink {
             word.replace("{output}", &output.display().to_string())
                 .replace("{seed}", &seed.to_string())
         };
-        let words: Vec<String> = self.stored.words.iter().map(fill).collect();
-        let mut command = Command::from_words(&words)?.directory(&self.dir);
+        let mut words: Vec<String> = self.stored.words.iter().map(fill).collect();
+        let padded = match self.layouts {
+            Layouts::Off => None,
+            Layouts::Shuffled => {
+                words.extend(self.stored.shuffle.iter().map(fill));
+                None
+            }
+            Layouts::Padded => Some(self.padded(seed, output)?),
+        };
+        let dir = padded.as_ref().map_or(&*self.dir, tempfile::TempDir::path);
+        let mut command = Command::from_words(&words)?.directory(dir);
         for (name, value) in &self.stored.env {
             command = command.env(name, value);
         }
@@ -87,6 +113,47 @@ impl Relink {
             _ => error,
         })
     }
+
+    /// A copy of what the link needs beside `output`, with code and data moved apart.
+    fn padded(&self, seed: u64, output: &Path) -> Result<tempfile::TempDir> {
+        let beside = output.parent().unwrap_or(Path::new("/"));
+        let copy = tempfile::Builder::new()
+            .prefix(".link-")
+            .tempdir_in(beside)
+            .map_err(|e| Error::io("create a folder in", beside, &e))?;
+        let mut files = Vec::new();
+        files_below(&self.dir, Path::new(""), &mut files)?;
+        // One draw after the other: the order of a folder's entries must not matter.
+        files.sort_unstable();
+        let mut random = StdRng::seed_from_u64(seed);
+        for name in files {
+            let (from, to) = (self.dir.join(&name), copy.path().join(&name));
+            let mut bytes = std::fs::read(&from).map_err(|e| Error::io("read", &from, &e))?;
+            padding::pad(&mut bytes, &mut random);
+            let written = to
+                .parent()
+                .map_or(Ok(()), std::fs::create_dir_all)
+                .and_then(|()| std::fs::write(&to, &bytes));
+            written.map_err(|e| Error::io("write", &to, &e))?;
+        }
+        Ok(copy)
+    }
+}
+
+/// Adds the files below `dir/inside`, named from `dir`.
+fn files_below(dir: &Path, inside: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let here = dir.join(inside);
+    let entries = std::fs::read_dir(&here).map_err(|e| Error::io("read", &here, &e))?;
+    for entry in entries {
+        let entry = entry.map_err(|e| Error::io("read", &here, &e))?;
+        let name = inside.join(entry.file_name());
+        if entry.path().is_dir() {
+            files_below(dir, &name, files)?;
+        } else if name != Path::new(FILE) {
+            files.push(name);
+        }
+    }
+    Ok(())
 }
 
 /// Removes debug information: nothing loads it, it is most of the size, and linking it takes longer
@@ -103,23 +170,25 @@ fn strip(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes `file` one with the file of the same content in `parts`.
-fn share(file: &Path, parts: &Path) -> Result<()> {
+/// Makes `file` one with the file of the same content in `parts`, and says whether it has code or
+/// data that can be moved apart.
+fn share(file: &Path, parts: &Path) -> Result<bool> {
     let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
+    let can_pad = padding::can_pad(&bytes);
     let part = parts.join(hex(&Sha256::digest(&bytes)));
     // Shared, so that nothing may write to it any more.
     let read_only = std::fs::Permissions::from_mode(0o444);
     std::fs::set_permissions(file, read_only).map_err(|e| Error::io("protect", file, &e))?;
     // A file system without hard links keeps copies; so does one with too many of them.
     if std::fs::hard_link(file, &part).is_ok() {
-        return Ok(());
+        return Ok(can_pad);
     }
     let twin = file.with_extension("twin");
     let whole = std::fs::metadata(&part).is_ok_and(|found| found.len() == bytes.len() as u64);
     if whole && std::fs::hard_link(&part, &twin).is_ok() {
         std::fs::rename(&twin, file).map_err(|e| Error::io("write", file, &e))?;
     }
-    Ok(())
+    Ok(can_pad)
 }
 
 /// The folder of files that results share, below the folder of all caches.
@@ -197,6 +266,7 @@ impl Keep {
         Ok(Keep {
             stored: Stored {
                 words: relink.command.iter().map(|word| fill(word)).collect(),
+                shuffle: relink.shuffle.clone(),
                 env: env.clone(),
                 reason: None,
             },
@@ -223,6 +293,7 @@ impl Keep {
             Ok(again) => Keep {
                 stored: Stored {
                     words: again.words,
+                    shuffle: again.shuffle,
                     ..Stored::default()
                 },
                 files: again.files,
@@ -238,6 +309,8 @@ impl Keep {
         let parts = &parts(cache);
         std::fs::create_dir_all(parts).map_err(|e| Error::io("create", parts, &e))?;
         std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
+        let mut stored = self.stored.clone();
+        let mut can_pad = false;
         for (name, from) in &self.files {
             let to = dir.join(name);
             if let Some(folder) = to.parent() {
@@ -245,10 +318,15 @@ impl Keep {
             }
             std::fs::copy(from, &to).map_err(|e| Error::io("copy", from, &e))?;
             strip(&to)?;
-            share(&to, parts)?;
+            can_pad |= share(&to, parts)?;
+        }
+        if !can_pad {
+            stored
+                .reason
+                .get_or_insert_with(|| NOTHING_MOVES.to_owned());
         }
         let path = dir.join(FILE);
-        let text = serde_json::to_vec_pretty(&self.stored)
+        let text = serde_json::to_vec_pretty(&stored)
             .map_err(|error| Error::internal(format!("cannot describe a link: {error}")))?;
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))
     }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::Context;
 use super::report::{self, Form};
 use crate::build::{BuildSeconds, Builder, Built};
-use crate::config::Preset;
+use crate::config::{Layouts, Preset};
 use crate::error::{Error, Result};
 use crate::experiment;
 use crate::observation::ExperimentHeader;
@@ -32,10 +32,10 @@ pub struct Measuring {
     /// by itself
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
-    /// Whether timed blocks run the servers in ever other code layouts (default: as the preset says,
-    /// else where the servers can be linked again)
-    #[arg(long, value_name = "WHEN")]
-    layouts: Option<Switch>,
+    /// How the code layouts of the servers vary from block to block (default: as the preset says, else
+    /// padded where the servers can be linked again)
+    #[arg(long, value_name = "HOW")]
+    layouts: Option<Layouts>,
     /// End when every patch's interval is at most ± this fraction of speed: 0.003 is 0.3 %; 0 measures
     /// all blocks
     #[arg(long, value_name = "FRACTION")]
@@ -58,15 +58,6 @@ pub struct Measuring {
     /// Measure every point, also what an earlier experiment measured already and would be carried over
     #[arg(long)]
     fresh: bool,
-}
-
-/// The value of a flag that is on or off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Switch {
-    /// On.
-    On,
-    /// Off.
-    Off,
 }
 
 impl Measuring {
@@ -104,9 +95,7 @@ impl Measuring {
             }
             None => {}
         }
-        if let Some(layouts) = self.layouts {
-            preset.layouts = Some(layouts == Switch::On);
-        }
+        preset.layouts = self.layouts.or(preset.layouts);
         Ok(preset)
     }
 

@@ -284,12 +284,17 @@ fn check(config: &Config, text: &str) -> Result<()> {
                 "recipe `{name}` needs no `relink`: ninja knows how its executable is linked"
             ));
         }
-        for placeholder in ["{output}", "{seed}"] {
-            if !relink.command.iter().any(|word| word.contains(placeholder)) {
-                return complain(format!(
-                    "`relink` of recipe `{name}` needs {placeholder} in its command"
-                ));
-            }
+        let has =
+            |words: &[String], placeholder| words.iter().any(|word| word.contains(placeholder));
+        if !has(&relink.command, "{output}") {
+            return complain(format!(
+                "`relink` of recipe `{name}` needs {{output}} in its command"
+            ));
+        }
+        if !relink.shuffle.is_empty() && !has(&relink.shuffle, "{seed}") {
+            return complain(format!(
+                "`shuffle` of recipe `{name}` needs {{seed}}, or every order is the same"
+            ));
         }
     }
     for (name, preset) in &config.preset {

@@ -211,17 +211,32 @@ pub struct Recipe {
     pub relink: Option<Relink>,
 }
 
-/// `[recipe.NAME.relink]`: links the measured executable again, its sections in another order, so that
-/// code layout can be varied without compiling anything.
+/// How the layout of code and data is varied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Layouts {
+    /// Not at all: servers run as they were linked
+    Off,
+    /// Functions and data move apart, by some bytes each, and keep their order
+    Padded,
+    /// Functions and data come in a random order
+    Shuffled,
+}
+
+/// `[recipe.NAME.relink]`: links the measured executable again, so that code layout can be varied
+/// without compiling anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relink {
     /// What the link needs, kept beside the built server: a name, and the file to copy, with placeholders. Stars in the last part of the latter take every file that matches into a folder of
     /// that name.
     pub keep: BTreeMap<String, String>,
-    /// The command, run where these things are. `{output}` is the executable to write, `{seed}` a
-    /// number from 1 to 2³¹ − 1 that stands for the order.
+    /// The command, run where these things are. `{output}` is the executable to write.
     pub command: Vec<String>,
+    /// Words added to it where sections are to be shuffled. `{seed}` is a number from 1 to 2³¹ − 1 that
+    /// stands for the order.
+    #[serde(default)]
+    pub shuffle: Vec<String>,
 }
 
 /// `[preset.NAME]`: an experiment.
@@ -251,9 +266,9 @@ pub struct Preset {
     /// Blocks of the counting meters (`instructions`, …).
     #[serde(default = "default_count_blocks")]
     pub count_blocks: u32,
-    /// Whether the timed blocks run the servers in ever other code layouts; without, they do where
-    /// the servers can be linked again.
-    pub layouts: Option<bool>,
+    /// How the timed blocks vary the servers' code layouts; without, [`Layouts::Padded`] where the
+    /// servers can be linked again.
+    pub layouts: Option<Layouts>,
 }
 
 fn default_count_blocks() -> u32 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::build::Built;
-use crate::config::{Preset, Workload};
+use crate::config::{Layouts, Preset, Workload};
 use crate::error::Result;
 use crate::meter::Counter;
 use crate::observation::ExperimentHeader;
@@ -15,18 +15,22 @@ use crate::workload::{Placement, allowed_cpus, hex};
 use crate::workspace::Workspace;
 use crate::{server, workload};
 
-/// Identity of what measures: this program, its driver, how servers are run, where counts come from, whether
-/// code layouts are varied.
+/// Identity of what measures: this program, its driver, how servers are run, where counts come from,
+/// how code layouts are varied.
 /// Observations of different harnesses do not mix.
 ///
 /// # Errors
 /// As [`server::adapter`].
-pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: bool) -> Result<String> {
+pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: Layouts) -> Result<String> {
     let mut digest = Sha256::new();
     digest.update(workload::identity());
     digest.update(server::adapter(ws)?.identity()?);
     digest.update(counter.map(Counter::describe).unwrap_or_default());
-    digest.update(if layouts { "layouts" } else { "" });
+    digest.update(match layouts {
+        Layouts::Off => "",
+        Layouts::Padded => "padded",
+        Layouts::Shuffled => "shuffled",
+    });
     Ok(format!(
         "perfquilt {} {}",
         env!("CARGO_PKG_VERSION"),

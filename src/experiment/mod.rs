@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use crate::attribution::Stopping;
 use crate::build::{Built, Relink};
-use crate::config::{Preset, Workload};
+use crate::config::{Layouts, Preset, Workload};
 use crate::error::{Error, Result};
 use crate::meter::Counter;
 use crate::observation::{ExperimentHeader, Meter, Planned};
@@ -180,7 +180,7 @@ fn run_on(
         workloads: &preset.workloads,
         blocks: blocks_of(&timed, preset.blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
-        layouts,
+        layouts: layouts != Layouts::Off,
         direct: &direct(points, &header, &measured),
     });
     let margin = |meter| ws.config.margin(meter);
@@ -338,23 +338,24 @@ fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidat
     }
 }
 
-/// Whether the servers run in ever other code layouts: if the preset does not forbid it and every
-/// server can be linked again, which is prepared then.
+/// How the servers' code layouts are varied: as the preset says, if every server can be linked again, which
+/// is prepared then.
 fn vary_layouts(
     preset: &Preset,
     candidates: &mut Candidates,
     progress: &dyn Progress,
-) -> Result<bool> {
-    if preset.layouts == Some(false) || meters(preset, is_timed).is_empty() {
-        return Ok(false);
+) -> Result<Layouts> {
+    let layouts = preset.layouts.unwrap_or(Layouts::Padded);
+    if layouts == Layouts::Off || meters(preset, is_timed).is_empty() {
+        return Ok(Layouts::Off);
     }
     let mut relinks = BTreeMap::new();
     for (&point, candidate) in candidates.iter() {
-        match Relink::of(&candidate.dir) {
+        match Relink::of(&candidate.dir, layouts) {
             Ok(relink) => relinks.insert(point, relink),
             Err(reason) => {
                 let reason = format!("{}: {reason}", candidate.label);
-                if preset.layouts == Some(true) {
+                if preset.layouts.is_some() {
                     return Err(
                         Error::usage(format!("code layouts cannot be varied: {reason}"))
                             .hint("`--layouts off` measures the servers as they were linked"),
@@ -363,7 +364,7 @@ fn vary_layouts(
                 progress.warn(&format!(
                     "code layouts are not varied, so times include the luck of one: {reason}"
                 ));
-                return Ok(false);
+                return Ok(Layouts::Off);
             }
         };
     }
@@ -372,7 +373,7 @@ fn vary_layouts(
             candidate.relink = Some(relink);
         }
     }
-    Ok(true)
+    Ok(layouts)
 }
 
 #[cfg(test)]
@@ -425,7 +426,7 @@ mod tests {
                 relink: None,
             }
         };
-        let preset = |layouts: Option<bool>| Preset {
+        let preset = |layouts: Option<Layouts>| Preset {
             description: String::new(),
             recipe: "r".into(),
             workloads: Vec::new(),
@@ -440,16 +441,21 @@ mod tests {
         let vary = |layouts, candidates: &mut Candidates| {
             vary_layouts(&preset(layouts), candidates, &Silent)
         };
-        let good = r#"{"words":["cc"],"env":{}}"#;
+        let good = r#"{"words":["cc"],"shuffle":[],"env":{}}"#;
         let mut candidates = BTreeMap::from([(Point::BASE, server("a", good))]);
-        assert!(!vary(Some(false), &mut candidates).unwrap());
+        assert_eq!(
+            vary(Some(Layouts::Off), &mut candidates).unwrap(),
+            Layouts::Off
+        );
         assert!(candidates[&Point::BASE].relink.is_none());
-        assert!(vary(None, &mut candidates).unwrap());
+        assert_eq!(vary(None, &mut candidates).unwrap(), Layouts::Padded);
         assert!(candidates[&Point::BASE].relink.is_some());
-        let bad = r#"{"words":[],"env":{},"reason":"no linker"}"#;
+        let error = vary(Some(Layouts::Shuffled), &mut candidates).unwrap_err();
+        assert!(error.message().contains("install mold"), "{error}");
+        let bad = r#"{"words":[],"shuffle":[],"env":{},"reason":"no linker"}"#;
         candidates.insert(Point::Step(1), server("b", bad));
-        assert!(!vary(None, &mut candidates).unwrap());
-        let error = vary(Some(true), &mut candidates).unwrap_err();
+        assert_eq!(vary(None, &mut candidates).unwrap(), Layouts::Off);
+        let error = vary(Some(Layouts::Padded), &mut candidates).unwrap_err();
         assert!(error.message().contains("b: no linker"), "{error}");
     }
 

@@ -3,21 +3,35 @@
 use std::path::Path;
 
 use perfquilt::build::Relink;
+use perfquilt::config::Layouts;
 use perfquilt::process::{Command, find_program};
 
 use crate::fixture::{Fixture, RECIPE};
 
-/// The program's functions whose names begin with `step_`, by address.
-fn order(program: &Path) -> Vec<String> {
+/// Addresses and names of the program's functions whose names begin with `step_`, by address.
+fn steps(program: &Path) -> Vec<(u64, String)> {
     let output = Command::new("nm").arg("-n").arg(program).run().unwrap();
     assert!(output.success());
-    output
-        .stdout_text()
-        .lines()
-        .filter_map(|line| line.split_whitespace().next_back())
-        .filter(|name| name.starts_with("step_"))
-        .map(str::to_owned)
-        .collect()
+    let text = output.stdout_text();
+    let step = |line: &str| {
+        let (address, name) = line.split_once(' ')?;
+        let (_, name) = name.rsplit_once(' ')?;
+        let address = u64::from_str_radix(address, 16).ok()?;
+        name.starts_with("step_")
+            .then(|| (address, name.to_owned()))
+    };
+    text.lines().filter_map(step).collect()
+}
+
+/// Their names.
+fn order(program: &Path) -> Vec<String> {
+    steps(program).into_iter().map(|(_, name)| name).collect()
+}
+
+/// How far each begins behind the one before it.
+fn distances(program: &Path) -> Vec<u64> {
+    let steps = steps(program);
+    steps.windows(2).map(|pair| pair[1].0 - pair[0].0).collect()
 }
 
 fn says(program: &Path) -> String {
@@ -47,18 +61,19 @@ fn with_steps(linker: &str) -> Fixture {
 }
 
 #[test]
-fn functions_move_and_the_program_stays_the_same() {
+fn shuffled_functions_come_in_another_order_and_the_program_stays_the_same() {
     if find_program("mold").is_none() && find_program("ld.lld").is_none() {
         let fixture = with_steps("linker = \"auto\"");
         let built = fixture.build("steps").unwrap();
-        assert!(Relink::of(&built.dir).unwrap_err().contains("mold"));
+        let reason = Relink::of(&built.dir, Layouts::Shuffled).unwrap_err();
+        assert!(reason.contains("mold"), "{reason}");
         return;
     }
     let fixture = with_steps("linker = \"auto\"");
     let built = fixture.build("steps").unwrap();
     // Nothing of the build is needed any more.
     std::fs::remove_dir_all(fixture.folder.path().join("cache/work")).unwrap();
-    let relink = Relink::of(&built.dir).unwrap();
+    let relink = Relink::of(&built.dir, Layouts::Shuffled).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let original = built.dir.join("bin/app");
     let mut orders = vec![order(&original)];
@@ -77,6 +92,43 @@ fn functions_move_and_the_program_stays_the_same() {
         for other in &orders[..index] {
             assert_ne!(one, other);
         }
+    }
+}
+
+/// With any linker.
+#[test]
+fn padded_functions_keep_their_order_and_the_program_stays_the_same() {
+    for linker in ["linker = \"auto\"", "linker = \"default\""] {
+        let fixture = with_steps(linker);
+        let built = fixture.build("steps").unwrap();
+        std::fs::remove_dir_all(fixture.folder.path().join("cache/work")).unwrap();
+        let relink = Relink::of(&built.dir, Layouts::Padded).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let original = built.dir.join("bin/app");
+        let mut seen = vec![distances(&original)];
+        for seed in 1..=8 {
+            let program = folder.path().join(format!("app-{seed}"));
+            relink.link(seed, &program).unwrap();
+            assert_eq!(says(&program), says(&original));
+            assert_eq!(order(&program), order(&original));
+            let now = distances(&program);
+            for (now, before) in now.iter().zip(&seen[0]) {
+                assert!(now >= before && (now - before) % 16 == 0 && now - before <= 48);
+            }
+            assert!(!seen.contains(&now), "{linker} {seed}: {now:?}");
+            seen.push(now);
+        }
+        let paddings: std::collections::BTreeSet<u64> = seen[1..]
+            .iter()
+            .flat_map(|now| now.iter().zip(&seen[0]).map(|(now, before)| now - before))
+            .collect();
+        assert_eq!(Vec::from_iter(paddings), [0, 16, 32, 48]);
+        let again = folder.path().join("again");
+        relink.link(2, &again).unwrap();
+        let bytes = |path: &Path| std::fs::read(path).unwrap();
+        assert_eq!(bytes(&again), bytes(&folder.path().join("app-2")));
+        // Nothing but the executables is left.
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 9);
     }
 }
 
@@ -102,7 +154,7 @@ fn results_share_what_they_have_in_common() {
         fixture.build("steps").unwrap(),
         fixture.build("other").unwrap(),
     );
-    if Relink::of(&one.dir).is_err() {
+    if Relink::of(&one.dir, Layouts::Padded).is_err() {
         return;
     }
     let inode = |dir: &Path, end: &str| -> u64 {
@@ -129,7 +181,7 @@ fn results_share_what_they_have_in_common() {
 fn a_linker_that_cannot_shuffle_is_named() {
     let fixture = with_steps("linker = \"default\"");
     let built = fixture.build("steps").unwrap();
-    let reason = Relink::of(&built.dir).unwrap_err();
+    let reason = Relink::of(&built.dir, Layouts::Shuffled).unwrap_err();
     assert!(reason.contains("linker = \"auto\""), "{reason}");
 }
 
@@ -137,7 +189,7 @@ fn a_linker_that_cannot_shuffle_is_named() {
 fn a_link_that_fails_says_how() {
     let fixture = with_steps("linker = \"auto\"");
     let built = fixture.build("steps").unwrap();
-    let Ok(relink) = Relink::of(&built.dir) else {
+    let Ok(relink) = Relink::of(&built.dir, Layouts::Padded) else {
         return;
     };
     for entry in std::fs::read_dir(built.dir.join("relink")).unwrap() {
@@ -166,7 +218,8 @@ binary = "bin/app"
 "bin/app" = "{build}/app"
 [recipe.quick.relink]
 keep = { "objects" = "{build}/*.o" }
-command = ["sh", "-c", "cc -DSEED={seed} -o {output} objects/*.o"]
+command = ["sh", "-c", "cc -o {output} objects/*.o \"$@\"", "link"]
+shuffle = ["-Wl,--defsym=order={seed}"]
 "#;
     let mut fixture = Fixture::new(recipe);
     fixture.point(
@@ -178,9 +231,14 @@ command = ["sh", "-c", "cc -DSEED={seed} -o {output} objects/*.o"]
     );
     let built = fixture.build("one").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("app");
-    Relink::of(&built.dir).unwrap().link(5, &program).unwrap();
-    assert_eq!(says(&program), "1\n");
+    for (layouts, order) in [(Layouts::Padded, false), (Layouts::Shuffled, true)] {
+        let program = folder.path().join(format!("app-{order}"));
+        let relink = Relink::of(&built.dir, layouts).unwrap();
+        relink.link(5, &program).unwrap();
+        assert_eq!(says(&program), "1\n");
+        let symbols = Command::new("nm").arg(&program).run().unwrap();
+        assert_eq!(symbols.stdout_text().contains("5 A order"), order);
+    }
 
     let missing = Fixture::new(&recipe.replace("*.o\" }", "*.object\" }"));
     let mut missing = missing;
