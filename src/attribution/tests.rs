@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::observation::{Origin, Planned, Within};
 use crate::point::Point;
+
+mod carried;
+mod laws;
 
 /// An experiment with `patches` patches and no facts besides.
 pub(crate) fn header(patches: usize) -> ExperimentHeader {
@@ -430,65 +431,6 @@ fn meters_agree_only_when_one_explains_the_other() {
     }
 }
 
-/// Costs of a complete experiment: blocks × points.
-fn experiments() -> impl Strategy<Value = Vec<Vec<f64>>> {
-    (2usize..5, 2usize..6).prop_flat_map(|(blocks, points)| {
-        proptest::collection::vec(proptest::collection::vec(0.5f64..2.0, points), blocks)
-    })
-}
-
-fn observations_of(rows: &[Vec<f64>]) -> Vec<Observation> {
-    let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
-    blocks("w", Meter::Time, &rows)
-}
-
-proptest! {
-    #[test]
-    fn effects_in_order_add_up_to_the_total(rows in experiments()) {
-        let header = header(rows[0].len() - 1);
-        let result = attribute(&header, &observations_of(&rows), &margin).unwrap();
-        let sum: f64 = (1..rows[0].len()).map(|k| in_order(&result, k).estimate.ln_1p()).sum();
-        prop_assert!((sum - result.total[0].estimate.ln_1p()).abs() < 1e-12);
-    }
-
-    #[test]
-    fn the_order_of_observations_does_not_matter(
-        (rows, shuffled) in experiments().prop_flat_map(|rows| {
-            let observations = observations_of(&rows);
-            (Just(rows), Just(observations).prop_shuffle())
-        })
-    ) {
-        let header = header(rows[0].len() - 1);
-        let plain = attribute(&header, &observations_of(&rows), &margin).unwrap();
-        prop_assert_eq!(plain, attribute(&header, &shuffled, &margin).unwrap());
-    }
-
-    #[test]
-    fn the_numbering_of_blocks_does_not_matter(rows in experiments()) {
-        let header = header(rows[0].len() - 1);
-        let mut reversed = rows.clone();
-        reversed.reverse();
-        let one = attribute(&header, &observations_of(&rows), &margin).unwrap();
-        let other = attribute(&header, &observations_of(&reversed), &margin).unwrap();
-        for (a, b) in one.patches.iter().zip(&other.patches) {
-            let (a, b) = (&a.effects[0], &b.effects[0]);
-            prop_assert!((a.estimate - b.estimate).abs() < 1e-12);
-            prop_assert!((a.low.unwrap() - b.low.unwrap()).abs() < 1e-9);
-        }
-    }
-
-    #[test]
-    fn swapping_two_points_turns_the_effect_round(rows in experiments()) {
-        let swapped: Vec<Vec<f64>> = rows.iter().map(|row| vec![row[1], row[0]]).collect();
-        let straight: Vec<Vec<f64>> = rows.iter().map(|row| row[..2].to_vec()).collect();
-        let one = attribute(&header(1), &observations_of(&straight), &margin).unwrap();
-        let other = attribute(&header(1), &observations_of(&swapped), &margin).unwrap();
-        let (one, other) = (in_order(&one, 1), in_order(&other, 1));
-        prop_assert!((one.estimate.ln_1p() + other.estimate.ln_1p()).abs() < 1e-12);
-        prop_assert_eq!(one.verdict == Verdict::Faster, other.verdict == Verdict::Slower);
-    }
-}
-
 /// Ten blocks of two patches on two workloads; `spread` is how far log costs of point 1 lie from their
 /// mean, on workload `b`.
 fn spread_out(spread: f64) -> Vec<Observation> {
@@ -616,119 +558,6 @@ fn the_total_is_checked_against_blocks_of_its_own() {
     assert_eq!(check.consistent, Some(false));
     assert!((check.difference - (1.1 / 1.05 - 1.0)).abs() < 0.002);
     assert!(apart.warnings[0].contains("closure check fails"));
-}
-
-/// `header` with an earlier experiment that has some of its points.
-fn carrying(patches: usize, stale: Option<&str>) -> ExperimentHeader {
-    let mut header = header(patches);
-    header.carried = vec![Origin {
-        experiment: "old".into(),
-        started: "2026-01-02T03:04:05Z".into(),
-        points: BTreeMap::from([(Point::BASE, Point::BASE), (Point::Step(1), Point::Step(1))]),
-        stale: stale.map(str::to_owned),
-    }];
-    header
-}
-
-fn old(rows: &[&[f64]]) -> Vec<Observation> {
-    let mut all = blocks("w", Meter::Time, rows);
-    all.iter_mut().for_each(|o| o.experiment = "old".into());
-    all
-}
-
-/// The release and point 2, point 1 being measured before.
-fn second_only() -> Vec<Observation> {
-    [
-        (0, 100.0, 95.2),
-        (1, 200.0, 190.0),
-        (2, 50.0, 47.4),
-        (3, 80.0, 76.0),
-    ]
-    .into_iter()
-    .flat_map(|(block, base, full)| {
-        [(0, base), (2, full)]
-            .map(|(step, value)| observation("w", Meter::Time, block, Point::Step(step), value))
-    })
-    .collect()
-}
-
-#[test]
-fn effects_of_points_measured_before_are_carried() {
-    let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
-    let mut all = second_only();
-    all.extend(old(&rows));
-    let result = attribute(&carrying(2, None), &all, &margin).unwrap();
-    let first = in_order(&result, 1);
-    assert_eq!(first.provenance, Some(Provenance::Carried("old".into())));
-    assert_eq!((first.verdict, first.blocks), (Verdict::Faster, 3));
-    // Blocks of different experiments are never compared: point 2 has only the release to stand on.
-    let second = in_order(&result, 2);
-    assert_eq!(second.against, Point::BASE);
-    assert_eq!(second.provenance, Some(Provenance::Measured));
-    assert_eq!(result.total[0].provenance, Some(Provenance::Measured));
-    assert_eq!(result.sources[0].experiment, "old");
-    assert_eq!(result.progress[0].done, 4);
-
-    // Observations of this experiment come first.
-    all.extend((0..4).map(|block| observation("w", Meter::Time, block, Point::Step(1), 90.0)));
-    let result = attribute(&carrying(2, None), &all, &margin).unwrap();
-    assert_eq!(in_order(&result, 1).provenance, Some(Provenance::Measured));
-    assert_eq!(result.sources, []);
-}
-
-#[test]
-fn stale_figures_are_shown_without_verdict() {
-    let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
-    let mut all = second_only();
-    all.extend(old(&rows));
-    let result = attribute(&carrying(2, Some("another machine")), &all, &margin).unwrap();
-    let first = in_order(&result, 1);
-    assert_eq!(first.provenance, Some(Provenance::Stale("old".into())));
-    assert!((first.estimate - 0.1).abs() < 0.001);
-    assert_eq!((first.verdict, first.p_value), (Verdict::Unclear, None));
-    // Neither does it count among the rows that are judged together.
-    let second = in_order(&result, 2);
-    assert_eq!(second.p_adjusted, second.p_value);
-    assert!(result.is_inconclusive());
-}
-
-#[test]
-fn a_series_whose_binaries_are_all_known_needs_no_observation_of_its_own() {
-    let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
-    let result = attribute(&carrying(1, None), &old(&rows), &margin).unwrap();
-    assert!(in_order(&result, 1).is_shown());
-    assert_eq!(
-        result.total[0].provenance,
-        Some(Provenance::Carried("old".into()))
-    );
-    assert_eq!(result.noise.spread[0].blocks, 3);
-    assert_eq!(result.workloads, ["w"]);
-}
-
-#[test]
-fn what_no_figure_uses_is_counted_with_the_reason() {
-    let mut header = header(3);
-    header.failed.insert(Point::Step(2), "crashed".into());
-    let mut all = blocks(
-        "w",
-        Meter::Time,
-        &[&[10.0, 9.0, 8.0, 7.0], &[10.0, 9.1, 8.0, 7.0]],
-    );
-    // Alone in its block.
-    all.push(observation("w", Meter::Time, 7, Point::Step(3), 7.0));
-    let result = attribute(&header, &all, &margin).unwrap();
-    let told: Vec<(u64, &str)> = result
-        .left_out
-        .iter()
-        .map(|left| (left.count, left.reason.as_str()))
-        .collect();
-    assert_eq!(
-        told,
-        [
-            (2, "point 2 failed"),
-            (1, "the block lacks every point they are compared with"),
-        ]
-    );
 }
 
 #[test]

@@ -9,6 +9,9 @@ use crate::error::{Error, Result};
 /// Size of one panel.
 const PANEL: (u32, u32) = (420, 320);
 
+/// Half of the last label below an axis hangs over its end.
+const LAST_LABEL: u32 = 22;
+
 /// Distinct for the colour-blind too: Okabe and Ito.
 const COLORS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
@@ -41,6 +44,7 @@ fn curves(panel: &Panel<'_, '_>, power: &Power) -> Result<()> {
     let mut chart = ChartBuilder::on(panel)
         .caption(power.machine, ("sans-serif", 16))
         .margin(10)
+        .margin_right(LAST_LABEL)
         .x_label_area_size(34)
         .y_label_area_size(44)
         .build_cartesian_2d(0.0..100.0 * largest, 0.0..100.0)
@@ -69,7 +73,7 @@ fn curves(panel: &Panel<'_, '_>, power: &Power) -> Result<()> {
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.8))
         .draw()
         .map_err(failed)
@@ -126,6 +130,7 @@ fn dots(
     let mut chart = ChartBuilder::on(panel)
         .caption(caption, ("sans-serif", 15))
         .margin(10)
+        .margin_right(LAST_LABEL)
         .x_label_area_size(24)
         .y_label_area_size(104)
         .build_cartesian_2d(range.clone(), -0.5..rows as f64 - 0.5)
@@ -163,6 +168,10 @@ fn dots(
             .map_err(failed)?
             .label(*name)
             .legend(move |(x, y)| Circle::new((x + 8, y), 4, color.filled()));
+    }
+    if series.len() < 2 {
+        // The caption says it.
+        return Ok(());
     }
     chart
         .configure_series_labels()
