@@ -10,11 +10,12 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::Parser;
 use perfquilt::config::Workload;
+use perfquilt::error::Kind;
 use perfquilt::point::Point;
+use perfquilt::process::Command;
 use perfquilt::progress::Silent;
 use perfquilt::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
 use perfquilt::workload::Clients;
@@ -120,9 +121,9 @@ impl<'a> Bench<'a> {
             .arg(format!("--time={seconds}"))
             .args(options)
             .arg("run")
-            .output()
+            .run()
             .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = output.stdout_text();
         let rate: f64 = text
             .lines()
             .find_map(|line| line.trim().strip_prefix("transactions:"))
@@ -180,16 +181,14 @@ fn sd(values: &[f64]) -> f64 {
 /// Blocks until the worst known of the patches is known to ± `half`, and how many it was measured with.
 fn ours(workspace: &Path, options: &Arguments) -> (u32, u32) {
     let output = Command::new(env!("CARGO_BIN_EXE_perfquilt"))
-        .current_dir(workspace)
+        .directory(workspace)
         .args(["run", "--preset", "quick", "--fresh", "--json"])
         .args(["--layouts", "off", "--resolution", "0"])
         .args(["--workload", &options.workload])
         .args(["--blocks", &options.blocks.to_string()])
-        .stderr(std::process::Stdio::inherit())
-        .output()
+        .run_ok(Kind::Bench)
         .unwrap();
-    assert!(output.status.success(), "{}", output.status);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document: Value = serde_json::from_str(&output.stdout_text()).unwrap();
     let patches = document["patches"].as_array().unwrap();
     assert_eq!(patches.len() + 1, POINTS);
     let needed = patches
@@ -222,7 +221,7 @@ fn main() {
         long.push(bench.long());
         abba.extend((0..3).map(|_| bench.abba()));
         minimum.extend((0..2).map(|_| bench.minimum()));
-        eprintln!("round {} of {}", round + 1, options.rounds);
+        println!("round {} of {}", round + 1, options.rounds);
     }
     let (blocks, of) = measured.unwrap();
     // An experiment of perfquilt does not end by itself before this.

@@ -3,7 +3,8 @@
 //! What its link needs is kept in the result's folder `relink/`: objects, archives, and the command.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rand::SeedableRng;
@@ -128,16 +129,26 @@ impl Relink {
         let mut random = StdRng::seed_from_u64(seed);
         for name in files {
             let (from, to) = (self.dir.join(&name), copy.path().join(&name));
-            let mut bytes = std::fs::read(&from).map_err(|e| Error::io("read", &from, &e))?;
-            padding::pad(&mut bytes, &mut random);
             let written = to
                 .parent()
                 .map_or(Ok(()), std::fs::create_dir_all)
-                .and_then(|()| std::fs::write(&to, &bytes));
+                .and_then(|()| copy_padded(&from, &to, &mut random));
             written.map_err(|e| Error::io("write", &to, &e))?;
         }
         Ok(copy)
     }
+}
+
+fn copy_padded(from: &Path, to: &Path, random: &mut StdRng) -> std::io::Result<()> {
+    std::fs::copy(from, to)?;
+    // What is kept is read-only.
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o600))?;
+    let file = File::options().write(true).open(to)?;
+    for section in padding::sections(File::open(from)?) {
+        let (at, bytes) = section.draw(random);
+        file.write_all_at(&bytes, at)?;
+    }
+    Ok(())
 }
 
 /// Adds the files below `dir/inside`, named from `dir`.
@@ -174,7 +185,7 @@ fn strip(file: &Path) -> Result<()> {
 /// data that can be moved apart.
 fn share(file: &Path, parts: &Path) -> Result<bool> {
     let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
-    let can_pad = padding::can_pad(&bytes);
+    let can_pad = !padding::sections(std::io::Cursor::new(&bytes)).is_empty();
     let part = parts.join(hex(&Sha256::digest(&bytes)));
     // Shared, so that nothing may write to it any more.
     let read_only = std::fs::Permissions::from_mode(0o444);
