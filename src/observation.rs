@@ -2,6 +2,7 @@
 
 mod borrowed;
 mod check;
+mod conditions;
 mod origin;
 mod supplement;
 
@@ -16,6 +17,7 @@ use crate::point::Point;
 
 pub use borrowed::ObservationRef;
 pub use check::SCHEMA;
+pub use conditions::{Conditions, Moment, Share};
 pub use origin::Origin;
 pub use supplement::{LeftOut, Planned, PointBuild, Supplement, Within};
 

@@ -158,6 +158,7 @@ impl<'a> Collector<'a> {
                 .map(Units::layouts)
                 .max()
                 .unwrap_or(0),
+            conditions: self.supplement.conditions.clone(),
         };
         let mut attribution = Attribution {
             schema: 1,

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::stopping::Stopping;
-use crate::observation::{LeftOut, Meter, Origin, PointBuild};
+use crate::observation::{Conditions, LeftOut, Meter, Origin, PointBuild};
 use crate::point::Point;
 
 /// The name a suite's effect has in [`Effect::workload`].
@@ -290,6 +290,9 @@ pub struct Noise {
     /// Code layouts behind the figures of a point, the most that one has; 1 where they were not
     /// varied.
     pub layouts: usize,
+    /// What else happened on the machine while times were measured, by workload; empty when unknown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Conditions>,
 }
 
 /// The control's apparent effect.

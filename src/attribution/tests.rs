@@ -6,6 +6,7 @@ use crate::point::Point;
 
 mod carried;
 mod laws;
+mod warned;
 
 /// An experiment with `patches` patches and no facts besides.
 pub(crate) fn header(patches: usize) -> ExperimentHeader {
@@ -558,28 +559,4 @@ fn the_total_is_checked_against_blocks_of_its_own() {
     assert_eq!(check.consistent, Some(false));
     assert!((check.difference - (1.1 / 1.05 - 1.0)).abs() < 0.002);
     assert!(apart.warnings[0].contains("closure check fails"));
-}
-
-#[test]
-fn an_absurd_value_is_used_and_told() {
-    let rows: Vec<[f64; 3]> = (0..8)
-        .map(|block| [100.0 + f64::from(block % 3), 99.0, 98.0])
-        .collect();
-    let rows: Vec<&[f64]> = rows.iter().map(|row| row.as_slice()).collect();
-    let mut all = blocks("w", Meter::Time, &rows);
-    let calm = attribute(&header(2), &all, &margin).unwrap();
-    assert_eq!(calm.warnings, [""; 0]);
-    all[10].value = 1e300;
-    let result = attribute(&header(2), &all, &margin).unwrap();
-    assert!(
-        result.warnings[0].contains("1 of 8 blocks"),
-        "{:?}",
-        result.warnings
-    );
-    assert!(
-        result.warnings[0].contains("block 3"),
-        "{:?}",
-        result.warnings
-    );
-    assert_eq!(in_order(&result, 1).verdict, Verdict::Unclear);
 }

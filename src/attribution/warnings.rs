@@ -1,54 +1,211 @@
 //! What a reader must know to judge the figures.
 
+use std::fmt;
+
 use super::collect::Source;
 use super::document::{Attribution, SUITE};
+use crate::observation::{Conditions, Meter};
 use crate::stats::{BlockTable, median};
 
-/// One sentence each.
+/// Something about an experiment that limits what its figures say. As text: what is so, and what to do.
+#[derive(Debug, Clone, PartialEq)]
+enum Warning<'a> {
+    /// The control misses 0 in these of so many intervals.
+    Control { missed: Vec<String>, of: usize },
+    /// The closure check fails.
+    Closure,
+    /// Blocks without some point; `stopped` where the stopping rule may be why.
+    Incomplete {
+        row: Row<'a>,
+        blocks: usize,
+        of: usize,
+        stopped: bool,
+    },
+    /// All values are the same.
+    Still { row: Row<'a> },
+    /// Blocks with values that are no noise.
+    Wild {
+        row: Row<'a>,
+        blocks: Vec<u32>,
+        of: usize,
+    },
+    /// The hypervisor gave the processors to others.
+    Stolen(&'a Conditions),
+    /// The processors waited.
+    Idle(&'a Conditions),
+    /// Servers were interrupted by others on their processors.
+    Preempted(&'a Conditions),
+    /// Servers read their own pages from a disk.
+    Swapped(&'a Conditions),
+    /// The processors' frequency moved.
+    Frequency(&'a Conditions, f64, f64),
+}
+
+/// What a table of values is of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Row<'a> {
+    workload: &'a str,
+    meter: Meter,
+}
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.workload, self.meter)
+    }
+}
+
+/// More of the processors' time than this, taken by the hypervisor, is worth a word.
+const STOLEN: f64 = 0.02;
+/// So is more of it unused.
+const IDLE: f64 = 0.25;
+/// So are more interruptions a second of the servers.
+const PREEMPTED: f64 = 100.0;
+/// So are frequencies this far apart.
+const FREQUENCY: f64 = 1.05;
+
+impl fmt::Display for Warning<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Control { missed, of } => write!(
+                f,
+                "The control, the same binary measured twice, differs from itself in {} of {of} \
+                 intervals ({}). One interval in twenty misses by chance even when all is well; \
+                 read effects of that size with care.",
+                missed.len(),
+                missed.join(", ")
+            ),
+            Warning::Closure => write!(
+                f,
+                "The closure check fails: what the series is worth where all points take turns is \
+                 not what it is worth measured directly against the release. One such check in \
+                 twenty fails by chance; else the points disturb each other, and the effects are \
+                 not those of a server alone."
+            ),
+            Warning::Incomplete {
+                row,
+                blocks,
+                of,
+                stopped,
+            } => {
+                let why = match stopped {
+                    true => " (left out when its effects were known well enough, or failed)",
+                    false => "",
+                };
+                write!(
+                    f,
+                    "{blocks} of {of} blocks of {row} lack a point{why}; every effect uses the \
+                     blocks that have both its points, so effects need not add up exactly."
+                )
+            }
+            Warning::Still { row } => write!(
+                f,
+                "All blocks of {row} agree to the last digit: check that these are measured values."
+            ),
+            Warning::Wild { row, blocks, of } => write!(
+                f,
+                "{} of {of} blocks of {row} have a value far from the others (block {}{}): a clock \
+                 that jumped, or another unit? They are used, and make the intervals wide.",
+                blocks.len(),
+                blocks.first().copied().unwrap_or_default(),
+                if blocks.len() > 1 { " first" } else { "" },
+            ),
+            Warning::Stolen(of) => write!(
+                f,
+                "The hypervisor gave {} of the processor's time to other machines while {} was \
+                 measured ({} in the worst block). The intervals contain that; a quieter hour or a \
+                 machine of its own makes them narrower.",
+                percent(of.steal.mean),
+                of.workload,
+                percent(of.steal.worst)
+            ),
+            Warning::Idle(of) => write!(
+                f,
+                "The processor had nothing to do for {} of the time while {} was measured: servers \
+                 or clients wait for something else, and effects on time are diluted by that. Data \
+                 in memory and as many client threads as processors make a workload bound by the \
+                 processor.",
+                percent(of.idle.mean),
+                of.workload
+            ),
+            Warning::Preempted(of) => write!(
+                f,
+                "Servers were taken off their processor {:.0} times a second while {} was \
+                 measured. Stop what else runs there, or let perfquilt use real-time scheduling \
+                 (as root, or with CAP_SYS_NICE).",
+                of.preempted, of.workload
+            ),
+            Warning::Swapped(of) => write!(
+                f,
+                "Servers had to read {} of their own pages from a disk while {} was measured: the \
+                 machine has too little memory. Measure fewer points at once (`--point`), or \
+                 smaller tables.",
+                of.major_faults, of.workload
+            ),
+            Warning::Frequency(of, low, high) => write!(
+                f,
+                "The processor ran at {low:.0} to {high:.0} MHz while {} was measured. Points take \
+                 turns, so that it hits all alike; a fixed frequency (`cpupower frequency-set`) \
+                 makes the intervals narrower.",
+                of.workload
+            ),
+        }
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// One or two sentences each.
 pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(control(attribution));
     warnings.extend(closure(attribution));
     for (meter, workload, table) in source.each() {
-        let incomplete = table.incomplete_blocks();
-        if incomplete > 0 {
-            let why = match &attribution.stopping {
-                Some(rule) if rule.meter == meter => {
-                    " (left out when its effects were known well enough, or failed)"
-                }
-                _ => "",
-            };
-            warnings.push(format!(
-                "{incomplete} of {} blocks of {workload} ({meter}) lack a point{why}; every effect \
-                 uses the blocks that have both its points, so effects need not add up exactly.",
-                table.blocks()
-            ));
+        let row = Row { workload, meter };
+        let blocks = table.incomplete_blocks();
+        if blocks > 0 {
+            let rule = attribution.stopping.as_ref();
+            warnings.push(Warning::Incomplete {
+                row,
+                blocks,
+                of: table.blocks(),
+                stopped: rule.is_some_and(|rule| rule.meter == meter),
+            });
         }
         let still = table.spread().is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
-        if still && meter != crate::observation::Meter::Instructions {
-            warnings.push(format!(
-                "All blocks of {workload} ({meter}) agree to the last digit: check that these \
-                 are measured values."
-            ));
+        if still && meter != Meter::Instructions {
+            warnings.push(Warning::Still { row });
         }
         let wild = wild_blocks(table);
-        if let Some(first) = wild.first() {
-            warnings.push(format!(
-                "{} of {} blocks of {workload} ({meter}) have a value far from the others (block \
-                 {first}{}): a clock that jumped, or another unit? They are used, and make the \
-                 intervals wide.",
-                wild.len(),
-                table.blocks(),
-                if wild.len() > 1 { " first" } else { "" },
-            ));
+        if !wild.is_empty() {
+            warnings.push(Warning::Wild {
+                row,
+                blocks: wild,
+                of: table.blocks(),
+            });
         }
     }
-    warnings
+    warnings.extend(attribution.noise.conditions.iter().flat_map(disturbed));
+    warnings.iter().map(Warning::to_string).collect()
 }
 
-fn control(attribution: &Attribution) -> Option<String> {
+fn disturbed(of: &Conditions) -> impl Iterator<Item = Warning<'_>> {
+    let frequency = of.mhz.filter(|(low, high)| *high > FREQUENCY * low);
+    [
+        (of.steal.mean > STOLEN).then_some(Warning::Stolen(of)),
+        (of.idle.mean > IDLE).then_some(Warning::Idle(of)),
+        (of.preempted > PREEMPTED).then_some(Warning::Preempted(of)),
+        (of.major_faults > 0).then_some(Warning::Swapped(of)),
+        frequency.map(|(low, high)| Warning::Frequency(of, low, high)),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn control(attribution: &Attribution) -> Option<Warning<'_>> {
     let control = &attribution.noise.control;
-    let off: Vec<String> = control
+    let missed: Vec<String> = control
         .iter()
         .filter(|control| control.contains_zero == Some(false))
         .map(|control| match control.effect.workload.as_str() {
@@ -56,27 +213,16 @@ fn control(attribution: &Attribution) -> Option<String> {
             workload => format!("{} of {workload}", control.effect.meter),
         })
         .collect();
-    (!off.is_empty()).then(|| {
-        format!(
-            "The control, the same binary measured twice, differs from itself in {} of {} \
-             intervals ({}). One interval in twenty misses by chance even when all is well; \
-             read effects of that size with care.",
-            off.len(),
-            control.len(),
-            off.join(", ")
-        )
+    (!missed.is_empty()).then_some(Warning::Control {
+        missed,
+        of: control.len(),
     })
 }
 
-fn closure(attribution: &Attribution) -> Option<String> {
+fn closure(attribution: &Attribution) -> Option<Warning<'_>> {
     let meter = attribution.main_meter()?;
     let check = attribution.main_closure(meter)?;
-    (check.consistent == Some(false)).then(|| {
-        "The closure check fails: what the series is worth where all points take turns is not what it \
-         is worth measured directly against the release. One such check in twenty fails by chance; \
-         else the points disturb each other, and the effects are not those of a server alone."
-            .to_owned()
-    })
+    (check.consistent == Some(false)).then_some(Warning::Closure)
 }
 
 /// Of `block + point`, residuals this many robust standard deviations away are not noise.

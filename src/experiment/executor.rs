@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::plan::Block;
 use crate::error::{Error, Result};
 use crate::meter::Counted;
+use crate::observation::Moment;
 use crate::point::Point;
 use crate::workload::Measured;
 
@@ -17,6 +18,8 @@ pub enum Event {
         workload: String,
         /// Its slices.
         measured: Measured,
+        /// What else happened meanwhile; `None` where there is no machine.
+        moment: Option<Moment>,
     },
     /// A workload was counted on all servers that are left.
     Counted {

@@ -17,14 +17,14 @@ use crate::build::Relink;
 use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
 use crate::meter::{Counted, Counter};
-use crate::observation::Meter;
+use crate::observation::{Meter, Moment};
 use crate::point::Point;
 use crate::process::check_interrupted;
 use crate::progress::Progress;
 use crate::server::{
     self, Launch, Running, Scratch, ServerAdapter, prepare_template, size_of_tree,
 };
-use crate::workload::{Clients, Failure, Measured, Timed, allowed_cpus, hex};
+use crate::workload::{Clients, Failure, Measured, Timed, Watch, allowed_cpus, hex};
 use crate::workspace::Workspace;
 
 /// Seconds of uncounted running before a timed workload: caches, branch predictors and the server's
@@ -177,10 +177,11 @@ impl<'a> ThisMachine<'a> {
                     warm_up_seconds: WARM_UP_SECONDS,
                     seed: block.seed.wrapping_add(place as u64),
                 };
-                if let Some(measured) = self.measure(&mut servers, &item, report)? {
+                if let Some((measured, moment)) = self.measure(&mut servers, &item, report)? {
                     report(Event::Timed {
                         workload: name.clone(),
                         measured,
+                        moment: Some(moment),
                     })?;
                 }
             }
@@ -300,10 +301,13 @@ impl<'a> ThisMachine<'a> {
         servers: &mut Vec<(Point, Running)>,
         item: &Timed<'_>,
         report: &mut Report<'_>,
-    ) -> Result<Option<Measured>> {
+    ) -> Result<Option<(Measured, Moment)>> {
+        let threads = item.workload.sysbench.as_ref().map_or(1, |s| s.threads);
+        let cpus = self.clients.placement().of(threads);
         while servers.len() > 1 {
+            let watch = Watch::begin(cpus, servers.iter().map(|(_, running)| running.pid()));
             let failure = match self.clients.interleave(servers, item) {
-                Ok(measured) => return Ok(Some(measured)),
+                Ok(measured) => return Ok(Some((measured, watch.end()))),
                 Err(failure) if failure.error.kind() == Kind::Interrupted => {
                     return Err(failure.error);
                 }

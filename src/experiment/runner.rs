@@ -252,8 +252,16 @@ impl<'a> Runner<'a> {
             };
             let began = Instant::now();
             executor.run(&block, &transactions, &mut |event| match event {
-                Event::Timed { workload, measured } => {
+                Event::Timed {
+                    workload,
+                    measured,
+                    moment,
+                } => {
                     self.store_timed(&block, &workload, measured)?;
+                    if let Some(moment) = moment {
+                        let place = (workload.as_str(), block.direct, block.number);
+                        self.store.record_moment(self.id, place, &moment)?;
+                    }
                     self.tell(&name, &workload, &block, progress)
                 }
                 Event::Counted { workload, readings } => {

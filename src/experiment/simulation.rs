@@ -96,6 +96,7 @@ impl Executor for Simulation {
                 Reading::Timed => Event::Timed {
                     workload: workload.clone(),
                     measured: measured(&points, &shift, &mut random),
+                    moment: None,
                 },
                 Reading::Counted => Event::Counted {
                     workload: workload.clone(),

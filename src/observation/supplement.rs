@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Meter;
+use super::{Conditions, Meter};
 use crate::point::Point;
 
 /// Facts that make a report richer; every one may be missing.
@@ -21,6 +21,9 @@ pub struct Supplement {
     /// What was put aside before the observations were made of the rest; empty when nothing was.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
+    /// What else happened while times were measured, by workload; empty when unknown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Conditions>,
 }
 
 /// Readings that are used for no figure.

@@ -248,6 +248,9 @@ fn noise(page: &mut String, attribution: &Attribution) {
             show(spread.within_sd)
         );
     }
+    if let Some(words) = super::conditions_words(&attribution.noise.conditions) {
+        let _ = writeln!(body, "\n{words}");
+    }
     let controls = &attribution.noise.control;
     let missed = controls
         .iter()

@@ -13,6 +13,7 @@ mod view;
 
 use crate::attribution::{Attribution, SUITE};
 use crate::error::{Error, Result};
+use crate::observation::Conditions;
 
 pub use markdown::markdown;
 pub use terminal::terminal;
@@ -34,4 +35,25 @@ fn workload_words(workload: &str) -> &str {
         SUITE => "all workloads",
         name => name,
     }
+}
+
+/// What else happened on the machine, in a sentence; of several workloads, where it was worst.
+fn conditions_words(conditions: &[Conditions]) -> Option<String> {
+    let most = |of: fn(&Conditions) -> f64| conditions.iter().map(of).fold(0.0, f64::max);
+    let share = |of: fn(&Conditions) -> f64| format!("{:.1} %", 100.0 * most(of));
+    let pages: u64 = conditions.iter().map(|of| of.major_faults).sum();
+    let at_most = match conditions.len() {
+        0 => return None,
+        1 => "",
+        _ => "at most ",
+    };
+    Some(format!(
+        "Of the processor's time meanwhile, the hypervisor took {at_most}{} ({} in the worst block) \
+         and {at_most}{} went unused. Servers were interrupted {at_most}{:.0} × a second; pages they \
+         read from a disk: {pages}.",
+        share(|of| of.steal.mean),
+        share(|of| of.steal.worst),
+        share(|of| of.idle.mean),
+        most(|of| of.preempted),
+    ))
 }

@@ -289,6 +289,9 @@ impl Page {
         for line in lines {
             self.indented(&line, 2, "");
         }
+        if let Some(words) = super::conditions_words(&attribution.noise.conditions) {
+            self.paragraph(&words, "");
+        }
         let timed = attribution
             .noise
             .spread

@@ -4,7 +4,8 @@ use super::*;
 use crate::attribution::attribute_with;
 use crate::config::default_margin;
 use crate::observation::{
-    ExperimentHeader, Meter, Observation, Origin, Planned, PointBuild, Supplement, Within,
+    Conditions, ExperimentHeader, Meter, Moment, Observation, Origin, Planned, PointBuild,
+    Supplement, Within,
 };
 use crate::point::Point;
 
@@ -173,6 +174,25 @@ fn all_faster() {
         meter: Meter::Time,
         sd: 0.0007,
     }];
+    let moment = Moment {
+        seconds: 2.5,
+        steal: 0.004,
+        idle: 0.012,
+        preempted: 3,
+        major_faults: 0,
+        minor_faults: 900,
+        mhz: Some((2600.0, 2600.0)),
+    };
+    let moments = [
+        moment,
+        Moment {
+            steal: 0.011,
+            ..moment
+        },
+    ];
+    experiment.supplement.conditions = Conditions::over("oltp_read_only", &moments)
+        .into_iter()
+        .collect();
     experiment.supplement.builds = [(0, 39.2, 1377.4, 4.1, false), (1, 0.0, 22.4, 3.9, true)]
         .map(|(point, configure, compile, link, cached)| PointBuild {
             point: Point::Step(point),

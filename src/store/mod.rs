@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Observation, Planned, PointBuild};
+use crate::observation::{ExperimentHeader, Moment, Observation, Planned, PointBuild};
 use crate::point::Point;
 
 pub use earlier::{Earlier, Identity};
@@ -224,6 +224,41 @@ impl Store {
         self.insert_slices(&transaction, id, slices)?;
         self.touch(&transaction, id.0)?;
         transaction.commit().map_err(self.failed("write"))
+    }
+
+    /// Adds what else happened while a block, named by workload, whether it is direct, and number, was
+    /// timed.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn record_moment(
+        &self,
+        id: ExperimentId,
+        (workload, direct, block): (&str, bool, u32),
+        moment: &Moment,
+    ) -> Result<()> {
+        let mhz = moment.mhz.unzip();
+        self.connection
+            .execute(
+                "INSERT OR REPLACE INTO moments
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                params![
+                    id.0,
+                    workload,
+                    direct,
+                    block,
+                    moment.seconds,
+                    moment.steal,
+                    moment.idle,
+                    signed(moment.preempted),
+                    signed(moment.major_faults),
+                    signed(moment.minor_faults),
+                    mhz.0,
+                    mhz.1,
+                ],
+            )
+            .map_err(self.failed("write"))?;
+        Ok(())
     }
 
     fn insert_observations(

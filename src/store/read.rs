@@ -7,7 +7,8 @@ use rusqlite::{OptionalExtension, params};
 use super::{ExperimentId, Listed, Store, blob};
 use crate::error::{Error, Result};
 use crate::observation::{
-    ExperimentHeader, LeftOut, Meter, Observation, Planned, PointBuild, SCHEMA, Supplement, Within,
+    Conditions, ExperimentHeader, LeftOut, Meter, Moment, Observation, Planned, PointBuild, SCHEMA,
+    Supplement, Within,
 };
 use crate::point::Point;
 use crate::stats::{self, Slices};
@@ -131,7 +132,38 @@ impl Store {
             builds: self.builds(id)?,
             within,
             left_out,
+            conditions: self.conditions(id)?,
         })
+    }
+
+    /// What else happened on the machine, by workload.
+    fn conditions(&self, id: ExperimentId) -> Result<Vec<Conditions>> {
+        let moments: Vec<(String, Moment)> = self.rows(
+            "SELECT workload, seconds, steal, idle, preempted, major_faults, minor_faults,
+                    mhz_low, mhz_high
+             FROM moments WHERE experiment = ?1 ORDER BY workload, direct, block",
+            params![id.0],
+            |row| {
+                let moment = Moment {
+                    seconds: row.get(1)?,
+                    steal: row.get(2)?,
+                    idle: row.get(3)?,
+                    preempted: unsigned(row.get(4)?),
+                    major_faults: unsigned(row.get(5)?),
+                    minor_faults: unsigned(row.get(6)?),
+                    mhz: row.get::<_, Option<f64>>(7)?.zip(row.get(8)?),
+                };
+                Ok((row.get(0)?, moment))
+            },
+        )?;
+        let mut by_workload: BTreeMap<String, Vec<Moment>> = BTreeMap::new();
+        for (workload, moment) in moments {
+            by_workload.entry(workload).or_default().push(moment);
+        }
+        Ok(by_workload
+            .iter()
+            .filter_map(|(workload, moments)| Conditions::over(workload, moments))
+            .collect())
     }
 
     /// The blocks the experiment was said to have; empty when nothing was said.

@@ -122,6 +122,24 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ALTER TABLE plans ADD COLUMN resolution REAL;
     ALTER TABLE plans ADD COLUMN extended INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+    -- What else happened on the machine while a block was timed.
+    CREATE TABLE moments (
+        experiment   INTEGER NOT NULL REFERENCES experiments (id),
+        workload     TEXT NOT NULL,
+        direct       INTEGER NOT NULL,
+        block        INTEGER NOT NULL,
+        seconds      REAL NOT NULL,
+        steal        REAL NOT NULL,
+        idle         REAL NOT NULL,
+        preempted    INTEGER NOT NULL,
+        major_faults INTEGER NOT NULL,
+        minor_faults INTEGER NOT NULL,
+        mhz_low      REAL,
+        mhz_high     REAL,
+        PRIMARY KEY (experiment, workload, direct, block)
+    ) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Opens (and makes, when `create`) the database at `path` with the current schema.

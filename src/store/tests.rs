@@ -3,7 +3,7 @@ use std::io::{BufRead, BufReader, Write};
 
 use super::*;
 use crate::error::Kind;
-use crate::observation::{Meter, Supplement, Within};
+use crate::observation::{Meter, Moment, Supplement, Within};
 
 mod files;
 
@@ -315,7 +315,27 @@ fn supplements_come_back() {
         let slices = [blob(block, 0), blob(block, 1)];
         store.append(id, &observations, &slices).unwrap();
     }
+    let moment = Moment {
+        seconds: 2.5,
+        steal: 0.01,
+        idle: 0.5,
+        preempted: 5,
+        major_faults: 1,
+        minor_faults: 8,
+        mhz: Some((2000.0, 2500.0)),
+    };
+    for (direct, steal) in [(false, 0.01), (true, 0.03), (true, 0.05)] {
+        let moment = Moment { steal, ..moment };
+        store
+            .record_moment(id, ("oltp", direct, 0), &moment)
+            .unwrap();
+    }
     let supplement = store.supplement(id).unwrap();
+    let conditions = &supplement.conditions[0];
+    assert_eq!((conditions.blocks, conditions.mhz), (2, moment.mhz));
+    assert!((conditions.steal.mean - 0.03).abs() < 1e-12);
+    assert_eq!(conditions.steal.worst, 0.05);
+    assert_eq!((conditions.preempted, conditions.major_faults), (2.0, 2));
     assert_eq!(supplement.planned, planned);
     assert_eq!(supplement.builds, [build(true, 1338.0)]);
     assert_eq!(supplement.within.len(), 1);

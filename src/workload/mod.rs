@@ -14,6 +14,7 @@ mod placement;
 mod result;
 mod serve;
 mod sysbench;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use crate::workspace::Workspace;
 
 pub use placement::{Placement, allowed_cpus};
 pub use serve::Serving;
+pub use watch::Watch;
 
 /// The sysbench script that interleaves another one over several servers.
 const DRIVER: &str = include_str!("driver.lua");

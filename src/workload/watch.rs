@@ -1,0 +1,222 @@
+//! Watching the machine while it measures, through /proc.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::observation::Moment;
+
+/// Notes how things stand on the measuring processors and in the servers, to say at the end what
+/// happened in between.
+#[derive(Debug)]
+pub struct Watch {
+    cpus: Vec<usize>,
+    pids: Vec<u32>,
+    started: Instant,
+    ticks: Option<Ticks>,
+    servers: BTreeMap<u32, Counts>,
+    mhz: Option<(f64, f64)>,
+}
+
+/// Time of processors, in the kernel's ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ticks {
+    all: u64,
+    idle: u64,
+    steal: u64,
+}
+
+/// What the kernel counts of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counts {
+    minor: u64,
+    major: u64,
+    preempted: u64,
+}
+
+impl Watch {
+    /// Begins watching `cpus` and the processes `pids`.
+    pub fn begin(cpus: &[usize], pids: impl IntoIterator<Item = u32>) -> Watch {
+        let pids: Vec<u32> = pids.into_iter().collect();
+        Watch {
+            ticks: read_ticks(cpus),
+            servers: read_counts(&pids),
+            mhz: read_mhz(cpus),
+            cpus: cpus.to_vec(),
+            pids,
+            started: Instant::now(),
+        }
+    }
+
+    /// What happened since; what the kernel does not tell is 0. Processes that have ended do not count.
+    pub fn end(self) -> Moment {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let mut moment = Moment {
+            seconds,
+            ..Moment::default()
+        };
+        if let Some((before, after)) = self.ticks.zip(read_ticks(&self.cpus)) {
+            let all = after.all.saturating_sub(before.all).max(1) as f64;
+            moment.idle = after.idle.saturating_sub(before.idle) as f64 / all;
+            moment.steal = after.steal.saturating_sub(before.steal) as f64 / all;
+        }
+        for (pid, after) in read_counts(&self.pids) {
+            let Some(before) = self.servers.get(&pid) else {
+                continue;
+            };
+            moment.minor_faults += after.minor.saturating_sub(before.minor);
+            moment.major_faults += after.major.saturating_sub(before.major);
+            moment.preempted += after.preempted.saturating_sub(before.preempted);
+        }
+        moment.mhz = match (self.mhz, read_mhz(&self.cpus)) {
+            (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+            (one, other) => one.or(other),
+        };
+        moment
+    }
+}
+
+fn read_ticks(cpus: &[usize]) -> Option<Ticks> {
+    ticks(&std::fs::read_to_string("/proc/stat").ok()?, cpus)
+}
+
+/// Sums the lines `cpuN user nice system idle iowait irq softirq steal …` (proc(5)).
+fn ticks(text: &str, cpus: &[usize]) -> Option<Ticks> {
+    let mut sum = None;
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let number = words.next().and_then(|word| word.strip_prefix("cpu"));
+        let Some(Ok(number)) = number.map(str::parse::<usize>) else {
+            continue;
+        };
+        let fields: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        // What guests use is part of what users use.
+        let Some(&[_, _, _, idle, waiting, _, _, steal]) = fields.get(..8) else {
+            continue;
+        };
+        if cpus.contains(&number) {
+            let sum = sum.get_or_insert(Ticks {
+                all: 0,
+                idle: 0,
+                steal: 0,
+            });
+            sum.all += fields[..8].iter().sum::<u64>();
+            sum.idle += idle + waiting;
+            sum.steal += steal;
+        }
+    }
+    sum
+}
+
+fn read_counts(pids: &[u32]) -> BTreeMap<u32, Counts> {
+    let read = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (minor, major) = faults(&stat)?;
+        // A thread may end between its listing and its reading.
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        let preempted = tasks
+            .flatten()
+            .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
+            .filter_map(|status| preemptions(&status))
+            .sum();
+        Some(Counts {
+            minor,
+            major,
+            preempted,
+        })
+    };
+    pids.iter()
+        .filter_map(|&pid| Some((pid, read(pid)?)))
+        .collect()
+}
+
+/// Minor and major faults, fields 10 and 12 of `/proc/PID/stat`. The second field, the name, may have
+/// anything in it.
+fn faults(stat: &str) -> Option<(u64, u64)> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3)?.parse().ok();
+    Some((field(10)?, field(12)?))
+}
+
+fn preemptions(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
+    line.trim().parse().ok()
+}
+
+fn read_mhz(cpus: &[usize]) -> Option<(f64, f64)> {
+    mhz(&std::fs::read_to_string("/proc/cpuinfo").ok()?, cpus)
+}
+
+fn mhz(text: &str, cpus: &[usize]) -> Option<(f64, f64)> {
+    let mut processor = None;
+    let mut range: Option<(f64, f64)> = None;
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        match name.trim() {
+            "processor" => processor = value.trim().parse::<usize>().ok(),
+            "cpu MHz" if processor.is_some_and(|number| cpus.contains(&number)) => {
+                if let Ok(value) = value.trim().parse::<f64>() {
+                    let (low, high) = range.unwrap_or((value, value));
+                    range = Some((low.min(value), high.max(value)));
+                }
+            }
+            _ => {}
+        }
+    }
+    range
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_that_of_the_measuring_processors() {
+        let text = "cpu  9 9 9 9 9 9 9 9 0 0\n\
+                    cpu0 1 1 1 1 1 1 1 1 0 0\n\
+                    cpu1 10 0 5 20 2 0 1 4 8 0\n\
+                    intr 5 cpu1\n";
+        let found = ticks(text, &[1]).unwrap();
+        assert_eq!((found.all, found.idle, found.steal), (42, 22, 4));
+        assert_eq!(ticks(text, &[0, 1]).unwrap().all, 50);
+        assert_eq!(ticks(text, &[]), None);
+        assert_eq!(ticks("cpu0 1 2", &[0]), None);
+    }
+
+    #[test]
+    fn what_a_process_is_called_does_not_matter() {
+        let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 345 6 7 8 9 10";
+        assert_eq!(faults(stat), Some((345, 7)));
+        assert_eq!(faults("12 (a"), None);
+        assert_eq!(
+            preemptions("Name:\tx\nnonvoluntary_ctxt_switches:\t17\n"),
+            Some(17)
+        );
+        assert_eq!(preemptions("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn frequencies_are_those_of_the_measuring_processors() {
+        let text = "processor\t: 0\ncpu MHz\t\t: 2000.5\n\nprocessor\t: 1\ncpu MHz\t\t: 3000.0\n";
+        assert_eq!(mhz(text, &[1]), Some((3000.0, 3000.0)));
+        assert_eq!(mhz(text, &[0, 1]), Some((2000.5, 3000.0)));
+        assert_eq!(mhz("processor : 0\n", &[0]), None);
+    }
+
+    #[test]
+    fn this_process_and_machine_can_be_watched() {
+        let cpus = super::super::allowed_cpus();
+        let watch = Watch::begin(&cpus, [std::process::id(), u32::MAX]);
+        let work: u64 = (0..3_000_000u64).fold(1, |a, b| a.rotate_left(7) ^ b);
+        let pages = vec![1u8; 8 << 20];
+        let moment = watch.end();
+        assert!(work != 0 && pages.len() > 1);
+        assert!(moment.seconds > 0.0);
+        assert!((0.0..=1.0).contains(&moment.idle), "{moment:?}");
+        assert!((0.0..=1.0).contains(&moment.steal), "{moment:?}");
+        assert!(moment.minor_faults > 0, "{moment:?}");
+    }
+}
