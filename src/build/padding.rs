@@ -13,8 +13,15 @@ use rand::rngs::StdRng;
 
 /// Bytes of the least padding: what functions are aligned to.
 const STEP: u64 = 16;
-/// Up to so many steps, so that what follows may begin anywhere in a cache line of 64 bytes.
-const MOST: u64 = 3;
+/// So many paddings, from none on: what follows may begin anywhere in a cache line of 64 bytes.
+const LINE: u64 = 4;
+/// So many where it is to begin anywhere in a page of 4 KiB, the span after which first-level caches and
+/// branch predictors begin anew.
+const PAGE: u64 = 256;
+/// One section in so many is followed by a padding of the second kind. More would scatter what runs
+/// together over too many pages; with fewer, code some ten kilobytes apart would keep its distance
+/// but for a line or two.
+const RARE: u64 = 64;
 /// Where the size is in a section header of a 64-bit file.
 const SIZE: u64 = 32;
 
@@ -30,11 +37,15 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// A size drawn for it: 0 to 48 bytes more, a multiple of 16. Where in the file to write it, and
-    /// what.
+    /// A size drawn for it: 0 to 48 bytes more, a multiple of 16, or rarely up to 4080. Where in the file
+    /// to write it, and what.
     pub(super) fn draw(self, random: &mut StdRng) -> (u64, [u8; 8]) {
-        let steps = random.random_range(0..=MOST).min(self.most);
-        let size = self.size + steps * STEP;
+        let drawn = random.random_range(0..RARE * PAGE);
+        let steps = match drawn / PAGE {
+            0 => drawn % PAGE,
+            _ => drawn % LINE,
+        };
+        let size = self.size + steps.min(self.most) * STEP;
         let bytes = match self.endian {
             Endianness::Little => size.to_le_bytes(),
             Endianness::Big => size.to_be_bytes(),
@@ -94,7 +105,7 @@ fn of_object(object: &[u8], start: u64) -> object::Result<Vec<Section>> {
                 let end = section.sh_offset(endian).saturating_add(size);
                 length.saturating_sub(end) / STEP
             }
-            SHT_NOBITS => MOST,
+            SHT_NOBITS => PAGE,
             _ => continue,
         };
         let alone = flags.contains(SHF_ALLOC) && !flags.intersects(SHF_MERGE | SHF_TLS) && size > 0;

@@ -28,7 +28,7 @@ pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: Layouts) -> R
     digest.update(counter.map(Counter::describe).unwrap_or_default());
     digest.update(match layouts {
         Layouts::Off => "",
-        Layouts::Padded => "padded",
+        Layouts::Padded => "padded by lines and pages",
         Layouts::Shuffled => "shuffled",
     });
     Ok(format!(

@@ -11,6 +11,20 @@ pub(super) struct Dress {
     pub carriage_return: bool,
 }
 
+/// The lines of `bytes`, each with its end.
+pub(super) fn split(bytes: &[u8]) -> Vec<&[u8]> {
+    let mut begin = 0;
+    let mut lines: Vec<&[u8]> = memchr::memchr_iter(b'\n', bytes)
+        .map(|end| {
+            let line = &bytes[begin..=end];
+            begin = end + 1;
+            line
+        })
+        .collect();
+    lines.extend((begin < bytes.len()).then(|| &bytes[begin..]));
+    lines
+}
+
 /// A patch file with a position in it.
 pub(super) struct Lines<'a> {
     raw: Vec<&'a [u8]>,
@@ -21,7 +35,7 @@ pub(super) struct Lines<'a> {
 impl<'a> Lines<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Lines {
-            raw: bytes.split_inclusive(|&b| b == b'\n').collect(),
+            raw: split(bytes),
             at: 0,
         }
     }

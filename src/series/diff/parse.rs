@@ -2,7 +2,7 @@
 //! 2.7), with what git adds to them.
 
 use super::hunks::Fault;
-use super::lines::{Dress, Lines, unindent};
+use super::lines::{Dress, Lines, split, unindent};
 use super::names::{Fetched, Stamp, fetch_name, git_names, moved_name};
 use super::{Binary, FileDiff, Form, Presence, context, hunks};
 use crate::error::{Error, Result};
@@ -98,7 +98,7 @@ fn header_end(lines: &[&[u8]], files: &[FileDiff]) -> usize {
 
 /// How many bytes of a patch file its header takes: all of them when it has no diff.
 pub fn header_length(bytes: &[u8]) -> usize {
-    let lines: Vec<&[u8]> = bytes.split_inclusive(|&b| b == b'\n').collect();
+    let lines = split(bytes);
     let mut end = header_end(&lines, &[]);
     if end == lines.len()
         && let Ok(parsed) = parse(bytes, 0, "")
