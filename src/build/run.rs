@@ -15,6 +15,8 @@ use crate::process::{Child, Command, DeathSignal, Sink, check_interrupted};
 const POLL: Duration = Duration::from_millis(50);
 /// How long a program may take to end its own children once it was asked to.
 const GRACE: Duration = Duration::from_secs(20);
+/// How long lines of a program that has ended may still come while something holds its output open.
+const LAST_LINES: Duration = Duration::from_secs(2);
 /// Lines kept in memory for the error message; the log has them all.
 const KEPT_LINES: usize = 20_000;
 
@@ -117,7 +119,7 @@ fn pump(
     listener: &mut dyn FnMut(&str) -> Line,
     output: &mut Vec<String>,
 ) -> Result<ExitStatus> {
-    let mut ended = None;
+    let mut ended: Option<(ExitStatus, Instant)> = None;
     loop {
         match lines.recv_timeout(POLL) {
             Ok(line) => match listener(&line) {
@@ -130,11 +132,13 @@ fn pump(
                 }
             },
             Err(RecvTimeoutError::Timeout) => {
-                // Something it left running may hold the pipes open; that does not count.
-                if let Some(status) = ended {
-                    return Ok(status);
+                // Something it left running may hold the pipes open; that does not count. On a busy
+                // machine its own last lines may be on their way for a while.
+                match ended {
+                    None => ended = child.try_wait()?.map(|status| (status, Instant::now())),
+                    Some((status, at)) if at.elapsed() >= LAST_LINES => return Ok(status),
+                    Some(_) => {}
                 }
-                ended = child.try_wait()?;
             }
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -173,4 +177,20 @@ fn read_lines(stream: impl Read + Send + 'static, sender: Sender<String>) {
             bytes.clear();
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_lines_are_waited_for_and_programs_left_running_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = Log::create(&folder.path().join("log")).unwrap();
+        let command = Command::new("sh").args(["-c", "sleep 20 & echo last >&2; exit 3"]);
+        let ran = run(&command, &mut log, &mut |_| Line::Output).unwrap();
+        assert_eq!(ran.output, ["last"]);
+        assert_eq!(ran.ended, "exited with 3");
+        assert!(ran.elapsed >= LAST_LINES && ran.elapsed < Duration::from_secs(15));
+    }
 }
