@@ -141,6 +141,9 @@ fn what_an_earlier_experiment_knows_is_carried_over() {
     // Unless it is asked for.
     let fresh = document(&environment, &["run", "--json", "--blocks", "6", "--fresh"]);
     assert_eq!(in_order(&fresh, 0)["provenance"], "measured");
+    let again = document(&environment, &["run", "--json", "--blocks", "6", "--fresh"]);
+    assert_eq!(in_order(&again, 0)["provenance"], "measured");
+    assert_ne!(again["experiment"], fresh["experiment"]);
 }
 
 #[test]

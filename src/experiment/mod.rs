@@ -75,7 +75,23 @@ pub fn run(
         ..header
     };
     let servers = Servers { points, candidates };
-    run_on(ws, preset, servers, header, fresh, store, progress)
+    let earlier = if fresh {
+        Earlier::Repeated
+    } else {
+        Earlier::Carried
+    };
+    run_on(ws, preset, servers, header, earlier, store, progress)
+}
+
+/// What becomes of what was measured before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Earlier {
+    /// It is used where it still holds.
+    Carried,
+    /// It is left alone; an experiment of this kind goes on, finished or not.
+    Apart,
+    /// It is measured again; an experiment of this kind goes on unless it is finished.
+    Repeated,
 }
 
 /// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
@@ -102,7 +118,7 @@ pub(crate) fn against_itself(
         points: &points,
         candidates,
     };
-    run_on(ws, preset, servers, header, true, store, progress)
+    run_on(ws, preset, servers, header, Earlier::Apart, store, progress)
 }
 
 fn run_on(
@@ -113,7 +129,7 @@ fn run_on(
         mut candidates,
     }: Servers<'_>,
     header: ExperimentHeader,
-    fresh: bool,
+    earlier: Earlier,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
@@ -144,9 +160,7 @@ fn run_on(
     let mut key = identity::key(ws, &header, preset, &workloads, points)?;
     let asked = planned(preset, &timed, &counted);
     let identity = identity::of(ws, &header, preset, &workloads, points)?;
-    if fresh {
-        key.push_str(" fresh");
-    } else {
+    if earlier == Earlier::Carried {
         let question = Question {
             header: &header,
             identity: &identity,
@@ -160,6 +174,17 @@ fn run_on(
         let left = question.left(&carried);
         candidates.retain(|point, _| left.contains(point));
         header.carried = carried;
+    } else {
+        key.push_str(" fresh");
+    }
+    if earlier == Earlier::Repeated {
+        let first = key.clone();
+        for number in 2.. {
+            if !store.is_finished(&key)? {
+                break;
+            }
+            key = format!("{first} {number}");
+        }
     }
     let id = store.begin(&header, &key)?;
     store.identify(id, &identity)?;

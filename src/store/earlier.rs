@@ -52,6 +52,20 @@ impl Store {
             .transpose()
     }
 
+    /// Whether an experiment was begun with `key` and carried out to its end.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn is_finished(&self, key: &str) -> Result<bool> {
+        self.connection
+            .query_row(
+                "SELECT EXISTS (SELECT 1 FROM experiments WHERE key = ?1 AND finished = 1)",
+                [key],
+                |row| row.get(0),
+            )
+            .map_err(self.failed("read"))
+    }
+
     /// Keeps what an experiment's observations are of.
     ///
     /// # Errors
