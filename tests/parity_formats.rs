@@ -204,6 +204,7 @@ fn stated(error: &str) -> bool {
         "out of step",
         "odd file mode",
         "an ed script",
+        "the range of the lines before",
         "`.git` is not allowed",
     ];
     stated.iter().any(|what| error.contains(what))

@@ -164,6 +164,7 @@ fn is_epoch(text: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(text) else {
         return false;
     };
+    let text = signs_joined(text);
     let (mut date, mut time, mut offset) = (None, None, 0);
     let (mut month, mut day, mut year) = (None, None, None);
     let words = text
@@ -187,9 +188,9 @@ fn is_epoch(text: &[u8]) -> bool {
                 seconds
             };
         } else if word.contains(':') {
-            time = word.trim_end_matches('Z').parse::<jiff::civil::Time>().ok();
+            time = time_of_day(word.trim_end_matches('Z'));
         } else if word.contains('-') {
-            date = word.parse::<jiff::civil::Date>().ok();
+            date = calendar_date(word);
         } else if let Some(which) = named {
             month = Some(if which == 0 { 1_i8 } else { 12 });
         } else if let Some(number) = number {
@@ -215,6 +216,48 @@ fn is_epoch(text: &[u8]) -> bool {
     let utc = days.saturating_mul(86_400) + of_day - offset;
     // Local time may be up to a day off.
     utc > -25 * 3600 && utc < 26 * 3600
+}
+
+/// The text without blanks between a sign and its digits: GNU's parser of dates takes them for one.
+fn signs_joined(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(sign) = rest.find(['-', '+']) {
+        let (before, after) = rest.split_at(sign + 1);
+        joined.push_str(before);
+        let digits = after.trim_start_matches([' ', '\t']);
+        rest = match digits.starts_with(|c: char| c.is_ascii_digit()) {
+            true => digits,
+            false => after,
+        };
+    }
+    joined + rest
+}
+
+/// `1970-01-01`, also with fewer digits; of a year, two mean one of 1969 to 2068.
+fn calendar_date(word: &str) -> Option<jiff::civil::Date> {
+    let mut parts = word.split('-');
+    let year = parts.next()?;
+    let (month, day) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let century = match year.parse::<i16>().ok()? {
+        ..=68 if year.len() <= 2 => 2000,
+        _ if year.len() <= 2 => 1900,
+        _ => 0,
+    };
+    let date = jiff::civil::Date::new(year.parse::<i16>().ok()? + century, month, day);
+    date.ok().filter(|_| parts.next().is_none())
+}
+
+/// `00:00:00.000`, also with fewer digits or without seconds.
+fn time_of_day(word: &str) -> Option<jiff::civil::Time> {
+    let mut parts = word.split(':');
+    let (hour, minute) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let second = match parts.next() {
+        None => 0,
+        Some(second) => second.split(['.', ',']).next()?.parse().ok()?,
+    };
+    let time = jiff::civil::Time::new(hour, minute, second, 0);
+    time.ok().filter(|_| parts.next().is_none())
 }
 
 #[cfg(test)]
@@ -249,6 +292,8 @@ mod tests {
             "1 Jan 1970 00:00:00 -0000",
             "1969-12-31 19:00:00.000000000 -0500",
             "1970-01-01T00:00:00Z",
+            "1970-\t1-01 00:00:00.0 +0000",
+            "70-1-1 0:00 - 0500",
         ] {
             assert!(name(&format!("a/x\t{epoch}")).1, "{epoch}");
         }
