@@ -172,12 +172,6 @@ fn quantile(n: u32) -> f64 {
         .inverse_cdf(0.975)
 }
 
-fn sd(values: &[f64]) -> f64 {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (squares / (values.len() - 1) as f64).sqrt()
-}
-
 /// Blocks until the worst known of the patches is known to ± `half`, and how many it was measured with.
 fn ours(workspace: &Path, options: &Arguments) -> (u32, u32) {
     let output = Command::new(env!("CARGO_BIN_EXE_perfquilt"))
@@ -243,7 +237,8 @@ fn main() {
         ("minimum of three, 3 s", &minimum, 9 * POINTS),
     ] {
         let found = stats::Interval::of(values).unwrap();
-        let needed = units(sd(values), options.resolution);
+        let sd = found.standard_error * (values.len() as f64).sqrt();
+        let needed = units(sd, options.resolution);
         let cost = f64::from(needed) * seconds as f64;
         println!(
             "  {cost:8.0} {:6.1} x  {name}: {needed} units of {seconds} s; two equal servers differ by \

@@ -75,17 +75,13 @@ pub fn run(
         ..header
     };
     let servers = Servers { points, candidates };
-    let earlier = if fresh {
-        Earlier::Repeated
-    } else {
-        Earlier::Carried
-    };
-    run_on(ws, preset, servers, header, earlier, store, progress)
+    let past = if fresh { Past::Repeated } else { Past::Carried };
+    run_on(ws, preset, servers, header, past, store, progress)
 }
 
 /// What becomes of what was measured before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Earlier {
+enum Past {
     /// It is used where it still holds.
     Carried,
     /// It is left alone; an experiment of this kind goes on, finished or not.
@@ -118,7 +114,7 @@ pub(crate) fn against_itself(
         points: &points,
         candidates,
     };
-    run_on(ws, preset, servers, header, Earlier::Apart, store, progress)
+    run_on(ws, preset, servers, header, Past::Apart, store, progress)
 }
 
 fn run_on(
@@ -129,7 +125,7 @@ fn run_on(
         mut candidates,
     }: Servers<'_>,
     header: ExperimentHeader,
-    earlier: Earlier,
+    past: Past,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
@@ -160,7 +156,7 @@ fn run_on(
     let mut key = identity::key(ws, &header, preset, &workloads, points)?;
     let asked = planned(preset, &timed, &counted);
     let identity = identity::of(ws, &header, preset, &workloads, points)?;
-    if earlier == Earlier::Carried {
+    if past == Past::Carried {
         let question = Question {
             header: &header,
             identity: &identity,
@@ -177,7 +173,7 @@ fn run_on(
     } else {
         key.push_str(" fresh");
     }
-    if earlier == Earlier::Repeated {
+    if past == Past::Repeated {
         let first = key.clone();
         for number in 2.. {
             if !store.is_finished(&key)? {
