@@ -66,7 +66,7 @@ impl<'a> Bench<'a> {
         let built = run::build_points(ws, &prepared, recipe, &[Point::BASE], &Silent).unwrap();
         let server = built[0].built.as_ref().unwrap().dir.clone();
         let adapter = server::adapter(ws).unwrap();
-        let clients = Clients::new(ws, &[workload]).unwrap();
+        let clients = Clients::new(ws, &prepared.release.name, &[workload]).unwrap();
         let data = clients.data_key(workload).unwrap().unwrap();
         let template = prepare_template(
             ws,

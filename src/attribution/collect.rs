@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, PatchEffects, Progress,
+    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, Operation, PatchEffects, Progress,
 };
 use super::effects::Effects;
 use super::stopping::Stopping;
@@ -15,6 +15,9 @@ use crate::stats::{BlockTable, LEVEL, Looks, Units};
 
 /// Tables by meter and workload.
 type Tables = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
+
+/// Names of workloads, or of operations as `workload/operation`, by meter.
+pub(super) type Names = BTreeMap<Meter, BTreeSet<String>>;
 
 /// The observations of one experiment.
 #[derive(Default)]
@@ -116,7 +119,12 @@ impl<'a> Collector<'a> {
                 .entry(observation.workload.clone().into_owned())
                 .or_default(),
         };
-        if table.insert(observation.block, observation.point, observation.value) {
+        if table.insert(
+            observation.block,
+            observation.point,
+            observation.value,
+            observation.n,
+        ) {
             return Ok(());
         }
         let message = format!(
@@ -130,18 +138,20 @@ impl<'a> Collector<'a> {
     /// fraction of speed.
     pub fn finish(&self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
         let header = self.header;
-        let workloads = self.workloads();
+        let (workloads, operations) = self.workloads();
         let Judged {
             effects,
             patches,
+            operations,
             total,
             stopping,
             progress,
-        } = self.judge(&workloads, margin);
+        } = self.judge(&workloads, &operations, margin);
         let control = effects.of_kind(Kind::Control, Point::Control, &[Point::BASE]);
         let all = patches.iter().flat_map(|patch| &patch.effects);
         let mut left_out = self.supplement.left_out.clone();
-        left_out.extend(effects.left_out(all.chain(&total).chain(&control)));
+        let parts = operations.iter().flat_map(|of| &of.effects);
+        left_out.extend(effects.left_out(all.chain(&total).chain(&control).chain(parts)));
         let speaking = self.speaking();
         let noise = Noise {
             control: control
@@ -151,7 +161,7 @@ impl<'a> Collector<'a> {
                     effect,
                 })
                 .collect(),
-            spread: self.spread(speaking),
+            spread: self.spread(speaking, &workloads),
             layouts: speaking
                 .units
                 .values()
@@ -174,8 +184,10 @@ impl<'a> Collector<'a> {
             progress,
             stopping,
             closure: effects.closure(&total),
+            costs: effects.costs(),
             total,
             patches,
+            operations,
             noise,
             left_out,
             sources: Vec::new(),
@@ -191,17 +203,18 @@ impl<'a> Collector<'a> {
     /// The patches with their verdicts, and where the stopping rule stands: what [`Collector::finish`]
     /// says of them, without the rest.
     pub fn patches(&self, margin: &dyn Fn(Meter) -> f64) -> (Vec<PatchEffects>, Option<Stopping>) {
-        let workloads = self.workloads();
-        let judged = self.judge(&workloads, margin);
+        let (workloads, operations) = self.workloads();
+        let judged = self.judge(&workloads, &operations, margin);
         (judged.patches, judged.stopping)
     }
 
     fn judge<'b>(
         &'b self,
-        workloads: &'b BTreeMap<Meter, BTreeSet<String>>,
+        workloads: &'b Names,
+        operations: &'b Names,
         margin: &'b dyn Fn(Meter) -> f64,
     ) -> Judged<'b> {
-        let mut effects = self.effects(workloads, margin);
+        let mut effects = self.effects(workloads, operations, margin);
         let (mut patches, mut total) = effects.of_patches();
         let stopping = self.stopping_of(&patches, &total);
         let progress = self.progress(workloads, stopping.as_ref());
@@ -209,10 +222,12 @@ impl<'a> Collector<'a> {
         if !effects.looks.is_empty() {
             (patches, total) = effects.of_patches();
         }
-        super::multiplicity::adjust(&mut patches);
+        let mut operations = effects.of_operations();
+        super::multiplicity::adjust(&mut patches, &mut operations);
         Judged {
             effects,
             patches,
+            operations,
             total,
             stopping,
             progress,
@@ -224,8 +239,9 @@ impl<'a> Collector<'a> {
     pub fn stopping(&self) -> Option<Stopping> {
         let planned = &self.supplement.planned;
         planned.iter().find(|plan| plan.resolution.is_some())?;
-        let workloads = self.workloads();
-        let (patches, total) = self.effects(&workloads, &|_| 0.0).of_patches();
+        let (workloads, operations) = self.workloads();
+        let effects = self.effects(&workloads, &operations, &|_| 0.0);
+        let (patches, total) = effects.of_patches();
         self.stopping_of(&patches, &total)
     }
 
@@ -236,7 +252,8 @@ impl<'a> Collector<'a> {
 
     fn effects<'b>(
         &'b self,
-        workloads: &'b BTreeMap<Meter, BTreeSet<String>>,
+        workloads: &'b Names,
+        operations: &'b Names,
         margin: &'b dyn Fn(Meter) -> f64,
     ) -> Effects<'b> {
         let stops = self.supplement.planned.iter();
@@ -244,6 +261,8 @@ impl<'a> Collector<'a> {
             header: self.header,
             sources: &self.sources,
             workloads,
+            operations,
+            clock: &self.supplement.clock,
             margin,
             looks: BTreeMap::new(),
             stops: stops
@@ -286,9 +305,10 @@ impl<'a> Collector<'a> {
             .map_or(&self.sources[0], |(_, source)| source)
     }
 
-    /// The workloads of each meter: those of this experiment, or when all is carried, of the others.
-    fn workloads(&self) -> BTreeMap<Meter, BTreeSet<String>> {
-        let mut workloads: BTreeMap<Meter, BTreeSet<String>> = BTreeMap::new();
+    /// The workloads of each meter, and their operations: those of this experiment, or when all is carried,
+    /// of the others.
+    fn workloads(&self) -> (Names, Names) {
+        let mut workloads = Names::new();
         for source in &self.sources {
             if !workloads.is_empty() {
                 break;
@@ -298,12 +318,24 @@ impl<'a> Collector<'a> {
                 names.extend(by_workload.keys().cloned());
             }
         }
-        workloads
+        let mut operations = Names::new();
+        for (&meter, names) in &mut workloads {
+            let of_whole = |name: &&String| {
+                let parts = name.split_once('/');
+                parts.is_some_and(|(whole, _)| names.contains(whole))
+            };
+            let parts: BTreeSet<String> = names.iter().filter(of_whole).cloned().collect();
+            if !parts.is_empty() {
+                names.retain(|name| !parts.contains(name));
+                operations.insert(meter, parts);
+            }
+        }
+        (workloads, operations)
     }
 
     fn progress(
         &self,
-        workloads: &BTreeMap<Meter, BTreeSet<String>>,
+        workloads: &Names,
         stopping: Option<&Stopping>,
     ) -> Vec<Progress> {
         let of_meter = |(&meter, names): (&Meter, &BTreeSet<String>)| -> Vec<Progress> {
@@ -329,9 +361,13 @@ impl<'a> Collector<'a> {
         workloads.iter().flat_map(of_meter).collect()
     }
 
-    fn spread(&self, source: &Source) -> Vec<NoiseSpread> {
+    fn spread(&self, source: &Source, workloads: &Names) -> Vec<NoiseSpread> {
+        let whole = |meter: &Meter, workload: &String| {
+            workloads.get(meter).is_some_and(|names| names.contains(workload))
+        };
         source
             .each()
+            .filter(|(meter, workload, _)| whole(meter, workload))
             .map(|(meter, workload, table)| {
                 let units = source.units.get(&meter);
                 let components = units.and_then(|units| table.components(units));
@@ -369,12 +405,13 @@ impl<'a> Collector<'a> {
 struct Judged<'a> {
     effects: Effects<'a>,
     patches: Vec<PatchEffects>,
+    operations: Vec<Operation>,
     total: Vec<Effect>,
     stopping: Option<Stopping>,
     progress: Vec<Progress>,
 }
 
-fn names(workloads: &BTreeMap<Meter, BTreeSet<String>>) -> Vec<String> {
+fn names(workloads: &Names) -> Vec<String> {
     let all: BTreeSet<&String> = workloads.values().flatten().collect();
     all.into_iter().cloned().collect()
 }

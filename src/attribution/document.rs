@@ -44,6 +44,12 @@ pub struct Attribution {
     pub total: Vec<Effect>,
     /// The patches in the series' order.
     pub patches: Vec<PatchEffects>,
+    /// What the series does to parts of workloads that the client times apart, such as the operations of a
+    /// sql-bench program; empty where no client does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<Operation>,
+    /// What a transaction costs at each point, by meter and workload.
+    pub costs: Vec<Cost>,
     /// The total beside an independent measurement of it, by meter and workload; empty where there were
     /// no blocks for it.
     pub closure: Vec<Closure>,
@@ -114,6 +120,8 @@ pub struct PatchEffects {
 pub enum Kind {
     /// With the patch against the point before it.
     InOrder,
+    /// The release with all patches up to this one against the release.
+    Cumulative,
     /// The release with the patch alone against the release.
     Alone,
     /// The whole series against all of it but the patch.
@@ -201,9 +209,54 @@ pub struct Effect {
     /// Both points are the same binary: the effect is exactly 0 and was not measured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub identical: bool,
+    /// No block has both points: what differed between their blocks is part of the estimate.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unpaired: bool,
     /// Where the figure is from; absent for the same binary.
     #[serde(flatten)]
     pub provenance: Option<Provenance>,
+}
+
+/// What the series does to a part of a workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Operation {
+    /// The workload.
+    pub workload: String,
+    /// The part's name.
+    pub operation: String,
+    /// The meter.
+    pub meter: Meter,
+    /// The patches' effects, in order and cumulative. In their `workload` field, the part is named
+    /// `workload/operation`.
+    pub effects: Vec<Effect>,
+}
+
+/// What a transaction of a workload, or of a part of one, costs at a point.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cost {
+    /// The workload, or `workload/operation`.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// The point.
+    pub point: Point,
+    /// The geometric mean over blocks, in the meter's unit.
+    pub estimate: f64,
+    /// The lower end of its interval at the level of effects; `null` where nothing can be said. What
+    /// differs between blocks is in it, so points are compared by effects and not by these.
+    pub low: Option<f64>,
+    /// The upper end, likewise.
+    pub high: Option<f64>,
+    /// Blocks behind it.
+    pub blocks: usize,
+    /// Transactions of it in one of the whole workload: 1 but for parts.
+    pub transactions: u64,
+    /// One reading is so few steps of the meter that nothing follows from it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub too_short: bool,
+    /// Where the figure is from.
+    #[serde(flatten)]
+    pub provenance: Provenance,
 }
 
 /// Where a figure is from.

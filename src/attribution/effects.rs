@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::collect::Source;
-use super::document::{self, Effect, Kind, PatchEffects, Provenance, SUITE, Verdict};
+use super::collect::{Names, Source};
+use super::document::{self, Effect, Kind, Operation, PatchEffects, Provenance, SUITE, Verdict};
 use crate::observation::{ExperimentHeader, Meter};
 use crate::point::Point;
 use crate::stats::{BlockTable, Interval, Looks, Units, speed};
@@ -13,7 +13,11 @@ pub(super) struct Effects<'a> {
     /// This experiment, then those it carries from.
     pub(super) sources: &'a [Source],
     /// The workloads of every meter; a source must have all of them to speak for the suite.
-    pub(super) workloads: &'a BTreeMap<Meter, BTreeSet<String>>,
+    pub(super) workloads: &'a Names,
+    /// The parts of workloads that their clients time apart, `workload/operation`.
+    pub(super) operations: &'a Names,
+    /// The steps that meters read a run in, in the meter's unit times transactions.
+    pub(super) clock: &'a BTreeMap<Meter, f64>,
     pub(super) margin: &'a dyn Fn(Meter) -> f64,
     /// How the number of blocks came about, where it was not fixed beforehand.
     pub(super) looks: BTreeMap<Meter, Looks>,
@@ -34,6 +38,7 @@ impl Effects<'_> {
         let full = Point::Step(header.series.len());
         let earlier: Vec<Point> = (0..index).rev().map(Point::Step).collect();
         let mut effects = self.of_kind(Kind::InOrder, point, &earlier);
+        effects.extend(self.of_kind(Kind::Cumulative, point, &[Point::BASE]));
         effects.extend(self.of_kind(Kind::Alone, Point::Alone(index), &[Point::BASE]));
         if self.is_known(Point::Without(index)) {
             effects.extend(self.of_kind(Kind::Without, full, &[Point::Without(index)]));
@@ -67,14 +72,35 @@ impl Effects<'_> {
             .map(Point::Step)
             .collect();
         self.by_workload(|workload, meter| {
-            self.freshest(|stale| {
-                points.iter().find_map(|&point| {
-                    let weights = [(Point::BASE, 1.0), (point, -1.0)];
-                    let points = (point, Point::BASE);
-                    self.contrast(Kind::Total, workload, meter, points, &weights, stale)
-                })
-            })
+            let pairs = points.iter().map(|&point| (point, Point::BASE));
+            self.first_of(Kind::Total, workload, meter, pairs)
         })
+    }
+
+    /// What the series does to the operations of its workloads: each patch in order, and the first patches
+    /// together.
+    pub(super) fn of_operations(&self) -> Vec<Operation> {
+        let mut made = Vec::new();
+        for (&meter, names) in self.operations {
+            for name in names {
+                let mut effects = Vec::new();
+                for index in 1..=self.header.series.len() {
+                    let point = Point::Step(index);
+                    let earlier = (0..index).rev().map(|k| (point, Point::Step(k)));
+                    effects.extend(self.first_of(Kind::InOrder, name, meter, earlier));
+                    let all = std::iter::once((point, Point::BASE));
+                    effects.extend(self.first_of(Kind::Cumulative, name, meter, all));
+                }
+                let (workload, operation) = name.split_once('/').unwrap_or((name, ""));
+                made.push(Operation {
+                    workload: workload.to_owned(),
+                    operation: operation.to_owned(),
+                    meter,
+                    effects,
+                });
+            }
+        }
+        made
     }
 
     /// In order minus without, block by block, so that what both share is not counted twice.
@@ -84,9 +110,13 @@ impl Effects<'_> {
         let weights = [(before, 1.0), (point, -1.0), (without, -1.0), (full, 1.0)];
         let points = (point, without);
         self.by_workload(|workload, meter| {
-            self.freshest(|stale| {
-                self.contrast(Kind::Interaction, workload, meter, points, &weights, stale)
-            })
+            let of = Contrast {
+                kind: Kind::Interaction,
+                points,
+                weights: &weights,
+                compared: Compared::WithinBlocks,
+            };
+            self.freshest(|stale| self.contrast(&of, workload, meter, stale))
         })
     }
 
@@ -94,12 +124,35 @@ impl Effects<'_> {
     /// of `against` that it can be compared with.
     pub(super) fn of_kind(&self, kind: Kind, point: Point, against: &[Point]) -> Vec<Effect> {
         self.by_workload(|workload, meter| {
-            self.freshest(|stale| {
-                against.iter().find_map(|&against| {
-                    let weights = [(against, 1.0), (point, -1.0)];
-                    self.contrast(kind, workload, meter, (point, against), &weights, stale)
+            let pairs = against.iter().map(|&against| (point, against));
+            self.first_of(kind, workload, meter, pairs)
+        })
+    }
+
+    /// The first of `pairs`, point and what it is compared with, that can be compared: within blocks, or
+    /// where no pair shares any, across them.
+    fn first_of(
+        &self,
+        kind: Kind,
+        workload: &str,
+        meter: Meter,
+        pairs: impl Iterator<Item = (Point, Point)> + Clone,
+    ) -> Option<Effect> {
+        self.freshest(|stale| {
+            [Compared::WithinBlocks, Compared::AcrossBlocks]
+                .into_iter()
+                .find_map(|compared| {
+                    pairs.clone().find_map(|(point, against)| {
+                        let weights = [(against, 1.0), (point, -1.0)];
+                        let of = Contrast {
+                            kind,
+                            points: (point, against),
+                            weights: &weights,
+                            compared,
+                        };
+                        self.contrast(&of, workload, meter, stale)
+                    })
                 })
-            })
         })
     }
 
@@ -121,28 +174,26 @@ impl Effects<'_> {
         made
     }
 
-    /// The effect that is the contrast of log costs with `weights`, told as one of `points.0` against
-    /// `points.1`, from the first source that has it, among those that hold or among the `stale` ones.
+    /// The effect that is the contrast `of` log costs, from the first source that has it, among those that
+    /// hold or among the `stale` ones.
     fn contrast(
         &self,
-        kind: Kind,
+        of: &Contrast<'_>,
         workload: &str,
         meter: Meter,
-        points: (Point, Point),
-        weights: &[(Point, f64)],
         stale: bool,
     ) -> Option<Effect> {
         let failed = &self.header.failed;
-        if weights.iter().any(|(point, _)| failed.contains_key(point)) {
+        if of.weights.iter().any(|(point, _)| failed.contains_key(point)) {
             return None;
         }
         let looks = self.looks.get(&meter).copied().unwrap_or(Looks::Fixed);
         let effect = Effect {
-            kind,
+            kind: of.kind,
             workload: workload.to_owned(),
             meter,
-            point: points.0,
-            against: points.1,
+            point: of.points.0,
+            against: of.points.1,
             estimate: 0.0,
             low: Some(0.0),
             high: Some(0.0),
@@ -157,23 +208,32 @@ impl Effects<'_> {
             blocks: 0,
             units: 0,
             identical: true,
+            unpaired: false,
             provenance: None,
         };
-        let weights = self.of_servers(weights);
+        let weights = self.of_servers(of.weights);
         if weights.is_empty() {
             return Some(effect);
         }
         self.speaking(stale).find_map(|(place, source)| {
             let tables = self.tables(&source.blocks, workload, meter)?;
-            let by_block = mean_contrast(&tables, &weights);
-            let by_unit = means(source.units.get(&meter), &by_block);
             let looks = match place {
                 0 => looks,
                 // What is carried had come to its end.
                 _ if self.stops.contains(&meter) => Looks::Widths,
                 _ => Looks::Fixed,
             };
-            let interval = Interval::after(&by_unit, looks)?;
+            let units = source.units.get(&meter);
+            let (interval, blocks, by_unit) = match of.compared {
+                Compared::WithinBlocks => {
+                    let by_block = mean_contrast(&tables, &weights);
+                    let by_unit = means(units, &by_block);
+                    let interval = Interval::after(&by_unit, looks)?;
+                    (interval, by_block.len(), by_unit.len())
+                }
+                Compared::AcrossBlocks => across(&tables, &weights, units)?,
+            };
+            let interval = interval.rounded(self.rounding(&tables, &weights, meter));
             let known = interval.half_width.is_finite();
             let margin = (self.margin)(meter);
             let mut found = Effect {
@@ -187,9 +247,10 @@ impl Effects<'_> {
                 interval: promise(looks),
                 standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
                 p_value: (interval.blocks > 1).then(|| interval.p_value()),
-                blocks: by_block.len(),
-                units: by_unit.len(),
+                blocks,
+                units: by_unit,
                 identical: false,
+                unpaired: of.compared == Compared::AcrossBlocks,
                 provenance: Some(self.provenance(place)),
                 ..effect.clone()
             };
@@ -221,11 +282,25 @@ impl Effects<'_> {
             .filter(move |(place, _)| stale == self.is_stale(*place))
     }
 
+    /// How far a contrast may be off because the meter reads whole steps: half a step on every side.
+    fn rounding(&self, tables: &[&BlockTable], weights: &[(Point, f64)], meter: Meter) -> f64 {
+        let Some(step) = self.clock.get(&meter) else {
+            return 0.0;
+        };
+        let of = |table: &&BlockTable| -> f64 {
+            let sides = weights.iter();
+            sides
+                .map(|&(point, weight)| 0.5 * weight.abs() * steps(table, point, *step).recip())
+                .sum()
+        };
+        tables.iter().map(of).sum::<f64>() / tables.len().max(1) as f64
+    }
+
     fn is_stale(&self, place: usize) -> bool {
         place > 0 && self.header.carried[place - 1].stale.is_some()
     }
 
-    fn provenance(&self, place: usize) -> Provenance {
+    pub(super) fn provenance(&self, place: usize) -> Provenance {
         if place == 0 {
             return Provenance::Measured;
         }
@@ -278,6 +353,55 @@ impl Effects<'_> {
     fn is_known(&self, point: Point) -> bool {
         self.header.identical.contains_key(&point) || self.is_measured(point)
     }
+}
+
+/// How many steps of the meter one value of `point` is, its transactions all together; infinite without
+/// values.
+pub(super) fn steps(table: &BlockTable, point: Point, step: f64) -> f64 {
+    let costs = table.contrast(&[(point, 1.0)]);
+    let mean = costs.values().sum::<f64>() / costs.len() as f64;
+    match table.transactions_a_value() {
+        Some(transactions) if !costs.is_empty() => mean.exp() * transactions / step,
+        _ => f64::INFINITY,
+    }
+}
+
+/// Which blocks of two points are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// Those that have both: what differs between blocks cancels.
+    WithinBlocks,
+    /// All of one with all of the other, because no block has both.
+    AcrossBlocks,
+}
+
+/// A difference of points: `weights` of the logarithms of their costs, told as one of `points.0` against
+/// `points.1`.
+struct Contrast<'a> {
+    kind: Kind,
+    points: (Point, Point),
+    weights: &'a [(Point, f64)],
+    compared: Compared,
+}
+
+/// The contrast of two points that share no block, with the numbers of blocks and of units behind it;
+/// `None` when they do share one, or one has none.
+fn across(
+    tables: &[&BlockTable],
+    weights: &[(Point, f64)],
+    units: Option<&Units>,
+) -> Option<(Interval, usize, usize)> {
+    let &[(one, weight), (other, _)] = weights else {
+        return None;
+    };
+    if !mean_contrast(tables, weights).is_empty() {
+        return None;
+    }
+    let of = |point| mean_contrast(tables, &[(point, weight)]);
+    let (first, second) = (of(one), of(other));
+    let (a, b) = (means(units, &first), means(units, &second));
+    let interval = Interval::of_two_samples(&a, &b)?;
+    Some((interval, first.len() + second.len(), a.len() + b.len()))
 }
 
 /// One value an independent unit.

@@ -22,7 +22,7 @@ impl Effects<'_> {
             let sets: BTreeSet<BTreeSet<Point>> = effects
                 .clone()
                 .filter(|e| e.meter == meter && (e.workload == workload || e.workload == SUITE))
-                .map(|effect| self.points_of(effect))
+                .flat_map(|effect| self.points_of(effect))
                 .collect();
             left_out.extend(self.unused(meter, workload, table, &sets));
         }
@@ -30,20 +30,25 @@ impl Effects<'_> {
             let sets: BTreeSet<BTreeSet<Point>> = effects
                 .clone()
                 .filter(|effect| effect.kind == Kind::Total)
-                .map(|effect| self.points_of(effect))
+                .flat_map(|effect| self.points_of(effect))
                 .collect();
             left_out.extend(self.unused(meter, workload, table, &sets));
         }
         left_out
     }
 
-    fn points_of(&self, effect: &Effect) -> BTreeSet<Point> {
+    /// The points that a block must have for `effect` to use it.
+    fn points_of(&self, effect: &Effect) -> Vec<BTreeSet<Point>> {
         let mut points = vec![effect.point, effect.against];
         if let (Kind::Interaction, Point::Step(k)) = (effect.kind, effect.point) {
             points.push(Point::Step(k - 1));
             points.push(Point::Step(self.header.series.len()));
         }
-        points.into_iter().map(|p| self.server_of(p)).collect()
+        let servers = points.into_iter().map(|p| self.server_of(p));
+        match effect.unpaired {
+            true => servers.map(|server| BTreeSet::from([server])).collect(),
+            false => vec![servers.collect()],
+        }
     }
 
     /// Of a table, what no set of points uses that are compared with each other.

@@ -2,6 +2,7 @@
 
 mod closure;
 mod collect;
+mod costs;
 mod document;
 mod effects;
 mod left_out;
@@ -17,8 +18,8 @@ use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
 pub use collect::{Collector, Fault};
 pub use document::{
-    Attribution, Closure, ControlEffect, Effect, Interval, Kind, Noise, NoiseSpread, Part,
-    PatchEffects, Progress, Provenance, SUITE, Verdict,
+    Attribution, Closure, ControlEffect, Cost, Effect, Interval, Kind, Noise, NoiseSpread, Operation,
+    Part, PatchEffects, Progress, Provenance, SUITE, Verdict,
 };
 pub use stopping::{Open, Stopping};
 pub use summary::Agreement;

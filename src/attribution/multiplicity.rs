@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::document::{Effect, Kind, PatchEffects, SUITE, Verdict};
+use super::document::{Effect, Kind, Operation, PatchEffects, SUITE, Verdict};
 use crate::observation::Meter;
+use crate::point::Point;
 use crate::stats::{benjamini_hochberg, holm};
 
 /// Adjusts the probabilities of the patches' effects and takes back verdicts that do not hold any more.
@@ -12,7 +13,9 @@ use crate::stats::{benjamini_hochberg, holm};
 /// or slower without being it in 95 % of experiments. Over the workloads of a patch, beside
 /// the suite, by Benjamini and Hochberg: of the workloads it is said to change, one in twenty is not
 /// changed, on average.
-pub(super) fn adjust(patches: &mut [PatchEffects]) {
+///
+/// Over all operations, for each meter, kind and patch, likewise by Benjamini and Hochberg.
+pub(super) fn adjust(patches: &mut [PatchEffects], operations: &mut [Operation]) {
     let mut over_patches: BTreeMap<(Kind, Meter), Vec<&mut Effect>> = BTreeMap::new();
     for patch in patches {
         let has_suite = patch.effects.iter().any(|e| e.workload == SUITE);
@@ -32,6 +35,15 @@ pub(super) fn adjust(patches: &mut [PatchEffects]) {
     over_patches
         .into_values()
         .for_each(|family| judge(family, holm));
+    let mut over_operations: BTreeMap<(Kind, Meter, Point), Vec<&mut Effect>> = BTreeMap::new();
+    let effects = operations.iter_mut().flat_map(|of| &mut of.effects);
+    for effect in effects.filter(|effect| effect.p_value.is_some()) {
+        let family = (effect.kind, effect.meter, effect.point);
+        over_operations.entry(family).or_default().push(effect);
+    }
+    over_operations
+        .into_values()
+        .for_each(|family| judge(family, benjamini_hochberg));
 }
 
 fn judge(family: Vec<&mut Effect>, adjust: fn(&[f64]) -> Vec<f64>) {

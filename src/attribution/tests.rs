@@ -405,6 +405,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         blocks: 9,
         units: 9,
         identical: false,
+        unpaired: false,
         provenance: None,
     };
     use Verdict::{Faster, NoEffect, Slower, Unclear};

@@ -14,6 +14,8 @@ enum Warning<'a> {
     Control { missed: Vec<String>, of: usize },
     /// The closure check fails.
     Closure,
+    /// Points that share no block are compared.
+    Unpaired,
     /// Blocks without some point; `stopped` where the stopping rule may be why.
     Incomplete {
         row: Row<'a>,
@@ -80,6 +82,12 @@ impl fmt::Display for Warning<'_> {
                  not what it is worth measured directly against the release. One such check in \
                  twenty fails by chance; else the points disturb each other, and the effects are \
                  not those of a server alone."
+            ),
+            Warning::Unpaired => write!(
+                f,
+                "Points were measured in runs of their own, not in turns: whatever changed on the \
+                 machine between the runs counts as an effect, and no interval knows of it. Measure \
+                 all points in each block."
             ),
             Warning::Incomplete {
                 row,
@@ -161,10 +169,15 @@ pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String
     let mut warnings = Vec::new();
     warnings.extend(control(attribution));
     warnings.extend(closure(attribution));
+    let unpaired = attribution.total.iter().any(|effect| effect.unpaired);
+    warnings.extend(unpaired.then_some(Warning::Unpaired));
     for (meter, workload, table) in source.each() {
+        if !attribution.workloads.contains(workload) {
+            continue;
+        }
         let row = Row { workload, meter };
         let blocks = table.incomplete_blocks();
-        if blocks > 0 {
+        if blocks > 0 && !unpaired {
             let rule = attribution.stopping.as_ref();
             warnings.push(Warning::Incomplete {
                 row,

@@ -13,7 +13,7 @@ use crate::observation::Meter;
 
 pub(crate) use load::unknown;
 pub use server::{Adapter, CommandServer, Server};
-pub use workload::{CommandWorkload, SysbenchWorkload, Workload, WorkloadKind};
+pub use workload::{CommandWorkload, SqlBenchWorkload, SysbenchWorkload, Workload, WorkloadKind};
 
 /// The whole configuration of a workspace, workloads included.
 #[derive(Debug, Clone, Deserialize)]
@@ -269,10 +269,23 @@ pub struct Preset {
     /// How the timed blocks vary the servers' code layouts; without, [`Layouts::Padded`] where the
     /// servers can be linked again.
     pub layouts: Option<Layouts>,
+    /// Settings of all sql-bench workloads, in the place of their own.
+    #[serde(default)]
+    pub sql_bench: SqlBenchSettings,
 }
 
 fn default_count_blocks() -> u32 {
     3
+}
+
+/// `[preset.NAME.sql_bench]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SqlBenchSettings {
+    /// As [`SqlBenchWorkload::engine`].
+    pub engine: Option<String>,
+    /// As [`SqlBenchWorkload::small`].
+    pub small: Option<bool>,
 }
 
 /// The least blocks before an experiment may end by itself: from here on, intervals keep their promise
@@ -280,6 +293,22 @@ fn default_count_blocks() -> u32 {
 pub const DEFAULT_MIN_BLOCKS: u32 = 10;
 
 impl Preset {
+    /// The workload called `name` as this preset runs it.
+    ///
+    /// # Errors
+    /// As [`Config::workload`].
+    pub fn workload(&self, config: &Config, name: &str) -> crate::error::Result<Workload> {
+        let mut workload = config.workload(name)?.clone();
+        if let Some(own) = &mut workload.sql_bench {
+            let all = &self.sql_bench;
+            own.small = all.small.unwrap_or(own.small);
+            if let Some(engine) = &all.engine {
+                own.engine.clone_from(engine);
+            }
+        }
+        Ok(workload)
+    }
+
     /// The least blocks of an experiment that may end by itself; `None` for one of a fixed number.
     pub fn min_blocks(&self) -> Option<u32> {
         self.resolution?;

@@ -22,16 +22,20 @@ pub struct Workload {
     pub sysbench: Option<SysbenchWorkload>,
     /// `[command]`, for [`WorkloadKind::Command`].
     pub command: Option<CommandWorkload>,
+    /// `[sql_bench]`, for [`WorkloadKind::SqlBench`].
+    pub sql_bench: Option<SqlBenchWorkload>,
 }
 
 /// Which client runs a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum WorkloadKind {
     /// A sysbench Lua script, all points interleaved inside one sysbench process.
     Sysbench,
     /// A command a slice.
     Command,
+    /// A program of the release's own sql-bench a slice.
+    SqlBench,
 }
 
 /// `[sysbench]`.
@@ -73,10 +77,56 @@ pub struct CommandWorkload {
     pub prepare: Option<Vec<String>>,
     /// One slice.
     pub run: Vec<String>,
+    /// The folder that `run` starts in.
+    #[serde(default)]
+    pub directory: Option<String>,
     /// Transactions that one slice does.
     pub transactions: u64,
     /// A regular expression with one group over the client's output that captures transactions per
     /// second; without it the slice's wall-clock time counts.
     #[serde(default)]
     pub rate: Option<String>,
+    /// A regular expression with one group over the client's output that captures the seconds of the
+    /// slice, instead of `rate`.
+    #[serde(default)]
+    pub seconds: Option<String>,
+    /// A regular expression with groups `name`, `seconds` and, optionally, `commands` over the client's
+    /// output, a match an operation that the client times apart.
+    #[serde(default)]
+    pub operations: Option<String>,
+    /// Whether slices before those of a block warm the server up; without, a block may have a single round.
+    #[serde(default = "yes")]
+    pub warm_up: bool,
+    /// Seconds that one slice may take.
+    #[serde(default = "ten_minutes")]
+    pub limit_seconds: u64,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn ten_minutes() -> u64 {
+    600
+}
+
+/// `[sql_bench]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SqlBenchWorkload {
+    /// The program: `select` is `sql-bench/test-select` in the release's tree.
+    pub program: String,
+    /// The engine of its tables.
+    #[serde(default = "myisam")]
+    pub engine: String,
+    /// Whether it does about a hundredth of its work.
+    #[serde(default)]
+    pub small: bool,
+    /// Further options of the program, as it takes them.
+    #[serde(default)]
+    pub options: Vec<String>,
+}
+
+fn myisam() -> String {
+    "MyISAM".to_owned()
 }

@@ -90,7 +90,7 @@ impl<'a> ThisMachine<'a> {
     /// not run or the data does not fit.
     pub fn new(ws: &Workspace, setup: Setup<'a>, progress: &dyn Progress) -> Result<Self> {
         let adapter = server::adapter(ws)?;
-        let clients = Clients::new(ws, &setup.workloads)?;
+        let clients = Clients::new(ws, &setup.release, &setup.workloads)?;
         let counter = if setup.count_meters.is_empty() {
             None
         } else {

@@ -129,11 +129,12 @@ fn run_on(
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
-    let workloads: Vec<&Workload> = preset
+    let settled: Vec<Workload> = preset
         .workloads
         .iter()
-        .map(|name| ws.config.workload(name))
+        .map(|name| preset.workload(&ws.config, name))
         .collect::<Result<_>>()?;
+    let workloads: Vec<&Workload> = settled.iter().collect();
     let layouts = vary_layouts(preset, &mut candidates, progress)?;
     let timed: Vec<Meter> = meters(preset, is_timed);
     let mut counted: Vec<Meter> = meters(preset, |meter| !is_timed(meter));
@@ -456,6 +457,7 @@ mod tests {
             block_seconds: 1.0,
             count_blocks: 0,
             layouts,
+            sql_bench: Default::default(),
             min_blocks: None,
             resolution: None,
         };

@@ -305,8 +305,8 @@ impl<'a> Runner<'a> {
             let values = stats::block_values(slices);
             if values.len() != slices.len() || values.is_empty() {
                 let name = match self.workloads.get(workload).map(|w| w.kind) {
-                    Some(WorkloadKind::Command) => "the client",
-                    _ => "the driver",
+                    Some(WorkloadKind::Sysbench) => "the driver",
+                    _ => "the client",
                 };
                 return Err(Error::new(
                     Kind::Bench,
@@ -319,6 +319,13 @@ impl<'a> Runner<'a> {
                     .find(|slices| slices.point == point)
                     .map_or(1, transactions_of);
                 observations.push(observation(block, workload, meter, point, value, n));
+            }
+        }
+        for (name, rows) in measured.operations {
+            for (point, value) in stats::block_values(&rows) {
+                let n = rows.iter().find(|row| row.point == point).map_or(1, transactions_of);
+                let part = format!("{workload}/{name}");
+                observations.push(observation(block, &part, Meter::Time, point, value, n));
             }
         }
         let keep_slices =

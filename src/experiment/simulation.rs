@@ -138,6 +138,7 @@ fn measured(points: &[Point], shift: &[f64], random: &mut StdRng) -> Measured {
     Measured {
         cpu: time.clone(),
         time,
+        operations: BTreeMap::new(),
         rounds: 100,
         spoiled_rounds: 0,
     }
@@ -151,6 +152,7 @@ fn workload(name: &str) -> Workload {
         exercises: Vec::new(),
         sysbench: None,
         command: None,
+        sql_bench: None,
     }
 }
 

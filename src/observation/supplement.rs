@@ -1,5 +1,7 @@
 //! What is known about an experiment besides its header and observations.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Conditions, Meter};
@@ -24,6 +26,10 @@ pub struct Supplement {
     /// What else happened while times were measured, by workload; empty when unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Conditions>,
+    /// The steps in which meters read a run, in the meter's unit times transactions (10⁹ for times in whole
+    /// seconds); empty where they are too fine to matter.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub clock: BTreeMap<Meter, f64>,
 }
 
 /// Readings that are used for no figure.

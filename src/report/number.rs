@@ -141,6 +141,7 @@ mod tests {
             blocks: 5,
             units: 5,
             identical: false,
+            unpaired: false,
             provenance: None,
         }
     }

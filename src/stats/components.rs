@@ -113,7 +113,7 @@ mod tests {
                 let seed = shift.to_bits();
                 units.note(block, Point::Step(point), seed);
                 let value = shift + noise(&mut random, start) + f64::from(block);
-                assert!(table.insert(block, Point::Step(point), value.exp()));
+                assert!(table.insert(block, Point::Step(point), value.exp(), 1));
             }
         }
         (table, units)
@@ -142,7 +142,7 @@ mod tests {
     fn points_that_are_missing_cost_their_blocks() {
         let (mut table, units) = simulated(0.01, 0.004, 40, 4);
         let before = table.components(&units);
-        assert!(table.insert(90, Point::Step(0), 5.0));
+        assert!(table.insert(90, Point::Step(0), 5.0, 1));
         assert_eq!(table.components(&units), before);
     }
 }

@@ -26,7 +26,9 @@ pub struct Interval {
     pub half_width: f64,
     /// Standard error of the mean; infinite with a single block.
     pub standard_error: f64,
-    /// Blocks.
+    /// How far the estimate may be off because the meter tells whole steps only; part of the half-width.
+    pub rounding: f64,
+    /// Blocks: one more than the degrees of freedom.
     pub blocks: usize,
     /// How the number of blocks came about.
     pub looks: Looks,
@@ -54,6 +56,7 @@ impl Interval {
             estimate,
             half_width: f64::INFINITY,
             standard_error: f64::INFINITY,
+            rounding: 0.0,
             blocks: values.len(),
             looks,
         };
@@ -95,10 +98,10 @@ impl Interval {
         let reach = self.looks.reach(self.blocks);
         // As wide as the interval, which never gets narrower than the resolution.
         let error = match reach.is_finite() {
-            true => self.half_width / reach,
+            true => (self.half_width - self.rounding) / reach,
             false => self.standard_error.max(RESOLUTION),
         };
-        let statistic = (self.estimate / error).abs();
+        let statistic = (self.estimate.abs() - self.rounding).max(0.0) / error;
         let freedom = (self.blocks - 1) as f64;
         match self.looks {
             Looks::Any => (1.0 / bayes_factor(statistic, self.blocks)).min(1.0),
@@ -126,7 +129,7 @@ impl Interval {
         }
         let freedom = (self.blocks - 1) as f64;
         let reach = self.looks.reach(self.blocks) + student(POWER, freedom);
-        (reach * self.standard_error).max(RESOLUTION)
+        (reach * self.standard_error).max(RESOLUTION) + self.rounding
     }
 }
 
@@ -144,6 +147,7 @@ impl Interval {
                 estimate,
                 half_width: f64::INFINITY,
                 standard_error: f64::INFINITY,
+                rounding: 0.0,
                 blocks,
                 looks: Looks::Fixed,
             };
@@ -159,8 +163,50 @@ impl Interval {
             estimate,
             half_width: half_width.max(RESOLUTION),
             standard_error: variance.sqrt(),
+            rounding: 0.0,
             blocks,
             looks: Looks::Fixed,
+        }
+    }
+
+    /// The difference of the means of `values` and `others`, two samples that share no block, by Student's
+    /// test for two samples with a common variance; `None` when one of them is empty. A single value on one
+    /// side is enough: the other side tells how values vary. There are `values + others − 2` degrees of
+    /// freedom.
+    pub fn of_two_samples(values: &[f64], others: &[f64]) -> Option<Self> {
+        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+        if values.is_empty() || others.is_empty() {
+            return None;
+        }
+        let squares = |of: &[f64]| of.iter().map(|v| (v - mean(of)).powi(2)).sum::<f64>();
+        let freedom = values.len() + others.len() - 2;
+        let mut interval = Interval {
+            estimate: mean(values) - mean(others),
+            half_width: f64::INFINITY,
+            standard_error: f64::INFINITY,
+            rounding: 0.0,
+            blocks: freedom + 1,
+            looks: Looks::Fixed,
+        };
+        if freedom > 0 {
+            let variance = (squares(values) + squares(others)) / freedom as f64;
+            let error = variance * (1.0 / values.len() as f64 + 1.0 / others.len() as f64);
+            interval.standard_error = error.sqrt();
+            let reach = student(0.5 + LEVEL / 2.0, freedom as f64);
+            interval.half_width = (reach * interval.standard_error).max(RESOLUTION);
+        }
+        Some(interval)
+    }
+
+    /// The same where the estimate may be off by up to `rounding` because values are known in whole steps
+    /// only. Rounding hits every repeat alike, so that no number of them makes it smaller: the interval gets
+    /// wider by all of it.
+    #[must_use]
+    pub fn rounded(self, rounding: f64) -> Self {
+        Interval {
+            half_width: self.half_width + rounding,
+            rounding: self.rounding + rounding,
+            ..self
         }
     }
 }
@@ -253,6 +299,36 @@ mod tests {
         assert!(a.less(&single).half_width.is_infinite());
         let same = Interval::of(&[1.0; 3]).unwrap();
         assert!(same.less(&same).contains_zero());
+    }
+
+    #[test]
+    fn two_samples_are_compared_by_students_test() {
+        let (a, b) = ([18.0, 20.0, 22.0], [19.0, 22.0, 24.0, 25.0]);
+        let found = Interval::of_two_samples(&a, &b).unwrap();
+        assert!((found.estimate + 2.5).abs() < 1e-12);
+        let pooled: f64 = (8.0 + 21.0) / 5.0;
+        let error = (pooled * (1.0 / 3.0 + 1.0 / 4.0)).sqrt();
+        assert!((found.standard_error - error).abs() < 1e-12);
+        assert!((found.half_width - 2.570_582 * error).abs() < 1e-5);
+        // One run against three: the three tell how runs vary.
+        let one = Interval::of_two_samples(&[0.0], &[0.01, 0.02, 0.03]).unwrap();
+        assert!((one.standard_error - 0.01 * (4.0f64 / 3.0).sqrt()).abs() < 1e-12);
+        assert!((one.half_width - 4.302_653 * one.standard_error).abs() < 1e-6);
+        assert!(one.contains_zero());
+        let alone = Interval::of_two_samples(&[0.0], &[0.01]).unwrap();
+        assert!(alone.half_width.is_infinite() && alone.p_value() == 1.0);
+        assert_eq!(Interval::of_two_samples(&[], &[0.01]), None);
+    }
+
+    #[test]
+    fn rounding_widens_and_no_repeat_makes_up_for_it() {
+        let same = Interval::of(&[0.01; 6]).unwrap();
+        let rounded = same.rounded(0.02);
+        assert!(!same.contains_zero() && rounded.contains_zero());
+        assert!(rounded.p_value() > 0.99);
+        assert!(rounded.minimum_detectable() > 0.02);
+        let clear = Interval::of(&[0.05, 0.051, 0.052]).unwrap().rounded(0.02);
+        assert!(!clear.contains_zero() && clear.p_value() < 0.05);
     }
 
     #[test]

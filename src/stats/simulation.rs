@@ -52,7 +52,7 @@ fn coverage(
             for point in 0..POINTS {
                 if let Some(error) = error(point) {
                     let log = 11.0 + drift - EFFECT * point as f64 + error;
-                    table.insert(block, Point::Step(point), log.exp());
+                    table.insert(block, Point::Step(point), log.exp(), 1);
                 }
             }
         }
@@ -175,7 +175,7 @@ fn intervals_cover_from_slices_with_outliers() {
             for (point, value) in
                 block_values(&simulated_slices(&mut noise, 24, &effects, 0.05, 0.003))
             {
-                table.insert(block, point, value);
+                table.insert(block, point, value, 1);
             }
         }
         let ratios = table.log_ratio(Point::Step(0), Point::Step(1));

@@ -17,6 +17,8 @@ pub struct BlockTable {
     /// By block, the points in order: few enough that a sorted vector beats a map.
     blocks: BTreeMap<u32, Vec<(Point, f64)>>,
     points: BTreeSet<Point>,
+    values: u64,
+    transactions: u64,
 }
 
 /// How values vary once block and point are taken out.
@@ -29,9 +31,9 @@ pub struct Spread {
 }
 
 impl BlockTable {
-    /// Adds a value (a cost above 0). Returns `false`, changing nothing, when the block already has
-    /// this point.
-    pub fn insert(&mut self, block: u32, point: Point, cost: f64) -> bool {
+    /// Adds a value (a cost above 0) that stands for so many transactions. Returns `false`, changing
+    /// nothing, when the block already has this point.
+    pub fn insert(&mut self, block: u32, point: Point, cost: f64, transactions: u64) -> bool {
         let cells = self.blocks.entry(block).or_default();
         // Mostly they come in order.
         if cells.last().is_none_or(|last| last.0 < point) {
@@ -45,7 +47,19 @@ impl BlockTable {
         if !self.points.contains(&point) {
             self.points.insert(point);
         }
+        self.values += 1;
+        self.transactions = self.transactions.saturating_add(transactions);
         true
+    }
+
+    /// Transactions that all values stand for.
+    pub fn transactions(&self) -> u64 {
+        self.transactions
+    }
+
+    /// Transactions that one value stands for, on average; `None` without values.
+    pub fn transactions_a_value(&self) -> Option<f64> {
+        (self.values > 0).then(|| self.transactions as f64 / self.values as f64)
     }
 
     /// The blocks that have a value.
@@ -161,7 +175,7 @@ mod tests {
         for (block, row) in (0..).zip(rows) {
             for (point, cost) in row.iter().enumerate() {
                 if let Some(cost) = cost {
-                    assert!(table.insert(block, Point::Step(point), *cost));
+                    assert!(table.insert(block, Point::Step(point), *cost, 1));
                 }
             }
         }
@@ -171,8 +185,8 @@ mod tests {
     #[test]
     fn a_cell_is_filled_once() {
         let mut table = table(&[&[Some(1.0)]]);
-        assert!(!table.insert(0, Point::BASE, 2.0));
-        assert!(table.insert(1, Point::BASE, 2.0));
+        assert!(!table.insert(0, Point::BASE, 2.0, 1));
+        assert!(table.insert(1, Point::BASE, 2.0, 1));
     }
 
     #[test]

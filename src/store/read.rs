@@ -133,6 +133,8 @@ impl Store {
             within,
             left_out,
             conditions: self.conditions(id)?,
+            // What this program measures it reads in nanoseconds.
+            clock: BTreeMap::new(),
         })
     }
 

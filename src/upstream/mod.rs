@@ -8,6 +8,7 @@ mod debian;
 pub(crate) mod delta;
 mod directory;
 mod fetch;
+mod files;
 mod folder;
 pub(crate) mod git;
 mod import;
@@ -26,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::workspace::Workspace;
 
+pub use files::files_of;
 pub use lock::{LockFile, Locked};
 pub(crate) use merge::merge_small;
 pub use objects::{Objects, TreeEntry};

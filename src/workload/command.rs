@@ -1,28 +1,43 @@
 //! Workloads that are commands: the finest alternation is one client run.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use regex::Regex;
 
+use super::reading::{Part, Patterns};
 use super::{Clients, Failure, Measured, Timed};
 use crate::config::{CommandWorkload, Workload};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::process::{Command, Output};
 use crate::server::Running;
 use crate::stats::Slices;
 
-/// The longest one client run may take.
-const LIMIT: Duration = Duration::from_secs(600);
-
 /// Rounds that the values of a block need at least.
-const MIN_ROUNDS: u64 = 2;
+const MIN_ROUNDS: usize = 2;
 
-fn run_client(workload: &Workload, command: &Command) -> Result<Output> {
-    let output = command.run_within(LIMIT)?;
+/// The client's command for one server.
+fn command(settings: &CommandWorkload, words: &[String], running: &Running) -> Result<Command> {
+    let command = Command::from_words(&running.expand(words)?)?;
+    Ok(match &settings.directory {
+        Some(directory) => {
+            let words = running.expand(std::slice::from_ref(directory))?;
+            command.directory(Path::new(&words.concat()))
+        }
+        None => command,
+    })
+}
+
+fn run_client(
+    workload: &Workload,
+    settings: &CommandWorkload,
+    command: &Command,
+) -> Result<Output> {
+    let output = command.run_within(Duration::from_secs(settings.limit_seconds))?;
     if output.success() {
         return Ok(output);
     }
@@ -44,8 +59,8 @@ pub(super) fn prepare(
     match &settings.prepare {
         None => Ok(()),
         Some(words) => {
-            let command = Command::from_words(&running.expand(words)?)?;
-            run_client(workload, &command).map(drop)
+            let command = command(settings, words, running)?;
+            run_client(workload, settings, &command).map(drop)
         }
     }
 }
@@ -59,42 +74,20 @@ pub(super) fn transactions(
 ) -> Result<u64> {
     let each = settings.transactions.max(1);
     let runs = transactions.div_ceil(each);
-    let command = Command::from_words(&running.expand(&settings.run)?)?;
+    let command = command(settings, &settings.run, running)?;
     for _ in 0..runs {
-        run_client(workload, &command)?;
+        run_client(workload, settings, &command)?;
     }
     Ok(runs * each)
 }
 
-/// The rate in `text`: transactions per second, the last match of the pattern's group.
-fn rate(pattern: &Regex, text: &str) -> Option<f64> {
-    let found = pattern.captures_iter(text).last()?;
-    let rate: f64 = found.get(1)?.as_str().replace(',', "").parse().ok()?;
-    (rate.is_finite() && rate > 0.0).then_some(rate)
-}
-
-fn pattern(workload: &Workload, settings: &CommandWorkload) -> Result<Option<Regex>> {
-    let Some(text) = &settings.rate else {
-        return Ok(None);
-    };
-    let wrong = |message: String| {
-        Error::usage(message).at(
-            format!("bench-config/workloads/{}.toml", workload.name),
-            None,
-        )
-    };
-    let regex = Regex::new(text).map_err(|e| wrong(format!("`rate`: {e}")))?;
-    if regex.captures_len() < 2 {
-        return Err(wrong("`rate` needs a group around the number".into()));
-    }
-    Ok(Some(regex))
-}
-
-/// One client run: nanoseconds on the clock, and those the server's threads were on a processor.
-#[derive(Debug, Clone, Copy, Default)]
+/// One client run: nanoseconds on the clock, those the server's threads were on a processor, and what the
+/// client timed apart.
+#[derive(Debug, Clone, Default)]
 struct Slice {
     time: f32,
     cpu: Option<f32>,
+    operations: BTreeMap<String, Part>,
 }
 
 pub(super) fn interleave(
@@ -103,51 +96,31 @@ pub(super) fn interleave(
     item: &Timed<'_>,
     settings: &CommandWorkload,
 ) -> Result<Measured, Failure> {
-    let pattern = pattern(item.workload, settings)?;
-    let transactions = settings.transactions.max(1);
+    let patterns = Patterns::new(item.workload, settings)?;
     let mut commands = Vec::with_capacity(servers.len());
     for (_, running) in servers.iter() {
-        let words = running.expand(&settings.run)?;
-        let command = Command::from_words(&words)?;
+        let command = command(settings, &settings.run, running)?;
         commands.push(clients.placement.client(command, 1));
         clients.placement.settle(running.pid(), 1);
     }
     let slice = |index: usize| -> Result<Slice, Failure> {
+        let (point, running) = &servers[index];
         let named = |error| Failure {
-            point: Some(servers[index].0),
+            point: Some(*point),
             error,
         };
-        let running = &servers[index].1;
         let before = running.processor_time();
-        let output = run_client(item.workload, &commands[index]).map_err(named)?;
+        let output = run_client(item.workload, settings, &commands[index]).map_err(named)?;
         let after = running.processor_time();
-        let seconds = match &pattern {
-            None => output.elapsed.as_secs_f64(),
-            Some(pattern) => {
-                let text = output.stdout_text();
-                let rate = rate(pattern, &text).ok_or_else(|| {
-                    named(
-                        Error::new(
-                            Kind::Bench,
-                            format!(
-                                "workload {}: no transactions per second in the client's output",
-                                item.workload.name
-                            ),
-                        )
-                        .details(output.tail(8))
-                        .hint("check `rate` against this output"),
-                    )
-                })?;
-                transactions as f64 / rate
-            }
-        };
+        let reading = patterns.read(&output).map_err(named)?;
         Ok(Slice {
-            time: (seconds * 1e9) as f32,
+            time: (reading.seconds * 1e9) as f32,
             cpu: before
                 .zip(after)
                 .and_then(|(before, after)| after.checked_sub(before))
                 .filter(|spent| !spent.is_zero())
                 .map(|spent| spent.as_nanos() as f32),
+            operations: reading.operations,
         })
     };
     let mut random = StdRng::seed_from_u64(item.seed);
@@ -161,55 +134,60 @@ pub(super) fn interleave(
         Ok(values)
     };
     let started = Instant::now();
-    loop {
+    while settings.warm_up {
         round(&mut random)?;
         if started.elapsed().as_secs_f64() >= item.warm_up_seconds {
             break;
         }
     }
-    let empty: Vec<Slices> = servers
-        .iter()
-        .map(|(point, _)| Slices {
-            point: *point,
-            nanoseconds: Vec::new(),
-            transactions_per_slice: transactions,
-        })
-        .collect();
-    let (mut time, mut cpu) = (empty.clone(), empty);
-    // A slice without is left out of the block's value; only a kernel that tells none at all has none.
-    let mut told_cpu = false;
+    // Long runs are a block each: what a second one tells about the same start is worth less than a start.
+    let least = if settings.warm_up { MIN_ROUNDS } else { 1 };
     let started = Instant::now();
-    let mut rounds = 0;
-    while rounds < MIN_ROUNDS || started.elapsed().as_secs_f64() < item.seconds {
-        let values = round(&mut random)?;
-        for (index, value) in values.into_iter().enumerate() {
-            time[index].nanoseconds.push(value.time);
-            cpu[index].nanoseconds.push(value.cpu.unwrap_or(0.0));
-            told_cpu |= value.cpu.is_some();
-        }
-        rounds += 1;
+    let mut rounds: Vec<Vec<Slice>> = Vec::new();
+    while rounds.len() < least || started.elapsed().as_secs_f64() < item.seconds {
+        rounds.push(round(&mut random)?);
     }
-    Ok(Measured {
-        time,
-        cpu: if told_cpu { cpu } else { Vec::new() },
-        rounds,
-        spoiled_rounds: 0,
-    })
+    let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+    Ok(measured(&points, &rounds, settings.transactions.max(1)))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_found_in_what_clients_print() {
-        let pattern = Regex::new(r"([0-9.,]+) requests per second").unwrap();
-        assert_eq!(
-            rate(&pattern, "GET: rps=1\rGET: 123,456.5 requests per second\n"),
-            Some(123_456.5)
-        );
-        assert_eq!(rate(&pattern, "nothing"), None);
-        assert_eq!(rate(&pattern, "0.0 requests per second"), None);
-        assert_eq!(rate(&pattern, "1.2.3 requests per second"), None);
+/// The rounds' slices by point, a row each.
+fn measured(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> Measured {
+    let rows = |transactions: u64, value: &dyn Fn(&Slice) -> f32| -> Vec<Slices> {
+        let row = |(index, &point): (usize, &Point)| Slices {
+            point,
+            nanoseconds: rounds.iter().map(|round| value(&round[index])).collect(),
+            transactions_per_slice: transactions,
+        };
+        points.iter().enumerate().map(row).collect()
+    };
+    // A slice without is left out of the block's value; only a kernel that tells none at all has none.
+    let told_cpu = rounds.iter().flatten().any(|slice| slice.cpu.is_some());
+    let operations = |slice: &Slice| slice.operations.clone();
+    let commands: BTreeMap<String, u64> = rounds
+        .iter()
+        .flatten()
+        .flat_map(operations)
+        .map(|(name, part)| (name, part.commands))
+        .collect();
+    let of_operation = |(name, commands): (String, u64)| {
+        let value = |slice: &Slice| {
+            let part = slice.operations.get(&name).copied().unwrap_or_default();
+            // Of a run that did more or fewer of it, as many as of the others.
+            let each = part.seconds / part.commands.max(1) as f64;
+            (each * commands as f64 * 1e9) as f32
+        };
+        let rows = rows(commands, &value);
+        (name, rows)
+    };
+    Measured {
+        time: rows(transactions, &|slice| slice.time),
+        cpu: match told_cpu {
+            true => rows(transactions, &|slice| slice.cpu.unwrap_or(0.0)),
+            false => Vec::new(),
+        },
+        operations: commands.into_iter().map(of_operation).collect(),
+        rounds: rounds.len() as u64,
+        spoiled_rounds: 0,
     }
 }

@@ -11,21 +11,26 @@ mod data;
 mod driver_tests;
 mod interleave;
 mod placement;
+mod reading;
 mod result;
 mod serve;
+mod sql_bench;
 mod sysbench;
 mod watch;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::config::{Workload, WorkloadKind};
+use crate::config::{CommandWorkload, SysbenchWorkload, Workload, WorkloadKind};
 use crate::error::{Error, Result};
 use crate::point::Point;
+use crate::progress::Silent;
 use crate::server::Running;
 use crate::stats::Slices;
+use crate::upstream;
 use crate::workspace::Workspace;
 
 pub use placement::{Placement, allowed_cpus};
@@ -58,6 +63,8 @@ pub struct Measured {
     /// Processor time the server's process took for the same slices; empty where the kernel does
     /// not tell.
     pub cpu: Vec<Slices>,
+    /// Wall-clock time of what the client timed apart, by operation; a slice without it is 0.
+    pub operations: BTreeMap<String, Vec<Slices>>,
     /// Rounds measured.
     pub rounds: u64,
     /// Rounds left out because a transaction of some server had to be started again.
@@ -86,15 +93,17 @@ pub struct Clients {
     /// The only copies of our scripts; removed with this.
     scripts: tempfile::TempDir,
     placement: Placement,
+    /// Where the release's sql-bench was unpacked, if a workload needs it.
+    sql_bench: Option<PathBuf>,
 }
 
 impl Clients {
-    /// Clients for the workloads of `ws`.
+    /// Clients for the workloads of `ws` on the servers of `release`, a name of its configuration.
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) when a workload's script does not exist;
     /// [`Kind::Internal`](crate::error::Kind::Internal) when a temporary folder cannot be made.
-    pub fn new(ws: &Workspace, workloads: &[&Workload]) -> Result<Self> {
+    pub fn new(ws: &Workspace, release: &str, workloads: &[&Workload]) -> Result<Self> {
         let scripts = tempfile::Builder::new()
             .prefix("perfquilt-")
             .tempdir()
@@ -103,14 +112,22 @@ impl Clients {
             let path = scripts.path().join(name);
             std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
         }
-        let clients = Clients {
+        let mut clients = Clients {
             bench_config: ws.bench_config(),
             scripts,
             placement: Placement::of_this_machine(),
+            sql_bench: None,
         };
         for workload in workloads {
             if let Some(settings) = &workload.sysbench {
                 sysbench::check(&clients.bench_config, workload, settings)?;
+            }
+            if let Some(settings) = &workload.sql_bench {
+                let folder = match &clients.sql_bench {
+                    Some(folder) => folder,
+                    None => clients.sql_bench.insert(sql_bench(ws, release, &clients.scripts)?),
+                };
+                sql_bench::check(workload, settings, folder)?;
             }
         }
         Ok(clients)
@@ -146,18 +163,9 @@ impl Clients {
         if servers.is_empty() {
             return Err(Error::internal("no server to measure").into());
         }
-        match (
-            item.workload.kind,
-            &item.workload.sysbench,
-            &item.workload.command,
-        ) {
-            (WorkloadKind::Sysbench, Some(settings), _) => {
-                interleave::run(self, servers, item, settings)
-            }
-            (WorkloadKind::Command, _, Some(settings)) => {
-                command::interleave(self, servers, item, settings)
-            }
-            _ => Err(incomplete(item.workload).into()),
+        match self.program(item.workload)? {
+            Program::Sysbench(settings) => interleave::run(self, servers, item, settings),
+            Program::Command(settings) => command::interleave(self, servers, item, &settings),
         }
     }
 
@@ -166,11 +174,9 @@ impl Clients {
     /// # Errors
     /// What the workload's `prepare` command meets.
     pub fn after_start(&self, workload: &Workload, running: &Running) -> Result<()> {
-        match &workload.command {
-            Some(settings) if workload.kind == WorkloadKind::Command => {
-                command::prepare(workload, settings, running)
-            }
-            _ => Ok(()),
+        match self.program(workload)? {
+            Program::Sysbench(_) => Ok(()),
+            Program::Command(settings) => command::prepare(workload, &settings, running),
         }
     }
 
@@ -184,15 +190,36 @@ impl Clients {
         workload: &'a Workload,
         seed: u64,
     ) -> Result<Serving<'a>> {
-        match (workload.kind, &workload.sysbench, &workload.command) {
-            (WorkloadKind::Sysbench, Some(settings), _) => {
+        match self.program(workload)? {
+            Program::Sysbench(settings) => {
                 serve::Serving::sysbench(self, running, workload, settings, seed)
             }
-            (WorkloadKind::Command, _, Some(settings)) => {
-                Ok(serve::Serving::command(workload, settings))
-            }
-            _ => Err(incomplete(workload)),
+            Program::Command(settings) => Ok(serve::Serving::command(workload, settings)),
         }
+    }
+
+    /// The client of a workload, with the settings of its kind.
+    fn program<'a>(&self, workload: &'a Workload) -> Result<Program<'a>> {
+        let incomplete = || {
+            Error::internal(format!(
+                "workload `{}` lacks the section of its kind",
+                workload.name
+            ))
+        };
+        match workload.kind {
+            WorkloadKind::Sysbench => workload.sysbench.as_ref().map(Program::Sysbench),
+            WorkloadKind::Command => {
+                let settings = workload.command.as_ref();
+                settings.map(|settings| Program::Command(Cow::Borrowed(settings)))
+            }
+            WorkloadKind::SqlBench => {
+                let settings = workload.sql_bench.as_ref().zip(self.sql_bench.as_ref());
+                settings.map(|(settings, folder)| {
+                    Program::Command(Cow::Owned(sql_bench::command(settings, folder)))
+                })
+            }
+        }
+        .ok_or_else(incomplete)
     }
 
     /// The prepared data that `workload` works on; `None` when it needs none before the start.
@@ -241,6 +268,9 @@ pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<Str
         "{:?} {:?} {:?}",
         workload.kind, workload.sysbench, workload.command
     ));
+    if let Some(settings) = &workload.sql_bench {
+        digest.update(format!("{settings:?}"));
+    }
     if let Some(settings) = &workload.sysbench
         && let Some(path) = sysbench::own_script(bench_config, &settings.script)
     {
@@ -249,11 +279,26 @@ pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<Str
     Ok(hex(&digest.finalize()))
 }
 
-fn incomplete(workload: &Workload) -> Error {
-    Error::internal(format!(
-        "workload `{}` lacks the section of its kind",
-        workload.name
-    ))
+/// What runs a workload.
+enum Program<'a> {
+    Sysbench(&'a SysbenchWorkload),
+    Command(Cow<'a, CommandWorkload>),
+}
+
+/// Unpacks the sql-bench of `release` below `scripts`.
+fn sql_bench(ws: &Workspace, release: &str, scripts: &tempfile::TempDir) -> Result<PathBuf> {
+    let release = upstream::ensure(ws, Some(release), &Silent)?;
+    let Some(files) = upstream::files_of(ws, &release, sql_bench::FOLDER)? else {
+        return Err(Error::usage(format!(
+            "{} comes without {}",
+            release.name,
+            sql_bench::FOLDER
+        ))
+        .hint("choose workloads of another kind, or a release that has it"));
+    };
+    let folder = scripts.path().join(sql_bench::FOLDER);
+    sql_bench::unpack(&files, &folder)?;
+    Ok(folder)
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

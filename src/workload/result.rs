@@ -1,5 +1,6 @@
 //! What the driver leaves in its results folder.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::Measured;
@@ -71,6 +72,7 @@ fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<Measured, String> {
     Ok(Measured {
         time: read(time),
         cpu: if with_cpu { read(cpu) } else { Vec::new() },
+        operations: BTreeMap::new(),
         rounds: field("rounds")?,
         spoiled_rounds: field("spoiled")?,
     })

@@ -1,5 +1,6 @@
 //! A client that does transactions on request, for meters that are switched on and off around them.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ enum Client<'a> {
         requests: Cell<u32>,
         threads: u64,
     },
-    Command(&'a CommandWorkload),
+    Command(Cow<'a, CommandWorkload>),
 }
 
 impl<'a> Serving<'a> {
@@ -56,7 +57,7 @@ impl<'a> Serving<'a> {
         })
     }
 
-    pub(super) fn command(workload: &'a Workload, settings: &'a CommandWorkload) -> Self {
+    pub(super) fn command(workload: &'a Workload, settings: Cow<'a, CommandWorkload>) -> Self {
         Serving {
             workload,
             client: Client::Command(settings),

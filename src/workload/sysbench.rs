@@ -177,6 +177,7 @@ mod tests {
             exercises: Vec::new(),
             sysbench: Some(settings),
             command: None,
+            sql_bench: None,
         }
     }
 

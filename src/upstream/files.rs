@@ -1,0 +1,52 @@
+//! Files of an imported release, for those who need a few of them and no source tree.
+
+use std::path::{Path, PathBuf};
+
+use git2::{ObjectType, Oid};
+
+use super::Release;
+use super::objects::{MODE_EXEC, MODE_FILE, MODE_TREE, Objects};
+use crate::error::{Error, Result};
+use crate::workspace::Workspace;
+
+/// The files below `folder` (one name, no slashes) of a release, by their path in it; `None` when the
+/// release has no such folder. Links are left out.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+pub fn files_of(
+    ws: &Workspace,
+    release: &Release,
+    folder: &str,
+) -> Result<Option<Vec<(PathBuf, Vec<u8>)>>> {
+    let store = Objects::open(&ws.object_store())?;
+    let root = Oid::from_str(&release.tree)
+        .map_err(|e| Error::internal(format!("tree {}: {}", release.tree, e.message())))?;
+    let entries = store.read_tree(root)?;
+    let found = entries
+        .iter()
+        .find(|entry| entry.mode == MODE_TREE && entry.name == folder.as_bytes());
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let mut files = Vec::new();
+    gather(&store, found.oid, Path::new(""), &mut files)?;
+    Ok(Some(files))
+}
+
+fn gather(
+    store: &Objects,
+    tree: Oid,
+    below: &Path,
+    files: &mut Vec<(PathBuf, Vec<u8>)>,
+) -> Result<()> {
+    for entry in store.read_tree(tree)? {
+        let path = below.join(String::from_utf8_lossy(&entry.name).as_ref());
+        match entry.mode {
+            MODE_TREE => gather(store, entry.oid, &path, files)?,
+            MODE_FILE | MODE_EXEC => files.push((path, store.read(entry.oid, ObjectType::Blob)?)),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! What a client says about its own run, found in its output by the workload's patterns.
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+
+use crate::config::{CommandWorkload, Workload};
+use crate::error::{Error, Result};
+use crate::process::Output;
+
+/// The patterns of a workload.
+#[derive(Debug)]
+pub(super) struct Patterns<'a> {
+    workload: &'a Workload,
+    transactions: u64,
+    rate: Option<Regex>,
+    seconds: Option<Regex>,
+    operations: Option<Regex>,
+}
+
+/// A part of a run that the client timed apart.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Part {
+    /// Commands it consisted of.
+    pub(super) commands: u64,
+    /// Seconds they took together.
+    pub(super) seconds: f64,
+}
+
+/// What a run's output says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Reading {
+    /// Seconds of the run.
+    pub(super) seconds: f64,
+    /// Its operations by name.
+    pub(super) operations: BTreeMap<String, Part>,
+}
+
+impl<'a> Patterns<'a> {
+    /// Compiles the patterns of `settings`.
+    pub(super) fn new(workload: &'a Workload, settings: &CommandWorkload) -> Result<Self> {
+        let file = format!("bench-config/workloads/{}.toml", workload.name);
+        let wrong = |message: String| Error::usage(message).at(file.clone(), None);
+        let compile = |key: &str, text: &Option<String>| -> Result<Option<Regex>> {
+            let Some(text) = text else { return Ok(None) };
+            let regex = Regex::new(text).map_err(|e| wrong(format!("`{key}`: {e}")))?;
+            match regex.captures_len() {
+                0 | 1 => Err(wrong(format!("`{key}` needs a group around the number"))),
+                _ => Ok(Some(regex)),
+            }
+        };
+        let operations = compile("operations", &settings.operations)?;
+        if let Some(operations) = &operations {
+            let has = |wanted: &str| operations.capture_names().flatten().any(|n| n == wanted);
+            for group in ["name", "seconds"] {
+                if !has(group) {
+                    return Err(wrong(format!(
+                        "`operations` needs a group called {group}: (?P<{group}>…)"
+                    )));
+                }
+            }
+        }
+        if settings.rate.is_some() && settings.seconds.is_some() {
+            return Err(wrong("`rate` and `seconds` exclude each other".to_owned()));
+        }
+        Ok(Patterns {
+            workload,
+            transactions: settings.transactions.max(1),
+            rate: compile("rate", &settings.rate)?,
+            seconds: compile("seconds", &settings.seconds)?,
+            operations,
+        })
+    }
+
+    /// What `output` says of its run.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](crate::error::Kind::Bench) when it lacks what a pattern looks for.
+    pub(super) fn read(&self, output: &Output) -> Result<Reading> {
+        let text = output.stdout_text();
+        let missing = |what: &str, key: &str| {
+            Error::bench(format!(
+                "workload {}: no {what} in the client's output",
+                self.workload.name
+            ))
+            .details(output.tail(8))
+            .hint(format!("check `{key}` against this output"))
+        };
+        let seconds = match (&self.rate, &self.seconds) {
+            (Some(rate), _) => {
+                let rate = last_number(rate, &text)
+                    .ok_or_else(|| missing("transactions per second", "rate"))?;
+                self.transactions as f64 / rate
+            }
+            (None, Some(seconds)) => {
+                last_number(seconds, &text).ok_or_else(|| missing("seconds", "seconds"))?
+            }
+            (None, None) => output.elapsed.as_secs_f64(),
+        };
+        let operations = match &self.operations {
+            Some(pattern) => operations(pattern, &text),
+            None => BTreeMap::new(),
+        };
+        if self.operations.is_some() && operations.is_empty() {
+            return Err(missing("operation", "operations"));
+        }
+        Ok(Reading {
+            seconds,
+            operations,
+        })
+    }
+}
+
+/// The number in the first group of the last match: finite and above 0.
+fn last_number(pattern: &Regex, text: &str) -> Option<f64> {
+    let found = pattern.captures_iter(text).last()?;
+    let number: f64 = found.get(1)?.as_str().replace(',', "").parse().ok()?;
+    (number.is_finite() && number > 0.0).then_some(number)
+}
+
+/// The operations in `text`; those of the same name together.
+fn operations(pattern: &Regex, text: &str) -> BTreeMap<String, Part> {
+    let mut found: BTreeMap<String, Part> = BTreeMap::new();
+    for captures in pattern.captures_iter(text) {
+        let group = |name| captures.name(name).map(|group| group.as_str());
+        let seconds = group("seconds").and_then(|text| text.parse::<f64>().ok());
+        let (Some(name), Some(seconds)) = (group("name"), seconds) else {
+            continue;
+        };
+        if name.is_empty() || !(seconds.is_finite() && seconds >= 0.0) {
+            continue;
+        }
+        let commands = group("commands").and_then(|text| text.parse().ok());
+        let part = found.entry(name.to_owned()).or_default();
+        part.commands += commands.unwrap_or(1).max(1);
+        part.seconds += seconds;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_found_in_what_clients_print() {
+        let pattern = Regex::new(r"([0-9.,]+) requests per second").unwrap();
+        assert_eq!(
+            last_number(
+                &pattern,
+                "GET: rps=1\rGET: 123,456.5 requests per second\n"
+            ),
+            Some(123_456.5)
+        );
+        assert_eq!(last_number(&pattern, "nothing"), None);
+        assert_eq!(last_number(&pattern, "0.0 requests per second"), None);
+        assert_eq!(last_number(&pattern, "1.2.3 requests per second"), None);
+    }
+
+    #[test]
+    fn operations_of_one_name_are_added_up() {
+        let pattern =
+            Regex::new(r"(?m)^Time for (?P<name>\S+) \((?P<commands>\d+)\): (?P<seconds>\S+)$")
+                .unwrap();
+        let text = "Time for a (10): 0.5\nTime for b (1): 2e-05\nTime for a (5): 0.25\n\
+                    Time for c (1): nan\n";
+        let found = operations(&pattern, text);
+        let a = Part {
+            commands: 15,
+            seconds: 0.75,
+        };
+        assert_eq!(found["a"], a);
+        assert!((found["b"].seconds - 2e-5).abs() < 1e-12);
+        assert_eq!(found.len(), 2);
+    }
+}

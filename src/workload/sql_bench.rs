@@ -1,0 +1,207 @@
+//! The release's own sql-bench: Perl programs that time many kinds of statements.
+//!
+//! All points get the programs of the bare release, so that a patch cannot change what it is measured by.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::config::{CommandWorkload, SqlBenchWorkload, Workload};
+use crate::error::{Error, Result};
+use crate::process::{Command, find_program};
+
+/// The folder in a release's tree.
+pub(super) const FOLDER: &str = "sql-bench";
+
+/// Its programs' lines about operations, as its own `run-all-tests` reads them, but for exponents: with
+/// fractions of seconds asked for, Perl's Benchmark module writes `4.1e-05`.
+const OPERATIONS: &str = r"(?mi)^(?:estimated )?time (?:to|for) (?P<name>[^\s:]+)\s*\((?P<commands>\d+)(?::\d+)*\)[^:]*:\s*(?P<seconds>[-+.e\d]+) ";
+
+/// The line at the end.
+const TOTAL: &str = r"(?mi)^total time:\s*([-+.e\d]+) ";
+
+/// Seconds a program may take. The longest took a quarter of an hour when disks turned.
+const LIMIT_SECONDS: u64 = 7200;
+
+/// Writes the programs into `folder` under the names they have when installed, without `.sh`.
+pub(super) fn unpack(files: &[(PathBuf, Vec<u8>)], folder: &Path) -> Result<()> {
+    for (path, content) in files {
+        let path = match path.extension() {
+            Some(extension) if extension == "sh" => path.with_extension(""),
+            _ => path.clone(),
+        };
+        let target = folder.join(path);
+        let parent = target.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;
+        std::fs::write(&target, content).map_err(|e| Error::io("write", &target, &e))?;
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&target, mode).map_err(|e| Error::io("write", &target, &e))?;
+    }
+    Ok(())
+}
+
+/// Refuses what cannot work before anything is built or started for it.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the release has no such program, or Perl or its
+/// driver are missing.
+pub(super) fn check(workload: &Workload, settings: &SqlBenchWorkload, folder: &Path) -> Result<()> {
+    let file = format!("bench-config/workloads/{}.toml", workload.name);
+    if !folder.join(program(settings)).is_file() {
+        let programs = programs(folder);
+        let error = Error::usage(format!(
+            "this release's {FOLDER} has no program `{}`",
+            settings.program
+        ));
+        return Err(error
+            .at(file, None)
+            .hint(format!("there are: {}", programs.join(", "))));
+    }
+    let Some(perl) = find_program("perl") else {
+        return Err(missing("perl", "perl"));
+    };
+    let driver = driver(folder);
+    let loaded = Command::new(&perl)
+        .args(["-MDBI", &format!("-MDBD::{driver}"), "-e", "1"])
+        .run()?;
+    match loaded.success() {
+        true => Ok(()),
+        false => Err(missing(
+            &format!("Perl's DBD::{driver}"),
+            &format!("libdbd-{}-perl", driver.to_lowercase()),
+        )
+        .details(loaded.tail(2))),
+    }
+}
+
+fn missing(what: &str, package: &str) -> Error {
+    Error::usage(format!("{FOLDER} needs {what}, which is not installed"))
+        .hint(format!("Debian's package {package} has it; `perfquilt doctor` lists all that is missing"))
+}
+
+/// The driver its programs name: `MariaDB`, or `mysql` in releases before 10.11.
+fn driver(folder: &Path) -> String {
+    let text = std::fs::read(folder.join("server-cfg")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let named = text.split("\"DBI:").skip(1).find_map(|rest| {
+        let name = rest.split(':').next()?;
+        ["MariaDB", "mysql"].into_iter().find(|known| *known == name)
+    });
+    named.unwrap_or("MariaDB").to_owned()
+}
+
+fn program(settings: &SqlBenchWorkload) -> String {
+    format!("test-{}", settings.program)
+}
+
+/// The programs there are.
+fn programs(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            name.strip_prefix("test-").map(str::to_owned)
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// The program as a client command, `folder` being where it was unpacked.
+pub(super) fn command(settings: &SqlBenchWorkload, folder: &Path) -> CommandWorkload {
+    let mut run: Vec<String> = [
+        "perl",
+        // Fractions of seconds: the programs' own --hires has no effect.
+        "-MBenchmark=:hireswallclock",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    run.push(program(settings));
+    run.extend(
+        [
+            "--silent",
+            "--socket={socket}",
+            "--user=root",
+            "--database=test",
+        ]
+        .map(str::to_owned),
+    );
+    run.push(format!("--create-options=ENGINE={}", settings.engine));
+    run.extend(settings.small.then(|| "--small-test".to_owned()));
+    run.extend(settings.options.iter().cloned());
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    CommandWorkload {
+        prepare: Some(words(&[
+            "{server}/bin/mariadb",
+            "--no-defaults",
+            "--socket={socket}",
+            "--user=root",
+            "-e",
+            "CREATE DATABASE IF NOT EXISTS test",
+        ])),
+        run,
+        directory: Some(folder.to_string_lossy().into_owned()),
+        transactions: 1,
+        rate: None,
+        seconds: Some(TOTAL.to_owned()),
+        operations: Some(OPERATIONS.to_owned()),
+        warm_up: false,
+        limit_seconds: LIMIT_SECONDS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_lines_are_read() {
+        let pattern = regex::Regex::new(OPERATIONS).unwrap();
+        let lines = [
+            (
+                "Time for select_simple_join (50:150):  0.01234 wallclock secs ( 0.01 usr  0.00 sys =  0.01 CPU)",
+                Some(("select_simple_join", "50", "0.01234")),
+            ),
+            (
+                "Estimated time for select_big (70:17207): 12 wallclock secs (8.76 usr 0.05 sys + 0.00 cusr 0.00 csys = 8.81 CPU)",
+                Some(("select_big", "70", "12")),
+            ),
+            (
+                "Time to connect+select_1_row (1000): 4.1e-05 wallclock secs ( 0.00 usr + 0.00 sys = 0.00 CPU)",
+                Some(("connect+select_1_row", "1000", "4.1e-05")),
+            ),
+            ("Total time: 11 wallclock secs (7 usr)", None),
+            ("Time for a thing without a number: 3 secs", None),
+        ];
+        for (line, expected) in lines {
+            let found = pattern.captures(line);
+            let found = found
+                .as_ref()
+                .map(|found| (&found["name"], &found["commands"], &found["seconds"]));
+            assert_eq!(found, expected, "{line}");
+        }
+        let total = regex::Regex::new(TOTAL).unwrap();
+        assert_eq!(
+            &total
+                .captures("x\nTotal time: 11.2345 wallclock secs (7 usr)")
+                .unwrap()[1],
+            "11.2345"
+        );
+    }
+
+    #[test]
+    fn programs_are_unpacked_under_their_installed_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = [
+            (PathBuf::from("test-a.sh"), b"#!".to_vec()),
+            (PathBuf::from("Data/x/y.txt"), b"1".to_vec()),
+            (
+                PathBuf::from("server-cfg.sh"),
+                b"  $self->{'data_source'} = \"DBI:mysql:database=$d\";".to_vec(),
+            ),
+        ];
+        unpack(&files, folder.path()).unwrap();
+        assert!(folder.path().join("Data/x/y.txt").is_file());
+        assert_eq!(programs(folder.path()), ["a"]);
+        assert_eq!(driver(folder.path()), "mysql");
+    }
+}
