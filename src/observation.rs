@@ -4,6 +4,7 @@ mod borrowed;
 mod check;
 mod conditions;
 mod origin;
+mod recorded;
 mod supplement;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ pub use borrowed::ObservationRef;
 pub use check::SCHEMA;
 pub use conditions::{Conditions, Moment, Share};
 pub use origin::Origin;
+pub use recorded::{Level, RecordedRow};
 pub use supplement::{LeftOut, Planned, PointBuild, Supplement, Within};
 
 /// What is read while a server works. All meters are costs: less is faster.

@@ -333,11 +333,7 @@ impl<'a> Collector<'a> {
         (workloads, operations)
     }
 
-    fn progress(
-        &self,
-        workloads: &Names,
-        stopping: Option<&Stopping>,
-    ) -> Vec<Progress> {
+    fn progress(&self, workloads: &Names, stopping: Option<&Stopping>) -> Vec<Progress> {
         let of_meter = |(&meter, names): (&Meter, &BTreeSet<String>)| -> Vec<Progress> {
             let own = self.sources[0].blocks.get(&meter);
             names
@@ -363,7 +359,9 @@ impl<'a> Collector<'a> {
 
     fn spread(&self, source: &Source, workloads: &Names) -> Vec<NoiseSpread> {
         let whole = |meter: &Meter, workload: &String| {
-            workloads.get(meter).is_some_and(|names| names.contains(workload))
+            workloads
+                .get(meter)
+                .is_some_and(|names| names.contains(workload))
         };
         source
             .each()

@@ -71,7 +71,7 @@ impl Effects<'_> {
             blocks: by_block.len(),
             transactions: match workload.split_once('/') {
                 Some((whole, _)) => share(tables.get(whole), table),
-                None => 1,
+                None => 1.0,
             },
             too_short: self
                 .clock
@@ -83,9 +83,8 @@ impl Effects<'_> {
 }
 
 /// How many of a part's transactions there are in one of the whole workload's.
-fn share(whole: Option<&BlockTable>, part: &BlockTable) -> u64 {
+fn share(whole: Option<&BlockTable>, part: &BlockTable) -> f64 {
     let whole = whole.and_then(BlockTable::transactions_a_value);
     let part = part.transactions_a_value();
-    let share = part.zip(whole).map(|(part, whole)| (part / whole).round());
-    share.map_or(1, |share| (share as u64).max(1))
+    part.zip(whole).map_or(1.0, |(part, whole)| part / whole)
 }

@@ -250,7 +250,7 @@ pub struct Cost {
     /// Blocks behind it.
     pub blocks: usize,
     /// Transactions of it in one of the whole workload: 1 but for parts.
-    pub transactions: u64,
+    pub transactions: f64,
     /// One reading is so few steps of the meter that nothing follows from it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub too_short: bool,

@@ -184,7 +184,11 @@ impl Effects<'_> {
         stale: bool,
     ) -> Option<Effect> {
         let failed = &self.header.failed;
-        if of.weights.iter().any(|(point, _)| failed.contains_key(point)) {
+        if of
+            .weights
+            .iter()
+            .any(|(point, _)| failed.contains_key(point))
+        {
             return None;
         }
         let looks = self.looks.get(&meter).copied().unwrap_or(Looks::Fixed);

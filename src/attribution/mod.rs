@@ -18,8 +18,8 @@ use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
 pub use collect::{Collector, Fault};
 pub use document::{
-    Attribution, Closure, ControlEffect, Cost, Effect, Interval, Kind, Noise, NoiseSpread, Operation,
-    Part, PatchEffects, Progress, Provenance, SUITE, Verdict,
+    Attribution, Closure, ControlEffect, Cost, Effect, Interval, Kind, Noise, NoiseSpread,
+    Operation, Part, PatchEffects, Progress, Provenance, SUITE, Verdict,
 };
 pub use stopping::{Open, Stopping};
 pub use summary::Agreement;

@@ -8,17 +8,18 @@ use clap::Args;
 
 use super::Context;
 use super::report::{Form, Format, default_margins, print, show};
-use crate::attribution::{Collector, Fault};
+use crate::attribution::{self, Collector, Fault};
 use crate::error::{Error, Result};
 use crate::observation::{Meter, Observation};
-use crate::store::jsonl;
+use crate::store::{jsonl, sql_bench};
 use crate::workspace::{CONFIG_FILE, Workspace};
 
 /// Arguments of `perfquilt analyse`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// An observation file (docs/json.md), may be compressed with gzip; - is standard input
-    #[arg(value_name = "FILE.jsonl")]
+    /// An observation file (docs/json.md) or a table of sql-bench results (docs/sql-bench.md), may be compressed
+    /// with gzip; - is standard input
+    #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Equivalence margin of a meter in per cent of speed, for example time=0.5
     #[arg(long, value_name = "METER=PERCENT", value_parser = parse_margin)]
@@ -33,7 +34,7 @@ pub struct Arguments {
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line; as [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.form.format(context)?;
-    let input = open(&arguments.file)?;
+    let mut input = open(&arguments.file)?;
     let config = workspace(context)?.map(|workspace| workspace.config);
     let margin = |meter| {
         let given = arguments.margin.iter().rfind(|(m, _)| *m == meter);
@@ -43,6 +44,30 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             (None, None) => default_margins(meter),
         }
     };
+    let head = input
+        .fill_buf()
+        .map_err(|error| Error::io("read", &arguments.file, &error))?;
+    if sql_bench::is_table(head) {
+        let table = sql_bench::read(input, &arguments.file)?;
+        let file = &table.file;
+        if format == Format::SqlBench {
+            let attribution = attribution::attribute_with(
+                &file.header,
+                &file.observations,
+                &file.supplement,
+                &margin,
+            )?;
+            return print(context, &arguments.form, &attribution, Some(&table.rows));
+        }
+        return show(
+            context,
+            &arguments.form,
+            &file.header,
+            &file.observations,
+            &file.supplement,
+            &margin,
+        );
+    }
     if format == Format::Jsonl {
         let file = jsonl::read(input, &arguments.file)?;
         return show(
@@ -68,7 +93,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             return Err(reader.at(Error::usage(message)));
         }
     }
-    print(context, &arguments.form, &collector.finish(&margin))
+    print(context, &arguments.form, &collector.finish(&margin), None)
 }
 
 /// The first line of a file that holds the block, point, workload and meter of `observation`; `None`

@@ -7,7 +7,7 @@ use super::Context;
 use crate::attribution::{self, Attribution, Verdict};
 use crate::config::default_margin;
 use crate::error::{Error, Kind, Result};
-use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
+use crate::observation::{ExperimentHeader, Meter, Observation, RecordedRow, Supplement};
 use crate::report;
 use crate::store::{ExperimentId, Listed, Store, jsonl};
 use crate::workspace::Workspace;
@@ -60,6 +60,8 @@ pub enum Format {
     Json,
     /// The raw observations
     Jsonl,
+    /// Every operation of sql-bench's programs, as sql-bench prints them and with what is known
+    SqlBench,
 }
 
 /// A result that ends the program with an exit code of its own.
@@ -123,7 +125,7 @@ pub fn show(
 ) -> Result<()> {
     let attribution = attribution::attribute_with(header, observations, supplement, margin)?;
     if form.format(context)? != Format::Jsonl {
-        return print(context, form, &attribution);
+        return print(context, form, &attribution, None);
     }
     let mut bytes = Vec::new();
     jsonl::write(&mut bytes, header, supplement, observations)?;
@@ -131,17 +133,26 @@ pub fn show(
     fail(&attribution, &form.fail_on)
 }
 
-/// Prints the report of an attribution in the form asked for.
+/// Prints the report of an attribution in the form asked for; `recorded` is the table it was made from, if it
+/// was made from one.
 ///
 /// # Errors
 /// [`Kind::Regression`] and [`Kind::Inconclusive`] where `--fail-on` asks for them;
 /// [`Kind::Usage`] for raw observations, which an attribution does not hold.
-pub fn print(context: &Context, form: &Form, attribution: &Attribution) -> Result<()> {
+pub fn print(
+    context: &Context,
+    form: &Form,
+    attribution: &Attribution,
+    recorded: Option<&[RecordedRow]>,
+) -> Result<()> {
     let output = &context.output;
     let text = match form.format(context)? {
         Format::Terminal => report::terminal(attribution, output.width(), output.color()),
         Format::Markdown => report::markdown(attribution),
         Format::Json => report::json(attribution)?,
+        Format::SqlBench => {
+            report::sql_bench(attribution, recorded, output.width(), output.color())?
+        }
         Format::Jsonl => return Err(Error::usage("there are no raw observations to print")),
     };
     output.print(&text)?;

@@ -157,16 +157,19 @@ fn load_workloads(root: &Path) -> Result<BTreeMap<String, Workload>> {
         let mut workload: Workload = parse(&shown, &text)?;
         workload.name = name.to_owned();
         let missing = match workload.kind {
-            WorkloadKind::Sysbench => workload.sysbench.is_none().then_some(("sysbench", "sysbench")),
+            WorkloadKind::Sysbench => workload
+                .sysbench
+                .is_none()
+                .then_some(("sysbench", "sysbench")),
             WorkloadKind::Command => workload.command.is_none().then_some(("command", "command")),
-            WorkloadKind::SqlBench => {
-                workload.sql_bench.is_none().then_some(("sql-bench", "sql_bench"))
-            }
+            WorkloadKind::SqlBench => workload
+                .sql_bench
+                .is_none()
+                .then_some(("sql-bench", "sql_bench")),
         };
         if let Some((kind, section)) = missing {
             return Err(
-                Error::usage(format!("kind `{kind}` needs a [{section}] section"))
-                    .at(shown, None),
+                Error::usage(format!("kind `{kind}` needs a [{section}] section")).at(shown, None),
             );
         }
         workloads.insert(name.to_owned(), workload);

@@ -50,6 +50,8 @@ pub enum FoundBy {
     Header(String),
     /// A module known to pkg-config.
     PkgConfig(String),
+    /// A module of Perl's.
+    Perl(String),
 }
 
 /// A package and whether it is there.
@@ -99,15 +101,16 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
         };
         let need = need_of(need, config).ok_or_else(|| {
             wrong(format!("`{need}` is not a need"))
-                .hint("required, recommended, optional, cmake, debian, git, sysbench, instructions")
+                .hint("required, recommended, optional, cmake, debian, git, sysbench, sql-bench, instructions")
         })?;
         let found_by = match found_by.split_once(':') {
             Some(("program", program)) => FoundBy::Program(program.to_owned()),
             Some(("header", header)) => FoundBy::Header(header.to_owned()),
             Some(("pkg-config", module)) => FoundBy::PkgConfig(module.to_owned()),
+            Some(("perl", module)) => FoundBy::Perl(module.to_owned()),
             _ => {
                 return Err(wrong(format!("`{found_by}` does not say how to find it"))
-                    .hint("program:NAME, header:PATH or pkg-config:NAME"));
+                    .hint("program:NAME, header:PATH, pkg-config:NAME or perl:MODULE"));
             }
         };
         packages.push(Package {
@@ -136,16 +139,19 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
         }),
         "debian" => when(|config| config.upstream.release.iter().any(|r| r.debian.is_some())),
         "git" => when(|config| config.upstream.release.iter().any(|r| r.git.is_some())),
-        "sysbench" => when(|config| {
-            let mut workloads = config.workloads.values();
-            workloads.any(|workload| workload.kind == WorkloadKind::Sysbench)
-        }),
+        "sysbench" => when(|config| has_workload(config, WorkloadKind::Sysbench)),
+        "sql-bench" => when(|config| has_workload(config, WorkloadKind::SqlBench)),
         "instructions" => when(|config| {
             let mut meters = config.preset.values().flat_map(|preset| &preset.meters);
             meters.any(|meter| matches!(meter, Meter::Instructions | Meter::L1iMisses))
         }),
         _ => return None,
     })
+}
+
+fn has_workload(config: &Config, kind: WorkloadKind) -> bool {
+    let mut workloads = config.workloads.values();
+    workloads.any(|workload| workload.kind == kind)
 }
 
 /// Looks for each package: its program, header or module, else the package itself.
@@ -175,6 +181,10 @@ fn is_found(by: &FoundBy) -> bool {
         }
         FoundBy::PkgConfig(module) => Command::new("pkg-config")
             .args(["--exists", module])
+            .run()
+            .is_ok_and(|output| output.success()),
+        FoundBy::Perl(module) => Command::new("perl")
+            .args([&format!("-M{module}"), "-e", "1"])
             .run()
             .is_ok_and(|output| output.success()),
     }

@@ -323,7 +323,10 @@ impl<'a> Runner<'a> {
         }
         for (name, rows) in measured.operations {
             for (point, value) in stats::block_values(&rows) {
-                let n = rows.iter().find(|row| row.point == point).map_or(1, transactions_of);
+                let n = rows
+                    .iter()
+                    .find(|row| row.point == point)
+                    .map_or(1, transactions_of);
                 let part = format!("{workload}/{name}");
                 observations.push(observation(block, &part, Meter::Time, point, value, n));
             }

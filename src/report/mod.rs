@@ -5,6 +5,7 @@ mod markdown;
 mod number;
 mod origin;
 pub mod rebase;
+mod sql_bench;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::observation::Conditions;
 
 pub use markdown::markdown;
+pub use sql_bench::sql_bench;
 pub use terminal::terminal;
 
 /// The attribution document as indented JSON with a line end.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::number;
-use super::text::{clean, fit, width, wrap};
+use super::text::{clean, fit, long, width, wrap};
 use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
 use crate::attribution::Attribution;
 use crate::observation::Meter;
@@ -338,11 +338,6 @@ fn name(row: &Row<'_>) -> String {
         Label::Control => "control (A/A)".to_owned(),
         Label::Workload { workload, .. } => clean(workload),
     }
-}
-
-/// Sentences of this program that hold names: cleaned word by word, so that they are not cut.
-fn long(text: &str) -> String {
-    text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
 }
 
 fn colour(tone: Tone) -> &'static str {

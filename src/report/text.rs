@@ -24,6 +24,11 @@ pub(super) fn clean(text: &str) -> String {
     result
 }
 
+/// Sentences of this program that hold names: cleaned word by word, so that they are not cut.
+pub(super) fn long(text: &str) -> String {
+    text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
+}
+
 /// Marks that change the direction of text, or take no room.
 fn is_deceptive(c: char) -> bool {
     matches!(c,

@@ -6,6 +6,7 @@ pub mod jsonl;
 mod line;
 mod read;
 mod schema;
+pub mod sql_bench;
 #[cfg(test)]
 mod tests;
 

@@ -125,7 +125,9 @@ impl Clients {
             if let Some(settings) = &workload.sql_bench {
                 let folder = match &clients.sql_bench {
                     Some(folder) => folder,
-                    None => clients.sql_bench.insert(sql_bench(ws, release, &clients.scripts)?),
+                    None => clients
+                        .sql_bench
+                        .insert(sql_bench(ws, release, &clients.scripts)?),
                 };
                 sql_bench::check(workload, settings, folder)?;
             }

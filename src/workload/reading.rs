@@ -146,10 +146,7 @@ mod tests {
     fn rates_are_found_in_what_clients_print() {
         let pattern = Regex::new(r"([0-9.,]+) requests per second").unwrap();
         assert_eq!(
-            last_number(
-                &pattern,
-                "GET: rps=1\rGET: 123,456.5 requests per second\n"
-            ),
+            last_number(&pattern, "GET: rps=1\rGET: 123,456.5 requests per second\n"),
             Some(123_456.5)
         );
         assert_eq!(last_number(&pattern, "nothing"), None);

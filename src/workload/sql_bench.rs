@@ -74,8 +74,9 @@ pub(super) fn check(workload: &Workload, settings: &SqlBenchWorkload, folder: &P
 }
 
 fn missing(what: &str, package: &str) -> Error {
-    Error::usage(format!("{FOLDER} needs {what}, which is not installed"))
-        .hint(format!("Debian's package {package} has it; `perfquilt doctor` lists all that is missing"))
+    Error::usage(format!("{FOLDER} needs {what}, which is not installed")).hint(format!(
+        "Debian's package {package} has it; `perfquilt doctor` lists all that is missing"
+    ))
 }
 
 /// The driver its programs name: `MariaDB`, or `mysql` in releases before 10.11.
@@ -84,7 +85,9 @@ fn driver(folder: &Path) -> String {
     let text = String::from_utf8_lossy(&text);
     let named = text.split("\"DBI:").skip(1).find_map(|rest| {
         let name = rest.split(':').next()?;
-        ["MariaDB", "mysql"].into_iter().find(|known| *known == name)
+        ["MariaDB", "mysql"]
+            .into_iter()
+            .find(|known| *known == name)
     });
     named.unwrap_or("MariaDB").to_owned()
 }

@@ -1,0 +1,83 @@
+//! Points that share no block.
+
+use super::*;
+
+/// One run of the release, three of the patched server, all in blocks of their own.
+fn runs() -> Vec<Observation> {
+    let mut observations = vec![observation("w", Meter::Time, 0, Point::BASE, 100.0)];
+    for (block, value) in [(1, 97.0), (2, 98.0), (3, 96.0)] {
+        observations.push(observation("w", Meter::Time, block, Point::Step(1), value));
+    }
+    observations
+}
+
+#[test]
+fn they_are_compared_as_two_samples_with_a_warning() {
+    let result = attribute(&header(1), &runs(), &margin).unwrap();
+    let effect = in_order(&result, 1);
+    assert!(effect.unpaired);
+    assert_eq!((effect.blocks, effect.units), (4, 4));
+    let logs = [97.0f64, 98.0, 96.0].map(f64::ln);
+    let mean = logs.iter().sum::<f64>() / 3.0;
+    assert!((effect.estimate - (100f64.ln() - mean).exp_m1()).abs() < 1e-12);
+    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / 2.0;
+    let error = (variance * (1.0 + 1.0 / 3.0)).sqrt();
+    assert!((effect.standard_error.unwrap() - error).abs() < 1e-12);
+    assert!(
+        result
+            .warnings
+            .iter()
+            .any(|w| w.contains("runs of their own"))
+    );
+    // Nothing was left out, and no block lacks what it should have.
+    assert!(result.left_out.is_empty(), "{:?}", result.left_out);
+    assert!(!result.warnings.iter().any(|w| w.contains("lack a point")));
+}
+
+#[test]
+fn a_shared_block_is_preferred() {
+    let mut observations = runs();
+    observations.push(observation("w", Meter::Time, 1, Point::BASE, 99.0));
+    let result = attribute(&header(1), &observations, &margin).unwrap();
+    let effect = in_order(&result, 1);
+    assert!(!effect.unpaired);
+    assert_eq!(effect.blocks, 1);
+    // Also one with an earlier point before all runs of the next.
+    let mut observations = runs();
+    for block in [1, 2, 3] {
+        let value = 95.0 - f64::from(block);
+        observations.push(observation("w", Meter::Time, block, Point::Step(2), value));
+    }
+    observations.retain(|observation| observation.point != Point::BASE);
+    observations.push(observation("w", Meter::Time, 9, Point::BASE, 100.0));
+    let result = attribute(&header(2), &observations, &margin).unwrap();
+    assert!(!in_order(&result, 2).unpaired);
+    assert!(in_order(&result, 1).unpaired);
+}
+
+#[test]
+fn whole_steps_of_the_clock_are_part_of_the_interval() {
+    let supplement = Supplement {
+        // 100 transactions of 100 ns are 10 µs: a clock of 1 µs.
+        clock: BTreeMap::from([(Meter::Time, 1000.0)]),
+        ..Supplement::default()
+    };
+    let of = |supplement: &Supplement| {
+        let result = attribute_with(&header(1), &runs(), supplement, &margin).unwrap();
+        let effect = in_order(&result, 1).clone();
+        (effect, result.costs)
+    };
+    let (exact, _) = of(&Supplement::default());
+    let (rounded, costs) = of(&supplement);
+    // Half a step on either side.
+    let half = 0.05 + 0.05 / 0.97;
+    let low = |effect: &Effect| effect.low.unwrap().ln_1p();
+    assert!((low(&exact) - low(&rounded) - half).abs() < 1e-3);
+    assert_eq!(exact.estimate, rounded.estimate);
+    assert!(!costs[0].too_short);
+    let coarse = Supplement {
+        clock: BTreeMap::from([(Meter::Time, 3000.0)]),
+        ..Supplement::default()
+    };
+    assert!(of(&coarse).1[0].too_short);
+}

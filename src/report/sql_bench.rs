@@ -1,0 +1,484 @@
+//! sql-bench's own table, and the one that says how much of it is known.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::text::{clean, fit, long, width, wrap};
+use super::view::words_of;
+use crate::attribution::{Attribution, Cost, Effect, Kind, Verdict};
+use crate::error::{Error, Result};
+use crate::observation::{Level, Meter, RecordedRow};
+use crate::point::Point;
+
+/// Columns narrower than this are not worth fitting into.
+const NARROWEST: usize = 72;
+
+/// A row of which no effect below this would have been seen says nothing about patches.
+const BLIND: f64 = 0.1;
+
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
+
+/// The report of an experiment with sql-bench's programs, at most `columns` wide; `color` allows ANSI colours.
+///
+/// First the table as sql-bench's `compare-results --relative` has it: seconds of the base, then a column a
+/// point, its time relative to the base's. `recorded` has it where it was published and not measured by this
+/// program. Then, a point at a time, the same rows with what is known of them.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when no client timed operations in this experiment.
+pub fn sql_bench(
+    attribution: &Attribution,
+    recorded: Option<&[RecordedRow]>,
+    columns: usize,
+    color: bool,
+) -> Result<String> {
+    if attribution
+        .operations
+        .iter()
+        .all(|of| of.meter != Meter::Time)
+    {
+        return Err(
+            Error::usage("no client of this experiment timed operations apart")
+                .hint("`--format sql-bench` is for workloads of the kind sql-bench"),
+        );
+    }
+    let mut page = Page {
+        width: columns.max(NARROWEST),
+        color,
+        text: String::new(),
+    };
+    let table = match recorded {
+        Some(rows) => Table::recorded(attribution, rows),
+        None => Table::measured(attribution),
+    };
+    page.line(&clean(&attribution.release), BOLD);
+    page.table(&table);
+    for point in 1..=attribution.patches.len() {
+        page.judged(attribution, Point::Step(point), recorded);
+    }
+    for warning in &attribution.warnings {
+        page.line("", "");
+        page.paragraph(&format!("Note: {}", long(warning)));
+    }
+    Ok(page.text)
+}
+
+/// The table without intervals.
+struct Table {
+    /// What each column after the first is.
+    heads: Vec<String>,
+    rows: Vec<RecordedRow>,
+}
+
+impl Table {
+    fn recorded(attribution: &Attribution, rows: &[RecordedRow]) -> Self {
+        let runs = rows.iter().map(|row| row.relative.len()).max().unwrap_or(0);
+        let name = attribution.patches.first().map_or("", |patch| &patch.name);
+        Table {
+            heads: (1..=runs)
+                .map(|run| format!("{}, run {run}", clean(name)))
+                .collect(),
+            rows: rows.to_vec(),
+        }
+    }
+
+    fn measured(attribution: &Attribution) -> Self {
+        let points: Vec<Point> = (0..=attribution.patches.len())
+            .map(Point::Step)
+            .filter(|point| costs(attribution).any(|cost| cost.point == *point))
+            .collect();
+        // Seconds by point, and commands; operations of one name in several programs together.
+        let mut sums: BTreeMap<(Level, &str), (BTreeMap<Point, f64>, f64)> = BTreeMap::new();
+        for cost in costs(attribution) {
+            let seconds = seconds(cost);
+            let (level, name) = match cost.workload.split_once('/') {
+                Some((_, operation)) => (Level::Operation, operation),
+                None => (Level::Program, cost.workload.as_str()),
+            };
+            let mut add = |row: (Level, &'_ str)| {
+                let row = sums.entry((
+                    row.0,
+                    if row.0 == Level::Total {
+                        "TOTALS"
+                    } else {
+                        name
+                    },
+                ));
+                let (by_point, commands) = row.or_default();
+                *by_point.entry(cost.point).or_default() += seconds;
+                if cost.point == Point::BASE {
+                    *commands += cost.transactions;
+                }
+            };
+            add((level, name));
+            if level == Level::Operation {
+                add((Level::Total, name));
+            }
+        }
+        let rows = sums.into_iter().filter_map(|((level, name), sum)| {
+            let (by_point, commands) = sum;
+            let base = *by_point.get(&Point::BASE)?;
+            let relative = points.iter().filter(|point| **point != Point::BASE);
+            Some(RecordedRow {
+                level,
+                name: name.to_owned(),
+                commands: (level == Level::Operation).then_some(commands.round() as u64),
+                seconds: base,
+                relative: relative
+                    .map(|point| Some(by_point.get(point)? / base))
+                    .collect(),
+            })
+        });
+        Table {
+            rows: rows.collect(),
+            heads: points
+                .iter()
+                .filter(|point| **point != Point::BASE)
+                .map(|point| head(attribution, *point))
+                .collect(),
+        }
+    }
+}
+
+/// A point with the patch that made it.
+fn head(attribution: &Attribution, point: Point) -> String {
+    let Point::Step(k @ 1..) = point else {
+        return words_of(point);
+    };
+    let name = attribution.patches.get(k - 1).map_or("", |p| &p.name);
+    match k {
+        1 => clean(name),
+        k => format!("patches 1 to {k}, {} last", clean(name)),
+    }
+}
+
+fn costs(attribution: &Attribution) -> impl Iterator<Item = &Cost> {
+    let costs = attribution.costs.iter();
+    costs.filter(|cost| cost.meter == Meter::Time)
+}
+
+/// Seconds of one run.
+fn seconds(cost: &Cost) -> f64 {
+    cost.estimate * cost.transactions / 1e9
+}
+
+/// What a row says about a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Judgement {
+    Faster,
+    Slower,
+    NoEffect,
+    Unclear,
+    TooNoisy,
+    TooShort,
+}
+
+impl Judgement {
+    const ALL: [Judgement; 6] = [
+        Judgement::Faster,
+        Judgement::Slower,
+        Judgement::NoEffect,
+        Judgement::Unclear,
+        Judgement::TooNoisy,
+        Judgement::TooShort,
+    ];
+
+    fn of(effect: Option<&Effect>, too_short: bool) -> Self {
+        let Some(effect) = effect.filter(|_| !too_short) else {
+            return Judgement::TooShort;
+        };
+        match effect.verdict {
+            Verdict::Faster => Judgement::Faster,
+            Verdict::Slower => Judgement::Slower,
+            Verdict::NoEffect => Judgement::NoEffect,
+            Verdict::Unclear => match effect.minimum_detectable {
+                Some(smallest) if smallest <= BLIND => Judgement::Unclear,
+                _ => Judgement::TooNoisy,
+            },
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Judgement::Faster => "faster",
+            Judgement::Slower => "slower",
+            Judgement::NoEffect => "no effect",
+            Judgement::Unclear => "unclear",
+            Judgement::TooNoisy => "too noisy",
+            Judgement::TooShort => "too short",
+        }
+    }
+
+    fn style(self) -> &'static str {
+        match self {
+            Judgement::Faster => "\x1b[32m",
+            Judgement::Slower => "\x1b[31m",
+            Judgement::NoEffect | Judgement::Unclear => "",
+            Judgement::TooNoisy | Judgement::TooShort => DIM,
+        }
+    }
+}
+
+/// A judged row.
+struct Judged<'a> {
+    /// The program of an operation, where it is known.
+    program: Option<&'a str>,
+    label: String,
+    level: Level,
+    seconds: Option<f64>,
+    effect: Option<&'a Effect>,
+    judgement: Judgement,
+}
+
+struct Page {
+    width: usize,
+    color: bool,
+    text: String,
+}
+
+impl Page {
+    fn line(&mut self, text: &str, style: &str) {
+        let text = text.trim_end();
+        let _ = match self.color && !style.is_empty() && !text.is_empty() {
+            true => writeln!(self.text, "{style}{text}{RESET}"),
+            false => writeln!(self.text, "{text}"),
+        };
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        for line in wrap(text, self.width) {
+            self.line(&line, "");
+        }
+    }
+
+    fn rule(&mut self) {
+        self.line(&"─".repeat(self.width), DIM);
+    }
+
+    /// sql-bench's table: as many columns as fit, the last ones first where they do not all.
+    fn table(&mut self, table: &Table) {
+        const FIGURE: usize = 8;
+        let labels: Vec<String> = table
+            .rows
+            .iter()
+            .map(|row| label(&row.name, row.commands))
+            .collect();
+        let longest = labels.iter().map(|label| width(label)).fold(9, usize::max);
+        let fit_columns = self.width.saturating_sub(longest.min(36) + 10) / FIGURE;
+        let skipped = table.heads.len().saturating_sub(fit_columns.max(1));
+        let shown = table.heads.len() - skipped;
+        let room = (self.width - 10 - FIGURE * shown).min(longest);
+        self.paragraph(
+            "Time relative to the first column, which is in seconds: below 1 is faster. As \
+             sql-bench's compare-results prints it:",
+        );
+        for (number, head) in table.heads.iter().enumerate().skip(skipped) {
+            let head = fit(head, self.width - 6);
+            self.line(&format!("{:>4}  {head}", number + 1), "");
+        }
+        if skipped > 0 {
+            self.paragraph(&format!(
+                "({skipped} more columns need a wider terminal, or a pipe.)"
+            ));
+        }
+        let mut line = format!("{:room$}{:>10}", "operation", "seconds");
+        for number in skipped + 1..=table.heads.len() {
+            let _ = write!(line, "{number:>FIGURE$}");
+        }
+        self.line(&line, BOLD);
+        let mut level = None;
+        for (row, label) in table.rows.iter().zip(&labels) {
+            if level != Some(row.level) {
+                self.rule();
+                level = Some(row.level);
+            }
+            let label = fit(label, room);
+            let pad = room - width(&label);
+            let mut line = format!("{label}{:pad$}{:>10}", "", seconds_words(row.seconds));
+            for value in &row.relative[skipped.min(row.relative.len())..] {
+                let _ = match value {
+                    Some(value) => write!(line, "{value:>FIGURE$.3}"),
+                    None => write!(line, "{:>FIGURE$}", "–"),
+                };
+            }
+            self.line(&line, "");
+        }
+    }
+
+    /// One point's rows with intervals and verdicts.
+    fn judged(
+        &mut self,
+        attribution: &Attribution,
+        point: Point,
+        recorded: Option<&[RecordedRow]>,
+    ) {
+        let rows = judged_rows(attribution, point, recorded);
+        if rows.iter().all(|row| row.effect.is_none()) {
+            return;
+        }
+        self.line("", "");
+        let head = format!("What is known of {}", head(attribution, point));
+        self.line(&fit(&head, self.width), BOLD);
+        let longest = rows.iter().map(|row| width(&row.label)).fold(9, usize::max);
+        let room = longest.min(self.width.saturating_sub(44)).max(12);
+        let line = format!(
+            "{:room$}{:>10}{:>10}  {:<13}  verdict",
+            "operation", "seconds", "relative", "95 % interval"
+        );
+        self.line(&line, BOLD);
+        let mut group = None;
+        for row in &rows {
+            if group != Some((row.level, row.program)) {
+                self.rule();
+                if let (Level::Operation, Some(program)) = (row.level, row.program) {
+                    self.line(&clean(program), BOLD);
+                }
+                group = Some((row.level, row.program));
+            }
+            let label = fit(&row.label, room);
+            let pad = room - width(&label);
+            let seconds = row.seconds.map_or_else(|| "–".to_owned(), seconds_words);
+            let relative = row.effect.map(|effect| ratio(effect.estimate));
+            let interval = row.effect.and_then(|effect| {
+                // A faster server needs less time: the ends change places.
+                Some(format!("{}–{}", ratio(effect.high?), ratio(effect.low?)))
+            });
+            let line = format!(
+                "{label}{:pad$}{seconds:>10}{:>10}  {:<13}  {}",
+                "",
+                relative.unwrap_or_else(|| "–".to_owned()),
+                interval.unwrap_or_else(|| "–".to_owned()),
+                row.judgement.words()
+            );
+            self.line(&line, row.judgement.style());
+        }
+        self.rule();
+        self.paragraph(&tally(&rows));
+    }
+}
+
+/// The rows of `point`: as in the published table where there is one, else programs with their operations.
+fn judged_rows<'a>(
+    attribution: &'a Attribution,
+    point: Point,
+    recorded: Option<&[RecordedRow]>,
+) -> Vec<Judged<'a>> {
+    let wanted = |effect: &&Effect| {
+        effect.kind == Kind::Cumulative && effect.meter == Meter::Time && effect.point == point
+    };
+    let parts = attribution.operations.iter().flat_map(|of| &of.effects);
+    let all = attribution.patches.iter().flat_map(|patch| &patch.effects);
+    let effects: BTreeMap<&str, &Effect> = all
+        .chain(parts)
+        .filter(wanted)
+        .map(|effect| (effect.workload.as_str(), effect))
+        .collect();
+    let base: BTreeMap<&str, &Cost> = costs(attribution)
+        .filter(|cost| cost.point == Point::BASE)
+        .map(|cost| (cost.workload.as_str(), cost))
+        .collect();
+    let too_short: Vec<&str> = costs(attribution)
+        .filter(|cost| cost.too_short)
+        .map(|cost| cost.workload.as_str())
+        .collect();
+    let row = |level: Level, workload: &str, label: String, seconds: Option<f64>| {
+        let effect = effects.get(workload).copied();
+        Judged {
+            program: None,
+            label,
+            level,
+            seconds,
+            effect,
+            judgement: Judgement::of(effect, too_short.contains(&workload)),
+        }
+    };
+    if let Some(rows) = recorded {
+        return rows
+            .iter()
+            .map(|of| {
+                let workload = of.workload();
+                row(
+                    of.level,
+                    &workload,
+                    label(&of.name, of.commands),
+                    Some(of.seconds),
+                )
+            })
+            .collect();
+    }
+    let programs = attribution.workloads.iter().map(|workload| {
+        let seconds = base.get(workload.as_str()).map(|cost| seconds(cost));
+        row(Level::Program, workload, clean(workload), seconds)
+    });
+    let operations = attribution
+        .operations
+        .iter()
+        .filter(|of| of.meter == Meter::Time)
+        .map(|of| {
+            let workload = format!("{}/{}", of.workload, of.operation);
+            let cost = base.get(workload.as_str());
+            let commands = cost.map(|cost| cost.transactions.round() as u64);
+            let label = label(&of.operation, commands);
+            let seconds = cost.map(|cost| seconds(cost));
+            Judged {
+                program: Some(&of.workload),
+                ..row(Level::Operation, &workload, label, seconds)
+            }
+        });
+    programs.chain(operations).collect()
+}
+
+/// How much of a table is evidence.
+fn tally(rows: &[Judged<'_>]) -> String {
+    let rows: Vec<&Judged<'_>> = rows
+        .iter()
+        .filter(|row| row.level == Level::Operation)
+        .collect();
+    let counted: Vec<String> = Judgement::ALL
+        .into_iter()
+        .map(|judgement| {
+            let count = rows.iter().filter(|row| row.judgement == judgement).count();
+            format!("{count} {}", judgement.words())
+        })
+        .collect();
+    let evident = [Judgement::Faster, Judgement::Slower];
+    let evident = rows.iter().filter(|row| evident.contains(&row.judgement));
+    format!(
+        "{} of {} operations show an effect: {}. Too short: a run takes fewer than four steps of its clock, or \
+         none. Too noisy: an effect of {:.0} % would not have been seen. Neither says anything of the patch.",
+        evident.count(),
+        rows.len(),
+        counted.join(", "),
+        100.0 * BLIND
+    )
+}
+
+fn label(name: &str, commands: Option<u64>) -> String {
+    match commands {
+        Some(commands) => format!("{} ({commands})", clean(name)),
+        None => clean(name),
+    }
+}
+
+/// Seconds to two decimals as sql-bench has them, shorter ones to two digits that count.
+fn seconds_words(seconds: f64) -> String {
+    match seconds {
+        0.0 | 0.1.. => format!("{seconds:.2}"),
+        0.01.. => format!("{seconds:.3}"),
+        0.001.. => format!("{seconds:.4}"),
+        _ => format!("{seconds:.6}"),
+    }
+}
+
+/// An effect on speed as a ratio of times.
+fn ratio(speed: f64) -> String {
+    let ratio = 1.0 / (1.0 + speed);
+    let text = format!("{ratio:.3}");
+    // An end that is not 1 must not look like it.
+    match text == "1.000" && speed.abs() > 1e-6 {
+        true => format!("{ratio:.4}"),
+        false => text,
+    }
+}

@@ -1,0 +1,229 @@
+//! Tables of sql-bench results as tab-separated text: what was published before this program existed.
+//!
+//! Columns `level` (`test`, `operation`, `total`), `name`, `commands`, `base_seconds`, then one a run of the
+//! changed server, relative to the base.
+
+use std::io::BufRead;
+use std::path::Path;
+
+use super::jsonl::File;
+use crate::error::{Error, Result};
+use crate::observation::{
+    ExperimentHeader, LeftOut, Level, Meter, Observation, RecordedRow, SCHEMA, Supplement,
+};
+use crate::point::Point;
+
+/// How the first line begins.
+const HEAD: [&str; 4] = ["level", "name", "commands", "base_seconds"];
+
+/// A table, and the observations it consists of.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// The rows in the file's order.
+    pub rows: Vec<RecordedRow>,
+    /// The base as block 0, and each run of the changed server as a block of its own: none of them shared
+    /// a moment with another.
+    pub file: File,
+}
+
+/// Whether a file that begins with `line` is such a table.
+pub fn is_table(line: &[u8]) -> bool {
+    line.starts_with(HEAD.join("\t").as_bytes())
+}
+
+/// Reads a table; `shown` is its name in errors and names the experiment.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line, when it is no such table;
+/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+pub fn read(input: impl BufRead, shown: &Path) -> Result<Table> {
+    let mut rows: Vec<RecordedRow> = Vec::new();
+    let mut runs = 0;
+    for (number, line) in input.lines().enumerate() {
+        let line = line.map_err(|error| Error::io("read", shown, &error))?;
+        let line = line.trim_end_matches('\r');
+        let at = |fault: String| Error::usage(fault).at(shown, Some(number + 1));
+        if number == 0 {
+            runs = line.split('\t').count().saturating_sub(HEAD.len());
+            if !is_table(line.as_bytes()) || runs == 0 {
+                return Err(at(format!(
+                    "the columns {} and one a run are needed",
+                    HEAD.join(", ")
+                )));
+            }
+        } else if !line.is_empty() {
+            let row = row(line, runs).map_err(at)?;
+            let same = |other: &RecordedRow| other.level == row.level && other.name == row.name;
+            if rows.iter().any(same) {
+                return Err(at(format!("`{}` is there twice", row.name)));
+            }
+            rows.push(row);
+        }
+    }
+    if !rows.iter().any(|row| row.level == Level::Total) {
+        return Err(Error::usage("the row `total` is missing").at(shown, None));
+    }
+    let name = shown.file_stem().unwrap_or_default().to_string_lossy();
+    let file = file(&name, &rows);
+    Ok(Table { rows, file })
+}
+
+fn row(line: &str, runs: usize) -> Result<RecordedRow, String> {
+    let fields: Vec<&str> = line.split('\t').collect();
+    if fields.len() != HEAD.len() + runs {
+        let wanted = HEAD.len() + runs;
+        return Err(format!(
+            "{wanted} columns are needed, there are {}",
+            fields.len()
+        ));
+    }
+    let number = |text: &str| match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
+        _ => Err(format!("`{text}` is not a number from 0 on")),
+    };
+    let level = match fields[0] {
+        "test" => Level::Program,
+        "operation" => Level::Operation,
+        "total" => Level::Total,
+        other => {
+            return Err(format!(
+                "`level` is `{other}`: test, operation or total is needed"
+            ));
+        }
+    };
+    let commands = match fields[2] {
+        "" => None,
+        text => match text.parse() {
+            Ok(0) | Err(_) => return Err(format!("`commands` is `{text}`")),
+            Ok(commands) => Some(commands),
+        },
+    };
+    let relative = |text: &&str| match *text {
+        "" => Ok(None),
+        text => number(text).map(Some),
+    };
+    Ok(RecordedRow {
+        level,
+        name: fields[1].to_owned(),
+        commands,
+        seconds: number(fields[3])?,
+        relative: fields[HEAD.len()..]
+            .iter()
+            .map(relative)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn file(name: &str, rows: &[RecordedRow]) -> File {
+    let header = ExperimentHeader {
+        series: vec!["the changed server".to_owned()],
+        experiment: name.to_owned(),
+        started: String::new(),
+        ..ExperimentHeader::new(name, "")
+    };
+    let mut supplement = Supplement::default();
+    if rows.iter().all(|row| row.seconds.fract() == 0.0) {
+        supplement.clock.insert(Meter::Time, 1e9);
+    }
+    let mut observations = Vec::new();
+    for row in rows {
+        let of_run = |(run, relative): (usize, &Option<f64>)| {
+            Some((run + 1, Point::Step(1), relative.as_ref()? * row.seconds))
+        };
+        let base = (0, Point::BASE, row.seconds);
+        let all = row.relative.iter().enumerate().filter_map(of_run);
+        let mut untimed = 0;
+        for (block, point, seconds) in std::iter::once(base).chain(all) {
+            if seconds <= 0.0 {
+                untimed += 1;
+                continue;
+            }
+            let n = row.commands.unwrap_or(1);
+            observations.push(Observation {
+                schema: SCHEMA,
+                experiment: header.experiment.clone(),
+                block: u32::try_from(block).unwrap_or(u32::MAX),
+                order: 0,
+                point,
+                layout: 0,
+                workload: row.workload(),
+                meter: Meter::Time,
+                unit: Meter::Time.unit().to_owned(),
+                value: seconds * 1e9 / n as f64,
+                n,
+                direct: false,
+            });
+        }
+        if untimed > 0 {
+            supplement.left_out.push(LeftOut {
+                workload: row.workload(),
+                meter: Meter::Time,
+                count: untimed,
+                reason: "its clock had not moved".to_owned(),
+            });
+        }
+    }
+    File {
+        header,
+        supplement,
+        observations,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "level\tname\tcommands\tbase_seconds\trelative_1\trelative_2\n\
+        test\tselect\t\t417.00\t0.959\t0.868\n\
+        operation\tcreate_index\t8\t0.00\t1.000\t0.000\n\
+        operation\tcount\t100\t3.00\t0.667\t\n\
+        total\tTOTALS\t\t3619.00\t0.978\t0.975\n";
+
+    fn table(text: &str) -> Result<Table> {
+        read(text.as_bytes(), Path::new("seed.tsv"))
+    }
+
+    #[test]
+    fn runs_are_blocks_of_their_own() {
+        let table = table(TABLE).unwrap();
+        assert_eq!(table.rows.len(), 4);
+        let of = |name: &str| -> Vec<(u32, f64, u64)> {
+            let of_row = table
+                .file
+                .observations
+                .iter()
+                .filter(|o| o.workload == name);
+            of_row.map(|o| (o.block, o.value, o.n)).collect()
+        };
+        assert_eq!(of("TOTALS/test-select").len(), 3);
+        let count = of("TOTALS/count");
+        assert_eq!(count.len(), 2);
+        assert_eq!((count[0].0, count[0].1, count[0].2), (0, 3e7, 100));
+        assert!((count[1].1 - 0.667 * 3e7).abs() < 1.0);
+        assert!(of("TOTALS/create_index").is_empty());
+        assert_eq!(table.file.supplement.left_out[0].count, 3);
+        assert_eq!(table.file.supplement.clock[&Meter::Time], 1e9);
+        assert_eq!(table.file.header.experiment, "seed");
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused_with_its_line() {
+        for (from, to, line) in [
+            ("relative_1\t", "", "seed.tsv:2"),
+            ("417.00", "many", "seed.tsv:2"),
+            (
+                "operation\tcount\t100",
+                "operation\tcreate_index\t100",
+                "seed.tsv:4",
+            ),
+            ("test\tselect", "suite\tselect", "seed.tsv:2"),
+            ("level\tname", "name\tlevel", "seed.tsv:1"),
+            ("total\tTOTALS", "test\tTOTALS", "seed.tsv"),
+        ] {
+            let text = TABLE.replacen(from, to, 1);
+            let error = table(&text).unwrap_err().to_string();
+            assert!(error.contains(line), "{from}: {error}");
+        }
+    }
+}
