@@ -23,6 +23,7 @@ pub mod meter;
 pub mod observation;
 pub mod point;
 pub mod process;
+pub mod profile;
 pub mod progress;
 pub mod rebase;
 pub mod report;

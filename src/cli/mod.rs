@@ -12,6 +12,7 @@ mod export;
 mod init;
 mod lint;
 mod output;
+mod profile;
 mod rebase;
 mod refresh;
 mod report;
@@ -100,6 +101,8 @@ enum Command {
     Report(report::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
+    /// Where two servers differ, function by function
+    Profile(profile::Arguments),
     /// Remove what the caches keep and nobody uses
     Clean(clean::Arguments),
     /// Check that intervals and verdicts keep their promises, in simulation or on this machine
@@ -181,6 +184,7 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
+        Command::Profile(arguments) => profile::run(context, &arguments),
         Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),

@@ -24,7 +24,7 @@ use crate::progress::Progress;
 use crate::server::{
     self, Launch, Running, Scratch, ServerAdapter, prepare_template, size_of_tree,
 };
-use crate::workload::{Clients, Failure, Measured, Timed, Watch, allowed_cpus, hex};
+use crate::workload::{Clients, Failure, Measured, Timed, Watch, allowed_cpus};
 use crate::workspace::Workspace;
 
 /// Seconds of uncounted running before a timed workload: caches, branch predictors and the server's
@@ -100,7 +100,7 @@ impl<'a> ThisMachine<'a> {
             .candidates
             .get(&Point::BASE)
             .ok_or_else(|| Error::internal("the base is not among the servers to measure"))?;
-        let key = data_key(&setup, adapter.as_ref(), &clients)?;
+        let key = clients.template_key(&setup.release, adapter.as_ref(), &setup.workloads)?;
         let template = prepare_template(
             ws,
             adapter.as_ref(),
@@ -503,22 +503,4 @@ fn ended(servers: &mut [(Point, Running)], failure: &Failure) -> Vec<(Point, Err
         }
     }
     ended
-}
-
-/// Identifies the prepared data: the release that makes it, how its server runs, every data set.
-fn data_key(setup: &Setup<'_>, adapter: &dyn ServerAdapter, clients: &Clients) -> Result<String> {
-    use sha2::{Digest, Sha256};
-    let mut sets = std::collections::BTreeSet::new();
-    for workload in &setup.workloads {
-        sets.extend(clients.data_key(workload)?);
-    }
-    let mut digest = Sha256::new();
-    digest.update(format!("{}\n{}\n", setup.release, adapter.identity()?));
-    sets.iter()
-        .for_each(|set| digest.update(format!("{set}\n")));
-    Ok(format!(
-        "{}-{}",
-        setup.release,
-        &hex(&digest.finalize())[..16]
-    ))
 }

@@ -90,11 +90,15 @@ impl Profile {
 
     /// Whether a function of this name ran, with any parameters.
     pub fn ran(&self, name: &str) -> bool {
-        self.functions.iter().any(|function| {
-            let rest = function.name.strip_prefix(name);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['(', '.', '\'']))
-        })
+        let mut functions = self.functions.iter();
+        functions.any(|function| is_named(&function.name, name))
     }
+}
+
+/// Whether `function` is called `name`, with any parameters.
+pub(super) fn is_named(function: &str, name: &str) -> bool {
+    let rest = function.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['(', '.', '\'']))
 }
 
 fn malformed(message: &str, line: usize) -> Error {

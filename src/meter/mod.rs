@@ -3,6 +3,7 @@
 //! A meter knows nothing of clients: it is given a function that makes the server do a number of
 //! transactions. The counts of both sources are of user space alone.
 
+pub mod call_graph;
 pub mod callgrind;
 mod perf;
 mod vgdb;
@@ -14,6 +15,7 @@ use crate::observation::Meter;
 use crate::process::{Command, find_program};
 use crate::server::{ClientThreads, Running, Under};
 
+use call_graph::CallGraph;
 use callgrind::{FunctionCost, Profile};
 
 /// A meter's reading.
@@ -116,6 +118,7 @@ impl Counter {
             Source::Perf { .. } => Under::Plain,
             Source::Callgrind { .. } => Under::Callgrind {
                 out: dir.join("callgrind.out"),
+                addresses: false,
             },
         }
     }
@@ -186,17 +189,10 @@ fn count_with_callgrind(
     transactions: u64,
     run: &RunTransactions<'_>,
 ) -> Result<Counts> {
-    let control = vgdb::Control::new(running)?;
-    control.instrument(running, true)?;
-    let n = done(running, transactions, run)?;
-    control.instrument(running, false)?;
-    let profile = of_clients(&control.dump(running)?, threads);
+    let (profiles, n) = instrumented(running, transactions, run, Profile::read)?;
+    let profile = of_clients(&profiles, threads);
     if profile.instructions == 0 {
-        return Err(Error::bench(format!(
-            "callgrind counted nothing in the server of {}",
-            running.label()
-        ))
-        .hint("does the command that starts the server stay in the foreground, and is the server itself?"));
+        return Err(nothing_counted(running));
     }
     let reading = |meter, total: u64| Counted {
         meter,
@@ -210,6 +206,68 @@ fn count_with_callgrind(
         ],
         functions: profile.functions,
     })
+}
+
+/// Has `transactions` done with callgrind's instrumentation on; returns what `read` reads of each thread's
+/// profile, and how many were done.
+fn instrumented<P>(
+    running: &mut Running,
+    transactions: u64,
+    run: &RunTransactions<'_>,
+    read: impl Fn(&Path) -> Result<P>,
+) -> Result<(Vec<P>, u64)> {
+    let control = vgdb::Control::new(running)?;
+    control.instrument(running, true)?;
+    let n = done(running, transactions, run)?;
+    control.instrument(running, false)?;
+    Ok((control.dump(running, read)?, n))
+}
+
+fn nothing_counted(running: &Running) -> Error {
+    Error::bench(format!(
+        "callgrind counted nothing in the server of {}",
+        running.label()
+    ))
+    .hint("does the command that starts the server stay in the foreground, and is the server itself?")
+}
+
+/// What a server started in `dir` must run under for [`call_graph`].
+pub fn under_for_call_graph(dir: &Path) -> Under {
+    Under::Callgrind {
+        out: dir.join("callgrind.out"),
+        addresses: true,
+    }
+}
+
+/// Who called whom at what cost in the clients' threads, while `running`, started under
+/// [`under_for_call_graph`], did `transactions` after as many uncounted ones as `warm_up` says; and how many it
+/// did. See [`Counter::count`] for `run`.
+///
+/// # Errors
+/// As [`Counter::count`].
+pub fn call_graph(
+    running: &mut Running,
+    threads: ClientThreads,
+    warm_up: u64,
+    transactions: u64,
+    run: &RunTransactions<'_>,
+) -> Result<(CallGraph, u64)> {
+    if warm_up > 0 {
+        done(running, warm_up, run)?;
+    }
+    let (graphs, n) = instrumented(running, transactions, run, CallGraph::read)?;
+    let clients: Vec<&CallGraph> = match threads {
+        ClientThreads::WithFunction(name) => graphs.iter().filter(|g| g.ran(name)).collect(),
+        ClientThreads::All => Vec::new(),
+    };
+    let graph = match clients.is_empty() {
+        true => CallGraph::sum(&graphs),
+        false => CallGraph::sum(clients),
+    };
+    match graph.instructions {
+        0 => Err(nothing_counted(running)),
+        _ => Ok((graph, n)),
+    }
 }
 
 /// The clients' share of what all threads did.

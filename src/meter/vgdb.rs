@@ -10,8 +10,6 @@ use crate::error::{Error, Kind, Result};
 use crate::process::Command;
 use crate::server::{Running, Under};
 
-use super::callgrind::Profile;
-
 /// How long valgrind may take to obey; a dump of a large server takes well under a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Tries of one command: valgrind misses one now and then while a thread starts or ends.
@@ -26,7 +24,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new(running: &Running) -> Result<Self> {
-        let Under::Callgrind { out } = running.under() else {
+        let Under::Callgrind { out, .. } = running.under() else {
             return Err(Error::internal("the server does not run under callgrind"));
         };
         Ok(Control {
@@ -41,15 +39,19 @@ impl Control {
         self.send(running, &["instrumentation", if on { "on" } else { "off" }])
     }
 
-    /// Writes, reads and removes one profile a thread; counts start again at zero.
-    pub(super) fn dump(&self, running: &mut Running) -> Result<Vec<Profile>> {
+    /// Writes one profile a thread, which `read` reads, and removes them; counts start again at zero.
+    pub(super) fn dump<P>(
+        &self,
+        running: &mut Running,
+        read: impl Fn(&Path) -> Result<P>,
+    ) -> Result<Vec<P>> {
         for file in self.files()? {
             remove(&file)?;
         }
         self.send(running, &["dump"])?;
         let mut profiles = Vec::new();
         for file in self.files()? {
-            profiles.push(Profile::read(&file)?);
+            profiles.push(read(&file)?);
             remove(&file)?;
         }
         Ok(profiles)

@@ -4,6 +4,7 @@ mod legend;
 mod markdown;
 mod number;
 mod origin;
+mod profile;
 pub mod rebase;
 mod sql_bench;
 mod terminal;
@@ -17,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::observation::Conditions;
 
 pub use markdown::markdown;
+pub use profile::{Annotated, Shown, Source, profile, profile_markdown};
 pub use sql_bench::sql_bench;
 pub use terminal::terminal;
 

@@ -39,6 +39,8 @@ pub enum Under {
     Callgrind {
         /// The path profiles are written to: dump `n` of thread `t` becomes `OUT.n-t`.
         out: PathBuf,
+        /// Whether profiles tell addresses beside functions and lines.
+        addresses: bool,
     },
 }
 

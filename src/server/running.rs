@@ -386,7 +386,7 @@ fn seconds(seconds: f64) -> Duration {
 
 /// The words before the server's own: valgrind and its options, or nothing.
 pub(super) fn under_words(under: &Under, dir: &Path, uncounted: &[&str]) -> Vec<OsString> {
-    let Under::Callgrind { out } = under else {
+    let Under::Callgrind { out, addresses } = under else {
         return Vec::new();
     };
     let with_path = |option: &str, path: &Path| {
@@ -421,6 +421,7 @@ pub(super) fn under_words(under: &Under, dir: &Path, uncounted: &[&str]) -> Vec<
         // The option above makes callgrind begin with counting nothing.
         words.push("--collect-atstart=yes".into());
     }
+    words.extend(addresses.then(|| "--dump-instr=yes".into()));
     // The control pipes lie in the folder that is removed with the server, not in /tmp.
     words.push(with_path("--vgdb-prefix=", &vgdb_prefix(dir)));
     words.push(with_path("--callgrind-out-file=", out));

@@ -322,6 +322,7 @@ fn callgrind_is_told_where_to_write_and_leaves_pipes_nowhere_else() {
     let dir = Path::new("/scratch/0000");
     let under = Under::Callgrind {
         out: dir.join("out"),
+        addresses: false,
     };
     let words: Vec<String> = running::under_words(&under, dir, &["vio_read"])
         .into_iter()

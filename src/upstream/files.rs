@@ -20,9 +20,7 @@ pub fn files_of(
     folder: &str,
 ) -> Result<Option<Vec<(PathBuf, Vec<u8>)>>> {
     let store = Objects::open(&ws.object_store())?;
-    let root = Oid::from_str(&release.tree)
-        .map_err(|e| Error::internal(format!("tree {}: {}", release.tree, e.message())))?;
-    let entries = store.read_tree(root)?;
+    let entries = store.read_tree(object(&release.tree)?)?;
     let found = entries
         .iter()
         .find(|entry| entry.mode == MODE_TREE && entry.name == folder.as_bytes());
@@ -32,6 +30,33 @@ pub fn files_of(
     let mut files = Vec::new();
     gather(&store, found.oid, Path::new(""), &mut files)?;
     Ok(Some(files))
+}
+
+/// The content of the file at `path` (with slashes) in a tree of the object store; `None` when there is none.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+pub fn file_in(ws: &Workspace, tree: &str, path: &str) -> Result<Option<Vec<u8>>> {
+    let store = Objects::open(&ws.object_store())?;
+    let mut at = (MODE_TREE, object(tree)?);
+    for name in path.split('/') {
+        if at.0 != MODE_TREE {
+            return Ok(None);
+        }
+        let entries = store.read_tree(at.1)?;
+        match entries.iter().find(|entry| entry.name == name.as_bytes()) {
+            Some(entry) => at = (entry.mode, entry.oid),
+            None => return Ok(None),
+        }
+    }
+    match at.0 {
+        MODE_FILE | MODE_EXEC => store.read(at.1, ObjectType::Blob).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn object(tree: &str) -> Result<Oid> {
+    Oid::from_str(tree).map_err(|e| Error::internal(format!("tree {tree}: {}", e.message())))
 }
 
 fn gather(

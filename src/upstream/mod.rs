@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::workspace::Workspace;
 
-pub use files::files_of;
+pub use files::{file_in, files_of};
 pub use lock::{LockFile, Locked};
 pub(crate) use merge::merge_small;
 pub use objects::{Objects, TreeEntry};

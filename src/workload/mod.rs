@@ -19,7 +19,7 @@ mod sysbench;
 mod watch;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -28,7 +28,7 @@ use crate::config::{CommandWorkload, SysbenchWorkload, Workload, WorkloadKind};
 use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::progress::Silent;
-use crate::server::Running;
+use crate::server::{Running, ServerAdapter};
 use crate::stats::Slices;
 use crate::upstream;
 use crate::workspace::Workspace;
@@ -233,6 +233,28 @@ impl Clients {
             (WorkloadKind::Sysbench, Some(settings)) => data::key(self, settings).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// What identifies the prepared data of `workloads`: the release that makes it, how its server runs, every
+    /// data set.
+    ///
+    /// # Errors
+    /// As [`Clients::data_key`] and [`ServerAdapter::identity`].
+    pub fn template_key(
+        &self,
+        release: &str,
+        adapter: &dyn ServerAdapter,
+        workloads: &[&Workload],
+    ) -> Result<String> {
+        let mut sets = BTreeSet::new();
+        for workload in workloads {
+            sets.extend(self.data_key(workload)?);
+        }
+        let mut digest = Sha256::new();
+        digest.update(format!("{release}\n{}\n", adapter.identity()?));
+        sets.iter()
+            .for_each(|set| digest.update(format!("{set}\n")));
+        Ok(format!("{release}-{}", &hex(&digest.finalize())[..16]))
     }
 
     /// Fills a running server with the data of all `workloads`, each data set once, in a database of

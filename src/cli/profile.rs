@@ -1,0 +1,320 @@
+//! `perfquilt profile A B`: where two servers differ, function by function.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use sha2::{Digest, Sha256};
+
+use super::Context;
+use crate::config::Workload;
+use crate::error::{Error, Kind, Result};
+use crate::point::Point;
+use crate::profile::{self, Difference, Hot, Pair, Subject};
+use crate::progress::Progress;
+use crate::report::{self, Annotated, Shown, Source};
+use crate::run::{build_points, prepare};
+use crate::upstream;
+use crate::workspace::Workspace;
+
+/// Arguments of `perfquilt profile`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt profile 0 4                                the release and the whole series
+  perfquilt profile 1 2 --workload row_guards --flame-graph guards.svg
+  perfquilt profile 10.11.18:0 11.8.6:0 --recipe plain two releases
+  perfquilt profile 0 ../other/server                  and a server built elsewhere
+  perfquilt profile 0 1 --callers 'String::append(char const*, unsigned int)'")]
+pub struct Arguments {
+    /// The first server: a point, RELEASE:POINT, or the folder of a server built elsewhere
+    #[arg(value_name = "A")]
+    before: String,
+    /// The second server
+    #[arg(value_name = "B")]
+    after: String,
+    /// What they are asked to do (default: the first workload of the preset quick)
+    #[arg(long, value_name = "NAME")]
+    workload: Option<String>,
+    /// How points are built (default: as the preset quick says). One with debug information (-g1) tells
+    /// inlined functions and lines
+    #[arg(long, value_name = "NAME")]
+    recipe: Option<String>,
+    /// Runs of each server, from fresh starts; two at least for intervals
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Transactions of a run (default: as many as take some seconds)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    transactions: Option<u64>,
+    /// The most functions shown
+    #[arg(long, value_name = "N", default_value_t = 25)]
+    top: usize,
+    /// Also who calls this function
+    #[arg(long, value_name = "FUNCTION")]
+    callers: Option<String>,
+    /// Also this function's lines of source with their costs
+    #[arg(long, value_name = "FUNCTION")]
+    annotate: Option<String>,
+    /// Write a differential flame graph (SVG)
+    #[arg(long, value_name = "FILE")]
+    flame_graph: Option<PathBuf>,
+    /// The form (--json is another)
+    #[arg(long, value_enum, default_value_t = Format::Terminal)]
+    format: Format,
+}
+
+/// The form of a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table for people
+    Terminal,
+    /// For a pull request
+    Markdown,
+}
+
+/// Runs `perfquilt profile`.
+///
+/// # Errors
+/// [`Kind::Usage`] for an unknown point, function, workload or missing tools; [`Kind::Build`] when a server
+/// cannot be built; as [`profile::measure`].
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let ws = context.workspace()?;
+    let progress = context.output.progress();
+    let quick = ws.config.preset.get("quick").or(ws.config.preset.values().next());
+    let recipe = match (&arguments.recipe, quick) {
+        (Some(recipe), _) => recipe.as_str(),
+        (None, Some(preset)) => preset.recipe.as_str(),
+        (None, None) => return Err(Error::usage("no preset is configured: --recipe is needed")),
+    };
+    let workload = match (&arguments.workload, quick.and_then(|p| p.workloads.first())) {
+        (Some(name), _) | (None, Some(name)) => ws.config.workload(name)?,
+        (None, None) => return Err(Error::usage("no preset is configured: --workload is needed")),
+    };
+    let before = Target::find(&ws, &arguments.before, recipe, progress)?;
+    let after = Target::find(&ws, &arguments.after, recipe, progress)?;
+    let pair = profile::measure(
+        &ws,
+        workload,
+        &before.subject,
+        &after.subject,
+        arguments.transactions,
+        arguments.runs,
+        progress,
+    )?;
+    let difference = difference(&before, &after, workload, &pair);
+    if let Some(file) = &arguments.flame_graph {
+        let title = format!("{} → {}, {}", difference.before, difference.after, workload.name);
+        let svg = profile::flame_graph(&title, &pair.before, &pair.after)?;
+        std::fs::write(file, svg).map_err(|error| Error::io("write", file, &error))?;
+        progress.note(&format!("{} is written", file.display()));
+    }
+    let callers = match &arguments.callers {
+        Some(name) => {
+            let name = function(&difference, name)?;
+            Some((name, Difference::callers(&pair.before, &pair.after, name)))
+        }
+        None => None,
+    };
+    let annotated = match &arguments.annotate {
+        Some(name) => {
+            let name = function(&difference, name)?;
+            Some(annotated(&ws, &before, &after, &pair, name)?)
+        }
+        None => None,
+    };
+    let output = &context.output;
+    if output.json() {
+        return output.print_json(&difference);
+    }
+    let shown = Shown {
+        difference: &difference,
+        top: arguments.top,
+        callers: callers.as_ref().map(|(name, edges)| (*name, edges.as_slice())),
+        lines: annotated.as_ref(),
+    };
+    output.print(&match arguments.format {
+        Format::Terminal => report::profile(&shown, output.width(), output.color()),
+        Format::Markdown => report::profile_markdown(&shown),
+    })
+}
+
+/// A server the user named.
+struct Target {
+    subject: Subject,
+    /// The tree of its source, where it is known.
+    tree: Option<String>,
+}
+
+impl Target {
+    fn find(ws: &Workspace, text: &str, recipe: &str, progress: &dyn Progress) -> Result<Self> {
+        let binary = ws.config.recipe(recipe)?.binary.clone().unwrap_or_default();
+        match named(text) {
+            Some((release, point)) => Self::built(ws, release, point, recipe, &binary, progress),
+            None if Path::new(text).is_dir() => Self::elsewhere(ws, Path::new(text), &binary),
+            None => Err(Error::usage(format!(
+                "`{text}` is neither a point (0, 3, alone:2), nor RELEASE:POINT, nor a folder"
+            ))
+            .hint("`perfquilt status` shows the points")),
+        }
+    }
+
+    fn built(
+        ws: &Workspace,
+        release: Option<&str>,
+        point: Point,
+        recipe: &str,
+        binary: &str,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let prepared = prepare(ws, release, progress)?;
+        let tree = prepared.stack.tree(point)?;
+        let points = match point {
+            Point::BASE | Point::Control => vec![Point::BASE],
+            point => vec![Point::BASE, point],
+        };
+        let mut folders = Vec::new();
+        for built in build_points(ws, &prepared, recipe, &points, progress)? {
+            folders.push((built.label, built.built?.dir));
+        }
+        let (Some((_, base)), Some((label, server))) = (folders.first(), folders.last()) else {
+            return Err(Error::new(Kind::Internal, "nothing was built"));
+        };
+        Ok(Target {
+            subject: Subject {
+                label: label.clone(),
+                executable: server.join(binary),
+                server: server.clone(),
+                release: prepared.release.name.clone(),
+                data: prepared.release.name.clone(),
+                base: base.clone(),
+            },
+            tree: Some(tree),
+        })
+    }
+
+    fn elsewhere(ws: &Workspace, dir: &Path, binary: &str) -> Result<Self> {
+        let server = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+        let executable = server.join(binary);
+        let bytes = std::fs::read(&executable).map_err(|e| {
+            Error::usage(format!("cannot read the server {}: {e}", executable.display()))
+                .hint("the folder is laid out as the recipe's `install` in bench-config/perfquilt.toml")
+        })?;
+        let identity = crate::workload::hex(&Sha256::digest(&bytes));
+        let upstream = &ws.config.upstream;
+        Ok(Target {
+            subject: Subject {
+                label: dir.display().to_string(),
+                executable,
+                base: server.clone(),
+                server,
+                release: format!("{}-{}", upstream.name, upstream.current),
+                // Nobody knows whether another server's data would do.
+                data: format!("elsewhere-{}", &identity[..16]),
+            },
+            tree: None,
+        })
+    }
+}
+
+/// `POINT` or `RELEASE:POINT`.
+fn named(text: &str) -> Option<(Option<&str>, Point)> {
+    if let Ok(point) = text.parse() {
+        return Some((None, point));
+    }
+    let (release, point) = text.split_once(':')?;
+    Some((Some(release), point.parse().ok()?))
+}
+
+fn difference(before: &Target, after: &Target, workload: &Workload, pair: &Pair) -> Difference {
+    Difference {
+        schema: 1,
+        before: before.subject.label.clone(),
+        after: after.subject.label.clone(),
+        workload: workload.name.clone(),
+        source: "callgrind".to_owned(),
+        runs: pair.before.len(),
+        transactions: pair.transactions,
+        instructions: Difference::instructions_of(&pair.before, &pair.after),
+        functions: Difference::functions_of(&pair.before, &pair.after),
+    }
+}
+
+/// The function called `name`, with or without its parameters.
+fn function<'a>(difference: &'a Difference, name: &str) -> Result<&'a str> {
+    let names = || difference.functions.iter().map(|f| f.name.as_str());
+    let without = |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('('));
+    if let Some(known) = names().find(|known| *known == name).or_else(|| names().find(without)) {
+        return Ok(known);
+    }
+    let nearest = names()
+        .map(|known| (strsim::jaro_winkler(known, name), known))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let error = Error::usage(format!("no function `{name}` ran"));
+    Err(match nearest {
+        Some((similarity, known)) if similarity > 0.7 => {
+            error.hint(format!("did you mean `{known}`?"))
+        }
+        _ => error.hint("its name is that of the table, parameters may be left out"),
+    })
+}
+
+fn annotated(
+    ws: &Workspace,
+    before: &Target,
+    after: &Target,
+    pair: &Pair,
+    function: &str,
+) -> Result<Annotated> {
+    let side = |target: &Target, tables: &[profile::Table]| -> Result<Vec<Source>> {
+        let lines = Difference::lines(tables, function);
+        let mut sources = Vec::new();
+        let mut text: Option<(String, Option<String>)> = None;
+        for hot in lines {
+            if text.as_ref().is_none_or(|(file, _)| *file != hot.file) {
+                text = Some((hot.file.clone(), source_of(ws, target, &hot)?));
+            }
+            let content = text.as_ref().and_then(|(_, content)| content.as_deref());
+            let line = content.and_then(|content| content.lines().nth(hot.line as usize - 1));
+            sources.push(Source {
+                text: line.map(str::to_owned),
+                hot,
+            });
+        }
+        Ok(sources)
+    };
+    Ok(Annotated {
+        function: function.to_owned(),
+        before: side(before, &pair.before)?,
+        after: side(after, &pair.after)?,
+    })
+}
+
+/// The source file that a line is in, if it is one of the server's tree.
+fn source_of(ws: &Workspace, target: &Target, hot: &Hot) -> Result<Option<String>> {
+    let Some(tree) = &target.tree else {
+        return Ok(None);
+    };
+    // Debug information has the path of the folder it was compiled in; the longest end of it that the tree
+    // has is the file.
+    let parts: Vec<&str> = hot.file.split('/').filter(|part| !part.is_empty()).collect();
+    for start in 0..parts.len() {
+        let path = parts[start..].join("/");
+        if let Some(content) = upstream::file_in(ws, tree, &path)? {
+            return Ok(Some(String::from_utf8_lossy(&content).into_owned()));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_named_by_release_and_point() {
+        assert_eq!(named("0"), Some((None, Point::BASE)));
+        assert_eq!(named("alone:2"), Some((None, Point::Alone(2))));
+        assert_eq!(named("11.8.6:3"), Some((Some("11.8.6"), Point::Step(3))));
+        let without = Some((Some("11.8.6"), Point::Without(1)));
+        assert_eq!(named("11.8.6:without:1"), without);
+        assert_eq!(named("../server"), None);
+    }
+}

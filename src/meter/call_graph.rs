@@ -1,0 +1,400 @@
+//! Who calls whom at what cost: callgrind's profiles in full ("callgrind format", version 1, of valgrind's
+//! manual, chapter "Callgrind Format Specification"), as far as instructions go.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::BufRead;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// A place in the code: an address inside an object file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Site {
+    /// Index into [`CallGraph::objects`].
+    pub object: usize,
+    /// The address as the object file numbers it; 0 where addresses were not written.
+    pub address: u64,
+    /// The line; 0 where it is unknown.
+    pub line: u32,
+    /// Index into [`CallGraph::files`] of the line's file.
+    pub file: usize,
+}
+
+/// Calls from one function to another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// How many.
+    pub count: u64,
+    /// Instructions executed during them, in the callee and all it called.
+    pub inclusive: u64,
+}
+
+/// What one or several threads executed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallGraph {
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Paths of object files.
+    pub objects: Vec<String>,
+    /// Paths of source files, `???` where they are unknown.
+    pub files: Vec<String>,
+    /// Names of functions, demangled.
+    pub functions: Vec<String>,
+    /// Instructions that a function executed itself, by function (an index into `functions`) and place.
+    pub own: BTreeMap<(usize, Site), u64>,
+    /// Calls by caller, the place they were made from, and callee.
+    pub calls: BTreeMap<(usize, Site, usize), Calls>,
+}
+
+impl CallGraph {
+    /// Reads the profile in `file`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read,
+    /// [`Kind::Bench`](crate::error::Kind::Bench) with file and line when it is no profile or was cut off.
+    pub fn read(file: &Path) -> Result<Self> {
+        let reader = std::fs::File::open(file).map_err(|e| Error::io("read", file, &e))?;
+        let mut parser = Parser::default();
+        for (index, line) in std::io::BufReader::new(reader).split(b'\n').enumerate() {
+            let line = line.map_err(|e| Error::io("read", file, &e))?;
+            // Names may hold any byte; costs and keywords are ASCII.
+            let line = String::from_utf8_lossy(&line);
+            parser.line(line.trim_end()).ok_or_else(|| {
+                Error::bench("not a line of a callgrind profile").at(file, Some(index + 1))
+            })?;
+        }
+        parser
+            .finish()
+            .ok_or_else(|| Error::bench("the callgrind profile is incomplete").at(file, None))
+    }
+
+    /// Whether a function of this name ran, with any parameters.
+    pub fn ran(&self, name: &str) -> bool {
+        self.functions
+            .iter()
+            .any(|function| super::callgrind::is_named(function, name))
+    }
+
+    /// All of `graphs` together.
+    #[must_use]
+    pub fn sum<'a>(graphs: impl IntoIterator<Item = &'a CallGraph>) -> Self {
+        let mut total = CallGraph::default();
+        let mut names = Names::default();
+        for graph in graphs {
+            total.instructions += graph.instructions;
+            let objects = names.objects.add_all(&graph.objects);
+            let files = names.files.add_all(&graph.files);
+            let functions = names.functions.add_all(&graph.functions);
+            let moved = |site: Site| Site {
+                object: objects[site.object],
+                file: files[site.file],
+                ..site
+            };
+            for (&(function, site), cost) in &graph.own {
+                let key = (functions[function], moved(site));
+                *total.own.entry(key).or_default() += cost;
+            }
+            for (&(caller, site, callee), calls) in &graph.calls {
+                let key = (functions[caller], moved(site), functions[callee]);
+                let sum = total.calls.entry(key).or_default();
+                sum.count += calls.count;
+                sum.inclusive += calls.inclusive;
+            }
+        }
+        total.objects = names.objects.names;
+        total.files = names.files.names;
+        total.functions = names.functions.names;
+        total
+    }
+}
+
+/// Names by number and numbers by name.
+#[derive(Debug, Default)]
+struct Table {
+    names: Vec<String>,
+    numbers: HashMap<String, usize>,
+}
+
+impl Table {
+    fn add(&mut self, name: &str) -> usize {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), self.names.len() - 1);
+        self.names.len() - 1
+    }
+
+    fn add_all(&mut self, names: &[String]) -> Vec<usize> {
+        names.iter().map(|name| self.add(name)).collect()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    objects: Table,
+    files: Table,
+    functions: Table,
+}
+
+/// Names as a file abbreviates them: `(12) name` once, `(12)` from then on.
+#[derive(Debug, Default)]
+struct Abbreviations(HashMap<u32, usize>);
+
+impl Abbreviations {
+    fn resolve(&mut self, text: &str, table: &mut Table) -> Option<usize> {
+        let Some(rest) = text.strip_prefix('(') else {
+            return Some(table.add(text));
+        };
+        let (number, name) = rest.split_once(')')?;
+        let number: u32 = number.parse().ok()?;
+        match name.trim_start() {
+            "" => self.0.get(&number).copied(),
+            name => {
+                let place = table.add(name);
+                self.0.insert(number, place);
+                Some(place)
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Parser {
+    names: Names,
+    objects: Abbreviations,
+    files: Abbreviations,
+    functions: Abbreviations,
+    /// Whether cost lines begin with an address, and with a line.
+    has_address: bool,
+    has_line: bool,
+    /// The column of instructions among the costs.
+    ir: Option<usize>,
+    object: usize,
+    file: usize,
+    function: Option<usize>,
+    callee: Option<usize>,
+    calls: Option<u64>,
+    address: u64,
+    line: u64,
+    own: HashMap<(usize, Site), u64>,
+    edges: HashMap<(usize, Site, usize), Calls>,
+    totals: Option<u64>,
+}
+
+impl Parser {
+    /// Takes one line; `None` when it is malformed.
+    fn line(&mut self, text: &str) -> Option<()> {
+        let first = match text.bytes().next() {
+            None | Some(b'#') => return Some(()),
+            Some(byte) => byte,
+        };
+        if first.is_ascii_digit() || matches!(first, b'+' | b'-' | b'*') {
+            return self.cost_line(text);
+        }
+        let key = text.split(['=', ':']).next()?;
+        let value = text.get(key.len() + 1..)?;
+        if text.as_bytes()[key.len()] == b':' {
+            return self.header(key, value.trim());
+        }
+        match key {
+            "ob" => self.object = self.objects.resolve(value, &mut self.names.objects)?,
+            "fl" | "fi" | "fe" => self.file = self.files.resolve(value, &mut self.names.files)?,
+            "fn" => {
+                let function = self.functions.resolve(value, &mut self.names.functions)?;
+                self.function = Some(function);
+            }
+            "cfn" => {
+                let callee = self.functions.resolve(value, &mut self.names.functions)?;
+                self.callee = Some(callee);
+            }
+            // Where the callee is; its own lines say it again. The names may be spelt out here only.
+            "cob" => drop(self.objects.resolve(value, &mut self.names.objects)?),
+            "cfi" | "cfl" => drop(self.files.resolve(value, &mut self.names.files)?),
+            "calls" => self.calls = Some(value.split_whitespace().next()?.parse().ok()?),
+            "jump" | "jcnd" => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn header(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "positions" => {
+                self.has_address = value.split_whitespace().any(|word| word == "instr");
+                self.has_line = value.split_whitespace().any(|word| word == "line");
+            }
+            "events" => self.ir = value.split_whitespace().position(|event| event == "Ir"),
+            "totals" => {
+                let total = value.split_whitespace().nth(self.ir?)?;
+                self.totals = Some(total.parse().ok()?);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn cost_line(&mut self, text: &str) -> Option<()> {
+        let mut words = text.split_ascii_whitespace();
+        if self.has_address {
+            self.address = position(words.next()?, self.address)?;
+        }
+        if self.has_line {
+            self.line = position(words.next()?, self.line)?;
+        }
+        // Costs left out at the end are zero.
+        let cost = match words.nth(self.ir?) {
+            Some(word) => word.parse().ok()?,
+            None => 0,
+        };
+        let function = self.function?;
+        // Files and objects that no line has named yet are unknown.
+        if self.names.objects.names.is_empty() {
+            self.object = self.names.objects.add("???");
+        }
+        if self.names.files.names.is_empty() {
+            self.file = self.names.files.add("???");
+        }
+        let site = Site {
+            object: self.object,
+            address: self.address,
+            line: u32::try_from(self.line).ok()?,
+            file: self.file,
+        };
+        if let Some(count) = self.calls.take() {
+            let edge = self.edges.entry((function, site, self.callee?)).or_default();
+            edge.count += count;
+            edge.inclusive += cost;
+            return Some(());
+        }
+        *self.own.entry((function, site)).or_default() += cost;
+        Some(())
+    }
+
+    fn finish(self) -> Option<CallGraph> {
+        Some(CallGraph {
+            // Written last: without it, the profile was cut off.
+            instructions: self.totals?,
+            objects: self.names.objects.names,
+            files: self.names.files.names,
+            functions: self.names.functions.names,
+            own: self.own.into_iter().collect(),
+            calls: self.edges.into_iter().collect(),
+        })
+    }
+}
+
+/// A position: a number, or the distance from the one before.
+fn position(word: &str, last: u64) -> Option<u64> {
+    if word == "*" {
+        return Some(last);
+    }
+    if let Some(hex) = word.strip_prefix("0x") {
+        return u64::from_str_radix(hex, 16).ok();
+    }
+    match word.as_bytes()[0] {
+        b'+' | b'-' => last.checked_add_signed(word.parse().ok()?),
+        _ => word.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = "\
+# callgrind format
+version: 1
+positions: instr line
+events: Ir I1mr
+
+ob=(1) /x/server
+fl=(1) handler.cc
+fn=(1) write_row(TABLE*)
+0x1040 10 5 1
++4 +1 4
+cob=(2) /x/libc.so.6
+cfi=(2) ./malloc.c
+cfn=(2) malloc
+calls=3 0x900 50
+* * 999 9
+-4 -1 1
+fi=(3) sql_string.h
++20 7 2
+fe=(1)
+cfn=(1)
+calls=1 +8 *
++1 12 30
+
+ob=(2)
+fl=(2)
+fn=(2)
+0x900 50 20
+totals: 32 1
+";
+
+    fn parse(text: &str) -> Option<CallGraph> {
+        let mut parser = Parser::default();
+        text.lines().try_for_each(|line| parser.line(line))?;
+        parser.finish()
+    }
+
+    #[test]
+    fn own_costs_have_their_places_and_calls_their_ends() {
+        let graph = parse(SAMPLE).unwrap();
+        assert_eq!(graph.instructions, 32);
+        assert_eq!(graph.own.values().sum::<u64>(), 32);
+        let cost = |address: u64| -> u64 {
+            let at = graph.own.iter().filter(|((_, site), _)| site.address == address);
+            at.map(|(_, cost)| cost).sum()
+        };
+        assert_eq!((cost(0x1040), cost(0x1044), cost(0x1054)), (6, 4, 2));
+        let inlined = graph.own.keys().find(|(_, site)| site.address == 0x1054);
+        let site = inlined.unwrap().1;
+        assert_eq!((graph.files[site.file].as_str(), site.line), ("sql_string.h", 7));
+        let name = |number: usize| graph.functions[number].as_str();
+        let calls: Vec<_> = graph
+            .calls
+            .iter()
+            .map(|((a, _, b), calls)| (name(*a), name(*b), calls.count, calls.inclusive))
+            .collect();
+        assert_eq!(
+            calls,
+            [
+                ("write_row(TABLE*)", "malloc", 3, 999),
+                ("write_row(TABLE*)", "write_row(TABLE*)", 1, 30),
+            ]
+        );
+        assert!(graph.ran("write_row") && !graph.ran("write"));
+    }
+
+    #[test]
+    fn graphs_of_threads_are_added_up_by_name() {
+        let one = parse(SAMPLE).unwrap();
+        let other = parse(
+            "positions: line\nevents: Ir\nfn=(9) malloc\n5 3\nfn=(2) read\ncfn=(9)\ncalls=2 5\n1 3\n\
+             totals: 3\n",
+        )
+        .unwrap();
+        let sum = CallGraph::sum([&one, &other, &one]);
+        assert_eq!(sum.instructions, 67);
+        assert_eq!(sum.own.values().sum::<u64>(), 67);
+        let of = |name: &str| sum.functions.iter().position(|f| f == name).unwrap();
+        let calls = |from: &str, to: &str| -> Vec<Calls> {
+            let ends = (of(from), of(to));
+            let all = sum.calls.iter().filter(|((a, _, b), _)| (*a, *b) == ends);
+            all.map(|(_, calls)| *calls).collect()
+        };
+        assert_eq!(calls("write_row(TABLE*)", "malloc")[0].count, 6);
+        assert_eq!(calls("read", "malloc")[0].inclusive, 3);
+    }
+
+    #[test]
+    fn cut_off_and_foreign_files_are_refused() {
+        let cut = SAMPLE.split("totals").next().unwrap();
+        assert_eq!(parse(cut), None);
+        assert_eq!(parse("<html>\n"), None);
+        assert_eq!(parse("positions: line\nevents: Ir\nfn=(3)\n1 2\ntotals: 2\n"), None);
+        assert_eq!(parse("positions: line\nevents: Ir\n1 2\ntotals: 2\n"), None);
+    }
+}

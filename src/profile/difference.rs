@@ -1,0 +1,241 @@
+//! What several runs of two servers say about their functions. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::table::{Costs, Table};
+use crate::stats::Interval;
+
+/// A number of two servers, a transaction, and how well their difference is known.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Change {
+    /// The first server's, the mean over runs.
+    pub before: f64,
+    /// The second server's.
+    pub after: f64,
+    /// Half the width of the 95 % interval of `after − before`; `null` with a single run.
+    pub half_width: Option<f64>,
+}
+
+impl Change {
+    /// Of one number a run of each server; run `i` of both did the same transactions.
+    fn of(before: &[f64], after: &[f64]) -> Self {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let differences: Vec<f64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
+        let interval = Interval::of(&differences);
+        Change {
+            before: mean(before),
+            after: mean(after),
+            half_width: interval
+                .map(|interval| interval.half_width)
+                .filter(|width| width.is_finite()),
+        }
+    }
+
+    /// `after − before`.
+    pub fn difference(&self) -> f64 {
+        self.after - self.before
+    }
+
+    /// Whether the interval of the difference leaves out 0.
+    pub fn is_shown(&self) -> bool {
+        self.half_width
+            .is_some_and(|width| self.difference().abs() > width)
+    }
+}
+
+/// What changed in one function. All numbers are of one transaction.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Whether it was inlined somewhere, so that its costs were found by debug information.
+    pub inlined: bool,
+    /// Instructions it executed itself.
+    pub own: Change,
+    /// With those of what it calls.
+    pub inclusive: Change,
+    /// Calls of it.
+    pub calls: Change,
+}
+
+/// Calls from one function to another.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Edge {
+    /// The caller.
+    pub caller: String,
+    /// The callee.
+    pub callee: String,
+    /// How many calls.
+    pub calls: Change,
+    /// Instructions executed during them.
+    pub inclusive: Change,
+}
+
+/// A line of a function and what it costs one of the servers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Hot {
+    /// The file, as the debug information has it.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+    /// Own instructions a transaction.
+    pub own: f64,
+}
+
+/// Two servers compared function by function.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// Version of this document: 1.
+    pub schema: u32,
+    /// What the first server is.
+    pub before: String,
+    /// What the second server is.
+    pub after: String,
+    /// The workload.
+    pub workload: String,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Runs of each server.
+    pub runs: usize,
+    /// Transactions of a run.
+    pub transactions: u64,
+    /// All instructions.
+    pub instructions: Change,
+    /// The functions, the largest difference of own instructions first.
+    pub functions: Vec<Function>,
+}
+
+impl Difference {
+    /// The functions of `before` and `after`, one table a run.
+    pub fn functions_of(before: &[Table], after: &[Table]) -> Vec<Function> {
+        let tables = || before.iter().chain(after);
+        let names: std::collections::BTreeSet<&String> =
+            tables().flat_map(|table| table.functions.keys()).collect();
+        let mut functions: Vec<Function> = names
+            .into_iter()
+            .map(|name| {
+                let change = |number: fn(&Costs) -> f64| {
+                    let of = |tables: &[Table]| -> Vec<f64> {
+                        let costs = tables.iter().map(|table| table.functions.get(name));
+                        costs.map(|costs| costs.map_or(0.0, number)).collect()
+                    };
+                    Change::of(&of(before), &of(after))
+                };
+                Function {
+                    name: name.clone(),
+                    inlined: tables().any(|table| table.inlined.contains(name)),
+                    own: change(|costs| costs.own),
+                    inclusive: change(|costs| costs.inclusive),
+                    calls: change(|costs| costs.calls),
+                }
+            })
+            .collect();
+        let size = |function: &Function| function.own.difference().abs();
+        functions.sort_by(|a, b| size(b).total_cmp(&size(a)).then_with(|| a.name.cmp(&b.name)));
+        functions
+    }
+
+    /// All instructions of `before` and `after`.
+    pub fn instructions_of(before: &[Table], after: &[Table]) -> Change {
+        let all = |tables: &[Table]| -> Vec<f64> {
+            tables.iter().map(|table| table.instructions).collect()
+        };
+        Change::of(&all(before), &all(after))
+    }
+
+    /// The calls of `callee`, the caller whose calls' cost changed most first.
+    pub fn callers(before: &[Table], after: &[Table], callee: &str) -> Vec<Edge> {
+        let names: std::collections::BTreeSet<&(String, String)> = before
+            .iter()
+            .chain(after)
+            .flat_map(|table| table.calls.keys())
+            .filter(|(_, to)| to == callee)
+            .collect();
+        let mut edges: Vec<Edge> = names
+            .into_iter()
+            .map(|key| {
+                let change = |number: fn(&Costs) -> f64| {
+                    let of = |tables: &[Table]| -> Vec<f64> {
+                        let costs = tables.iter().map(|table| table.calls.get(key));
+                        costs.map(|costs| costs.map_or(0.0, number)).collect()
+                    };
+                    Change::of(&of(before), &of(after))
+                };
+                Edge {
+                    caller: key.0.clone(),
+                    callee: key.1.clone(),
+                    calls: change(|costs| costs.calls),
+                    inclusive: change(|costs| costs.inclusive),
+                }
+            })
+            .collect();
+        let size = |edge: &Edge| edge.inclusive.difference().abs();
+        edges.sort_by(|a, b| size(b).total_cmp(&size(a)).then_with(|| a.caller.cmp(&b.caller)));
+        edges
+    }
+
+    /// The lines of `function` in one server's `tables`, in the order of the source.
+    pub fn lines(tables: &[Table], function: &str) -> Vec<Hot> {
+        let mut lines: BTreeMap<(&String, u32), f64> = BTreeMap::new();
+        for table in tables {
+            for ((name, file, line), cost) in &table.lines {
+                if name == function {
+                    *lines.entry((file, *line)).or_default() += cost / tables.len() as f64;
+                }
+            }
+        }
+        lines
+            .into_iter()
+            .map(|((file, line), own)| Hot {
+                file: file.clone(),
+                line,
+                own,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(costs: &[(&str, f64)]) -> Table {
+        let functions = costs.iter().map(|&(name, own)| {
+            let costs = Costs {
+                own,
+                inclusive: 2.0 * own,
+                calls: 1.0,
+            };
+            (name.to_owned(), costs)
+        });
+        Table {
+            instructions: costs.iter().map(|(_, own)| own).sum(),
+            functions: functions.collect(),
+            ..Table::default()
+        }
+    }
+
+    #[test]
+    fn functions_are_compared_by_name_and_run() {
+        // The second run has more work for both; the difference is the same.
+        let before = [table(&[("a", 100.0), ("b", 50.0)]), table(&[("a", 200.0), ("b", 50.0)])];
+        let after = [
+            table(&[("a", 90.0), ("c", 7.0), ("b", 50.0)]),
+            table(&[("a", 190.0), ("c", 7.0), ("b", 50.0)]),
+        ];
+        let functions = Difference::functions_of(&before, &after);
+        let names: Vec<&str> = functions.iter().map(|f| f.name.as_str()).collect();
+        assert_eq!(names, ["a", "c", "b"]);
+        assert_eq!((functions[0].own.before, functions[0].own.after), (150.0, 140.0));
+        assert!(functions[0].own.is_shown() && functions[1].own.is_shown());
+        assert!(!functions[2].own.is_shown());
+        let all = Difference::instructions_of(&before, &after);
+        assert!((all.difference() + 3.0).abs() < 1e-9 && all.is_shown());
+        // One run has no interval.
+        let single = Difference::functions_of(&before[..1], &after[..1]);
+        assert_eq!(single[0].own.half_width, None);
+        assert!(!single[0].own.is_shown());
+    }
+}

@@ -1,0 +1,245 @@
+//! What each function cost, from a call graph.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use super::frames::{DebugInfo, Frame};
+use crate::meter::call_graph::{CallGraph, Site};
+
+/// Instructions of a function, and calls of it, a transaction.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Costs {
+    /// Instructions it executed itself, without those of what it calls.
+    pub own: f64,
+    /// With those of what it calls. Calls of itself are counted once; in larger cycles, what is on the way
+    /// round is counted more than once.
+    pub inclusive: f64,
+    /// Calls of it; none where it was inlined.
+    pub calls: f64,
+}
+
+/// What one server executed a transaction, by function.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Table {
+    /// All instructions.
+    pub instructions: f64,
+    /// By name.
+    pub functions: BTreeMap<String, Costs>,
+    /// The names that were, somewhere, inlined into another function.
+    pub inlined: BTreeSet<String>,
+    /// Calls and what they cost altogether, by the names of caller and callee.
+    pub calls: BTreeMap<(String, String), Costs>,
+    /// Own instructions by function, file and line; where lines are known.
+    pub lines: BTreeMap<(String, String, u32), f64>,
+}
+
+impl Table {
+    /// The costs in `graph` of `transactions`. `executable` is the server's own file, whose debug information
+    /// tells which instructions came from inlined functions.
+    pub fn new(graph: &CallGraph, transactions: u64, executable: &Path) -> Self {
+        let each = 1.0 / transactions.max(1) as f64;
+        let mut places = Places::new(graph, executable);
+        let mut table = Table {
+            instructions: graph.instructions as f64 * each,
+            ..Table::default()
+        };
+        for (&(function, site), &cost) in &graph.own {
+            let cost = cost as f64 * each;
+            let at = places.at(function, site);
+            for (depth, name) in at.names.iter().enumerate() {
+                if at.names[..depth].contains(name) {
+                    continue;
+                }
+                let costs = table.functions.entry(name.clone()).or_default();
+                costs.inclusive += cost;
+                costs.own += if depth == 0 { cost } else { 0.0 };
+                if depth + 1 < at.names.len() {
+                    table.inlined.insert(name.clone());
+                }
+            }
+            if let (Some((file, line)), Some(name)) = (&at.place, at.names.first()) {
+                let key = (name.clone(), file.clone(), *line);
+                *table.lines.entry(key).or_default() += cost;
+            }
+        }
+        for (&(caller, site, callee), calls) in &graph.calls {
+            let (count, cost) = (calls.count as f64 * each, calls.inclusive as f64 * each);
+            let callee = plain(&graph.functions[callee]);
+            table.functions.entry(callee.clone()).or_default().calls += count;
+            let at = places.at(caller, site);
+            for (depth, name) in at.names.iter().enumerate() {
+                // What a function does by calling itself is in its cost already.
+                if *name == callee || at.names[..depth].contains(name) {
+                    continue;
+                }
+                table.functions.entry(name.clone()).or_default().inclusive += cost;
+            }
+            if let Some(caller) = at.names.first() {
+                let edge = table.calls.entry((caller.clone(), callee)).or_default();
+                edge.calls += count;
+                edge.inclusive += cost;
+            }
+        }
+        for costs in table.functions.values_mut() {
+            costs.inclusive = costs.inclusive.min(table.instructions);
+        }
+        table
+    }
+}
+
+/// The functions at a place, innermost first, and the innermost one's line.
+#[derive(Debug, Clone, Default)]
+struct At {
+    names: Vec<String>,
+    place: Option<(String, u32)>,
+}
+
+/// Looks places up, each once.
+struct Places<'a> {
+    graph: &'a CallGraph,
+    debug: Option<DebugInfo>,
+    /// The object that `debug` is of.
+    object: Option<usize>,
+    known: HashMap<(usize, Site), At>,
+}
+
+impl<'a> Places<'a> {
+    fn new(graph: &'a CallGraph, executable: &Path) -> Self {
+        let name = executable.file_name();
+        let is_it = |object: &String| Path::new(object).file_name() == name;
+        Places {
+            graph,
+            debug: DebugInfo::open(executable),
+            object: graph.objects.iter().position(is_it),
+            known: HashMap::new(),
+        }
+    }
+
+    fn at(&mut self, function: usize, site: Site) -> At {
+        if let Some(at) = self.known.get(&(function, site)) {
+            return at.clone();
+        }
+        let at = self.look_up(function, site);
+        self.known.insert((function, site), at.clone());
+        at
+    }
+
+    fn look_up(&self, function: usize, site: Site) -> At {
+        let own = plain(&self.graph.functions[function]);
+        let file = &self.graph.files[site.file];
+        let told = (site.line > 0 && file != "???").then(|| (file.clone(), site.line));
+        let frames = match (&self.debug, self.object == Some(site.object)) {
+            (Some(debug), true) if site.address > 0 => debug.frames(site.address),
+            _ => Vec::new(),
+        };
+        // The last frame is the function that callgrind names in its own spelling.
+        let inlined = frames.len().saturating_sub(1);
+        let named = |frame: &Frame| plain(&frame.function);
+        let mut names: Vec<String> = frames[..inlined]
+            .iter()
+            .map(named)
+            .filter(|name| !name.is_empty())
+            .collect();
+        names.push(own);
+        let place = frames.first().and_then(|frame| frame.place.clone());
+        At {
+            names,
+            place: place.or(told),
+        }
+    }
+}
+
+/// A function's name without what a compiler or callgrind appends to its variants, so that the same function of
+/// two builds has the same name: ` [clone .isra.0]`, `.constprop.1`, `'2`.
+fn plain(name: &str) -> String {
+    let name = name.split(" [clone ").next().unwrap_or(name);
+    let name = match name.rsplit_once('\'') {
+        Some((head, tail)) if !tail.is_empty() && tail.bytes().all(|b| b.is_ascii_digit()) => head,
+        _ => name,
+    };
+    let mut name = name;
+    for mark in [".isra.", ".constprop.", ".part.", ".cold", ".lto_priv."] {
+        if let Some(at) = name.find(mark) {
+            name = &name[..at];
+        }
+    }
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::call_graph::Calls;
+
+    fn graph() -> CallGraph {
+        let site = |address: u64| Site {
+            object: 0,
+            address,
+            line: 7,
+            file: 0,
+        };
+        let calls = |count, inclusive| Calls { count, inclusive };
+        CallGraph {
+            instructions: 1000,
+            objects: vec!["/x/no-such-server".into()],
+            files: vec!["a.cc".into()],
+            functions: vec![
+                "main".into(),
+                "walk(int) [clone .isra.0]".into(),
+                "leaf.part.1".into(),
+            ],
+            own: BTreeMap::from([
+                ((0, site(1)), 100),
+                ((1, site(2)), 400),
+                ((2, site(3)), 500),
+            ]),
+            calls: BTreeMap::from([
+                ((0, site(1), 1), calls(4, 900)),
+                ((1, site(2), 1), calls(6, 700)),
+                ((1, site(2), 2), calls(20, 500)),
+            ]),
+        }
+    }
+
+    #[test]
+    fn own_and_inclusive_costs_are_those_of_a_transaction() {
+        let table = Table::new(&graph(), 10, Path::new("/none/server"));
+        assert_eq!(table.instructions, 100.0);
+        let of = |name: &str| table.functions[name];
+        let costs = |own, inclusive, calls| Costs {
+            own,
+            inclusive,
+            calls,
+        };
+        assert_eq!(of("main"), costs(10.0, 100.0, 0.0));
+        // Its calls of itself are not counted again.
+        assert_eq!(of("walk(int)"), costs(40.0, 90.0, 1.0));
+        assert_eq!(of("leaf"), costs(50.0, 50.0, 2.0));
+        assert_eq!(table.lines[&("leaf".into(), "a.cc".into(), 7)], 50.0);
+        assert_eq!(table.calls[&("walk(int)".into(), "leaf".into())].calls, 2.0);
+        assert!(table.inlined.is_empty());
+    }
+
+    #[test]
+    fn variants_of_a_function_have_its_name() {
+        for (given, expected) in [
+            ("f(int) [clone .constprop.0] [clone .cold]", "f(int)"),
+            ("f.isra.0", "f"),
+            ("f.part.3.cold", "f"),
+            ("f(char)'2", "f(char)"),
+            ("operator'a", "operator'a"),
+            ("0x0000000000001040", "0x0000000000001040"),
+        ] {
+            assert_eq!(plain(given), expected);
+        }
+    }
+
+    #[test]
+    fn inlined_functions_are_found_by_debug_information() {
+        // This test's own executable has some.
+        let own = std::env::current_exe().unwrap();
+        let debug = DebugInfo::open(&own).unwrap();
+        assert!(debug.frames(u64::MAX).is_empty());
+        assert!(DebugInfo::open(Path::new("/none")).is_none());
+    }
+}
