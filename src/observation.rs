@@ -21,7 +21,9 @@ pub use check::SCHEMA;
 pub use conditions::{Conditions, Moment, Share};
 pub use origin::Origin;
 pub use recorded::{Level, RecordedRow};
-pub use supplement::{LeftOut, Planned, PointBuild, Supplement, Within};
+pub use supplement::{
+    FunctionChange, LeftOut, Planned, PointBuild, PointFunctions, Supplement, Within,
+};
 
 /// What is read while a server works. All meters are costs: less is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

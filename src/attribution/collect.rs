@@ -184,6 +184,7 @@ impl<'a> Collector<'a> {
             progress,
             stopping,
             closure: effects.closure(&total),
+            functions: self.supplement.functions.clone(),
             costs: effects.costs(),
             total,
             patches,

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::stopping::Stopping;
-use crate::observation::{Conditions, LeftOut, Meter, Origin, PointBuild};
+use crate::observation::{Conditions, FunctionChange, LeftOut, Meter, Origin, PointBuild};
 use crate::point::Point;
 
 /// The name a suite's effect has in [`Effect::workload`].
@@ -48,6 +48,9 @@ pub struct Attribution {
     /// sql-bench program; empty where no client does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<Operation>,
+    /// The functions whose instructions each patch changed; empty where functions were not told apart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<FunctionChange>,
     /// What a transaction costs at each point, by meter and workload.
     pub costs: Vec<Cost>,
     /// The total beside an independent measurement of it, by meter and workload; empty where there were

@@ -5,6 +5,7 @@ mod collect;
 mod costs;
 mod document;
 mod effects;
+mod functions;
 mod left_out;
 mod multiplicity;
 mod stopping;
@@ -21,6 +22,7 @@ pub use document::{
     Attribution, Closure, ControlEffect, Cost, Effect, Interval, Kind, Noise, NoiseSpread,
     Operation, Part, PatchEffects, Progress, Provenance, SUITE, Verdict,
 };
+pub use functions::function_changes;
 pub use stopping::{Open, Stopping};
 pub use summary::Agreement;
 

@@ -105,7 +105,8 @@ pub fn stored(
     id: ExperimentId,
 ) -> Result<()> {
     let (header, observations) = store.load(id)?;
-    let supplement = store.supplement(id)?;
+    let mut supplement = store.supplement(id)?;
+    supplement.functions = attribution::function_changes(&header, &store.functions(id)?);
     let margin = |meter| workspace.config.margin(meter);
     show(context, form, &header, &observations, &supplement, &margin)
 }

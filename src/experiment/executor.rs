@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::plan::Block;
 use crate::error::{Error, Result};
-use crate::meter::Counted;
+use crate::meter::Counts;
 use crate::observation::Moment;
 use crate::point::Point;
 use crate::workload::Measured;
@@ -26,7 +26,7 @@ pub enum Event {
         /// The workload.
         workload: String,
         /// What the counting meters read.
-        readings: BTreeMap<Point, Vec<Counted>>,
+        readings: BTreeMap<Point, Counts>,
     },
     /// A point's server could not be started or measured; the block goes on without it.
     Failed {

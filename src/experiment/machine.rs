@@ -16,7 +16,7 @@ use super::private::{copy, may_execute, private_copy};
 use crate::build::Relink;
 use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
-use crate::meter::{Counted, Counter};
+use crate::meter::{Counter, Counts};
 use crate::observation::{Meter, Moment};
 use crate::point::Point;
 use crate::process::check_interrupted;
@@ -365,7 +365,7 @@ impl<'a> ThisMachine<'a> {
             .as_ref()
             .ok_or_else(|| Error::internal("no counting meter was asked for"))?;
         // By workload and point, since a workload is reported as a whole.
-        type Readings = BTreeMap<String, BTreeMap<Point, Vec<Counted>>>;
+        type Readings = BTreeMap<String, BTreeMap<Point, Counts>>;
         let next = Mutex::new(block.points.iter().copied());
         let readings: Mutex<Readings> = Mutex::default();
         let failures: Mutex<Vec<(Point, Error)>> = Mutex::default();
@@ -427,7 +427,7 @@ impl<'a> ThisMachine<'a> {
         point: Point,
         block: &Block,
         transactions: &BTreeMap<String, u64>,
-    ) -> Result<Vec<(String, Vec<Counted>)>> {
+    ) -> Result<Vec<(String, Counts)>> {
         let candidate = self.candidate(point)?;
         let dir = self.scratch.fresh()?;
         let mut launch = Launch::new(&candidate.label, &candidate.dir, &dir);
@@ -452,12 +452,10 @@ impl<'a> ThisMachine<'a> {
                 count,
                 &|running, transactions| serving.request(running, transactions),
             )?;
-            let wanted = counts
-                .counted
-                .into_iter()
-                .filter(|counted| self.setup.count_meters.contains(&counted.meter))
-                .collect();
-            readings.push((name.clone(), wanted));
+            let wanted = |meter| self.setup.count_meters.contains(&meter);
+            let mut counts = counts;
+            counts.counted.retain(|counted| wanted(counted.meter));
+            readings.push((name.clone(), counts));
         }
         running.stop()?;
         Ok(readings)

@@ -11,8 +11,8 @@ use super::{is_timed, note, stopping};
 use crate::attribution::{self, Stopping};
 use crate::config::{Workload, WorkloadKind};
 use crate::error::{Error, Kind, Result};
-use crate::meter::Counted;
-use crate::observation::{Meter, Observation, Planned, SCHEMA, Supplement};
+use crate::meter::{Counts, plain_name};
+use crate::observation::{Meter, Observation, Planned, PointFunctions, SCHEMA, Supplement};
 use crate::point::Point;
 use crate::process::check_interrupted;
 use crate::progress::{Progress, Step};
@@ -358,11 +358,13 @@ impl<'a> Runner<'a> {
         &mut self,
         block: &Block,
         workload: &str,
-        readings: &BTreeMap<Point, Vec<Counted>>,
+        readings: &BTreeMap<Point, Counts>,
     ) -> Result<()> {
         let mut observations = Vec::new();
-        for (&point, counted) in readings {
-            for reading in counted {
+        let mut functions = Vec::new();
+        for (&point, counts) in readings {
+            functions.extend(functions_of(block, workload, point, counts));
+            for reading in &counts.counted {
                 let wanted = self.counted.contains(&reading.meter)
                     && !self.is_done(workload, reading.meter, block);
                 if wanted {
@@ -378,6 +380,7 @@ impl<'a> Runner<'a> {
             }
         }
         self.store.append(self.id, &observations, &[])?;
+        self.store.record_functions(self.id, &functions)?;
         self.mark(block, workload);
         Ok(())
     }
@@ -447,6 +450,27 @@ impl<'a> Runner<'a> {
         }
         Ok(())
     }
+}
+
+/// What functions executed a transaction, where the meter tells them apart.
+fn functions_of(
+    block: &Block,
+    workload: &str,
+    point: Point,
+    counts: &Counts,
+) -> Option<PointFunctions> {
+    let n = counts.counted.first().map(|counted| counted.n)?.max(1) as f64;
+    let mut functions = BTreeMap::new();
+    for function in &counts.functions {
+        let name = plain_name(&function.name);
+        *functions.entry(name).or_default() += function.instructions as f64 / n;
+    }
+    (!functions.is_empty()).then(|| PointFunctions {
+        workload: workload.to_owned(),
+        block: block.number,
+        point,
+        functions,
+    })
 }
 
 /// Whether the stopping rule looks at what is measured in `block`.

@@ -11,7 +11,7 @@ use super::runner::Runner;
 use crate::attribution::{self, Attribution, Interval, Kind as EffectKind, Verdict};
 use crate::config::{Workload, WorkloadKind};
 use crate::error::{Error, Kind, Result};
-use crate::meter::Counted;
+use crate::meter::{Counted, Counts};
 use crate::observation::{ExperimentHeader, Meter, Planned, Supplement};
 use crate::point::Point;
 use crate::progress::Silent;
@@ -108,7 +108,11 @@ impl Executor for Simulation {
                                 value: 1e6 * cost(point) * random.random_range(0.9999..1.0001),
                                 n: transactions[workload],
                             };
-                            (point, vec![reading])
+                            let counts = Counts {
+                                counted: vec![reading],
+                                functions: Vec::new(),
+                            };
+                            (point, counts)
                         })
                         .collect(),
                 },

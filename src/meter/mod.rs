@@ -5,6 +5,7 @@
 
 pub mod call_graph;
 pub mod callgrind;
+mod name;
 mod perf;
 mod vgdb;
 
@@ -14,6 +15,8 @@ use crate::error::{Error, Result};
 use crate::observation::Meter;
 use crate::process::{Command, find_program};
 use crate::server::{ClientThreads, Running, Under};
+
+pub use name::plain_name;
 
 use call_graph::CallGraph;
 use callgrind::{FunctionCost, Profile};
@@ -228,7 +231,9 @@ fn nothing_counted(running: &Running) -> Error {
         "callgrind counted nothing in the server of {}",
         running.label()
     ))
-    .hint("does the command that starts the server stay in the foreground, and is the server itself?")
+    .hint(
+        "does the command that starts the server stay in the foreground, and is the server itself?",
+    )
 }
 
 /// What a server started in `dir` must run under for [`call_graph`].

@@ -30,6 +30,41 @@ pub struct Supplement {
     /// seconds); empty where they are too fine to matter.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub clock: BTreeMap<Meter, f64>,
+    /// The functions whose instructions the patches changed; empty where functions were not told apart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<FunctionChange>,
+}
+
+/// What each function executed itself in one counted block at one point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PointFunctions {
+    /// The workload.
+    pub workload: String,
+    /// The block.
+    pub block: u32,
+    /// The point.
+    pub point: Point,
+    /// Instructions a transaction, by function.
+    pub functions: BTreeMap<String, f64>,
+}
+
+/// A function whose own instructions a patch changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FunctionChange {
+    /// The patch's place in the series, from 1.
+    pub patch: usize,
+    /// The workload.
+    pub workload: String,
+    /// The function's name.
+    pub function: String,
+    /// Its own instructions a transaction before the patch.
+    pub before: f64,
+    /// With the patch.
+    pub after: f64,
+    /// Half the width of the 95 % interval of `after − before`.
+    pub half_width: f64,
+    /// `after − before` as a share of all instructions before the patch.
+    pub share: f64,
 }
 
 /// Readings that are used for no figure.

@@ -28,6 +28,10 @@ impl DebugInfo {
     /// were inlined.
     pub(super) fn frames(&self, address: u64) -> Vec<Frame> {
         let mut found = Vec::new();
+        // The library looks at the byte behind it too.
+        if address == u64::MAX {
+            return found;
+        }
         let Ok(mut frames) = self.loader.find_frames(address) else {
             return found;
         };

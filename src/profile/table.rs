@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::frames::{DebugInfo, Frame};
 use crate::meter::call_graph::{CallGraph, Site};
+use crate::meter::plain_name;
 
 /// Instructions of a function, and calls of it, a transaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -64,7 +65,7 @@ impl Table {
         }
         for (&(caller, site, callee), calls) in &graph.calls {
             let (count, cost) = (calls.count as f64 * each, calls.inclusive as f64 * each);
-            let callee = plain(&graph.functions[callee]);
+            let callee = plain_name(&graph.functions[callee]);
             table.functions.entry(callee.clone()).or_default().calls += count;
             let at = places.at(caller, site);
             for (depth, name) in at.names.iter().enumerate() {
@@ -125,7 +126,7 @@ impl<'a> Places<'a> {
     }
 
     fn look_up(&self, function: usize, site: Site) -> At {
-        let own = plain(&self.graph.functions[function]);
+        let own = plain_name(&self.graph.functions[function]);
         let file = &self.graph.files[site.file];
         let told = (site.line > 0 && file != "???").then(|| (file.clone(), site.line));
         let frames = match (&self.debug, self.object == Some(site.object)) {
@@ -134,7 +135,7 @@ impl<'a> Places<'a> {
         };
         // The last frame is the function that callgrind names in its own spelling.
         let inlined = frames.len().saturating_sub(1);
-        let named = |frame: &Frame| plain(&frame.function);
+        let named = |frame: &Frame| plain_name(&frame.function);
         let mut names: Vec<String> = frames[..inlined]
             .iter()
             .map(named)
@@ -147,23 +148,6 @@ impl<'a> Places<'a> {
             place: place.or(told),
         }
     }
-}
-
-/// A function's name without what a compiler or callgrind appends to its variants, so that the same function of
-/// two builds has the same name: ` [clone .isra.0]`, `.constprop.1`, `'2`.
-fn plain(name: &str) -> String {
-    let name = name.split(" [clone ").next().unwrap_or(name);
-    let name = match name.rsplit_once('\'') {
-        Some((head, tail)) if !tail.is_empty() && tail.bytes().all(|b| b.is_ascii_digit()) => head,
-        _ => name,
-    };
-    let mut name = name;
-    for mark in [".isra.", ".constprop.", ".part.", ".cold", ".lto_priv."] {
-        if let Some(at) = name.find(mark) {
-            name = &name[..at];
-        }
-    }
-    name.to_owned()
 }
 
 #[cfg(test)]
@@ -218,20 +202,6 @@ mod tests {
         assert_eq!(table.lines[&("leaf".into(), "a.cc".into(), 7)], 50.0);
         assert_eq!(table.calls[&("walk(int)".into(), "leaf".into())].calls, 2.0);
         assert!(table.inlined.is_empty());
-    }
-
-    #[test]
-    fn variants_of_a_function_have_its_name() {
-        for (given, expected) in [
-            ("f(int) [clone .constprop.0] [clone .cold]", "f(int)"),
-            ("f.isra.0", "f"),
-            ("f.part.3.cold", "f"),
-            ("f(char)'2", "f(char)"),
-            ("operator'a", "operator'a"),
-            ("0x0000000000001040", "0x0000000000001040"),
-        ] {
-            assert_eq!(plain(given), expected);
-        }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::number;
 use super::text::{clean, code, markdown as escape, shell};
 use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
+use super::{functions, number};
 use crate::attribution::Attribution;
 
 /// The report as GitHub-flavoured Markdown: the verdict first, then one row a patch; noise, method,
@@ -46,6 +46,7 @@ pub fn markdown(attribution: &Attribution) -> String {
     apart(&mut page, &view);
     striking(&mut page, &view);
     all_workloads(&mut page, &view);
+    changed_functions(&mut page, attribution);
     noise(&mut page, attribution);
     let layout = match attribution.noise.layouts {
         0 | 1 => LAYOUT.to_owned(),
@@ -222,6 +223,21 @@ fn all_workloads(page: &mut String, view: &View<'_>) {
         &format!("All {workloads} workloads, patch by patch"),
         &body,
     );
+}
+
+fn changed_functions(page: &mut String, attribution: &Attribution) {
+    let lines = functions::lines(attribution, &|name| code(name));
+    if lines.is_empty() {
+        return;
+    }
+    let mut body = format!(
+        "{}\n\n| # | workload | functions |\n|--:|:--|:--|\n",
+        functions::HEAD
+    );
+    for (index, workload, changes) in lines {
+        let _ = writeln!(body, "| {index} | {} | {changes} |", code(&workload));
+    }
+    details(page, "Functions", &body);
 }
 
 fn noise(page: &mut String, attribution: &Attribution) {

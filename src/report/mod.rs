@@ -1,5 +1,6 @@
 //! Reports: one attribution, several forms. Pure.
 
+mod functions;
 mod legend;
 mod markdown;
 mod number;

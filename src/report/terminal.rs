@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::number;
 use super::text::{clean, fit, long, width, wrap};
 use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
+use super::{functions, number};
 use crate::attribution::Attribution;
 use crate::observation::Meter;
 
@@ -39,6 +39,7 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.warnings(attribution);
     page.apart(&view);
     page.workloads(&view);
+    page.functions(attribution);
     page.noise(attribution);
     page.builds(attribution);
     page.text
@@ -251,6 +252,19 @@ impl Page {
             let workload = clean(super::workload_words(&effect.workload));
             let figure = number::effect(effect, number::decimals(meter, [effect].into_iter()));
             self.indented(&format!("{index}  {meter} of {workload}: {figure}"), 1, "");
+        }
+    }
+
+    fn functions(&mut self, attribution: &Attribution) {
+        let lines = functions::lines(attribution, &|name| clean(name));
+        if lines.is_empty() {
+            return;
+        }
+        self.blank();
+        self.paragraph(functions::HEAD, "");
+        for (index, workload, changes) in lines {
+            let line = format!("{index}  {}: {changes}", clean(&workload));
+            self.indented(&line, 1, "");
         }
     }
 

@@ -4,8 +4,8 @@ use super::*;
 use crate::attribution::attribute_with;
 use crate::config::default_margin;
 use crate::observation::{
-    Conditions, ExperimentHeader, Meter, Moment, Observation, Origin, Planned, PointBuild,
-    Supplement, Within,
+    Conditions, ExperimentHeader, FunctionChange, Meter, Moment, Observation, Origin, Planned,
+    PointBuild, Supplement, Within,
 };
 use crate::point::Point;
 
@@ -166,6 +166,18 @@ fn at_80(experiment: &Experiment) -> String {
     text
 }
 
+fn changed(patch: usize, workload: &str, function: &str, share: f64) -> FunctionChange {
+    FunctionChange {
+        patch,
+        workload: workload.into(),
+        function: function.into(),
+        before: 1000.0,
+        after: 1000.0 + 1e5 * share,
+        half_width: 0.5,
+        share,
+    }
+}
+
 #[test]
 fn all_faster() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018), (0.008, 0.007)]);
@@ -205,6 +217,29 @@ fn all_faster() {
             cached,
         })
         .into();
+    experiment.supplement.functions = [
+        (
+            1,
+            "oltp_read_only",
+            "String::append(char const*, unsigned int)",
+            -0.0074,
+        ),
+        (
+            1,
+            "oltp_read_only",
+            "Binary_string::realloc_raw(unsigned long)",
+            -0.0021,
+        ),
+        (
+            1,
+            "oltp_point_select",
+            "String::append(char const*, unsigned int)",
+            -0.0112,
+        ),
+        (3, "oltp_read_only", "my_hash_sort_simple", -0.0068),
+    ]
+    .map(|(patch, workload, function, share)| changed(patch, workload, function, share))
+    .into();
     insta::assert_snapshot!(at_80(&experiment));
     insta::assert_snapshot!(markdown(&experiment.attribution()));
 }
@@ -335,6 +370,8 @@ fn hostile_names() {
     experiment.header.machine =
         BTreeMap::from([("cpu".into(), "</details> @octocat\n# heading".into())]);
     experiment.workloads = vec!["a|b`c\u{7}", "*bold* <b>"];
+    experiment.supplement.functions =
+        vec![changed(1, "a|b`c\u{7}", "f<b>|`@octocat\u{1b}(int)", 0.5)];
     insta::assert_snapshot!(at_80(&experiment));
     let page = markdown(&experiment.attribution());
     for active in [

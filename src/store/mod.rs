@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Moment, Observation, Planned, PointBuild};
+use crate::observation::{
+    ExperimentHeader, Moment, Observation, Planned, PointBuild, PointFunctions,
+};
 use crate::point::Point;
 
 pub use earlier::{Earlier, Identity};
@@ -224,6 +226,25 @@ impl Store {
         self.insert_observations(&transaction, id, &header, observations)?;
         self.insert_slices(&transaction, id, slices)?;
         self.touch(&transaction, id.0)?;
+        transaction.commit().map_err(self.failed("write"))
+    }
+
+    /// Adds what functions executed in a counted block.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn record_functions(&self, id: ExperimentId, functions: &[PointFunctions]) -> Result<()> {
+        let transaction = self.transaction()?;
+        for of in functions {
+            let costs = blob::encode_functions(&of.functions)
+                .ok_or_else(|| Error::internal("cannot write the costs of functions"))?;
+            transaction
+                .execute(
+                    "INSERT OR REPLACE INTO functions VALUES (?1, ?2, ?3, ?4, ?5)",
+                    params![id.0, of.workload, of.block, of.point.to_string(), costs],
+                )
+                .map_err(self.failed("write"))?;
+        }
         transaction.commit().map_err(self.failed("write"))
     }
 

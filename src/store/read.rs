@@ -7,8 +7,8 @@ use rusqlite::{OptionalExtension, params};
 use super::{ExperimentId, Listed, Store, blob};
 use crate::error::{Error, Result};
 use crate::observation::{
-    Conditions, ExperimentHeader, LeftOut, Meter, Moment, Observation, Planned, PointBuild, SCHEMA,
-    Supplement, Within,
+    Conditions, ExperimentHeader, LeftOut, Meter, Moment, Observation, Planned, PointBuild,
+    PointFunctions, SCHEMA, Supplement, Within,
 };
 use crate::point::Point;
 use crate::stats::{self, Slices};
@@ -135,6 +135,7 @@ impl Store {
             conditions: self.conditions(id)?,
             // What this program measures it reads in nanoseconds.
             clock: BTreeMap::new(),
+            functions: Vec::new(),
         })
     }
 
@@ -225,6 +226,37 @@ impl Store {
             .collect::<Result<Vec<_>>>()?;
         builds.sort_by_key(|build| build.point);
         Ok(builds)
+    }
+
+    /// What functions executed in the counted blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn functions(&self, id: ExperimentId) -> Result<Vec<PointFunctions>> {
+        self.rows(
+            "SELECT workload, block, point, costs FROM functions WHERE experiment = ?1
+             ORDER BY workload, block, point",
+            params![id.0],
+            |row| {
+                Ok((
+                    row.get::<_, String>(0)?,
+                    row.get(1)?,
+                    row.get::<_, String>(2)?,
+                    blob::decode_functions(row.get_ref(3)?.as_blob()?),
+                ))
+            },
+        )?
+        .into_iter()
+        .map(|(workload, block, point, functions)| {
+            Ok(PointFunctions {
+                workload,
+                block,
+                point: self.known(point.parse())?,
+                functions: functions
+                    .ok_or_else(|| Error::internal("a function's cost cannot be read"))?,
+            })
+        })
+        .collect()
     }
 
     /// How exactly values are known within their blocks, and which slices say nothing.

@@ -140,6 +140,17 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (experiment, workload, direct, block)
     ) STRICT, WITHOUT ROWID;
 ",
+    "
+    -- What each function executed in a counted block: compressed JSON, instructions a transaction by name.
+    CREATE TABLE functions (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        workload   TEXT NOT NULL,
+        block      INTEGER NOT NULL,
+        point      TEXT NOT NULL,
+        costs      BLOB NOT NULL,
+        PRIMARY KEY (experiment, workload, block, point)
+    ) STRICT;
+",
 ];
 
 /// Opens (and makes, when `create`) the database at `path` with the current schema.

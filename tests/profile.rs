@@ -1,0 +1,108 @@
+//! `perfquilt profile` on the toy server: real callgrind, real debug information.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+
+mod common;
+
+use common::TestEnvironment;
+use serde_json::Value;
+
+const CONFIG: &str = "bench-config/perfquilt.toml";
+
+fn with_debug_information() -> TestEnvironment {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.replace(
+        CONFIG,
+        "[\"make\", \"-j{jobs}\"]",
+        "[\"make\", \"-j{jobs}\", \"CFLAGS=-O2 -g\"]",
+    );
+    environment
+}
+
+#[test]
+fn the_function_that_a_patch_made_cheaper_is_named() {
+    let environment = with_debug_information();
+    let profile = environment.run(&[
+        "profile",
+        "0",
+        "1",
+        "--runs",
+        "2",
+        "--transactions",
+        "100",
+        "--annotate",
+        "work",
+        "--callers",
+        "main",
+        "--flame-graph",
+        "flames.svg",
+    ]);
+    assert_eq!(profile.code, Some(0), "{}", profile.stderr);
+    let out = &profile.stdout;
+    // The loop was inlined; its cost is its own all the same, and it is the whole difference.
+    let row = out.lines().find(|line| line.starts_with("work (inlined)"));
+    let row = row.unwrap_or_else(|| panic!("{out}"));
+    assert!(row.contains('−'), "{row}");
+    assert!(out.contains("−7") && out.contains("work.h"), "{out}");
+    assert!(out.contains("state = state * 1664525u"), "{out}");
+    let svg = std::fs::read_to_string(environment.workspace().join("flames.svg")).unwrap();
+    assert!(svg.contains("<svg") && svg.contains("main"), "{svg}");
+
+    let json = environment.run(&[
+        "profile",
+        "0",
+        "1",
+        "--runs",
+        "2",
+        "--transactions",
+        "100",
+        "--json",
+    ]);
+    assert_eq!(json.code, Some(0), "{}", json.stderr);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    let work = &json["functions"][0];
+    assert_eq!(
+        (work["name"].as_str(), work["inlined"].as_bool()),
+        (Some("work"), Some(true))
+    );
+    let part = |key: &str| work["own"][key].as_f64().unwrap();
+    assert!(
+        (part("after") / part("before") - 0.25).abs() < 0.01,
+        "{work}"
+    );
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn what_cannot_be_compared_is_told() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let refused = |arguments: &[&str], words: &str| {
+        let finished = environment.run(arguments);
+        assert_eq!(finished.code, Some(2), "{}", finished.stderr);
+        assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    };
+    refused(&["profile", "0", "nine"], "neither a point");
+    refused(&["profile", "0", "9"], "9");
+    refused(&["profile", "0", "2.0:1"], "there is no release `2.0`");
+    refused(
+        &["profile", "0", "1", "--workload", "request"],
+        "did you mean `requests`?",
+    );
+    refused(
+        &["profile", "0", "upstream"],
+        "laid out as the recipe's `install`",
+    );
+    let callers = [
+        "profile",
+        "0",
+        "1",
+        "--runs",
+        "1",
+        "--transactions",
+        "10",
+        "--callers",
+        "mian",
+    ];
+    refused(&callers, "did you mean `main`?");
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}
