@@ -213,7 +213,7 @@ impl<'a> Collector<'a> {
         &'b self,
         workloads: &'b Names,
         operations: &'b Names,
-        margin: &'b dyn Fn(Meter) -> f64,
+        margin: &dyn Fn(Meter) -> f64,
     ) -> Judged<'b> {
         let mut effects = self.effects(workloads, operations, margin);
         let (mut patches, mut total) = effects.of_patches();
@@ -255,7 +255,7 @@ impl<'a> Collector<'a> {
         &'b self,
         workloads: &'b Names,
         operations: &'b Names,
-        margin: &'b dyn Fn(Meter) -> f64,
+        margin: &dyn Fn(Meter) -> f64,
     ) -> Effects<'b> {
         let stops = self.supplement.planned.iter();
         Effects {
@@ -264,7 +264,7 @@ impl<'a> Collector<'a> {
             workloads,
             operations,
             clock: &self.supplement.clock,
-            margin,
+            margins: Meter::ALL.into_iter().map(|m| (m, margin(m))).collect(),
             looks: BTreeMap::new(),
             stops: stops
                 .filter(|plan| plan.min_blocks.is_some())

@@ -8,6 +8,9 @@ use crate::observation::{ExperimentHeader, Meter};
 use crate::point::Point;
 use crate::stats::{BlockTable, Interval, Looks, Units, speed};
 
+/// Blocks times patches from which on several processors are worth it.
+const WORTH_THREADS: usize = 100_000;
+
 pub(super) struct Effects<'a> {
     pub(super) header: &'a ExperimentHeader,
     /// This experiment, then those it carries from.
@@ -18,7 +21,8 @@ pub(super) struct Effects<'a> {
     pub(super) operations: &'a Names,
     /// The steps that meters read a run in, in the meter's unit times transactions.
     pub(super) clock: &'a BTreeMap<Meter, f64>,
-    pub(super) margin: &'a dyn Fn(Meter) -> f64,
+    /// The equivalence margins, as fractions of speed.
+    pub(super) margins: BTreeMap<Meter, f64>,
     /// How the number of blocks came about, where it was not fixed beforehand.
     pub(super) looks: BTreeMap<Meter, Looks>,
     /// The meters whose number of blocks their intervals' widths decide.
@@ -28,8 +32,33 @@ pub(super) struct Effects<'a> {
 impl Effects<'_> {
     /// The patches in order, and the total.
     pub(super) fn of_patches(&self) -> (Vec<PatchEffects>, Vec<Effect>) {
-        let patches = (1..=self.header.series.len()).map(|index| self.patch(index));
-        (patches.collect(), self.total())
+        let indices: Vec<usize> = (1..=self.header.series.len()).collect();
+        // Threads cost more than the patches of an ordinary experiment.
+        let blocks = self.sources.iter().flat_map(Source::each);
+        let blocks: usize = blocks.map(|(_, _, table)| table.blocks()).sum();
+        let workers = match blocks * indices.len() >= WORTH_THREADS {
+            true => std::thread::available_parallelism().map_or(1, usize::from),
+            false => 1,
+        };
+        let each = indices.len().div_ceil(workers).max(1);
+        std::thread::scope(|scope| {
+            let part = |part: &[usize]| -> Vec<PatchEffects> {
+                part.iter().map(|&index| self.patch(index)).collect()
+            };
+            let mut parts = indices.chunks(each);
+            let own = parts.next();
+            let others: Vec<_> = parts
+                .map(|others| scope.spawn(move || part(others)))
+                .collect();
+            let mut patches = own.map_or_else(Vec::new, part);
+            let total = self.total();
+            for other in others {
+                // A panic goes on where it would have without threads.
+                let other = other.join();
+                patches.extend(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            (patches, total)
+        })
     }
 
     pub(super) fn patch(&self, index: usize) -> PatchEffects {
@@ -239,7 +268,7 @@ impl Effects<'_> {
             };
             let interval = interval.rounded(self.rounding(&tables, &weights, meter));
             let known = interval.half_width.is_finite();
-            let margin = (self.margin)(meter);
+            let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
             let mut found = Effect {
                 estimate: speed(interval.estimate),
                 low: known.then(|| speed(interval.low())),
@@ -363,7 +392,7 @@ impl Effects<'_> {
 /// values.
 pub(super) fn steps(table: &BlockTable, point: Point, step: f64) -> f64 {
     let costs = table.contrast(&[(point, 1.0)]);
-    let mean = costs.values().sum::<f64>() / costs.len() as f64;
+    let mean = costs.iter().map(|(_, cost)| cost).sum::<f64>() / costs.len() as f64;
     match table.transactions_a_value() {
         Some(transactions) if !costs.is_empty() => mean.exp() * transactions / step,
         _ => f64::INFINITY,
@@ -408,32 +437,39 @@ fn across(
     Some((interval, first.len() + second.len(), a.len() + b.len()))
 }
 
-/// One value an independent unit.
-pub(super) fn means(units: Option<&Units>, by_block: &BTreeMap<u32, f64>) -> Vec<f64> {
+/// One value an independent unit, of values by block.
+pub(super) fn means(units: Option<&Units>, by_block: &[(u32, f64)]) -> Vec<f64> {
     match units {
         Some(units) => units.means(by_block),
-        None => by_block.values().copied().collect(),
+        None => by_block.iter().map(|(_, value)| *value).collect(),
     }
 }
 
 /// In every block in which all tables have the points: the mean over tables of the contrast of log
-/// costs. For two points that is the log of the geometric mean of the ratios.
-pub(super) fn mean_contrast(
-    tables: &[&BlockTable],
-    weights: &[(Point, f64)],
-) -> BTreeMap<u32, f64> {
-    let contrasts: Vec<BTreeMap<u32, f64>> =
-        tables.iter().map(|table| table.contrast(weights)).collect();
-    let Some((first, others)) = contrasts.split_first() else {
-        return BTreeMap::new();
+/// costs, by block in order. For two points that is the log of the geometric mean of the ratios.
+pub(super) fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
+    let mut tables_left = tables.iter();
+    let Some(first) = tables_left.next() else {
+        return Vec::new();
     };
-    first
-        .iter()
-        .filter_map(|(block, contrast)| {
-            let sum: Option<f64> = others.iter().map(|other| other.get(block)).sum();
-            sum.map(|sum| (*block, (contrast + sum) / contrasts.len() as f64))
-        })
-        .collect()
+    let mut sums = first.contrast(weights);
+    for table in tables_left {
+        let mut other = table.contrast(weights).into_iter().peekable();
+        sums.retain_mut(|(block, sum)| {
+            while other.next_if(|(there, _)| there < block).is_some() {}
+            match other.next_if(|(there, _)| there == block) {
+                Some((_, value)) => {
+                    *sum += value;
+                    true
+                }
+                None => false,
+            }
+        });
+    }
+    for (_, sum) in &mut sums {
+        *sum /= tables.len() as f64;
+    }
+    sums
 }
 
 fn promise(looks: Looks) -> document::Interval {

@@ -83,14 +83,18 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let mut reader = jsonl::Reader::new(input, &arguments.file)?;
     let (header, supplement) = (reader.header.clone(), reader.supplement.clone());
     let mut collector = Collector::new(&header, &supplement)?;
-    while let Some(observation) = reader.next_observation()? {
-        if let Err(Fault { message, twice }) = collector.add(&observation) {
-            let observation = Observation::from(observation);
-            let message = match twice {
-                true => jsonl::twice(&observation, first_line(&arguments.file, &observation)),
-                false => message,
-            };
-            return Err(reader.at(Error::usage(message)));
+    let mut batch = jsonl::Batch::default();
+    while reader.read_ahead(&mut batch)? {
+        for (line, observation) in batch.parse() {
+            let observation = observation?;
+            if let Err(Fault { message, twice }) = collector.add(&observation) {
+                let observation = Observation::from(observation);
+                let message = match twice {
+                    true => jsonl::twice(&observation, first_line(&arguments.file, &observation)),
+                    false => message,
+                };
+                return Err(batch.at(line, Error::usage(message)));
+            }
         }
     }
     print(context, &arguments.form, &collector.finish(&margin), None)

@@ -263,8 +263,8 @@ impl Page {
         self.blank();
         self.paragraph(functions::HEAD, "");
         for (index, workload, changes) in lines {
-            let line = format!("{index}  {}: {changes}", clean(&workload));
-            self.indented(&line, 1, "");
+            self.indented(&format!("{index}  {}", clean(&workload)), 1, "");
+            self.indented(&changes, 4, "");
         }
     }
 

@@ -58,7 +58,7 @@ fn coverage(
         }
         for point in 1..POINTS {
             let ratios = table.log_ratio(Point::Step(point - 1), Point::Step(point));
-            let ratios: Vec<f64> = ratios.into_values().collect();
+            let ratios: Vec<f64> = ratios.into_iter().map(|(_, ratio)| ratio).collect();
             let Some(interval) = Interval::of(&ratios) else {
                 continue;
             };
@@ -179,7 +179,8 @@ fn intervals_cover_from_slices_with_outliers() {
             }
         }
         let ratios = table.log_ratio(Point::Step(0), Point::Step(1));
-        let interval = Interval::of(&ratios.into_values().collect::<Vec<_>>()).unwrap();
+        let ratios: Vec<f64> = ratios.into_iter().map(|(_, ratio)| ratio).collect();
+        let interval = Interval::of(&ratios).unwrap();
         if (interval.low()..=interval.high()).contains(&EFFECT) {
             held += 1;
         }

@@ -90,8 +90,8 @@ impl BlockTable {
         self.blocks.values().filter(|c| c.len() < points).count()
     }
 
-    /// `Σ weight · ln(cost)` in every block that has all of the weights' points.
-    pub fn contrast(&self, weights: &[(Point, f64)]) -> BTreeMap<u32, f64> {
+    /// `Σ weight · ln(cost)` in every block that has all of the weights' points, by block in order.
+    pub fn contrast(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
         // Where a point is in a block that has all of them.
         let places: Vec<usize> = weights
             .iter()
@@ -109,8 +109,8 @@ impl BlockTable {
             .collect()
     }
 
-    /// The log ratio `cost(before) / cost(after)` in every block that has both points.
-    pub fn log_ratio(&self, before: Point, after: Point) -> BTreeMap<u32, f64> {
+    /// The log ratio `cost(before) / cost(after)` in every block that has both points, by block in order.
+    pub fn log_ratio(&self, before: Point, after: Point) -> Vec<(u32, f64)> {
         self.contrast(&[(before, 1.0), (after, -1.0)])
     }
 
@@ -198,10 +198,11 @@ mod tests {
         ]);
         let ln2 = 2f64.ln();
         let first = table.log_ratio(Point::Step(0), Point::Step(1));
-        assert_eq!(first.keys().copied().collect::<Vec<_>>(), [0, 1]);
-        assert!(first.values().all(|v| (v - ln2).abs() < 1e-12));
+        let blocks = |of: &[(u32, f64)]| of.iter().map(|(block, _)| *block).collect::<Vec<_>>();
+        assert_eq!(blocks(&first), [0, 1]);
+        assert!(first.iter().all(|(_, v)| (v - ln2).abs() < 1e-12));
         let second = table.log_ratio(Point::Step(1), Point::Step(2));
-        assert_eq!(second.keys().copied().collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(blocks(&second), [0, 2]);
         assert_eq!(table.incomplete_blocks(), 2);
         assert_eq!(table.spread(), None);
     }

@@ -53,18 +53,19 @@ impl Units {
         of_point.into_values().max().unwrap_or(1)
     }
 
-    /// One value a unit, in order: the mean over its blocks of `values`.
-    pub fn means(&self, values: &BTreeMap<u32, f64>) -> Vec<f64> {
+    /// One value a unit, in order: the mean over its blocks of `values`, which are by block.
+    pub fn means(&self, values: &[(u32, f64)]) -> Vec<f64> {
         if self.earlier.is_empty() {
-            return values.values().copied().collect();
+            return values.iter().map(|(_, value)| *value).collect();
         }
-        let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-        for (&block, value) in values {
-            let (sum, count) = sums.entry(self.of(block)).or_default();
-            *sum += value;
-            *count += 1.0;
-        }
-        sums.values().map(|(sum, count)| sum / count).collect()
+        let unit = |&(block, value): &(u32, f64)| (self.of(block), value);
+        let mut by_unit: Vec<(u32, f64)> = values.iter().map(unit).collect();
+        // Stable, and nearly in order already.
+        by_unit.sort_by_key(|(unit, _)| *unit);
+        by_unit
+            .chunk_by(|a, b| a.0 == b.0)
+            .map(|unit| unit.iter().map(|(_, value)| value).sum::<f64>() / unit.len() as f64)
+            .collect()
     }
 }
 
@@ -81,7 +82,7 @@ mod tests {
         for block in 0..3 {
             units.note(block, A, 0);
         }
-        let values = BTreeMap::from([(0, 1.0), (1, 2.0), (2, 4.0)]);
+        let values = [(0, 1.0), (1, 2.0), (2, 4.0)];
         assert_eq!(units.means(&values), [1.0, 2.0, 4.0]);
     }
 
@@ -94,7 +95,7 @@ mod tests {
         }
         let of: Vec<u32> = (0..5).map(|block| units.of(block)).collect();
         assert_eq!(of, [0, 1, 1, 3, 1]);
-        let values = BTreeMap::from([(0, 1.0), (1, 2.0), (2, 6.0), (4, 1.0)]);
+        let values = [(0, 1.0), (1, 2.0), (2, 6.0), (4, 1.0)];
         assert_eq!(units.means(&values), [1.0, 3.0]);
     }
 

@@ -82,6 +82,8 @@ pub struct Reader<R> {
     /// What else is known about it.
     pub supplement: Supplement,
     lines: Lines<R>,
+    /// What went wrong behind the lines that were read ahead.
+    late: Option<Error>,
 }
 
 impl<R: BufRead> Reader<R> {
@@ -111,6 +113,7 @@ impl<R: BufRead> Reader<R> {
             header,
             supplement,
             lines,
+            late: None,
         })
     }
 
@@ -124,16 +127,43 @@ impl<R: BufRead> Reader<R> {
         if !lines.advance()? {
             return Ok(None);
         }
-        if let Some(observation) = line::parse(&lines.text) {
-            return Ok(Some(observation));
-        }
-        if lines.text.trim_ascii_start().first() == Some(&b'[') {
-            let fault = "not an observation: a JSON object is needed, this is an array";
-            return Err(lines.at(Error::usage(fault)));
-        }
-        serde_json::from_slice(&lines.text)
+        parse(&lines.text, lines.complete)
             .map(Some)
-            .map_err(|error| lines.at(malformed(&error, &lines.text, lines.complete)))
+            .map_err(|error| lines.at(error))
+    }
+
+    /// Reads the next lines into `batch`, some megabytes of them, so that several processors can parse them;
+    /// `false` at the end.
+    ///
+    /// # Errors
+    /// As [`Reader::next_observation`], but for what is wrong inside of lines, which [`Batch::parse`] tells.
+    pub fn read_ahead(&mut self, batch: &mut Batch) -> Result<bool> {
+        batch.text.clear();
+        batch.lines.clear();
+        batch.shown.clone_from(&self.lines.shown);
+        if let Some(error) = self.late.take() {
+            return Err(error);
+        }
+        while batch.text.len() < BATCH {
+            match self.lines.advance() {
+                Ok(true) => {
+                    batch.text.extend_from_slice(&self.lines.text);
+                    batch.lines.push(Ahead {
+                        number: self.lines.number,
+                        end: batch.text.len(),
+                        complete: self.lines.complete,
+                    });
+                }
+                Ok(false) => break,
+                // What stands before is looked at first.
+                Err(error) if !batch.lines.is_empty() => {
+                    self.late = Some(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(!batch.lines.is_empty())
     }
 
     /// The number of the line that was read last, from 1.
@@ -145,6 +175,83 @@ impl<R: BufRead> Reader<R> {
     pub fn at(&self, error: Error) -> Error {
         self.lines.at(error)
     }
+}
+
+/// Bytes that are read ahead.
+const BATCH: usize = 4 << 20;
+
+/// Lines that were read ahead.
+#[derive(Debug, Default)]
+pub struct Batch {
+    shown: PathBuf,
+    text: Vec<u8>,
+    lines: Vec<Ahead>,
+}
+
+/// A line of a batch: its number in the file, and where in the text it ends.
+#[derive(Debug, Clone, Copy)]
+struct Ahead {
+    number: usize,
+    end: usize,
+    complete: bool,
+}
+
+impl Batch {
+    /// The observations of the lines in order, each with its line's number, parsed on all processors.
+    ///
+    /// An error is that of [`Reader::next_observation`], and stands for its line.
+    pub fn parse(&self) -> Vec<(usize, Result<ObservationRef<'_>>)> {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let each = self.lines.len().div_ceil(workers).max(1);
+        let mut parts: Vec<Vec<(usize, Result<ObservationRef<'_>>)>> = Vec::new();
+        std::thread::scope(|scope| {
+            let mut start = 0;
+            let mut running = Vec::new();
+            for lines in self.lines.chunks(each) {
+                let from = std::mem::replace(&mut start, lines.last().map_or(0, |line| line.end));
+                running.push(scope.spawn(move || self.parse_lines(lines, from)));
+            }
+            let done = running.into_iter().map(std::thread::ScopedJoinHandle::join);
+            // A panic goes on where it would have without threads.
+            parts = done
+                .map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect();
+        });
+        parts.into_iter().flatten().collect()
+    }
+
+    fn parse_lines(
+        &self,
+        lines: &[Ahead],
+        mut from: usize,
+    ) -> Vec<(usize, Result<ObservationRef<'_>>)> {
+        let one = |line: &Ahead| {
+            let text = &self.text[std::mem::replace(&mut from, line.end)..line.end];
+            let parsed = parse(text, line.complete);
+            (
+                line.number,
+                parsed.map_err(|error| self.at(line.number, error)),
+            )
+        };
+        lines.iter().map(one).collect()
+    }
+
+    /// `error`, placed at a line of the file.
+    pub fn at(&self, number: usize, error: Error) -> Error {
+        error.at(self.shown.clone(), number)
+    }
+}
+
+/// The observation in a line; `complete` says whether the line has an end.
+fn parse(text: &[u8], complete: bool) -> Result<ObservationRef<'_>> {
+    if let Some(observation) = line::parse(text) {
+        return Ok(observation);
+    }
+    if text.trim_ascii_start().first() == Some(&b'[') {
+        let fault = "not an observation: a JSON object is needed, this is an array";
+        return Err(Error::usage(fault));
+    }
+    serde_json::from_slice(text).map_err(|error| malformed(&error, text, complete))
 }
 
 /// Writes an observation file that [`read`] reads back to the same.
