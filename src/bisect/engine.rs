@@ -344,7 +344,10 @@ impl Engine {
     /// Narrows a changed span down by one step. `None` when there is more to decide at once.
     fn narrow(&mut self, mut search: Search) -> Option<Action> {
         let (from, to) = (search.from, search.to);
-        if [from, to].map(|end| &self.servers[end]).contains(&&Server::Dead) {
+        if [from, to]
+            .map(|end| &self.servers[end])
+            .contains(&&Server::Dead)
+        {
             // It crashed meanwhile: the span this is in is judged and searched again without it.
             return None;
         }
@@ -364,7 +367,9 @@ impl Engine {
             let reason = match tried == states {
                 true if states == 1 => "the state between cannot be used".to_owned(),
                 true => format!("none of the {states} states between can be used"),
-                false => format!("{tried} of the {states} states between were tried, none can be used"),
+                false => {
+                    format!("{tried} of the {states} states between were tried, none can be used")
+                }
             };
             self.name(from, to, Some(reason));
             return None;
@@ -556,10 +561,12 @@ impl Engine {
         stretches
             .into_iter()
             .filter(|(a, b)| 2 * (b - a + 1) >= longest)
-            .map(|(a, b)| match (a..=b).contains(&middle) && self.dead_between(from, to) == 0 {
-                true => middle,
-                false => a.midpoint(b),
-            })
+            .map(
+                |(a, b)| match (a..=b).contains(&middle) && self.dead_between(from, to) == 0 {
+                    true => middle,
+                    false => a.midpoint(b),
+                },
+            )
             .min_by_key(|state| (state.abs_diff(middle), *state))
     }
 
@@ -605,9 +612,7 @@ impl Engine {
     fn measured(&self, from: usize, to: usize, since: Option<usize>) -> Measured {
         let effect = match self.evidence.are_same(from, to) {
             true => Some(Effect::none()),
-            false => self
-                .sample(from, to, since)
-                .map(|sample| sample.effect()),
+            false => self.sample(from, to, since).map(|sample| sample.effect()),
         };
         Measured { from, to, effect }
     }

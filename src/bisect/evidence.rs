@@ -145,7 +145,10 @@ impl Evidence {
     /// The cost of `state` in a block, as a log. Blocks may name any of the states that are one server.
     fn value(&self, entry: &Entry, state: usize) -> Option<f64> {
         let server = self.server_of(state);
-        let direct = entry.values.get(&state).or_else(|| entry.values.get(&server));
+        let direct = entry
+            .values
+            .get(&state)
+            .or_else(|| entry.values.get(&server));
         direct.copied().or_else(|| {
             let others = self.same.iter().filter(|(_, first)| **first == server);
             others
@@ -166,7 +169,10 @@ impl Evidence {
         let mut by_source: BTreeMap<&str, Vec<(&Entry, Vec<f64>)>> = BTreeMap::new();
         for entry in &self.stored {
             if let Some(row) = self.row(entry, states) {
-                by_source.entry(&entry.source).or_default().push((entry, row));
+                by_source
+                    .entry(&entry.source)
+                    .or_default()
+                    .push((entry, row));
             }
         }
         for blocks in by_source.into_values() {
@@ -186,7 +192,9 @@ impl Evidence {
                     }
                     std::collections::btree_map::Entry::Occupied(mut slot) => {
                         let (sum, count) = slot.get_mut();
-                        sum.iter_mut().zip(&row).for_each(|(sum, value)| *sum += value);
+                        sum.iter_mut()
+                            .zip(&row)
+                            .for_each(|(sum, value)| *sum += value);
                         *count += 1.0;
                     }
                 }
@@ -231,7 +239,10 @@ mod tests {
             evidence.add(&block("quick-1", number, &[(0, 1.0), (2, 2.0)], layout), 0);
         }
         assert_eq!(evidence.rows(&[0, 2], None).len(), 2);
-        assert!(evidence.rows(&[0, 2], Some(0)).is_empty(), "only fresh ones");
+        assert!(
+            evidence.rows(&[0, 2], Some(0)).is_empty(),
+            "only fresh ones"
+        );
         let more = block("quick-1", 2, &[(0, 1.0), (1, 1.5), (2, 2.0)], 8);
         evidence.add(&more, 9);
         assert_eq!(evidence.rows(&[0, 2], None).len(), 2);

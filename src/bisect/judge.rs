@@ -82,10 +82,7 @@ impl Sample {
     /// Whether a change is shown with an error of at most `alpha` over all looks, or that there is none
     /// of the size with at most `missed`.
     pub(super) fn judge(&self, question: &Question, alpha: f64, missed: f64) -> Judgement {
-        let (loss, gain) = (
-            (-question.size).ln_1p().abs(),
-            question.size.ln_1p(),
-        );
+        let (loss, gain) = ((-question.size).ln_1p().abs(), question.size.ln_1p());
         let slower = |alpha: f64| self.below(0.0) * alpha >= 1.0;
         let faster = |alpha: f64| self.above(0.0) * alpha >= 1.0;
         let not_slower = || self.above(-loss) * missed >= 1.0;

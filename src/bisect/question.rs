@@ -13,9 +13,7 @@ pub const DEFAULT_SIZE: f64 = 0.005;
 pub const DEFAULT_ERROR: f64 = 0.01;
 
 /// Which changes are looked for.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// What costs speed.
@@ -93,8 +91,10 @@ impl Question {
                 .hint("`--good` and `--bad` name two points of the series, good before bad"));
         }
         if !(self.size > 0.0 && self.size < 0.5) {
-            return Err(Error::usage("the size of a change is between 0 and 50 % of speed")
-                .hint("`--size 0.5%` looks for changes of half a per cent and more"));
+            return Err(
+                Error::usage("the size of a change is between 0 and 50 % of speed")
+                    .hint("`--size 0.5%` looks for changes of half a per cent and more"),
+            );
         }
         if !(self.error > 0.0 && self.error <= 0.2) {
             return Err(Error::usage("the error rate is above 0 and at most 20 %"));

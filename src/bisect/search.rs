@@ -169,7 +169,11 @@ mod tests {
         }
         // Small against the noise: not yet.
         assert_eq!(likeliest(&[0.0, 0.0, 0.004], 6, &[0, 1]), None);
-        assert_eq!(likeliest(&[0.0, 0.05, 0.05], 2, &[0, 1]), None, "too few rows");
+        assert_eq!(
+            likeliest(&[0.0, 0.05, 0.05], 2, &[0, 1]),
+            None,
+            "too few rows"
+        );
     }
 
     #[test]

@@ -152,7 +152,12 @@ fn a_single_culprit_is_found_wherever_it_is_with_few_builds() {
         assert!(culprit.confirmed && culprit.range.is_none());
         assert!(culprit.effect.unwrap().high.unwrap() < 0.0);
         assert_eq!(culprit.names, [format!("{place:04}.patch")]);
-        assert!(outcome.rest.iter().all(|rest| rest.ending == Ending::Unchanged));
+        assert!(
+            outcome
+                .rest
+                .iter()
+                .all(|rest| rest.ending == Ending::Unchanged)
+        );
         // log2(16) + 2.
         assert!(outcome.cost.builds <= 6, "{place}: {}", outcome.cost.builds);
     }
@@ -215,7 +220,10 @@ fn states_that_cannot_be_built_give_a_range() {
     let (_, engine) = world.run(question(513));
     let outcome = engine.outcome();
     assert_eq!(found(&outcome), [(0, 512)]);
-    let tried = engine.path().iter().filter(|d| matches!(d.how, How::Skipped { .. }));
+    let tried = engine
+        .path()
+        .iter()
+        .filter(|d| matches!(d.how, How::Skipped { .. }));
     assert_eq!(tried.count(), 16);
 }
 
@@ -239,7 +247,10 @@ fn states_that_crash_are_left_out_like_those_that_do_not_build() {
         let [(from, to)] = found(&outcome)[..] else {
             panic!("{:?}", outcome.culprits);
         };
-        assert!(from < 8 && 8 <= to && to - from <= crashing.len() + 1, "{from} {to}");
+        assert!(
+            from < 8 && 8 <= to && to - from <= crashing.len() + 1,
+            "{from} {to}"
+        );
         assert!(outcome.culprits[0].range.is_some());
     }
 }
@@ -252,8 +263,20 @@ fn the_same_server_is_never_measured_twice() {
     let (session, engine) = world.run(question(17));
     let outcome = engine.outcome();
     assert_eq!(found(&outcome), [(2, 3)]);
-    let only = |d: &&Decision| matches!(d.how, How::Narrowed { why: Part::OnlyOne, .. });
-    assert!(engine.path().iter().filter(only).count() >= 2, "{:?}", engine.path());
+    let only = |d: &&Decision| {
+        matches!(
+            d.how,
+            How::Narrowed {
+                why: Part::OnlyOne,
+                ..
+            }
+        )
+    };
+    assert!(
+        engine.path().iter().filter(only).count() >= 2,
+        "{:?}",
+        engine.path()
+    );
     for event in &session.events {
         if let Event::Block(block) = event {
             let same = block.values.keys().filter(|state| **state >= 4);
@@ -264,7 +287,10 @@ fn the_same_server_is_never_measured_twice() {
     let mut world = World::new(5, &[]);
     world.identities = (0..5).map(|state| (state, "one".to_owned())).collect();
     let outcome = world.outcome(question(5));
-    assert_eq!((outcome.conclusion, outcome.cost.blocks), (Conclusion::Nothing, 0));
+    assert_eq!(
+        (outcome.conclusion, outcome.cost.blocks),
+        (Conclusion::Nothing, 0)
+    );
     assert_eq!(outcome.rest[0].ending, Ending::Identical);
 }
 
@@ -279,7 +305,12 @@ fn too_much_noise_is_said_to_be_undecidable() {
     let outcome = world.outcome(ask);
     assert_eq!(outcome.conclusion, Conclusion::Undecided);
     assert!(outcome.culprits.is_empty());
-    assert!(outcome.path.iter().any(|d| matches!(d.how, How::Undecided(_))));
+    assert!(
+        outcome
+            .path
+            .iter()
+            .any(|d| matches!(d.how, How::Undecided(_)))
+    );
 }
 
 #[test]
@@ -357,7 +388,10 @@ fn stored_blocks_lead_to_the_culprit_and_fresh_ones_confirm_it() {
     session.events = stored(&mut world, &all, 40);
     let mut engine = session.replay();
     // Everything up to the name follows from what is stored: only the states beside it are built.
-    assert!(matches!(engine.path().last().unwrap().how, How::Named { from: 10, to: 11 }));
+    assert!(matches!(
+        engine.path().last().unwrap().how,
+        How::Named { from: 10, to: 11 }
+    ));
     assert_eq!(engine.outcome().cost.blocks, 0);
     while *engine.action() != Action::Done {
         let events = world.answer(engine.action());
@@ -383,8 +417,18 @@ fn what_stored_blocks_suggest_falsely_is_refuted_by_fresh_ones() {
         events.iter().for_each(|event| engine.apply(event));
     }
     let outcome = engine.outcome();
-    assert_eq!(outcome.conclusion, Conclusion::Nothing, "{:#?}", outcome.path);
-    assert!(outcome.path.iter().any(|d| matches!(d.how, How::Refuted(_))));
+    assert_eq!(
+        outcome.conclusion,
+        Conclusion::Nothing,
+        "{:#?}",
+        outcome.path
+    );
+    assert!(
+        outcome
+            .path
+            .iter()
+            .any(|d| matches!(d.how, How::Refuted(_)))
+    );
 }
 
 #[test]
@@ -404,7 +448,9 @@ fn a_session_is_its_log() {
             ..session.clone()
         }
         .replay();
-        session.events[stop..].iter().for_each(|event| engine.apply(event));
+        session.events[stop..]
+            .iter()
+            .for_each(|event| engine.apply(event));
         assert_eq!(engine.outcome().path, again.replay().outcome().path);
     }
 }
@@ -415,7 +461,10 @@ fn logs_that_cannot_be_right_are_refused() {
     for (from, to) in [
         ("\"schema\":1", "\"schema\":2"),
         ("\"size\":0.005", "\"size\":-1.0"),
-        ("\"events\":[]", "\"events\":[{\"block\":{\"number\":0,\"values\":{\"7\":1.0}}}]"),
+        (
+            "\"events\":[]",
+            "\"events\":[{\"block\":{\"number\":0,\"values\":{\"7\":1.0}}}]",
+        ),
         ("{", "["),
     ] {
         assert!(good.contains(from), "{good}");

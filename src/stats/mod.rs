@@ -15,7 +15,7 @@ mod units;
 mod simulation;
 
 pub use components::Components;
-pub use interval::{Interval, LEVEL, POWER, speed};
+pub use interval::{Interval, LEVEL, POWER, normal_quantile, speed};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use robust::{median, trimmed_mean};
 pub use sequential::{

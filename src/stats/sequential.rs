@@ -255,8 +255,14 @@ mod tests {
         assert!(bayes_factor_above_known(-5.0, 1) < 0.1);
         assert_eq!(bayes_factor_above_known(9.0, 0), 1.0);
         // Many blocks: as with a deviation that is estimated.
-        let (known, estimated) = (bayes_factor_above_known(3.0, 2000), bayes_factor_above(3.0, 2000));
-        assert!((known / estimated - 1.0).abs() < 0.05, "{known} {estimated}");
+        let (known, estimated) = (
+            bayes_factor_above_known(3.0, 2000),
+            bayes_factor_above(3.0, 2000),
+        );
+        assert!(
+            (known / estimated - 1.0).abs() < 0.05,
+            "{known} {estimated}"
+        );
     }
 
     #[test]
