@@ -640,6 +640,7 @@ impl Engine {
                     effect: measured.effect,
                     confirmed: span.verdict == Some(Verdict::Confirmed),
                     range: span.range.clone(),
+                    files: Vec::new(),
                 });
                 continue;
             }
@@ -670,6 +671,8 @@ impl Engine {
             total,
             path: self.path.clone(),
             cost: self.cost,
+            notes: Vec::new(),
+            next: Vec::new(),
         }
     }
 

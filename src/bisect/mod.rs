@@ -31,7 +31,8 @@ mod tests;
 pub use engine::{Action, Engine};
 pub use evidence::{Block, Event};
 pub use outcome::{
-    Conclusion, Cost, Culprit, Decision, Effect, Ending, How, Measured, Outcome, Part, Rest,
+    Conclusion, Cost, Culprit, Decision, Effect, Ending, FileStat, How, Measured, Next, Outcome,
+    Part, Rest,
 };
 pub use question::{DEFAULT_ERROR, DEFAULT_SIZE, Direction, Question, State};
 pub use session::{SCHEMA, Session};

@@ -119,6 +119,18 @@ pub struct Culprit {
     /// Why it is a range and no single change, as a fragment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
+    /// The files it changes; empty until somebody who has the sources fills it in.
+    #[serde(default)]
+    pub files: Vec<FileStat>,
+}
+
+/// What a change does to a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStat {
+    /// Its path in the source tree.
+    pub path: String,
+    /// Lines added and removed; `None` for files that have no lines.
+    pub lines: Option<(u64, u64)>,
 }
 
 /// A part of the range without a change that is named.
@@ -195,4 +207,19 @@ pub struct Outcome {
     pub path: Vec<Decision>,
     /// What it cost.
     pub cost: Cost,
+    /// Why there are no figures, or why they may be out of date: one sentence each.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// The commands that go on from here, with what they do.
+    #[serde(default)]
+    pub next: Vec<Next>,
+}
+
+/// A command that goes on from here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Next {
+    /// What it does, as a fragment.
+    pub what: String,
+    /// The command.
+    pub command: String,
 }

@@ -57,6 +57,9 @@ pub struct State {
 pub struct Question {
     /// The states from the good one to the bad one.
     pub states: Vec<State>,
+    /// What a change between two of them is called: `patch` or `commit`.
+    #[serde(default = "patch")]
+    pub change: String,
     /// The release they belong to, for example `mariadb-10.11.18`.
     pub release: String,
     /// How they are built.
@@ -77,6 +80,10 @@ pub struct Question {
     /// meters that count. Scatter that turns out larger is believed instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_sd: Option<f64>,
+}
+
+fn patch() -> String {
+    "patch".to_owned()
 }
 
 impl Question {

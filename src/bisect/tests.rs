@@ -19,6 +19,7 @@ pub(super) fn question(states: usize) -> Question {
                 tree: format!("{k:040}"),
             })
             .collect(),
+        change: "patch".into(),
         release: "toy-1".into(),
         recipe: "make".into(),
         workload: "load".into(),

@@ -360,6 +360,7 @@ impl Setting {
                 };
                 levels.len()
             ],
+            change: String::new(),
             release: String::new(),
             recipe: String::new(),
             workload: String::new(),

@@ -2,6 +2,7 @@
 
 mod analyse;
 mod bench;
+mod bisect;
 mod build;
 mod calibrate;
 mod clean;
@@ -103,6 +104,8 @@ enum Command {
     Analyse(analyse::Arguments),
     /// Where two servers differ, function by function
     Profile(profile::Arguments),
+    /// Find the patch or upstream commit that made a workload slower
+    Bisect(bisect::Arguments),
     /// Remove what the caches keep and nobody uses
     Clean(clean::Arguments),
     /// Check that intervals and verdicts keep their promises, in simulation or on this machine
@@ -185,6 +188,7 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Profile(arguments) => profile::run(context, &arguments),
+        Command::Bisect(arguments) => bisect::run(context, &arguments),
         Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),

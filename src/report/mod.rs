@@ -1,5 +1,6 @@
 //! Reports: one attribution, several forms. Pure.
 
+pub mod bisect;
 mod legend;
 mod markdown;
 mod number;

@@ -1,0 +1,324 @@
+//! `perfquilt bisect`: which change made it slower.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Context;
+use crate::bisect::{Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session};
+use crate::error::{Error, Kind, Result};
+use crate::observation::Meter;
+use crate::point::Point;
+use crate::report;
+use crate::run::bisect::{Ask, bisect};
+use crate::run::prepare;
+use crate::run::sessions::Sessions;
+use crate::run::states::SeriesStates;
+use crate::workspace::Workspace;
+
+/// Arguments of `perfquilt bisect`.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  perfquilt bisect --workload oltp_read_only        the whole series
+  perfquilt bisect --workload oltp_read_only --meter instructions --good 4 --bad 12
+  perfquilt bisect log                              what was found, and how
+
+What is measured already is used, only what is needed is built, and an interrupted bisection goes on
+with the same command."
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Sub>,
+    #[command(flatten)]
+    over: Over,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sub {
+    /// Show a bisection: what was found, the path, the cost
+    Log(Log),
+    /// Decide again from a bisection's log, measuring nothing
+    Replay(Replay),
+}
+
+/// What is compared, and how surely; shared by all ways to bisect.
+#[derive(Debug, Clone, Args)]
+pub struct Asking {
+    /// The workload that got slower
+    #[arg(long, value_name = "NAME")]
+    workload: Option<String>,
+    /// What is read: time, cpu, instructions
+    #[arg(long, value_name = "METER", default_value = "time")]
+    meter: Meter,
+    /// The smallest change looked for: 0.5%, or 0.005 of speed
+    #[arg(long, value_name = "SIZE", value_parser = share, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
+    size: f64,
+    /// Which changes are looked for
+    #[arg(long, value_enum, default_value = "slower")]
+    direction: Direction,
+    /// The share of bisections that may name a wrong change, or miss one of at least the size
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
+    error: f64,
+    /// The most blocks of one comparison; what they do not decide is undecidable
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    blocks: usize,
+    /// How is measured and built: a [preset.NAME] of the configuration
+    #[arg(long, value_name = "NAME", default_value = "quick")]
+    preset: String,
+    /// Another recipe than the preset's
+    #[arg(long, value_name = "NAME")]
+    recipe: Option<String>,
+    /// Use no stored measurement, and begin a new bisection where one is finished
+    #[arg(long)]
+    fresh: bool,
+}
+
+#[derive(Debug, Args)]
+struct Over {
+    #[command(flatten)]
+    asking: Asking,
+    /// The point that is known to be good (default: the bare release)
+    #[arg(long, value_name = "POINT")]
+    good: Option<Point>,
+    /// The point that is known to be bad (default: the whole series)
+    #[arg(long, value_name = "POINT")]
+    bad: Option<Point>,
+    /// The release (default: the current one)
+    #[arg(long, value_name = "VERSION")]
+    release: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, Args)]
+struct Log {
+    /// The bisection's name (default: the latest)
+    name: Option<String>,
+    /// List the bisections instead
+    #[arg(long, conflicts_with_all = ["name", "raw", "format"])]
+    list: bool,
+    /// Print the log itself, for `bisect replay`
+    #[arg(long, conflicts_with = "format")]
+    raw: bool,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, Args)]
+struct Replay {
+    /// A log as `bisect log --raw` prints it; - is standard input
+    file: PathBuf,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// How a bisection is shown.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Form {
+    /// The report's form (--json is short for json)
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+}
+
+/// A report's form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Terminal,
+    /// For a pull request or a file
+    Markdown,
+    /// For programs
+    Json,
+}
+
+/// A share as a fraction, or in per cent.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.trim().strip_suffix('%') {
+        Some(number) => (number.trim(), 0.01),
+        None => (text.trim(), 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number * unit),
+        _ => Err("a number is needed, as 0.5% or 0.005".to_owned()),
+    }
+}
+
+impl Asking {
+    /// What is asked, with the preset's settings.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for unknown names and numbers that make no sense.
+    pub fn ask(&self, ws: &Workspace) -> Result<Ask> {
+        let mut preset = ws.config.preset(&self.preset)?.clone();
+        if let Some(recipe) = &self.recipe {
+            ws.config.recipe(recipe)?;
+            preset.recipe.clone_from(recipe);
+        }
+        let workload = match (&self.workload, preset.workloads.as_slice()) {
+            (Some(name), _) => ws.config.workload(name)?.name.clone(),
+            (None, [only]) => only.clone(),
+            (None, several) => {
+                return Err(Error::usage("a bisection looks at one workload")
+                    .hint(format!("name it with --workload: {}", several.join(", "))));
+            }
+        };
+        Ok(Ask {
+            workload,
+            meter: self.meter,
+            direction: self.direction,
+            size: self.size,
+            error: self.error,
+            most_blocks: self.blocks,
+            preset,
+            fresh: self.fresh,
+        })
+    }
+}
+
+/// Runs `perfquilt bisect`.
+///
+/// # Errors
+/// Those of [`bisect`]; [`Kind::Inconclusive`] when it could not be decided.
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    match &arguments.command {
+        None => over_series(context, &arguments.over),
+        Some(Sub::Log(log)) => show_log(context, log),
+        Some(Sub::Replay(replay)) => replayed(context, replay),
+    }
+}
+
+fn over_series(context: &Context, over: &Over) -> Result<()> {
+    let ws = context.workspace()?;
+    let progress = context.output.progress();
+    let ask = over.asking.ask(&ws)?;
+    let version = over.release.as_deref();
+    let prepared = prepare(&ws, version, progress)?;
+    let states = SeriesStates::new(&prepared, version, over.good, over.bad)?;
+    let mut finished = bisect(&ws, &states, &ask, progress)?;
+    // Patches may be edited while it runs; what was asked about are those of before.
+    let trees = |prepared: &crate::run::Prepared| -> Vec<String> {
+        let steps = prepared.stack.steps.iter();
+        steps.map(|step| step.tree.clone()).collect()
+    };
+    let changed = match prepare(&ws, version, progress) {
+        Ok(now) => trees(&now) != trees(&prepared),
+        Err(_) => true,
+    };
+    if changed {
+        finished.outcome.notes.push(
+            "The series was edited meanwhile: this is the answer for the series as it was."
+                .to_owned(),
+        );
+    }
+    show(context, &over.form, &finished.outcome)?;
+    decided(&finished.outcome)
+}
+
+fn show_log(context: &Context, log: &Log) -> Result<()> {
+    let ws = context.workspace()?;
+    let sessions = Sessions::of(&ws);
+    if log.list {
+        return list(context, &sessions);
+    }
+    let kept = sessions.find(log.name.as_deref())?;
+    if log.raw {
+        return context.output.print_json(&kept.session);
+    }
+    show(context, &log.form, &kept.session.replay().outcome())
+}
+
+fn list(context: &Context, sessions: &Sessions) -> Result<()> {
+    let mut rows = Vec::new();
+    for name in sessions.names()? {
+        let kept = sessions.find(Some(&name))?;
+        let outcome = kept.session.replay().outcome();
+        rows.push(serde_json::json!({
+            "bisection": name,
+            "release": outcome.question.release,
+            "workload": outcome.question.workload,
+            "meter": outcome.question.meter,
+            "conclusion": outcome.conclusion,
+            "blocks": outcome.cost.blocks,
+        }));
+    }
+    if context.output.json() {
+        let document = serde_json::json!({ "schema": 1, "bisections": rows });
+        return context.output.print_json(&document);
+    }
+    let mut text = String::new();
+    for row in &rows {
+        let fields = ["bisection", "release", "workload", "meter", "conclusion"];
+        let words: Vec<String> = fields
+            .iter()
+            .map(|field| super::output::plain(row[field].as_str().unwrap_or_default()))
+            .collect();
+        text.push_str(&format!("{}  {} blocks\n", words.join("  "), row["blocks"]));
+    }
+    context.output.print(&text)
+}
+
+fn replayed(context: &Context, replay: &Replay) -> Result<()> {
+    let text = if replay.file.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Error::usage(format!("cannot read standard input: {error}")))?
+    } else {
+        std::fs::read_to_string(&replay.file).map_err(|error| {
+            Error::usage(format!("cannot read {}: {error}", replay.file.display()))
+        })?
+    };
+    let outcome = Session::parse(&text)?.replay().outcome();
+    show(context, &replay.form, &outcome)
+}
+
+/// Prints a bisection in the form asked for.
+///
+/// # Errors
+/// [`Kind::Usage`] when `--json` and `--format` contradict each other.
+pub fn show(context: &Context, form: &Form, outcome: &Outcome) -> Result<()> {
+    let output = &context.output;
+    let format = match (form.format, output.json()) {
+        (None | Some(Format::Json), true) => Format::Json,
+        (Some(_), true) => {
+            return Err(Error::usage("--json and --format ask for different forms"));
+        }
+        (format, false) => format.unwrap_or(Format::Terminal),
+    };
+    match format {
+        Format::Terminal => output.print(&report::bisect::terminal(
+            outcome,
+            output.width(),
+            output.color(),
+        )),
+        Format::Markdown => output.print(&report::bisect::markdown(outcome)),
+        Format::Json => output.print_json(outcome),
+    }
+}
+
+/// The error that stands for a bisection that could not be decided.
+fn decided(outcome: &Outcome) -> Result<()> {
+    match outcome.conclusion {
+        Conclusion::Undecided | Conclusion::Unfinished => Err(Error::new(
+            Kind::Inconclusive,
+            "the blocks allowed do not decide it",
+        )
+        .hint("`--blocks` allows more, a larger `--size` needs fewer")),
+        Conclusion::Found | Conclusion::Nothing | Conclusion::Opposite => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn shares_are_fractions_or_per_cents() {
+        assert_eq!(share("0.5%"), Ok(0.005));
+        assert_eq!(share(" 1 % "), Ok(0.01));
+        assert_eq!(share("0.005"), Ok(0.005));
+        for text in ["", "%", "x", "nan", "inf%"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+}
