@@ -1,6 +1,8 @@
 //! The main job: stack, build and measure, in a row.
 
 pub mod bisect;
+pub mod commits;
+pub mod releases;
 pub mod sessions;
 pub mod states;
 

@@ -318,12 +318,16 @@ impl Engine {
     }
 
     /// The error rates of calling a span changed, and of calling it unchanged.
+    ///
+    /// A change can be missed where the range it is in is judged, where what is left of it is judged
+    /// again, and where it is named and judged by itself: a third of the error rate each.
     fn errors(&self, named: Option<u32>) -> (f64, f64) {
         let error = self.question.error;
+        let missed = error / 3.0;
         match named {
             // The sum over all that are ever named is the error rate.
-            Some(number) => (error / (f64::from(number) * f64::from(number + 1)), error),
-            None => (error, error),
+            Some(number) => (error / (f64::from(number) * f64::from(number + 1)), missed),
+            None => (error, missed),
         }
     }
 

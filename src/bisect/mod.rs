@@ -24,6 +24,7 @@ mod outcome;
 mod question;
 mod search;
 mod session;
+pub mod two_way;
 
 #[cfg(test)]
 mod tests;

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Context;
+use crate::bisect::two_way::Whose;
 use crate::bisect::{Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session};
 use crate::error::{Error, Kind, Result};
 use crate::observation::Meter;
 use crate::point::Point;
 use crate::report;
 use crate::run::bisect::{Ask, bisect};
+use crate::run::commits::CommitStates;
 use crate::run::prepare;
+use crate::run::releases::compare;
 use crate::run::sessions::Sessions;
 use crate::run::states::SeriesStates;
 use crate::workspace::Workspace;
@@ -37,6 +40,10 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Sub {
+    /// Whose is the loss between two releases: the patch's, or upstream's?
+    Releases(Releases),
+    /// Search upstream's commits between two releases, the series moved to each
+    Commits(Commits),
     /// Show a bisection: what was found, the path, the cost
     Log(Log),
     /// Decide again from a bisection's log, measuring nothing
@@ -88,6 +95,36 @@ struct Over {
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, Args)]
+struct Releases {
+    /// The release before
+    old: String,
+    /// The release behind
+    new: String,
+    /// One patch, by its name or its number on both releases (default: the whole series)
+    #[arg(long, value_name = "PATCH")]
+    patch: Option<String>,
+    #[command(flatten)]
+    asking: Asking,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, Args)]
+struct Commits {
+    /// The release that is known to be good: a tag of a git remote
+    old: String,
+    /// The release that is known to be bad: a later tag of the same remote
+    new: String,
+    /// Upstream alone, without the series
+    #[arg(long)]
+    bare: bool,
+    #[command(flatten)]
+    asking: Asking,
     #[command(flatten)]
     form: Form,
 }
@@ -184,12 +221,15 @@ impl Asking {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         None => over_series(context, &arguments.over),
+        Some(Sub::Releases(releases)) => over_releases(context, releases),
+        Some(Sub::Commits(commits)) => over_commits(context, commits),
         Some(Sub::Log(log)) => show_log(context, log),
         Some(Sub::Replay(replay)) => replayed(context, replay),
     }
 }
 
 fn over_series(context: &Context, over: &Over) -> Result<()> {
+    over.form.format(context)?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
     let ask = over.asking.ask(&ws)?;
@@ -213,6 +253,37 @@ fn over_series(context: &Context, over: &Over) -> Result<()> {
         );
     }
     show(context, &over.form, &finished.outcome)?;
+    decided(&finished.outcome)
+}
+
+fn over_releases(context: &Context, arguments: &Releases) -> Result<()> {
+    let format = arguments.form.format(context)?;
+    let ws = context.workspace()?;
+    let progress = context.output.progress();
+    let ask = arguments.asking.ask(&ws)?;
+    let releases = (arguments.old.as_str(), arguments.new.as_str());
+    let table = compare(&ws, releases, &arguments.patch, &ask, progress)?;
+    let output = &context.output;
+    match format {
+        Format::Terminal => output.print(&report::two_way::terminal(&table, output.width()))?,
+        Format::Markdown => output.print(&report::two_way::markdown(&table))?,
+        Format::Json => output.print_json(&table)?,
+    }
+    match table.whose {
+        Whose::Undecided => Err(undecided()),
+        _ => Ok(()),
+    }
+}
+
+fn over_commits(context: &Context, arguments: &Commits) -> Result<()> {
+    arguments.form.format(context)?;
+    let ws = context.workspace()?;
+    let progress = context.output.progress();
+    let ask = arguments.asking.ask(&ws)?;
+    let releases = (arguments.old.as_str(), arguments.new.as_str());
+    let states = CommitStates::new(&ws, releases, arguments.bare, progress)?;
+    let finished = bisect(&ws, &states, &ask, progress)?;
+    show(context, &arguments.form, &finished.outcome)?;
     decided(&finished.outcome)
 }
 
@@ -272,20 +343,27 @@ fn replayed(context: &Context, replay: &Replay) -> Result<()> {
     show(context, &replay.form, &outcome)
 }
 
+impl Form {
+    /// The form asked for by `--format` or `--json`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when they contradict each other.
+    pub fn format(&self, context: &Context) -> Result<Format> {
+        match (self.format, context.output.json()) {
+            (None | Some(Format::Json), true) => Ok(Format::Json),
+            (Some(_), true) => Err(Error::usage("--json and --format ask for different forms")),
+            (format, false) => Ok(format.unwrap_or(Format::Terminal)),
+        }
+    }
+}
+
 /// Prints a bisection in the form asked for.
 ///
 /// # Errors
-/// [`Kind::Usage`] when `--json` and `--format` contradict each other.
+/// As [`Form::format`].
 pub fn show(context: &Context, form: &Form, outcome: &Outcome) -> Result<()> {
     let output = &context.output;
-    let format = match (form.format, output.json()) {
-        (None | Some(Format::Json), true) => Format::Json,
-        (Some(_), true) => {
-            return Err(Error::usage("--json and --format ask for different forms"));
-        }
-        (format, false) => format.unwrap_or(Format::Terminal),
-    };
-    match format {
+    match form.format(context)? {
         Format::Terminal => output.print(&report::bisect::terminal(
             outcome,
             output.width(),
@@ -299,13 +377,14 @@ pub fn show(context: &Context, form: &Form, outcome: &Outcome) -> Result<()> {
 /// The error that stands for a bisection that could not be decided.
 fn decided(outcome: &Outcome) -> Result<()> {
     match outcome.conclusion {
-        Conclusion::Undecided | Conclusion::Unfinished => Err(Error::new(
-            Kind::Inconclusive,
-            "the blocks allowed do not decide it",
-        )
-        .hint("`--blocks` allows more, a larger `--size` needs fewer")),
+        Conclusion::Undecided | Conclusion::Unfinished => Err(undecided()),
         Conclusion::Found | Conclusion::Nothing | Conclusion::Opposite => Ok(()),
     }
+}
+
+fn undecided() -> Error {
+    Error::new(Kind::Inconclusive, "the blocks allowed do not decide it")
+        .hint("`--blocks` allows more, a larger `--size` needs fewer")
 }
 
 #[cfg(test)]

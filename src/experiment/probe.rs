@@ -58,6 +58,8 @@ pub struct Probe<'a> {
     workload: &'a Workload,
     counter: Option<Counter>,
     layouts: Layouts,
+    /// Whether that is certain: it is found out with the first server.
+    settled: bool,
     header: ExperimentHeader,
     key: String,
     store: &'a Store,
@@ -98,39 +100,55 @@ impl<'a> Probe<'a> {
             true => None,
             false => Some(counter_for(meter)?),
         };
-        let layouts = match (is_timed(meter), first) {
-            (false, _) => Layouts::Off,
-            (true, None) => preset.layouts.unwrap_or(Layouts::Padded),
-            (true, Some(built)) => {
-                let point = Point::BASE;
-                let mut one = BTreeMap::from([(point, candidate(point, built, &header))]);
-                vary_layouts(&preset, &mut one, progress)?
-            }
+        let layouts = match is_timed(meter) {
+            true => preset.layouts.unwrap_or(Layouts::Padded),
+            false => Layouts::Off,
         };
         header.machine = identity::machine_facts(counter.as_ref());
         header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
         let id = store.begin(&header, key)?;
-        Ok(Probe {
+        let mut probe = Probe {
             ws,
             preset,
             meter,
             workload,
             counter,
             layouts,
+            settled: layouts == Layouts::Off,
             header,
             key: key.to_owned(),
             store,
             id,
             servers: BTreeMap::new(),
             data: BTreeMap::new(),
-        })
+        };
+        if let Some(first) = first {
+            probe.settle(first, progress)?;
+        }
+        Ok(probe)
+    }
+
+    /// Finds out by a server whether servers can be linked again; that holds for all.
+    fn settle(&mut self, built: &Built, progress: &dyn Progress) -> Result<()> {
+        if self.settled {
+            return Ok(());
+        }
+        let one = candidate(Point::BASE, built, &self.header);
+        let mut candidates = Candidates::from([(Point::BASE, one)]);
+        self.layouts = vary_layouts(&self.preset, &mut candidates, progress)?;
+        self.settled = true;
+        self.header.harness = identity::harness(self.ws, self.counter.as_ref(), self.layouts)?;
+        self.id = self.store.begin(&self.header, &self.key)?;
+        Ok(())
     }
 
     /// Adds a state's server.
     ///
     /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when code layouts are to be varied and cannot be;
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be noted in the store.
-    pub fn add(&mut self, state: usize, built: &Built) -> Result<()> {
+    pub fn add(&mut self, state: usize, built: &Built, progress: &dyn Progress) -> Result<()> {
+        self.settle(built, progress)?;
         let point = Point::Step(state);
         self.servers.insert(state, built.clone());
         self.store.record_builds(self.id, &[built.record(point)])?;

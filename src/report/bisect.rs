@@ -331,7 +331,7 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     notes
 }
 
-fn cost(cost: &Cost) -> String {
+pub(super) fn cost(cost: &Cost) -> String {
     let stored = match cost.stored {
         0 => String::new(),
         count => format!(", {count} stored blocks used"),
@@ -400,7 +400,7 @@ fn changes(question: &Question, from: usize, to: usize) -> String {
     }
 }
 
-fn effect(effect: &Effect) -> String {
+pub(super) fn effect(effect: &Effect) -> String {
     let places = match effect.low.zip(effect.high) {
         Some((low, high)) if high - low < 0.002 => 3,
         _ => 2,

@@ -12,6 +12,7 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 mod text;
+pub mod two_way;
 mod view;
 
 use crate::attribution::{Attribution, SUITE};

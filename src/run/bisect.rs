@@ -49,9 +49,18 @@ impl Ask {
     /// The question about `states`.
     pub fn question(&self, states: &dyn States) -> Question {
         Question {
-            states: states.states().to_vec(),
             change: states.noun().to_owned(),
             release: states.release().to_owned(),
+            ..self.question_of(states.states())
+        }
+    }
+
+    /// The question about states of no release in particular.
+    pub(super) fn question_of(&self, states: &[State]) -> Question {
+        Question {
+            states: states.to_vec(),
+            change: String::new(),
+            release: String::new(),
             recipe: self.preset.recipe.clone(),
             workload: self.workload.clone(),
             meter: self.meter,
@@ -74,7 +83,7 @@ pub struct Finished {
 }
 
 /// Where a bisection's own observations are.
-fn results(ws: &Workspace) -> std::path::PathBuf {
+pub(super) fn results(ws: &Workspace) -> std::path::PathBuf {
     ws.state().join("bisect.db")
 }
 
@@ -253,7 +262,7 @@ impl<'a> Hunt<'a> {
 
     /// Notes a server.
     fn have(&mut self, state: usize, built: &Built) -> Result<()> {
-        self.probe.add(state, built)?;
+        self.probe.add(state, built, self.progress)?;
         let names = self.names.entry(state).or_default();
         names.key.clone_from(&built.key);
         names.identity = Some(built.identity.clone());
