@@ -5,6 +5,7 @@ pub mod commits;
 pub mod releases;
 pub mod sessions;
 pub mod states;
+pub mod step;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -151,12 +151,65 @@ pub struct Method {
     pub builds_worst: usize,
 }
 
+impl Method {
+    /// The shares and means of a method's answers.
+    fn of(method: &'static str, answers: &[&Judged]) -> Self {
+        let all = answers.len().max(1) as f64;
+        let share = |count: usize, of: f64| count as f64 / of.max(1.0);
+        let named = answers.iter().filter(|a| a.right.is_some()).count();
+        let right = answers.iter().filter(|a| a.right == Some(true)).count();
+        let mean = |what: fn(&Judged) -> usize| {
+            answers
+                .iter()
+                .map(|answer| what(answer) as f64)
+                .sum::<f64>()
+                / all
+        };
+        let mut builds: Vec<usize> = answers.iter().map(|answer| answer.builds).collect();
+        builds.sort_unstable();
+        let worst = (builds.len() * 19).div_ceil(20).saturating_sub(1);
+        Method {
+            method,
+            named: share(named, all),
+            right: (named > 0).then(|| share(right, named as f64)),
+            exact: share(answers.iter().filter(|a| a.exact).count(), all),
+            seconds: VALUE_SECONDS * mean(|answer| answer.values),
+            builds: mean(|answer| answer.builds),
+            builds_worst: builds.get(worst).copied().unwrap_or(0),
+        }
+    }
+}
+
 /// What one session named and cost.
 #[derive(Debug, Clone, Default)]
 struct Answer {
     named: BTreeSet<usize>,
     /// Said in so many words that there is nothing.
     nothing: bool,
+    values: usize,
+    builds: usize,
+}
+
+impl Answer {
+    /// Whether all that is named are culprits; `None` where nothing is named.
+    fn is_right(&self, truth: &BTreeSet<usize>) -> Option<bool> {
+        (!self.named.is_empty()).then(|| self.named.is_subset(truth))
+    }
+
+    /// Whether it is the whole truth.
+    fn is_exact(&self, truth: &BTreeSet<usize>) -> bool {
+        match truth.is_empty() {
+            true => self.nothing,
+            false => self.named == *truth,
+        }
+    }
+}
+
+/// An answer, judged.
+#[derive(Debug, Clone)]
+struct Judged {
+    right: Option<bool>,
+    exact: bool,
     values: usize,
     builds: usize,
 }
@@ -275,7 +328,7 @@ impl Setting {
 
     fn methods(&self, sessions: usize, seed: u64, done: &(dyn Fn() + Sync)) -> Result<Vec<Method>> {
         let rivals = Rival::all(self, seed);
-        let answers: Vec<Vec<(bool, Option<bool>, bool, Answer)>> = parallel(sessions, |index| {
+        let answers: Vec<Vec<Judged>> = parallel(sessions, |index| {
             let purpose = format!(
                 "bisect {:?} {} {} {}",
                 self.machine, self.changes, self.culprits, self.size
@@ -291,15 +344,12 @@ impl Setting {
             );
             done();
             Ok(answers
-                .into_iter()
-                .map(|answer| {
-                    let named = !answer.named.is_empty();
-                    let right = named.then(|| answer.named.is_subset(&truth));
-                    let exact = match truth.is_empty() {
-                        true => answer.nothing,
-                        false => answer.named == truth,
-                    };
-                    (named, right, exact, answer)
+                .iter()
+                .map(|answer| Judged {
+                    right: answer.is_right(&truth),
+                    exact: answer.is_exact(&truth),
+                    values: answer.values,
+                    builds: answer.builds,
                 })
                 .collect())
         })?;
@@ -307,28 +357,8 @@ impl Setting {
         Ok(names
             .enumerate()
             .map(|(place, method)| {
-                let of: Vec<_> = answers.iter().map(|answers| &answers[place]).collect();
-                let share = |count: usize, all: usize| count as f64 / all.max(1) as f64;
-                let named = of.iter().filter(|answer| answer.0).count();
-                let right = of.iter().filter(|answer| answer.1 == Some(true)).count();
-                let mean = |what: fn(&Answer) -> usize| {
-                    of.iter().map(|answer| what(&answer.3) as f64).sum::<f64>()
-                        / of.len().max(1) as f64
-                };
-                let mut builds: Vec<usize> = of.iter().map(|answer| answer.3.builds).collect();
-                builds.sort_unstable();
-                Method {
-                    method,
-                    named: share(named, of.len()),
-                    right: (named > 0).then(|| share(right, named)),
-                    exact: share(of.iter().filter(|answer| answer.2).count(), of.len()),
-                    seconds: VALUE_SECONDS * mean(|answer| answer.values),
-                    builds: mean(|answer| answer.builds),
-                    builds_worst: builds
-                        .get((builds.len() * 19).div_ceil(20).saturating_sub(1))
-                        .copied()
-                        .unwrap_or(0),
-                }
+                let of: Vec<&Judged> = answers.iter().map(|answers| &answers[place]).collect();
+                Method::of(method, &of)
             })
             .collect())
     }

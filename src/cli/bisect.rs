@@ -1,6 +1,8 @@
 //! `perfquilt bisect`: which change made it slower.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -11,12 +13,13 @@ use crate::error::{Error, Kind, Result};
 use crate::observation::Meter;
 use crate::point::Point;
 use crate::report;
-use crate::run::bisect::{Ask, bisect};
+use crate::run::bisect::{Ask, Side, bisect, side};
 use crate::run::commits::CommitStates;
 use crate::run::prepare;
 use crate::run::releases::compare;
 use crate::run::sessions::Sessions;
 use crate::run::states::SeriesStates;
+use crate::run::step::CommitsHere;
 use crate::workspace::Workspace;
 
 /// Arguments of `perfquilt bisect`.
@@ -44,6 +47,8 @@ enum Sub {
     Releases(Releases),
     /// Search upstream's commits between two releases, the series moved to each
     Commits(Commits),
+    /// For `git bisect run`: is the commit checked out here like the good one or like the bad one?
+    Step(Step),
     /// Show a bisection: what was found, the path, the cost
     Log(Log),
     /// Decide again from a bisection's log, measuring nothing
@@ -127,6 +132,25 @@ struct Commits {
     asking: Asking,
     #[command(flatten)]
     form: Form,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes are those of `git bisect run`: 0 good, 1 bad, 125 cannot be told, 128 anything else.
+
+Example, in a repository of the server:
+  git bisect start v2 v1
+  git bisect run perfquilt -C WORKSPACE bisect step --good v1 --bad v2 --workload oltp_read_only"
+)]
+struct Step {
+    /// The good commit, for comparison
+    #[arg(long, value_name = "COMMIT")]
+    good: String,
+    /// The bad commit, for comparison
+    #[arg(long, value_name = "COMMIT")]
+    bad: String,
+    #[command(flatten)]
+    asking: Asking,
 }
 
 #[derive(Debug, Args)]
@@ -214,17 +238,65 @@ impl Asking {
     }
 }
 
+/// `git bisect run`: the commit checked out is good.
+const GOOD: u8 = 0;
+/// `git bisect run`: it is bad.
+const BAD: u8 = 1;
+/// `git bisect run`: it cannot be told.
+const SKIP: u8 = 125;
+/// `git bisect run`: something is wrong, and the bisection ends.
+const ABORT: u8 = 128;
+
+/// The exit code of a command line that clap refused with `code`: `git bisect run` would take 2 for "bad".
+pub fn code_of_usage(args: &[OsString], code: u8) -> u8 {
+    let has = |word: &str| args.iter().any(|arg| arg == word);
+    match code != 0 && has("bisect") && has("step") {
+        true => ABORT,
+        false => code,
+    }
+}
+
 /// Runs `perfquilt bisect`.
 ///
 /// # Errors
 /// Those of [`bisect`]; [`Kind::Inconclusive`] when it could not be decided.
-pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
-        None => over_series(context, &arguments.over),
-        Some(Sub::Releases(releases)) => over_releases(context, releases),
-        Some(Sub::Commits(commits)) => over_commits(context, commits),
-        Some(Sub::Log(log)) => show_log(context, log),
-        Some(Sub::Replay(replay)) => replayed(context, replay),
+        None => over_series(context, &arguments.over)?,
+        Some(Sub::Releases(releases)) => over_releases(context, releases)?,
+        Some(Sub::Commits(commits)) => over_commits(context, commits)?,
+        Some(Sub::Step(step)) => return Ok(ExitCode::from(one_step(context, step))),
+        Some(Sub::Log(log)) => show_log(context, log)?,
+        Some(Sub::Replay(replay)) => replayed(context, replay)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The exit code that tells `git bisect run` what the commit is.
+fn one_step(context: &Context, step: &Step) -> u8 {
+    let found = context.workspace().and_then(|ws| {
+        let ask = step.asking.ask(&ws)?;
+        let progress = context.output.progress();
+        let here = std::env::current_dir()
+            .map_err(|error| Error::usage(format!("there is no current folder: {error}")))?;
+        let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad))?;
+        side(&ws, &states, &ask, progress)
+    });
+    match found {
+        Ok(Side::Good) => GOOD,
+        Ok(Side::Bad) => BAD,
+        Ok(Side::Unknown(reason)) => {
+            let skipped = format!("this commit cannot be told: {reason}");
+            context.output.progress().note(&skipped);
+            SKIP
+        }
+        Err(error) => {
+            context.output.error(&error);
+            match error.kind() {
+                Kind::Interrupted => error.kind().exit_code(),
+                _ => ABORT,
+            }
+        }
     }
 }
 

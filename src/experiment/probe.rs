@@ -74,9 +74,6 @@ impl<'a> Probe<'a> {
     /// A probe of the states between `header`'s changes, going on with what was measured under `key`.
     /// `preset` says how is measured; of its workloads and meters only the ones given are.
     ///
-    /// `first` is a server that is built already, if there is one: whether servers can be linked again
-    /// is read off it.
-    ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown workload, or a meter that this machine
     /// cannot read.
@@ -86,9 +83,7 @@ impl<'a> Probe<'a> {
         (workload, meter): (&str, Meter),
         mut header: ExperimentHeader,
         key: &str,
-        first: Option<&Built>,
         store: &'a Store,
-        progress: &dyn Progress,
     ) -> Result<Self> {
         let workload = ws.config.workload(workload)?;
         let preset = Preset {
@@ -107,7 +102,7 @@ impl<'a> Probe<'a> {
         header.machine = identity::machine_facts(counter.as_ref());
         header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
         let id = store.begin(&header, key)?;
-        let mut probe = Probe {
+        Ok(Probe {
             ws,
             preset,
             meter,
@@ -121,11 +116,7 @@ impl<'a> Probe<'a> {
             id,
             servers: BTreeMap::new(),
             data: BTreeMap::new(),
-        };
-        if let Some(first) = first {
-            probe.settle(first, progress)?;
-        }
-        Ok(probe)
+        })
     }
 
     /// Finds out by a server whether servers can be linked again; that holds for all.

@@ -7,7 +7,7 @@ use super::StoredTrees;
 use super::sessions::{Kept, Sessions};
 use super::states::States;
 use crate::bisect::{
-    Action, Block, Conclusion, Direction, Engine, Event, FileStat, Outcome, Question, State,
+    Action, Block, Conclusion, Direction, Engine, Event, FileStat, How, Outcome, Question, State,
 };
 use crate::build::{Builder, Built};
 use crate::config::Preset;
@@ -107,7 +107,7 @@ pub fn bisect(
     let store = Store::open(&results(ws))?;
     let builder = Builder::new(ws, &ask.preset.recipe, states.release())?;
     let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
-    hunt.run()?;
+    hunt.run(&|_| false)?;
     let mut outcome = hunt.engine.outcome();
     add_files(ws, states, &mut outcome)?;
     add_next(states, ask, &mut outcome);
@@ -115,6 +115,67 @@ pub fn bisect(
         name: hunt.kept.name,
         outcome,
     })
+}
+
+/// Which side of the change the middle one of three states is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Side {
+    /// The good one's.
+    Good,
+    /// The bad one's, or a change lies before it and another one behind.
+    Bad,
+    /// It cannot be built or measured, or the blocks allowed do not tell: why, as a fragment.
+    Unknown(String),
+}
+
+/// Tells on which side of the change the middle one of three states is.
+///
+/// # Errors
+/// As [`bisect`]; [`Kind::Inconclusive`] when good and bad do not differ.
+pub fn side(
+    ws: &Workspace,
+    states: &dyn States,
+    ask: &Ask,
+    progress: &dyn Progress,
+) -> Result<Side> {
+    let question = ask.question(states);
+    question.check()?;
+    let context = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
+    let kept = Sessions::of(ws).open(&question, &context, ask.fresh)?;
+    let store = Store::open(&results(ws))?;
+    let builder = Builder::new(ws, &ask.preset.recipe, states.release())?;
+    let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
+    hunt.run(&|engine| answer(engine).is_some())?;
+    answer(&hunt.engine).unwrap_or_else(|| {
+        Err(Error::new(
+            Kind::Inconclusive,
+            format!(
+                "{} and {} do not differ by {:.2} % or more on {}",
+                states.states()[0].label,
+                states.states()[2].label,
+                100.0 * ask.size,
+                ask.workload
+            ),
+        ))
+    })
+}
+
+/// What the path of a bisection over three states says about the middle one.
+fn answer(engine: &Engine) -> Option<Result<Side>> {
+    engine
+        .path()
+        .iter()
+        .find_map(|decision| match &decision.how {
+            How::Narrowed { parts, chosen, .. } if parts.len() == 2 => Some(Ok(match chosen {
+                0 => Side::Bad,
+                _ => Side::Good,
+            })),
+            How::Skipped { state: 1, reason } => Some(Ok(Side::Unknown(reason.clone()))),
+            How::Undecided(_) => Some(Ok(Side::Unknown(
+                "the blocks allowed do not decide it".to_owned(),
+            ))),
+            _ => None,
+        })
 }
 
 /// Says that the session of before asked about other sources.
@@ -197,9 +258,7 @@ impl<'a> Hunt<'a> {
             (&ask.workload, ask.meter),
             header,
             &format!("bisect {}", kept.name),
-            cached.values().next(),
             store,
-            progress,
         )?;
         let engine = kept.session.replay();
         let mut hunt = Hunt {
@@ -314,9 +373,9 @@ impl<'a> Hunt<'a> {
         Ok(())
     }
 
-    /// Does what the engine asks for until everything is decided.
-    fn run(&mut self) -> Result<()> {
-        loop {
+    /// Does what the engine asks for until everything is decided, or `enough` is.
+    fn run(&mut self, enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
+        while !enough(&self.engine) {
             match self.engine.action().clone() {
                 Action::Build { state } => self.build(state)?,
                 Action::Measure { states, blocks } => self.measure(&states, blocks)?,
@@ -325,6 +384,7 @@ impl<'a> Hunt<'a> {
             }
             self.kept.write()?;
         }
+        Ok(())
     }
 
     fn build(&mut self, state: usize) -> Result<()> {

@@ -82,9 +82,7 @@ pub fn compare(
         (&ask.workload, ask.meter),
         header,
         &format!("releases {name}"),
-        servers.first(),
         &store,
-        progress,
     )?;
     for (state, built) in servers.iter().enumerate() {
         probe.add(state, built, progress)?;

@@ -62,9 +62,10 @@ impl Sessions {
             let kept = read(&path, name)?;
             let next = self.path(&format!("{}-{}", &digest[..12], number + 1));
             let finished = *kept.session.replay().action() == crate::bisect::Action::Done;
-            if !next.is_file() && !(fresh && finished) {
-                return Ok(kept);
+            if next.is_file() || (fresh && finished) {
+                continue;
             }
+            return Ok(kept);
         }
         Err(Error::internal("there are too many sessions"))
     }
