@@ -96,6 +96,12 @@ pub struct Engine {
 /// Blocks before the first look where deviations must be estimated.
 const FIRST: usize = 4;
 
+/// Blocks of good and bad before a deviation that is known beforehand is relied on.
+const REPEATS: usize = 3;
+
+/// So many times the deviation known beforehand may be seen before it is not believed any more.
+const TRUSTED: f64 = 2.0;
+
 /// The error rate of "this part is changed" while narrowing down: a wrong turn costs time only.
 const TURN_ERROR: f64 = 0.01;
 
@@ -397,17 +403,24 @@ impl Engine {
             self.turn(&states, *only, Part::OnlyOne);
             return None;
         }
-        if let Some((part, why)) = self.part(&states, &rows, &open) {
+        let small = open.iter().all(|&part| self.is_small(&rows, part));
+        if let Some((part, why)) = self.part(&states, &rows, &open).filter(|_| !small) {
             let (squares, freedom) = Parts {
                 rows: &rows,
                 open: &open,
                 whole: None,
                 spread: (0.0, 0.0),
+                known_sd: None,
             }
             .residuals();
             self.spread.0 += squares;
             self.spread.1 += freedom;
             self.turn(&states, part, why);
+            return None;
+        }
+        if small {
+            let reason = "it is the sum of smaller changes: no part of it has one of the size";
+            self.name(from, to, Some(reason.to_owned()));
             return None;
         }
         if rows.len() >= self.question.most_blocks {
@@ -423,13 +436,23 @@ impl Engine {
         Some(self.measure(states.into_iter().collect(), rows.len()))
     }
 
+    /// Whether a part of a changed span is shown to have no change of the size by itself.
+    fn is_small(&self, rows: &[Vec<f64>], part: usize) -> bool {
+        let ratios: Vec<f64> = rows.iter().map(|row| row[part] - row[part + 1]).collect();
+        Sample::of(&ratios, self.known_sd()).is_some_and(|sample| {
+            let error = self.question.error / 10.0;
+            sample.judge(&self.question, error, error) == Judgement::Unchanged
+        })
+    }
+
     /// The part that goes on to be searched, if that is clear.
     fn part(&self, states: &[usize], rows: &[Vec<f64>], open: &[usize]) -> Option<(usize, Part)> {
+        let known_sd = self.known_sd();
         let loss = |part: usize| -> Vec<f64> {
             rows.iter().map(|row| row[part] - row[part + 1]).collect()
         };
         let shown = open.iter().filter_map(|&part| {
-            let sample = Sample::of(&loss(part), self.question.known_sd)?;
+            let sample = Sample::of(&loss(part), known_sd)?;
             let judgement = sample.judge(&self.question, TURN_ERROR, TURN_ERROR);
             (judgement == Judgement::Changed).then(|| (part, sample.effect().estimate.abs()))
         });
@@ -451,6 +474,7 @@ impl Engine {
             open,
             whole: (others > 0).then_some((mean, others)),
             spread: self.spread,
+            known_sd,
         };
         Some((parts.likeliest(&self.question)?, Part::Likelier))
     }
@@ -592,9 +616,10 @@ impl Engine {
             .into_iter()
             .map(|state| self.evidence.server_of(state))
             .collect();
-        let first = match self.question.known_sd {
-            Some(_) => 1,
-            None => FIRST,
+        let first = match (self.question.known_sd, self.known_sd()) {
+            (_, Some(_)) => 1,
+            (Some(_), None) if self.cost.blocks == 0 => REPEATS,
+            _ => FIRST,
         };
         let left = self.question.most_blocks.saturating_sub(blocks).max(1);
         let next = match blocks {
@@ -607,10 +632,22 @@ impl Engine {
         }
     }
 
+    /// The deviation known beforehand, where good and bad were seen to repeat as well as that. Counts of
+    /// some servers depend on what they draw at their start.
+    fn known_sd(&self) -> Option<f64> {
+        let known = self.question.known_sd?;
+        let last = self.question.last();
+        let rows = self.evidence.rows(&[0, last], None);
+        let ratios: Vec<f64> = rows.iter().map(|row| row[0] - row[1]).collect();
+        let seen = standard_deviation(&ratios)?;
+        let repeats = ratios.len() >= REPEATS && seen <= TRUSTED * known;
+        (repeats || self.evidence.are_same(0, last)).then_some(known)
+    }
+
     fn sample(&self, from: usize, to: usize, since: Option<usize>) -> Option<Sample> {
         let rows = self.evidence.rows(&[from, to], since);
         let ratios: Vec<f64> = rows.iter().map(|row| row[0] - row[1]).collect();
-        Sample::of(&ratios, self.question.known_sd)
+        Sample::of(&ratios, self.known_sd())
     }
 
     fn measured(&self, from: usize, to: usize, since: Option<usize>) -> Measured {
@@ -688,4 +725,15 @@ impl Engine {
                 .sample(0, last, None)
                 .is_some_and(|sample| sample.is_opposite(self.question.direction))
     }
+}
+
+/// The standard deviation of two values or more.
+pub(super) fn standard_deviation(values: &[f64]) -> Option<f64> {
+    let n = values.len() as f64;
+    if values.len() < 2 {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    Some((squares / (n - 1.0)).sqrt())
 }

@@ -95,9 +95,10 @@ impl Sample {
                 not_slower() && not_faster(),
             ),
         };
+        // What is there but smaller than what is looked for is not looked for.
         match (changed, unchanged) {
-            (true, _) => Judgement::Changed,
-            (false, true) => Judgement::Unchanged,
+            (_, true) => Judgement::Unchanged,
+            (true, false) => Judgement::Changed,
             (false, false) => Judgement::Open,
         }
     }
@@ -191,6 +192,7 @@ mod tests {
         };
         assert_eq!(known(-0.006), Judgement::Changed);
         assert_eq!(known(0.0002), Judgement::Unchanged);
+        assert_eq!(known(-0.0025), Judgement::Unchanged, "there, and too small");
         // Scatter that is larger than it was thought to be is believed.
         let wild = Sample::of(&[-0.02, 0.03, -0.015], Some(0.0005)).unwrap();
         assert_eq!(wild.judge(&question, 0.005, 0.01), Judgement::Open);

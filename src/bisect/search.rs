@@ -14,6 +14,8 @@ pub(super) struct Parts<'a> {
     pub(super) whole: Option<(f64, usize)>,
     /// Squares and degrees of freedom of a value's deviation in earlier rounds.
     pub(super) spread: (f64, f64),
+    /// The deviation of a log ratio, where it is known beforehand.
+    pub(super) known_sd: Option<f64>,
 }
 
 /// The chance of a wrong turn that one decision may have. A wrong turn is found out by fresh blocks and
@@ -51,7 +53,7 @@ impl Parts<'_> {
     pub(super) fn likeliest(&self, question: &Question) -> Option<usize> {
         let (squares, freedom) = self.residuals();
         let (mut squares, mut freedom) = (squares + self.spread.0, freedom + self.spread.1);
-        if let Some(sd) = question.known_sd {
+        if let Some(sd) = self.known_sd {
             // Of a value: half the variance of a log ratio.
             squares += 10.0 * sd * sd / 2.0;
             freedom += 10.0;
@@ -59,7 +61,7 @@ impl Parts<'_> {
         if freedom < LEAST_FREEDOM || self.rows.is_empty() || squares <= 0.0 {
             return None;
         }
-        let floor = question.known_sd.map_or(0.0, |sd| sd * sd / 2.0);
+        let floor = self.known_sd.map_or(0.0, |sd| sd * sd / 2.0);
         let variance = (squares / freedom).max(floor);
         let means = means(&centred(self.rows));
         let n = self.rows.len() as f64;
@@ -155,6 +157,7 @@ mod tests {
             open,
             whole: None,
             spread: (0.0, 0.0),
+            known_sd: None,
         };
         parts.likeliest(&question(levels.len()))
     }
@@ -191,6 +194,7 @@ mod tests {
                 open: &[0, 1],
                 whole,
                 spread: (0.0, 0.0),
+                known_sd: None,
             };
             let question = question(3);
             let of = |part| parts.fit(&means(&centred(&rows)), part, 12.0, 1e-4, &question);

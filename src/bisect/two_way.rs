@@ -69,7 +69,7 @@ const WITHOUT: Weights = [1.0, 0.0, -1.0, 0.0];
 const WITH: Weights = [0.0, 1.0, 0.0, -1.0];
 const DIFFERENCE: Weights = [-1.0, 1.0, 1.0, -1.0];
 
-/// Blocks before the first look where deviations must be estimated.
+/// Blocks before the first look.
 const FIRST: usize = 4;
 
 impl TwoWay {
@@ -105,9 +105,8 @@ impl TwoWay {
         if self.whose() != Whose::Undecided || n >= self.question.most_blocks {
             return 0;
         }
-        let next = match (n, self.question.known_sd) {
-            (0, Some(_)) => 1,
-            (0, None) => FIRST,
+        let next = match n {
+            0 => FIRST,
             _ => n.div_ceil(8),
         };
         next.min(self.question.most_blocks - n)
@@ -122,7 +121,8 @@ impl TwoWay {
         // A known deviation is that of two servers.
         let servers = weights.iter().map(|weight| weight * weight).sum::<f64>();
         let known = self.question.known_sd.map(|sd| sd * (servers / 2.0).sqrt());
-        Sample::of(&values, known)
+        let repeats = |sd: &f64| spread(&values).is_some_and(|seen| seen <= 2.0 * sd);
+        Sample::of(&values, known.filter(repeats))
     }
 
     /// Each of the two losses is judged at half the error rate.
@@ -162,6 +162,12 @@ impl TwoWay {
             cost: self.cost,
         }
     }
+}
+
+/// The standard deviation of three values or more.
+fn spread(values: &[f64]) -> Option<f64> {
+    let enough = values.len() > 2;
+    super::engine::standard_deviation(values).filter(|_| enough)
 }
 
 #[cfg(test)]
@@ -220,12 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn one_count_each_is_enough() {
+    fn counts_that_repeat_are_decided_at_the_first_look() {
         let mut ask = question(4);
         ask.known_sd = Some(0.0005);
         let mut all = TwoWay::new(ask, ["a-1".into(), "a-2".into()]);
-        assert_eq!(all.wanted(), 1);
-        all.add([100.0, 95.0, 103.0, 98.0], 1.0);
+        assert_eq!(all.wanted(), 4);
+        for more in [0.0, 0.01, 0.02, 0.0] {
+            all.add([100.0 + more, 95.0, 103.0, 97.85 + more], 1.0);
+        }
         assert_eq!((all.wanted(), all.table().whose), (0, Whose::Upstream));
     }
 }

@@ -188,7 +188,9 @@ mod tests {
             known_sd: Some(0.0005),
         };
         let mut all = TwoWay::new(question, ["toy-1.0".into(), "toy-2.0".into()]);
-        all.add(costs, 2.0);
+        for more in [0.0, 0.01, 0.0] {
+            all.add(costs.map(|cost| cost + more), 2.0);
+        }
         all.table()
     }
 
