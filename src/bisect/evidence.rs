@@ -33,6 +33,8 @@ pub enum Event {
     },
     /// Values that were read in one block.
     Block(Block),
+    /// All blocks that earlier experiments have were told: decisions wait for the last of them.
+    Imported,
 }
 
 /// One randomised round: every server in it started afresh.

@@ -50,6 +50,7 @@ impl Session {
         let last = session.question.last();
         let fits = session.events.iter().all(|event| match event {
             Event::Built { state, .. } | Event::Unusable { state, .. } => *state <= last,
+            Event::Imported => true,
             Event::Block(block) => block.values.keys().all(|state| *state <= last),
         });
         match fits {

@@ -401,7 +401,7 @@ fn stored(world: &mut World, states: &[usize], count: u32) -> Vec<Event> {
         states: states.to_vec(),
         blocks: 1,
     };
-    (0..count)
+    let mut told: Vec<Event> = (0..count)
         .flat_map(|number| {
             let mut events = world.answer(&action);
             if let Event::Block(block) = &mut events[0] {
@@ -411,7 +411,9 @@ fn stored(world: &mut World, states: &[usize], count: u32) -> Vec<Event> {
             }
             events
         })
-        .collect()
+        .collect();
+    told.push(Event::Imported);
+    told
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::observation::Meter;
 use crate::point::Point;
 use crate::report;
-use crate::run::bisect::{Ask, Side, bisect, side};
+use crate::run::bisect::{Ask, Side, bisect, shown, side};
 use crate::run::commits::CommitStates;
 use crate::run::prepare;
 use crate::run::releases::compare;
@@ -369,7 +369,7 @@ fn show_log(context: &Context, log: &Log) -> Result<()> {
     if log.raw {
         return context.output.print_json(&kept.session);
     }
-    show(context, &log.form, &kept.session.replay().outcome())
+    show(context, &log.form, &shown(&ws, &kept)?)
 }
 
 fn list(context: &Context, sessions: &Sessions) -> Result<()> {

@@ -175,16 +175,16 @@ pub fn step(question: &Question, decision: &Decision) -> String {
             changes(question, *from, *to)
         ),
         How::Confirmed(measured) => format!(
-            "{}: {} in {} fresh blocks, confirmed",
+            "{}: {} in {}, confirmed",
             changes(question, measured.from, measured.to),
             figure(measured),
-            blocks(measured)
+            fresh(blocks(measured))
         ),
         How::Refuted(measured) => format!(
-            "{}: {} in {} fresh blocks, not confirmed",
+            "{}: {} in {}, not confirmed",
             changes(question, measured.from, measured.to),
             figure(measured),
-            blocks(measured)
+            fresh(blocks(measured))
         ),
     }
 }
@@ -265,9 +265,9 @@ fn culprit_words(question: &Question, culprit: &Culprit) -> String {
         .as_ref()
         .map_or("no figure".to_owned(), effect);
     let known = match (culprit.confirmed, culprit.effect) {
-        (true, Some(effect)) => format!("confirmed by {} fresh blocks", effect.blocks),
+        (true, Some(effect)) => format!("confirmed by {}", fresh(effect.blocks)),
         (true, None) => "confirmed".to_owned(),
-        (false, Some(effect)) => format!("not confirmed within {} fresh blocks", effect.blocks),
+        (false, Some(effect)) => format!("not confirmed within {}", fresh(effect.blocks)),
         (false, None) => "not confirmed".to_owned(),
     };
     match &culprit.range {
@@ -419,6 +419,13 @@ fn blocks(measured: &Measured) -> usize {
     measured.effect.map_or(0, |effect| effect.blocks)
 }
 
+fn fresh(blocks: usize) -> String {
+    match blocks {
+        1 => "1 fresh block".to_owned(),
+        _ => format!("{blocks} fresh blocks"),
+    }
+}
+
 fn word(effect: &Effect) -> &'static str {
     if effect.estimate < 0.0 {
         "slower"
@@ -446,5 +453,133 @@ fn capital(text: &str) -> String {
     match chars.next() {
         Some(first) => first.to_uppercase().chain(chars).collect(),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bisect::{Action, Block, Engine, Event, State};
+    use crate::observation::Meter;
+
+    /// A finished bisection by counts; states from `slow` on take a hundredth more each.
+    fn outcome(names: &[&str], slow: &[usize], direction: Direction) -> Outcome {
+        let mut engine = Engine::new(Question {
+            states: (0..=names.len())
+                .map(|k| State {
+                    label: k.to_string(),
+                    name: k.checked_sub(1).map_or("toy-1", |k| names[k]).to_owned(),
+                    title: format!("title {k}"),
+                    tree: String::new(),
+                })
+                .collect(),
+            change: "patch".into(),
+            release: "toy-1".into(),
+            recipe: "make".into(),
+            workload: "load".into(),
+            meter: Meter::Instructions,
+            direction,
+            size: 0.005,
+            error: 0.01,
+            most_blocks: 50,
+            known_sd: Some(0.0005),
+        });
+        let mut number = 0;
+        loop {
+            let event = match engine.action() {
+                Action::Build { state } => Event::Built {
+                    state: *state,
+                    identity: state.to_string(),
+                    seconds: 61.0,
+                    cached: false,
+                },
+                Action::Measure { states, .. } => {
+                    number += 1;
+                    let cost = |state: usize| {
+                        let slower = slow.iter().filter(|place| **place <= state).count();
+                        1e6 * 1.01f64.powi(i32::try_from(slower).unwrap())
+                    };
+                    Event::Block(Block {
+                        number,
+                        values: states.iter().map(|&state| (state, cost(state))).collect(),
+                        seconds: 3.0,
+                        ..Block::default()
+                    })
+                }
+                Action::Done | Action::Broken { .. } => return engine.outcome(),
+            };
+            engine.apply(&event);
+        }
+    }
+
+    #[test]
+    fn a_culprit_is_told_with_its_evidence_and_what_to_do() {
+        let names = ["a.patch", "b.patch", "c.patch", "d.patch"];
+        let mut found = outcome(&names, &[3], Direction::Slower);
+        found.culprits[0].files = vec![FileStat {
+            path: "sql/item.cc".into(),
+            lines: Some((3, 1)),
+        }];
+        found.next = vec![crate::bisect::Next {
+            what: "without it".into(),
+            command: "perfquilt run --point 3".into(),
+        }];
+        let text = terminal(&found, 100, false);
+        for words in [
+            "Patch 3 made load (instructions) slower: −0.99",
+            "4 patches from 0 to 4; changes of 0.5 % or more, error rate 1 %.",
+            "c.patch  title 3",
+            "sql/item.cc  +3 −1",
+            "Patches 1 to 2 together: 0.00",
+            "0 → 4: −0.99",
+            "on in 2 → 4",
+            "patch 3 named, to be confirmed from fresh blocks",
+            "next: perfquilt run --point 3",
+            "confirmed by 1 fresh block",
+            "4 servers built in 4 min 4 s",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(terminal(&found, 100, true).starts_with("\x1b[1mPatch 3"));
+        let page = markdown(&found);
+        assert!(page.starts_with("## Patch 3 made load"), "{page}");
+        assert!(
+            page.contains("```sh\n# without it\nperfquilt run --point 3\n```"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn other_answers_are_in_words_too() {
+        let names = ["a.patch", "b.patch"];
+        let text =
+            |slow: &[usize], direction| terminal(&outcome(&names, slow, direction), 100, false);
+        let nothing = text(&[], Direction::Slower);
+        assert!(
+            nothing.starts_with(
+                "Nothing from 0 to 2 made load (instructions) slower by 0.5 % or more"
+            )
+        );
+        assert!(nothing.contains("makes up for does not show"), "{nothing}");
+        let opposite = text(&[1], Direction::Faster);
+        assert!(
+            opposite.starts_with("Nothing from 0 to 2 made load (instructions) faster: the whole")
+        );
+        assert!(opposite.contains("`--direction slower`"), "{opposite}");
+        let two = text(&[1, 2], Direction::Both);
+        assert!(two.starts_with("2 changes from 0 to 2 made"), "{two}");
+    }
+
+    #[test]
+    fn hostile_names_steer_nothing() {
+        let names = ["\x1b[31mred`|<b>\u{202e}.patch"];
+        let found = outcome(&names, &[1], Direction::Slower);
+        let text = terminal(&found, 80, false);
+        assert!(
+            !text.contains('\x1b') && !text.contains('\u{202e}'),
+            "{text}"
+        );
+        let page = markdown(&found);
+        assert!(!page.contains('\x1b') && !page.contains("\n|<b>"), "{page}");
     }
 }

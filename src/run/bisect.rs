@@ -109,7 +109,8 @@ pub fn bisect(
     let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
     hunt.run(&|_| false)?;
     let mut outcome = hunt.engine.outcome();
-    add_files(ws, states, &mut outcome)?;
+    let tree = |state| states.item(state).ok().map(|item| item.tree);
+    add_files(ws, &tree, &mut outcome)?;
     add_next(states, ask, &mut outcome);
     Ok(Finished {
         name: hunt.kept.name,
@@ -359,6 +360,7 @@ impl<'a> Hunt<'a> {
             let results = Store::open_existing(&self.ws.results())?;
             known.extend(self.probe.known(&results, &self.names)?);
         }
+        let before = self.kept.session.events.len();
         for known in known {
             for values in known.blocks {
                 let place = (known.experiment.clone(), values.number);
@@ -370,7 +372,10 @@ impl<'a> Hunt<'a> {
                 self.tell(Event::Block(block(known.experiment.clone(), values, 0.0)))?;
             }
         }
-        Ok(())
+        match self.kept.session.events.len() > before {
+            true => self.tell(Event::Imported),
+            false => Ok(()),
+        }
     }
 
     /// Does what the engine asks for until everything is decided, or `enough` is.
@@ -516,12 +521,32 @@ fn block(source: String, values: Values, seconds: f64) -> Block {
     }
 }
 
+/// A session again, with the files its culprits change where their trees are known.
+///
+/// # Errors
+/// [`Kind::Usage`] when git does not run.
+pub fn shown(ws: &Workspace, kept: &Kept) -> Result<Outcome> {
+    let mut outcome = kept.session.replay().outcome();
+    let trees: Vec<String> = outcome
+        .question
+        .states
+        .iter()
+        .map(|state| state.tree.clone())
+        .collect();
+    let tree = |state: usize| trees.get(state).filter(|tree| !tree.is_empty()).cloned();
+    add_files(ws, &tree, &mut outcome)?;
+    Ok(outcome)
+}
+
 /// Fills in which files the culprits change.
-fn add_files(ws: &Workspace, states: &dyn States, outcome: &mut Outcome) -> Result<()> {
+fn add_files(
+    ws: &Workspace,
+    tree: &dyn Fn(usize) -> Option<String>,
+    outcome: &mut Outcome,
+) -> Result<()> {
     let git = Git::new(&ws.object_store());
     for culprit in &mut outcome.culprits {
-        let trees = [culprit.from, culprit.to].map(|state| states.item(state).map(|i| i.tree));
-        let [Ok(before), Ok(after)] = trees else {
+        let [Some(before), Some(after)] = [culprit.from, culprit.to].map(tree) else {
             continue;
         };
         let stat = git.ok(&["diff", "--numstat", "--no-renames", "-z", &before, &after])?;

@@ -1,8 +1,10 @@
 //! Where the sessions of bisections are kept: one JSON file each, written whole.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
 use crate::bisect::{Question, Session};
@@ -14,6 +16,8 @@ use crate::workspace::Workspace;
 #[derive(Debug)]
 pub struct Kept {
     path: PathBuf,
+    /// Held while the session is carried out.
+    _lock: Option<File>,
     /// Its name: the file's.
     pub name: String,
     /// The session.
@@ -51,6 +55,7 @@ impl Sessions {
             let path = self.path(&name);
             if !path.is_file() {
                 let kept = Kept {
+                    _lock: Some(self.lock(&name)?),
                     path,
                     name,
                     session: Session::new(question.clone()),
@@ -59,7 +64,11 @@ impl Sessions {
                 return Ok(kept);
             }
             // With --fresh, the last one goes on unless it is finished.
-            let kept = read(&path, name)?;
+            let lock = self.lock(&name)?;
+            let kept = Kept {
+                _lock: Some(lock),
+                ..read(&path, name)?
+            };
             let next = self.path(&format!("{}-{}", &digest[..12], number + 1));
             let finished = *kept.session.replay().action() == crate::bisect::Action::Done;
             if next.is_file() || (fresh && finished) {
@@ -124,6 +133,25 @@ impl Sessions {
         Ok(found.into_iter().map(|(_, name)| name).collect())
     }
 
+    /// Keeps other processes from carrying out the same session.
+    fn lock(&self, name: &str) -> Result<File> {
+        let path = self.folder.join(format!("{name}.lock"));
+        std::fs::create_dir_all(&self.folder).map_err(|e| Error::io("make", &self.folder, &e))?;
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(|e| Error::io("open", &path, &e))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::usage(format!(
+                "bisection {name} is being carried out by another process"
+            ))
+            .hint("`perfquilt bisect log` shows how far it is")),
+            // A file system without locks is no reason to give up.
+            _ => Ok(file),
+        }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.json"))
     }
@@ -138,6 +166,7 @@ fn read(path: &Path, name: String) -> Result<Kept> {
             .hint("remove the file: the session then begins anew, with what was measured")
     })?;
     Ok(Kept {
+        _lock: None,
         path: path.to_owned(),
         name,
         session,
