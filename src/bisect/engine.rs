@@ -325,7 +325,7 @@ impl Engine {
         match named {
             // The sum over all that are ever named is the error rate.
             Some(number) => (error / (f64::from(number) * f64::from(number + 1)), missed),
-            None => (error, missed),
+            None => (error / 2.0, missed),
         }
     }
 
@@ -424,7 +424,9 @@ impl Engine {
     fn measured(&self, from: usize, to: usize, since: Option<usize>) -> Measured {
         let effect = match self.evidence.are_same(from, to) {
             true => Some(Effect::none()),
-            false => self.sample(from, to, since).map(|sample| sample.effect()),
+            false => self
+                .sample(from, to, since)
+                .map(|sample| sample.effect(self.question.error)),
         };
         Measured { from, to, effect }
     }

@@ -2,9 +2,7 @@
 
 use super::outcome::Effect;
 use super::question::{Direction, Question};
-use crate::stats::{
-    self, EARLY_LEVEL, Interval, Looks, bayes_factor_above, bayes_factor_above_known,
-};
+use crate::stats::{self, bayes_factor_above, bayes_factor_above_known};
 
 /// What can be said of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,35 +110,28 @@ impl Sample {
         }
     }
 
-    /// The effect with its interval at 99 %, at all looks together.
-    pub(super) fn effect(&self) -> Effect {
-        let interval = Interval {
-            estimate: self.mean,
-            half_width: f64::INFINITY,
-            standard_error: self.error,
-            blocks: self.n,
-            looks: Looks::Any,
-        };
+    /// The effect with its interval at the level 1 − `error`, at all looks together.
+    pub(super) fn effect(&self, error: f64) -> Effect {
         let reach = match self.known {
-            true => known_reach(self.n),
-            false => stats::critical(self.n, 1.0 - EARLY_LEVEL),
+            true => known_reach(self.n, error),
+            false => stats::critical(self.n, error),
         };
         let half = reach * self.error;
         let end = |log: f64| log.is_finite().then(|| stats::speed(log));
         Effect {
-            estimate: stats::speed(interval.estimate),
-            low: end(interval.estimate - half),
-            high: end(interval.estimate + half),
+            estimate: stats::speed(self.mean),
+            low: end(self.mean - half),
+            high: end(self.mean + half),
             blocks: self.n,
         }
     }
 }
 
-/// Where the mixture with a known deviation reaches 1/(1 − level), both sides.
-fn known_reach(n: usize) -> f64 {
+/// Where the mixture with a known deviation reaches 1/α, both sides.
+fn known_reach(n: usize, alpha: f64) -> f64 {
     let spread = 1.0 + n as f64;
     let share = 1.0 - 1.0 / spread;
-    ((2.0 * (1.0 / (1.0 - EARLY_LEVEL)).ln() + spread.ln()) / share).sqrt()
+    ((2.0 * (1.0 / alpha).ln() + spread.ln()) / share).sqrt()
 }
 
 #[cfg(test)]
@@ -200,10 +191,10 @@ mod tests {
 
     #[test]
     fn the_effect_is_shown_with_its_interval() {
-        let effect = Sample::of(&values(-0.01, 40), None).unwrap().effect();
+        let effect = Sample::of(&values(-0.01, 40), None).unwrap().effect(0.01);
         assert!((effect.estimate + 0.00995).abs() < 1e-4, "{effect:?}");
         assert!(effect.low.unwrap() < effect.estimate && effect.high.unwrap() < 0.0);
-        let one = Sample::of(&[0.01], None).unwrap().effect();
+        let one = Sample::of(&[0.01], None).unwrap().effect(0.01);
         assert_eq!((one.low, one.high), (None, None));
     }
 }

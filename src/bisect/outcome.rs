@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::question::Question;
 
-/// An effect as fractions of speed, with its interval at 99 % over all looks.
+/// An effect as fractions of speed, with its interval over all looks; its level is what the question's
+/// error rate leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// The mean: −0.01 is 1 % slower.

@@ -150,7 +150,10 @@ impl TwoWay {
 
     /// What is known now.
     pub fn table(&self) -> Table {
-        let effect = |weights| self.sample(weights).map(|sample| sample.effect());
+        let effect = |weights| {
+            self.sample(weights)
+                .map(|sample| sample.effect(self.question.error))
+        };
         Table {
             schema: super::SCHEMA,
             question: self.question.clone(),

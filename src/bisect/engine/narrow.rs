@@ -7,9 +7,6 @@ use super::super::outcome::{How, Part};
 use super::super::search::Parts;
 use super::{Action, Engine, FIRST, Search, Server};
 
-/// The error rate of "this part is changed" while narrowing down: a wrong turn costs time only.
-const TURN_ERROR: f64 = 0.01;
-
 /// So many states of a span are tried before it counts as one that cannot be divided.
 const TRIED: usize = 16;
 
@@ -114,14 +111,14 @@ impl Engine {
 
     /// The part that goes on to be searched, if that is clear.
     fn part(&self, states: &[usize], rows: &[Vec<f64>], open: &[usize]) -> Option<(usize, Part)> {
-        let known_sd = self.known_sd();
+        let (known_sd, error) = (self.known_sd(), self.question.error);
         let loss = |part: usize| -> Vec<f64> {
             rows.iter().map(|row| row[part] - row[part + 1]).collect()
         };
         let shown = open.iter().filter_map(|&part| {
             let sample = Sample::of(&loss(part), known_sd)?;
-            let judgement = sample.judge(&self.question, TURN_ERROR, TURN_ERROR);
-            (judgement == Judgement::Changed).then(|| (part, sample.effect().estimate.abs()))
+            let judgement = sample.judge(&self.question, error / 2.0, error);
+            (judgement == Judgement::Changed).then(|| (part, sample.effect(error).estimate.abs()))
         });
         if let Some((part, _)) = shown.max_by(|a, b| a.1.total_cmp(&b.1)) {
             return Some((part, Part::Shown));
