@@ -73,7 +73,9 @@ impl Builder {
         };
         let packages: Vec<String> = doctor::packages(Some(ws))?
             .into_iter()
-            .filter(|package| matches!(package.found_by, FoundBy::Header(_) | FoundBy::PkgConfig(_)))
+            .filter(|package| {
+                matches!(package.found_by, FoundBy::Header(_) | FoundBy::PkgConfig(_))
+            })
             .map(|package| package.name)
             .collect();
         let tools = Toolchain::find(&recipe, &packages)?;

@@ -78,7 +78,11 @@ enum Format {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
-    let quick = ws.config.preset.get("quick").or(ws.config.preset.values().next());
+    let quick = ws
+        .config
+        .preset
+        .get("quick")
+        .or(ws.config.preset.values().next());
     let recipe = match (&arguments.recipe, quick) {
         (Some(recipe), _) => recipe.as_str(),
         (None, Some(preset)) => preset.recipe.as_str(),
@@ -86,7 +90,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let workload = match (&arguments.workload, quick.and_then(|p| p.workloads.first())) {
         (Some(name), _) | (None, Some(name)) => ws.config.workload(name)?,
-        (None, None) => return Err(Error::usage("no preset is configured: --workload is needed")),
+        (None, None) => {
+            return Err(Error::usage(
+                "no preset is configured: --workload is needed",
+            ));
+        }
     };
     let before = Target::find(&ws, &arguments.before, recipe, progress)?;
     let after = Target::find(&ws, &arguments.after, recipe, progress)?;
@@ -101,7 +109,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     )?;
     let difference = difference(&before, &after, workload, &pair);
     if let Some(file) = &arguments.flame_graph {
-        let title = format!("{} → {}, {}", difference.before, difference.after, workload.name);
+        let title = format!(
+            "{} → {}, {}",
+            difference.before, difference.after, workload.name
+        );
         let svg = profile::flame_graph(&title, &pair.before, &pair.after)?;
         std::fs::write(file, svg).map_err(|error| Error::io("write", file, &error))?;
         progress.note(&format!("{} is written", file.display()));
@@ -127,7 +138,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let shown = Shown {
         difference: &difference,
         top: arguments.top,
-        callers: callers.as_ref().map(|(name, edges)| (*name, edges.as_slice())),
+        callers: callers
+            .as_ref()
+            .map(|(name, edges)| (*name, edges.as_slice())),
         lines: annotated.as_ref(),
     };
     output.print(&match arguments.format {
@@ -194,8 +207,11 @@ impl Target {
         let server = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
         let executable = server.join(binary);
         let bytes = std::fs::read(&executable).map_err(|e| {
-            Error::usage(format!("cannot read the server {}: {e}", executable.display()))
-                .hint("the folder is laid out as the recipe's `install` in bench-config/perfquilt.toml")
+            Error::usage(format!(
+                "cannot read the server {}: {e}",
+                executable.display()
+            ))
+            .hint("the folder is laid out as the recipe's `install` in bench-config/perfquilt.toml")
         })?;
         let identity = crate::workload::hex(&Sha256::digest(&bytes));
         let upstream = &ws.config.upstream;
@@ -240,8 +256,15 @@ fn difference(before: &Target, after: &Target, workload: &Workload, pair: &Pair)
 /// The function called `name`, with or without its parameters.
 fn function<'a>(difference: &'a Difference, name: &str) -> Result<&'a str> {
     let names = || difference.functions.iter().map(|f| f.name.as_str());
-    let without = |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('('));
-    if let Some(known) = names().find(|known| *known == name).or_else(|| names().find(without)) {
+    let without = |known: &&str| {
+        known
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with('('))
+    };
+    if let Some(known) = names()
+        .find(|known| *known == name)
+        .or_else(|| names().find(without))
+    {
         return Ok(known);
     }
     let nearest = names()
@@ -294,7 +317,11 @@ fn source_of(ws: &Workspace, target: &Target, hot: &Hot) -> Result<Option<String
     };
     // Debug information has the path of the folder it was compiled in; the longest end of it that the tree
     // has is the file.
-    let parts: Vec<&str> = hot.file.split('/').filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> = hot
+        .file
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .collect();
     for start in 0..parts.len() {
         let path = parts[start..].join("/");
         if let Some(content) = upstream::file_in(ws, tree, &path)? {

@@ -262,7 +262,10 @@ impl Parser {
             file: self.file,
         };
         if let Some(count) = self.calls.take() {
-            let edge = self.edges.entry((function, site, self.callee?)).or_default();
+            let edge = self
+                .edges
+                .entry((function, site, self.callee?))
+                .or_default();
             edge.count += count;
             edge.inclusive += cost;
             return Some(());
@@ -345,13 +348,19 @@ totals: 32 1
         assert_eq!(graph.instructions, 32);
         assert_eq!(graph.own.values().sum::<u64>(), 32);
         let cost = |address: u64| -> u64 {
-            let at = graph.own.iter().filter(|((_, site), _)| site.address == address);
+            let at = graph
+                .own
+                .iter()
+                .filter(|((_, site), _)| site.address == address);
             at.map(|(_, cost)| cost).sum()
         };
         assert_eq!((cost(0x1040), cost(0x1044), cost(0x1054)), (6, 4, 2));
         let inlined = graph.own.keys().find(|(_, site)| site.address == 0x1054);
         let site = inlined.unwrap().1;
-        assert_eq!((graph.files[site.file].as_str(), site.line), ("sql_string.h", 7));
+        assert_eq!(
+            (graph.files[site.file].as_str(), site.line),
+            ("sql_string.h", 7)
+        );
         let name = |number: usize| graph.functions[number].as_str();
         let calls: Vec<_> = graph
             .calls
@@ -394,7 +403,10 @@ totals: 32 1
         let cut = SAMPLE.split("totals").next().unwrap();
         assert_eq!(parse(cut), None);
         assert_eq!(parse("<html>\n"), None);
-        assert_eq!(parse("positions: line\nevents: Ir\nfn=(3)\n1 2\ntotals: 2\n"), None);
+        assert_eq!(
+            parse("positions: line\nevents: Ir\nfn=(3)\n1 2\ntotals: 2\n"),
+            None
+        );
         assert_eq!(parse("positions: line\nevents: Ir\n1 2\ntotals: 2\n"), None);
     }
 }

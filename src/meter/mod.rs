@@ -228,7 +228,9 @@ fn nothing_counted(running: &Running) -> Error {
         "callgrind counted nothing in the server of {}",
         running.label()
     ))
-    .hint("does the command that starts the server stay in the foreground, and is the server itself?")
+    .hint(
+        "does the command that starts the server stay in the foreground, and is the server itself?",
+    )
 }
 
 /// What a server started in `dir` must run under for [`call_graph`].

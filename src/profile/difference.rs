@@ -133,7 +133,11 @@ impl Difference {
             })
             .collect();
         let size = |function: &Function| function.own.difference().abs();
-        functions.sort_by(|a, b| size(b).total_cmp(&size(a)).then_with(|| a.name.cmp(&b.name)));
+        functions.sort_by(|a, b| {
+            size(b)
+                .total_cmp(&size(a))
+                .then_with(|| a.name.cmp(&b.name))
+        });
         functions
     }
 
@@ -172,7 +176,11 @@ impl Difference {
             })
             .collect();
         let size = |edge: &Edge| edge.inclusive.difference().abs();
-        edges.sort_by(|a, b| size(b).total_cmp(&size(a)).then_with(|| a.caller.cmp(&b.caller)));
+        edges.sort_by(|a, b| {
+            size(b)
+                .total_cmp(&size(a))
+                .then_with(|| a.caller.cmp(&b.caller))
+        });
         edges
     }
 
@@ -220,7 +228,10 @@ mod tests {
     #[test]
     fn functions_are_compared_by_name_and_run() {
         // The second run has more work for both; the difference is the same.
-        let before = [table(&[("a", 100.0), ("b", 50.0)]), table(&[("a", 200.0), ("b", 50.0)])];
+        let before = [
+            table(&[("a", 100.0), ("b", 50.0)]),
+            table(&[("a", 200.0), ("b", 50.0)]),
+        ];
         let after = [
             table(&[("a", 90.0), ("c", 7.0), ("b", 50.0)]),
             table(&[("a", 190.0), ("c", 7.0), ("b", 50.0)]),
@@ -228,7 +239,10 @@ mod tests {
         let functions = Difference::functions_of(&before, &after);
         let names: Vec<&str> = functions.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["a", "c", "b"]);
-        assert_eq!((functions[0].own.before, functions[0].own.after), (150.0, 140.0));
+        assert_eq!(
+            (functions[0].own.before, functions[0].own.after),
+            (150.0, 140.0)
+        );
         assert!(functions[0].own.is_shown() && functions[1].own.is_shown());
         assert!(!functions[2].own.is_shown());
         let all = Difference::instructions_of(&before, &after);

@@ -170,11 +170,14 @@ mod tests {
             },
         );
         assert!(folded(&[table.clone()]).len() < 20);
-        table.functions.insert("a;b\n<script>".to_owned(), Costs {
-            own: 50.0,
-            inclusive: 50.0,
-            calls: 0.0,
-        });
+        table.functions.insert(
+            "a;b\n<script>".to_owned(),
+            Costs {
+                own: 50.0,
+                inclusive: 50.0,
+                calls: 0.0,
+            },
+        );
         let svg = flame_graph("<x>", &[table.clone()], &[table]).unwrap();
         assert!(svg.contains("<svg") && !svg.contains("<script>\n") && !svg.contains("b\n<"));
         assert!(svg.contains("&lt;x&gt;"));

@@ -204,7 +204,11 @@ impl Page {
 
     fn table(&mut self, rows: &[&Function]) {
         let wide = self.width >= 100;
-        let figures = if wide { 10 + 10 + 18 + 12 + 16 } else { 10 + 10 + 18 };
+        let figures = if wide {
+            10 + 10 + 18 + 12 + 16
+        } else {
+            10 + 10 + 18
+        };
         let room = self.width - figures;
         let mut head = format!(
             "{:room$}{:>10}{:>10}{:>18}",
@@ -263,10 +267,15 @@ impl Page {
 
     fn lines(&mut self, annotated: &Annotated) {
         for (side, lines) in [("before", &annotated.before), ("after", &annotated.after)] {
-            let head = format!("{} {side}: own instructions a transaction by line", clean(&annotated.function));
+            let head = format!(
+                "{} {side}: own instructions a transaction by line",
+                clean(&annotated.function)
+            );
             self.line(&fit(&head, self.width), BOLD);
             if lines.is_empty() {
-                self.paragraph("No lines are known: build with a recipe that has debug information (-g1).");
+                self.paragraph(
+                    "No lines are known: build with a recipe that has debug information (-g1).",
+                );
             }
             let mut file = "";
             for line in lines {
@@ -274,7 +283,11 @@ impl Page {
                     file = &line.hot.file;
                     self.line(&fit(&clean(file), self.width), DIM);
                 }
-                let text = line.text.as_deref().unwrap_or_default().replace('\t', "    ");
+                let text = line
+                    .text
+                    .as_deref()
+                    .unwrap_or_default()
+                    .replace('\t', "    ");
                 let text = clean(&text);
                 let shown = format!("{:>10}  {:>6}  {text}", count(line.hot.own), line.hot.line);
                 self.line(&fit_end(&shown, self.width), "");

@@ -119,6 +119,10 @@ impl States for SeriesStates<'_> {
         let points: String = (self.good + from + 1..=self.good + to)
             .map(|k| format!(" --point {k}"))
             .collect();
+        let at = |k: usize| match &self.version {
+            Some(version) => format!("{version}:{k}"),
+            None => k.to_string(),
+        };
         let (first, last) = (self.good + from + 1, self.good + to);
         let which = match first == last {
             true => format!("patch {first}"),
@@ -129,6 +133,14 @@ impl States for SeriesStates<'_> {
                 what: format!("what the series is worth without {which}"),
                 command: format!(
                     "perfquilt run{release}{points} --effects without --workload {workload}"
+                ),
+            },
+            crate::bisect::Next {
+                what: "in which functions the instructions differ".to_owned(),
+                command: format!(
+                    "perfquilt profile {} {} --workload {workload}",
+                    at(self.good + from),
+                    at(self.good + to)
                 ),
             },
             crate::bisect::Next {
