@@ -7,6 +7,7 @@
 //! the invariants.
 
 pub mod attribution;
+pub mod bisect;
 pub mod build;
 pub mod caches;
 pub mod calibrate;

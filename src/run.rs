@@ -1,5 +1,12 @@
 //! The main job: stack, build and measure, in a row.
 
+pub mod bisect;
+pub mod commits;
+pub mod releases;
+pub mod sessions;
+pub mod states;
+pub mod step;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +14,7 @@ use crate::build::{BuildItem, Builder, Built, SourceTree};
 use crate::config::Preset;
 use crate::error::{Error, Kind, Result};
 use crate::experiment;
-use crate::observation::{ExperimentHeader, PointBuild};
+use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::series::Series;
@@ -272,7 +279,7 @@ fn measure(
     for point in built {
         match point.built {
             Ok(server) => {
-                builds.push(point_build(point.point, &server));
+                builds.push(server.record(point.point));
                 measurable.push((point.point, server));
             }
             Err(error) if point.point == Point::BASE => return Err(error),
@@ -299,17 +306,4 @@ fn measure(
         build_errors,
         failed: outcome.failed.into_iter().collect(),
     })
-}
-
-fn point_build(point: Point, built: &Built) -> PointBuild {
-    PointBuild {
-        point,
-        key: built.key.clone(),
-        configure: built.seconds.configure,
-        compile: built.seconds.compile,
-        link: built.seconds.link,
-        overhead: built.seconds.overhead,
-        units: built.compiled_units,
-        cached: built.cached,
-    }
 }

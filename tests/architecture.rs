@@ -51,7 +51,7 @@ fn only_in(folder: &str, allowed: &[&str], words: &[&str]) {
 
 #[test]
 fn judgement_and_series_do_no_io() {
-    for folder in ["src/stats", "src/attribution", "src/report"] {
+    for folder in ["src/stats", "src/attribution", "src/bisect", "src/report"] {
         only_in(
             folder,
             &[],
@@ -111,6 +111,19 @@ fn judgement_does_not_know_the_machine() {
             "crate::build",
             "crate::experiment",
             "crate::report",
+        ],
+    );
+    only_in(
+        "src/bisect",
+        &[],
+        &[
+            "crate::store",
+            "crate::server",
+            "crate::build",
+            "crate::experiment",
+            "crate::run",
+            "crate::report",
+            "crate::workspace",
         ],
     );
     only_in(

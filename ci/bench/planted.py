@@ -1,4 +1,4 @@
-"""Workspaces with patches made for the occasion: what `layout` and `known-answers` have in common."""
+"""Workspaces with patches made for the occasion: what `layout`, `known-answers` and `bisect` share."""
 
 import argparse
 import difflib
@@ -107,7 +107,7 @@ def arguments(doc, **options):
     )
     built = ROOT / "target" / os.environ.get("PERFQUILT_PROFILE", "release") / "perfquilt"
     parser.add_argument("--perfquilt", default=built, type=pathlib.Path)
-    parser.add_argument("--blocks", type=int, default=40)
+    options.setdefault("blocks", {"type": int, "default": 40})
     for name, settings in options.items():
         parser.add_argument(f"--{name}", **settings)
     return parser.parse_args()
@@ -127,3 +127,96 @@ def figure(effect):
     """An effect as text."""
     half = 50 * (effect["high"] - effect["low"])
     return f"{100 * effect['estimate']:+.2f} ± {half:.2f} %  {effect['verdict'].replace('_', ' ')}"
+
+
+SERVERS = {
+    "mariadb": dict(
+        original=ROOT, recipe="quick", workload="oltp_read_only", licence="GPL-2.0-only",
+        count_blocks=3,
+        file="sql/sql_parse.cc",
+        function=r"^dispatch_command_return dispatch_command\(",
+        call=r'^  DBUG_ENTER\("dispatch_command"\);\n',
+    ),
+    "redis": dict(
+        original=ROOT / "examples/redis", recipe="make", workload="get", licence="BSD-3-Clause",
+        # The places of keys in its hash tables are drawn at every start, and decide the counts too.
+        count_blocks=16,
+        file="src/server.c",
+        function=r"^int processCommand\(client \*c\) \{\n",
+        call=None,
+    ),
+}
+
+# Four instructions a round that wait for each other in pairs: about as many a cycle as servers do. The
+# compiler must not know the number of rounds, or it unrolls the loop when there are few.
+WORK = """\
+/* Work of known size. */
+#define PLANTED_ROUNDS {rounds}
+
+static __attribute__((noinline)) void planted_work(void)
+{{
+  unsigned long x= 1, i= PLANTED_ROUNDS;
+  __asm__ volatile ("" : "+r" (i));
+  for (; i; i--)
+  {{
+    x+= i;
+    __asm__ volatile ("" : "+r" (x));
+    x^= i;
+    __asm__ volatile ("" : "+r" (x));
+  }}
+}}
+
+"""
+
+
+def planted(text, server, rounds):
+    """The source with that many rounds of work in it."""
+    work = WORK.format(rounds=rounds)
+    head = re.search(server["function"], text, re.M)
+    if server["call"]:
+        call = re.compile(server["call"], re.M).search(text, head.end())
+        text = text[: call.end()] + "  planted_work();\n" + text[call.end() :]
+    else:
+        text = text[: head.end()] + "    planted_work();\n" + text[head.end() :]
+    return text[: head.start()] + work + text[head.start() :]
+
+
+def chain(workspace, server, rounds):
+    """Writes a series whose points have that many rounds."""
+    before = workspace.source(server["file"])
+    upstream, series = before, []
+    for count in rounds:
+        after = planted(upstream, server, count)
+        series.append((f"plant {count} rounds", "Work of known size.", {server["file"]: (before, after)}))
+        before = after
+    workspace.series(series)
+
+
+def counts(document):
+    """Instructions of each point, as multiples of the base's."""
+    cost, costs = 1.0, []
+    for _, effect in effects(document):
+        if effect["meter"] == "instructions":
+            cost /= 1 + effect["estimate"]
+            costs.append(cost)
+    return costs
+
+
+def cost_of_rounds(workspace, server):
+    """What a call costs, and what a round costs, in shares of the base's instructions; by counting, with
+    the preset `calibrate`."""
+    few, many = 200, 1000
+    chain(workspace, server, [few, many])
+    with_few, with_many = counts(workspace.measure("calibrate"))
+    round_ = (with_many - with_few) / (many - few)
+    return with_few - 1 - few * round_, round_
+
+
+def dead(index, path, size):
+    """A function of `size` bytes that nobody calls."""
+    name = f"perfquilt_dead_{index}_" + "".join(c if c.isalnum() else "_" for c in path)
+    linkage = 'extern "C" ' if path.endswith(".cc") else ""
+    return (
+        f"\n{linkage}void {name}(void);\n"
+        f'{linkage}void {name}(void) {{ __asm__ volatile (".skip {size}, 0x90"); }}\n'
+    )

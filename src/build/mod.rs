@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::observation::PointBuild;
 use crate::point::Point;
 use crate::progress::Progress;
 
@@ -80,6 +81,22 @@ pub struct Built {
     pub compiled_units: u64,
     /// Whether it was in the cache already.
     pub cached: bool,
+}
+
+impl Built {
+    /// What is kept of it with the observations of `point`.
+    pub fn record(&self, point: Point) -> PointBuild {
+        PointBuild {
+            point,
+            key: self.key.clone(),
+            configure: self.seconds.configure,
+            compile: self.seconds.compile,
+            link: self.seconds.link,
+            overhead: self.seconds.overhead,
+            units: self.compiled_units,
+            cached: self.cached,
+        }
+    }
 }
 
 /// Wall-clock seconds of one build.

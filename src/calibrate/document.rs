@@ -14,10 +14,10 @@ pub struct Page {
 const INTRODUCTION: &str = "\
 # Calibration
 
-Whether the intervals and verdicts of [method.md](method.md) hold what they promise. Both parts of this page
-are written by the program: `perfquilt calibrate --output docs/calibration.md` simulates experiments whose
-answers are known, and `perfquilt calibrate --real --output docs/calibration.md` measures the bare release
-against copies of itself on a real server.
+Whether the intervals and verdicts of [method.md](method.md), and the answers of [bisecting.md](bisecting.md), hold what
+they promise. The parts of this page are written by the program: `perfquilt calibrate --output docs/calibration.md`
+simulates experiments whose answers are known, with `--bisect` bisections, and with `--real` it measures the bare
+release against copies of itself on a real server.
 ";
 
 impl Page {

@@ -1,6 +1,7 @@
 //! Does the method keep its promises? Simulated experiments with known answers, and the same server
 //! measured against itself.
 
+mod bisection;
 mod document;
 mod family;
 mod plot;
@@ -20,6 +21,7 @@ use crate::error::Result;
 use crate::process::check_interrupted;
 use crate::progress::{Progress, Step};
 
+pub use bisection::{Bisections, bisections};
 pub use document::{Page, text};
 pub use family::Family;
 pub use power::{Power, RulePower};

@@ -13,6 +13,7 @@ use crate::error::{Error, Kind, Result};
 #[command(after_help = "Examples:
   perfquilt calibrate --experiments 1000             a quick look
   perfquilt calibrate --output docs/calibration.md   the whole, with drawings beside the page
+  perfquilt calibrate --bisect --output docs/calibration.md   bisections, beside what others do
   perfquilt calibrate --real --repeats 20            the release against itself, on this machine")]
 pub struct Arguments {
     /// Simulated experiments a scenario
@@ -26,6 +27,9 @@ pub struct Arguments {
     /// The seed of the simulation: the same gives the same figures
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "real")]
     seed: u64,
+    /// Simulate bisections instead, a tenth as many a case
+    #[arg(long, conflicts_with = "real")]
+    bisect: bool,
     /// Measure the bare release against copies of itself, instead of simulating
     #[arg(long)]
     real: bool,
@@ -52,9 +56,34 @@ pub struct Arguments {
 /// [`Kind::Usage`] for nonsensical numbers; [`Kind::Internal`] when a file cannot be written;
 /// [`Kind::Inconclusive`] when a promise is not kept; those of [`calibrate::real::real`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    match arguments.real {
-        true => real(context, arguments),
-        false => simulated(context, arguments),
+    match (arguments.real, arguments.bisect) {
+        (true, _) => real(context, arguments),
+        (false, true) => bisected(context, arguments),
+        (false, false) => simulated(context, arguments),
+    }
+}
+
+fn bisected(context: &Context, arguments: &Arguments) -> Result<()> {
+    if arguments.experiments == 0 {
+        return Err(Error::usage("--experiments is at least 1"));
+    }
+    let sessions = arguments.experiments.div_ceil(10);
+    let found = calibrate::bisections(sessions, arguments.seed, context.output.progress())?;
+    if let Some(file) = &arguments.output {
+        update(file, |page| page.with("bisections", &found.markdown()))?;
+    }
+    match context.output.json() {
+        true => context.output.print_json(&found)?,
+        false => context.output.print(&found.text())?,
+    }
+    kept(found.faults())
+}
+
+/// The error that stands for promises that are not kept.
+fn kept(faults: Vec<String>) -> Result<()> {
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Inconclusive, "not every promise is kept").details(faults)),
     }
 }
 
@@ -71,10 +100,7 @@ fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
         true => context.output.print_json(&found)?,
         false => context.output.print(&calibrate::text(&found))?,
     }
-    match found.faults() {
-        faults if faults.is_empty() => Ok(()),
-        faults => Err(Error::new(Kind::Inconclusive, "not every promise is kept").details(faults)),
-    }
+    kept(found.faults())
 }
 
 fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod analyse;
 mod bench;
+mod bisect;
 mod build;
 mod calibrate;
 mod clean;
@@ -103,6 +104,8 @@ enum Command {
     Analyse(analyse::Arguments),
     /// Where two servers differ, function by function
     Profile(profile::Arguments),
+    /// Find the patch or upstream commit that made a workload slower
+    Bisect(bisect::Arguments),
     /// Remove what the caches keep and nobody uses
     Clean(clean::Arguments),
     /// Check that intervals and verdicts keep their promises, in simulation or on this machine
@@ -136,12 +139,14 @@ impl Context {
 
 /// Runs the command line and returns the exit code of DESIGN's contract.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
             // clap words its errors and help itself; 2 is its code for wrong usage too.
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            return ExitCode::from(bisect::code_of_usage(&args, code));
         }
     };
     let output = Output::new(&cli.global);
@@ -159,7 +164,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result =
         crate::process::install_signal_handlers().and_then(|()| dispatch(&context, cli.command));
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             context.output.error(&error);
             ExitCode::from(error.kind().exit_code())
@@ -167,8 +172,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn dispatch(context: &Context, command: Command) -> Result<()> {
-    match command {
+fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
+    let done = match command {
         Command::Run(arguments) => run::run(context, &arguments),
         Command::Init(arguments) => init::run(context, &arguments),
         Command::Doctor(arguments) => doctor::run(context, &arguments),
@@ -185,8 +190,10 @@ fn dispatch(context: &Context, command: Command) -> Result<()> {
         Command::Report(arguments) => report::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Profile(arguments) => profile::run(context, &arguments),
+        Command::Bisect(arguments) => return bisect::run(context, &arguments),
         Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

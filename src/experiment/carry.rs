@@ -157,12 +157,8 @@ impl Question<'_> {
     /// Why figures of `earlier` do not hold here and now.
     fn stale(&self, earlier: &Earlier) -> Option<String> {
         let (new, old) = (self.header, &earlier.header);
-        for name in MACHINE {
-            let (now, then) = (new.machine.get(name), old.machine.get(name));
-            if now != then {
-                let then = then.map_or("unknown", String::as_str);
-                return Some(format!("{name} was {then}"));
-            }
+        if let Some(other) = other_machine(&new.machine, &old.machine) {
+            return Some(other);
         }
         if new.harness != old.harness {
             return Some(format!("measured with {}", old.harness));
@@ -170,6 +166,18 @@ impl Question<'_> {
         (self.identity.protocol != earlier.identity.protocol)
             .then(|| "measured with other settings".to_owned())
     }
+}
+
+/// In what the machine was another one, as a fragment; `None` where it was the same.
+pub(super) fn other_machine(
+    now: &BTreeMap<String, String>,
+    then: &BTreeMap<String, String>,
+) -> Option<String> {
+    let name = MACHINE
+        .into_iter()
+        .find(|name| now.get(*name) != then.get(*name))?;
+    let then = then.get(name).map_or("unknown", String::as_str);
+    Some(format!("{name} was {then}"))
 }
 
 /// Whether an experiment that was planned as `other` says, and finished, knows as much as one planned as

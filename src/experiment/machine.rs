@@ -45,6 +45,9 @@ pub struct Candidate {
     pub dir: PathBuf,
     /// How its executable is linked again; `None` where it cannot be, or is not to be.
     pub relink: Option<Relink>,
+    /// Where its data is not that of the experiment's release: the release whose data it needs, and the
+    /// folder of the server that prepares it.
+    pub data: Option<(String, PathBuf)>,
 }
 
 /// What the machine needs to know of an experiment.
@@ -76,6 +79,8 @@ pub struct ThisMachine<'a> {
     adapter: Box<dyn ServerAdapter>,
     clients: Clients,
     template: PathBuf,
+    /// Templates of candidates that have data of their own.
+    templates: BTreeMap<Point, PathBuf>,
     counter: Option<Counter>,
     scratch: Scratch,
     /// Where executables go if not beside the data.
@@ -100,15 +105,24 @@ impl<'a> ThisMachine<'a> {
             .candidates
             .get(&Point::BASE)
             .ok_or_else(|| Error::internal("the base is not among the servers to measure"))?;
-        let key = clients.template_key(&setup.release, adapter.as_ref(), &setup.workloads)?;
-        let template = prepare_template(
-            ws,
-            adapter.as_ref(),
-            &base.dir,
-            &key,
-            &|running| clients.fill(&setup.workloads, running),
-            progress,
-        )?;
+        let template = |release: &str, server: &Path| {
+            let key = clients.template_key(release, adapter.as_ref(), &setup.workloads)?;
+            prepare_template(
+                ws,
+                adapter.as_ref(),
+                server,
+                &key,
+                &|running| clients.fill(&setup.workloads, running),
+                progress,
+            )
+        };
+        let mut templates = BTreeMap::new();
+        for (&point, candidate) in &setup.candidates {
+            if let Some((release, server)) = &candidate.data {
+                templates.insert(point, template(release, server)?);
+            }
+        }
+        let template = template(&setup.release, &base.dir)?;
         let scratch = Scratch::open(ws, setup.candidates.len(), size_of_tree(&template)?)?;
         // Containers often mount the RAM disk without the right to execute.
         let programs = if may_execute(scratch.path()) {
@@ -121,10 +135,15 @@ impl<'a> ThisMachine<'a> {
             adapter,
             clients,
             template,
+            templates,
             counter,
             scratch,
             programs,
         })
+    }
+
+    fn template(&self, point: Point) -> &Path {
+        self.templates.get(&point).unwrap_or(&self.template)
     }
 
     fn workload(&self, name: &str) -> Result<&'a Workload> {
@@ -152,7 +171,7 @@ impl<'a> ThisMachine<'a> {
             .map(|(point, dir, server)| {
                 let candidate = self.candidate(*point)?;
                 let mut launch = Launch::new(&candidate.label, server, dir);
-                launch.template = Some(&self.template);
+                launch.template = Some(self.template(*point));
                 Ok((*point, launch))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -327,8 +346,8 @@ impl<'a> ThisMachine<'a> {
         Ok(None)
     }
 
-    /// All servers live, but one refused: the fault is that point's if the base does the same work,
-    /// else the workload's.
+    /// All servers live, but one refused: the fault is that point's if the base (or another server, where
+    /// the base takes no part) does the same work, else the workload's.
     fn whose_fault(
         &self,
         servers: &mut Vec<(Point, Running)>,
@@ -338,7 +357,9 @@ impl<'a> ThisMachine<'a> {
         let Some(point) = failure.point.filter(|point| *point != Point::BASE) else {
             return Err(failure.error);
         };
-        let Some(place) = servers.iter().position(|(other, _)| *other == Point::BASE) else {
+        let place = |of: &dyn Fn(Point) -> bool| servers.iter().position(|(other, _)| of(*other));
+        let reference = place(&|other| other == Point::BASE);
+        let Some(place) = reference.or_else(|| place(&|other| other != point)) else {
             return Err(failure.error);
         };
         let mut base = vec![servers.swap_remove(place)];
@@ -431,7 +452,7 @@ impl<'a> ThisMachine<'a> {
         let candidate = self.candidate(point)?;
         let dir = self.scratch.fresh()?;
         let mut launch = Launch::new(&candidate.label, &candidate.dir, &dir);
-        launch.template = Some(&self.template);
+        launch.template = Some(self.template(point));
         launch.under = counter.under(&dir);
         let mut running = self.adapter.start(&launch)?;
         let mut readings = Vec::with_capacity(block.workloads.len());

@@ -9,6 +9,7 @@ pub mod machine;
 mod note;
 pub mod plan;
 mod private;
+pub mod probe;
 mod progress;
 mod runner;
 #[cfg(test)]
@@ -357,6 +358,7 @@ fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidat
         },
         dir: built.dir.clone(),
         relink: None,
+        data: None,
     }
 }
 
@@ -446,6 +448,7 @@ mod tests {
                 label: name.into(),
                 dir,
                 relink: None,
+                data: None,
             }
         };
         let preset = |layouts: Option<Layouts>| Preset {

@@ -103,15 +103,24 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
         points: scope.direct,
         ..*scope
     };
-    let drawn = match scope.layouts {
-        // The first of a row never repeats: there are too few direct blocks to spare one.
-        true => layouts(&own, number * REPEAT),
-        false => BTreeMap::new(),
-    };
     Block {
         direct: true,
+        // There are too few direct blocks to spare one that repeats layouts.
+        ..single(&own, Reading::Timed, number)
+    }
+}
+
+/// Block `number` of measurements that are decided on one after the other: in layouts of its own, never
+/// those of another block.
+pub fn single(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
+    let drawn = match reading {
+        // The first of a row never repeats another.
+        Reading::Timed if scope.layouts => layouts(scope, number * REPEAT),
+        _ => BTreeMap::new(),
+    };
+    Block {
         layouts: drawn,
-        ..block(&own, Reading::Timed, number)
+        ..block(scope, reading, number)
     }
 }
 
@@ -292,6 +301,21 @@ mod tests {
             same.layouts.clear();
             assert_eq!(same, *without);
         }
+    }
+
+    #[test]
+    fn single_blocks_never_share_layouts() {
+        let workloads = ["a".to_owned()];
+        let scope = scope(&workloads, 0, 0);
+        let blocks: Vec<Block> = (0..50)
+            .map(|number| single(&scope, Reading::Timed, number))
+            .collect();
+        let seeds: BTreeSet<u64> = blocks
+            .iter()
+            .flat_map(|block| block.layouts.values().copied())
+            .collect();
+        assert_eq!(seeds.len(), 50 * POINTS.len());
+        assert!(single(&scope, Reading::Counted, 3).layouts.is_empty());
     }
 
     #[test]

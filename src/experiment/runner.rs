@@ -251,35 +251,18 @@ impl<'a> Runner<'a> {
                 Reading::Counted => self.transactions(&block)?,
             };
             let began = Instant::now();
-            executor.run(&block, &transactions, &mut |event| match event {
-                Event::Timed {
-                    workload,
-                    measured,
-                    moment,
-                } => {
-                    self.store_timed(&block, &workload, measured)?;
-                    if let Some(moment) = moment {
-                        let place = (workload.as_str(), block.direct, block.number);
-                        self.store.record_moment(self.id, place, &moment)?;
+            executor.run(
+                &block,
+                &transactions,
+                &mut |event| match self.take_in(&block, event)? {
+                    Taken::Stored(workload) => self.tell(&name, &workload, &block, progress),
+                    Taken::Failed(point, error) => {
+                        leave_out(point, &error, progress);
+                        failed.insert(point, error);
+                        Ok(())
                     }
-                    self.tell(&name, &workload, &block, progress)
-                }
-                Event::Counted { workload, readings } => {
-                    self.store_counted(&block, &workload, &readings)?;
-                    self.tell(&name, &workload, &block, progress)
-                }
-                Event::Failed { point, error } => {
-                    progress.warn(&format!(
-                        "point {point} is left out from here on: {}",
-                        std::iter::once(error.message())
-                            .chain(error.detail_lines().iter().map(String::as_str))
-                            .collect::<Vec<_>>()
-                            .join("\n  ")
-                    ));
-                    failed.insert(point, error);
-                    Ok(())
-                }
-            })?;
+                },
+            )?;
             forecast.learn(block.reading, began.elapsed());
         }
         if let Some(step) = step {
@@ -289,6 +272,54 @@ impl<'a> Runner<'a> {
             ));
         }
         Ok(())
+    }
+
+    /// Measures `block` and nothing else, storing it. Returns the points that failed.
+    ///
+    /// # Errors
+    /// As [`Executor::run`].
+    pub(super) fn measure(
+        &mut self,
+        block: &Block,
+        executor: &mut dyn Executor,
+        progress: &dyn Progress,
+    ) -> Result<BTreeMap<Point, Error>> {
+        let transactions = match block.reading {
+            Reading::Timed => BTreeMap::new(),
+            Reading::Counted => self.transactions(block)?,
+        };
+        let mut failed = BTreeMap::new();
+        executor.run(block, &transactions, &mut |event| {
+            if let Taken::Failed(point, error) = self.take_in(block, event)? {
+                leave_out(point, &error, progress);
+                failed.insert(point, error);
+            }
+            Ok(())
+        })?;
+        Ok(failed)
+    }
+
+    /// Stores what a block brought.
+    fn take_in(&mut self, block: &Block, event: Event) -> Result<Taken> {
+        match event {
+            Event::Timed {
+                workload,
+                measured,
+                moment,
+            } => {
+                self.store_timed(block, &workload, measured)?;
+                if let Some(moment) = moment {
+                    let place = (workload.as_str(), block.direct, block.number);
+                    self.store.record_moment(self.id, place, &moment)?;
+                }
+                Ok(Taken::Stored(workload))
+            }
+            Event::Counted { workload, readings } => {
+                self.store_counted(block, &workload, &readings)?;
+                Ok(Taken::Stored(workload))
+            }
+            Event::Failed { point, error } => Ok(Taken::Failed(point, error)),
+        }
     }
 
     fn store_timed(&mut self, block: &Block, workload: &str, measured: Measured) -> Result<()> {
@@ -471,6 +502,24 @@ fn functions_of(
         point,
         functions,
     })
+}
+
+/// What became of an event.
+enum Taken {
+    /// A workload's observations are stored.
+    Stored(String),
+    /// A point is left out from here on.
+    Failed(Point, Error),
+}
+
+fn leave_out(point: Point, error: &Error, progress: &dyn Progress) {
+    let lines: Vec<&str> = std::iter::once(error.message())
+        .chain(error.detail_lines().iter().map(String::as_str))
+        .collect();
+    progress.warn(&format!(
+        "point {point} is left out from here on: {}",
+        lines.join("\n  ")
+    ));
 }
 
 /// Whether the stopping rule looks at what is measured in `block`.

@@ -152,6 +152,39 @@ pub fn rebase(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Res
     })
 }
 
+/// The tree of `to`, some commit of upstream's, with the `series` of `from` on top: every patch moved as
+/// [`rebase`] moves it, but without looking at what upstream's history says.
+///
+/// # Errors
+/// [`Kind::Series`](crate::error::Kind::Series) when somebody must decide about a patch; as [`rebase`].
+pub fn tree_on(
+    ws: &Workspace,
+    from: &Release,
+    to: &Release,
+    series: &Series,
+    progress: &dyn Progress,
+) -> Result<String> {
+    let objects = Objects::open(&ws.object_store())?;
+    let mut mover = Mover::new(ws, &objects, from, to, series)?.without_history();
+    for (index, patch) in series.patches().iter().enumerate() {
+        check_interrupted()?;
+        mover.patch(index, patch, progress)?;
+    }
+    let (patches, steps, _) = mover.finish(&objects, series)?;
+    let held = patches
+        .iter()
+        .find(|patch| patch.status.needs_decision() || patch.status == Status::Untested);
+    if let Some(patch) = held {
+        return Err(Error::series(format!(
+            "{} does not apply to {}",
+            patch.name, to.name
+        )));
+    }
+    Ok(steps
+        .last()
+        .map_or_else(|| to.tree.clone(), |step| step.new_after.clone()))
+}
+
 /// Counts, drop candidates and the next commands.
 fn conclude(report: &mut Report, request: &Request) {
     report.decisions = report

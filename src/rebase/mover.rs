@@ -84,6 +84,12 @@ impl<'a> Mover<'a> {
         })
     }
 
+    /// The same without evidence from upstream's commits, of which `to` has only some.
+    pub(super) fn without_history(mut self) -> Self {
+        self.history = Some(history::History::default());
+        self
+    }
+
     /// Moves the next patch.
     pub(super) fn patch(
         &mut self,

@@ -1,5 +1,6 @@
 //! Reports: one attribution, several forms. Pure.
 
+pub mod bisect;
 mod functions;
 mod legend;
 mod markdown;
@@ -12,6 +13,7 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 mod text;
+pub mod two_way;
 mod view;
 
 use crate::attribution::{Attribution, SUITE};

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::sequential::{Looks, bayes_factor};
 
@@ -214,6 +214,11 @@ impl Interval {
 /// A log ratio of costs (before/after) as a fraction of speed: 0.01 is 1 % faster.
 pub fn speed(log_ratio: f64) -> f64 {
     log_ratio.exp_m1()
+}
+
+/// The quantile of the standard normal distribution at probability `p`.
+pub fn normal_quantile(p: f64) -> f64 {
+    Normal::standard().inverse_cdf(p)
 }
 
 /// The quantile of Student's distribution at probability `p`. Those that every interval needs are

@@ -4,6 +4,8 @@
 //! alone: Student's interval, widened by the factor [`widening`]. *While it has not*: an interval that
 //! holds at every look at once, [`critical`].
 
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
 use super::interval::{LEVEL, student};
 
 /// The confidence level of what is shown before an experiment has ended, over all looks together.
@@ -88,6 +90,45 @@ pub fn bayes_factor(t: f64, n: usize) -> f64 {
         false => spread,
     };
     (0.5 * n as f64 * ratio.ln() - 0.5 * spread.ln()).exp()
+}
+
+/// How many times likelier Student's statistic `t` of `n` blocks is with an effect above 0 than without
+/// one: [`bayes_factor`] with that half of the mixture which lies above 0, doubled.
+///
+/// It is `bayes_factor · 2 · P(effect > 0)`, the probability being that of the mixture's posterior, a
+/// Student distribution with `n` degrees of freedom around `ng/(1+ng)` of the mean. Only the effect's
+/// size in standard deviations enters, so that it is a martingale without effect as the whole mixture
+/// is, for the same reason (the references there).
+pub fn bayes_factor_above(t: f64, n: usize) -> f64 {
+    if n < 2 {
+        return 1.0;
+    }
+    let blocks = n as f64;
+    let spread = 1.0 + blocks * MIXTURE;
+    let rest = (blocks - 1.0) + t * t / spread;
+    let ratio = blocks * MIXTURE.sqrt() * t / (spread * rest).sqrt();
+    let above = match ratio.is_finite() {
+        true => StudentsT::new(0.0, 1.0, blocks).map_or(0.5, |posterior| posterior.cdf(ratio)),
+        // As far above as the mixture lets it be.
+        false if t > 0.0 => 1.0,
+        false => 0.0,
+    };
+    2.0 * above * bayes_factor(t, n)
+}
+
+/// As [`bayes_factor_above`] where the standard deviation of a block is known beforehand: `z` is the mean
+/// in standard errors, the mixture as wide as one block's deviation. It speaks from the first block on.
+///
+/// Robbins, *Statistical methods related to the law of the iterated logarithm*, Annals of Mathematical
+/// Statistics 41 (1970).
+pub fn bayes_factor_above_known(z: f64, n: usize) -> f64 {
+    if n == 0 {
+        return 1.0;
+    }
+    let spread = 1.0 + n as f64 * MIXTURE;
+    let share = 1.0 - 1.0 / spread;
+    let above = Normal::standard().cdf(z * share.sqrt());
+    2.0 * above * (0.5 * z * z * share - 0.5 * spread.ln()).exp()
 }
 
 /// The statistic at which [`bayes_factor`] reaches `1/α`; infinite where it never does, with few blocks.
@@ -175,6 +216,53 @@ mod tests {
                 .sum();
             assert!((sum - 1.0).abs() < 1e-3, "{n}: {sum}");
         }
+    }
+
+    #[test]
+    fn the_half_above_is_a_probability_too_and_grows_with_the_statistic() {
+        use statrs::distribution::{Continuous, StudentsT};
+        for n in [2, 5, 20] {
+            let density = StudentsT::new(0.0, 1.0, (n - 1) as f64).unwrap();
+            let steps = 400_000;
+            let width = std::f64::consts::PI / f64::from(steps);
+            let sum: f64 = (0..steps)
+                .map(|i| (f64::from(i) + 0.5) * width - std::f64::consts::FRAC_PI_2)
+                .map(|u| {
+                    let t = u.tan();
+                    bayes_factor_above(t, n) * density.pdf(t) / u.cos().powi(2) * width
+                })
+                .sum();
+            assert!((sum - 1.0).abs() < 1e-3, "{n}: {sum}");
+            let rising = [-9.0, -1.0, 0.0, 1.0, 3.0, 9.0].map(|t| bayes_factor_above(t, n));
+            assert!(rising.is_sorted(), "{rising:?}");
+            // Both halves together are the whole mixture.
+            let both = bayes_factor_above(2.5, n) + bayes_factor_above(-2.5, n);
+            assert!((both / 2.0 / bayes_factor(2.5, n) - 1.0).abs() < 1e-9);
+        }
+        assert_eq!(bayes_factor_above(5.0, 1), 1.0);
+    }
+
+    #[test]
+    fn with_a_known_deviation_one_block_is_enough() {
+        use statrs::distribution::{Continuous, Normal};
+        let density = Normal::standard();
+        let sum: f64 = (-120_000..120_000)
+            .map(|i| (f64::from(i) + 0.5) * 1e-4)
+            .map(|z| bayes_factor_above_known(z, 1) * density.pdf(z) * 1e-4)
+            .sum();
+        assert!((sum - 1.0).abs() < 1e-3, "{sum}");
+        assert!(bayes_factor_above_known(5.0, 1) > 200.0);
+        assert!(bayes_factor_above_known(-5.0, 1) < 0.2);
+        assert_eq!(bayes_factor_above_known(9.0, 0), 1.0);
+        // Many blocks: as with a deviation that is estimated.
+        let (known, estimated) = (
+            bayes_factor_above_known(3.0, 2000),
+            bayes_factor_above(3.0, 2000),
+        );
+        assert!(
+            (known / estimated - 1.0).abs() < 0.05,
+            "{known} {estimated}"
+        );
     }
 
     #[test]

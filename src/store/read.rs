@@ -198,7 +198,11 @@ impl Store {
         .collect()
     }
 
-    fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
+    /// How long points took to build, and under which keys.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
         let mut builds = self
             .rows(
                 "SELECT point, key, configure, compile, link, overhead, units, cached

@@ -170,6 +170,14 @@ impl Objects {
         Ok(self.database()?.exists_ext(oid, OdbLookupFlags::NO_REFRESH))
     }
 
+    /// Whether the store has the object called `name`, in hexadecimal.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is no name.
+    pub fn has_named(&self, name: &str) -> Result<bool> {
+        self.has(Oid::from_str(name)?)
+    }
+
     /// The object a reference names, if there is such a reference.
     ///
     /// # Errors

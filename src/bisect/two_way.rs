@@ -1,0 +1,242 @@
+//! The same patch on two releases: whose is the loss?
+//!
+//! Four servers are in every block: each release without and with the patch. What is compared are
+//! contrasts of their logs of costs within blocks, so that what two contrasts share is not counted twice.
+
+use serde::{Deserialize, Serialize};
+
+use super::judge::{Judgement, Sample};
+use super::outcome::{Cost, Effect};
+use super::question::{Direction, Question};
+
+/// The places of the four servers in a block.
+pub const CELLS: usize = 4;
+
+/// The four states of a [`Question`], in this order: the old release without and with the patch, the new
+/// one without and with it.
+#[derive(Debug, Clone)]
+pub struct TwoWay {
+    question: Question,
+    releases: [String; 2],
+    /// Logs of costs, one row a block.
+    rows: Vec<[f64; CELLS]>,
+    cost: Cost,
+}
+
+/// Whose loss it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whose {
+    /// The patch is worth less on the new release, which is no slower by itself.
+    Patch,
+    /// The new release is slower by itself, and the patch is worth as much as before.
+    Upstream,
+    /// Both.
+    Both,
+    /// Neither: no loss of the size.
+    Nobody,
+    /// The blocks allowed do not tell.
+    Undecided,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Version of this document: 1.
+    pub schema: u32,
+    /// What was asked; its four states are the table's cells.
+    pub question: Question,
+    /// The old release and the new one.
+    pub releases: [String; 2],
+    /// What the patch is worth on each.
+    pub patch: [Option<Effect>; 2],
+    /// What the new release is against the old one, without and with the patch.
+    pub release: [Option<Effect>; 2],
+    /// How much more the patch is worth on the new release: its effect there less that on the old one.
+    pub difference: Option<Effect>,
+    /// The answer.
+    pub whose: Whose,
+    /// What it cost.
+    pub cost: Cost,
+}
+
+/// Weights of the cells' logs of costs in a contrast; positive where the later is faster.
+type Weights = [f64; CELLS];
+
+const OLD_PATCH: Weights = [1.0, -1.0, 0.0, 0.0];
+const NEW_PATCH: Weights = [0.0, 0.0, 1.0, -1.0];
+const WITHOUT: Weights = [1.0, 0.0, -1.0, 0.0];
+const WITH: Weights = [0.0, 1.0, 0.0, -1.0];
+const DIFFERENCE: Weights = [-1.0, 1.0, 1.0, -1.0];
+
+/// Blocks before the first look.
+const FIRST: usize = 4;
+
+impl TwoWay {
+    /// A comparison without any block yet.
+    pub fn new(question: Question, releases: [String; 2]) -> Self {
+        TwoWay {
+            question,
+            releases,
+            rows: Vec::new(),
+            cost: Cost::default(),
+        }
+    }
+
+    /// Takes a block in: the costs of all four, and the seconds it took.
+    pub fn add(&mut self, costs: [f64; CELLS], seconds: f64) {
+        if costs.iter().all(|cost| cost.is_finite() && *cost > 0.0) {
+            self.rows.push(costs.map(f64::ln));
+        }
+        self.cost.blocks += 1;
+        self.cost.values += 4;
+        self.cost.seconds += seconds;
+    }
+
+    /// Takes in that a server was built in so many seconds.
+    pub fn built(&mut self, seconds: f64) {
+        self.cost.builds += 1;
+        self.cost.build_seconds += seconds;
+    }
+
+    /// How many blocks are to be measured before the next look; 0 at the end.
+    pub fn wanted(&self) -> usize {
+        let n = self.rows.len();
+        if self.whose() != Whose::Undecided || n >= self.question.most_blocks {
+            return 0;
+        }
+        let next = match n {
+            0 => FIRST,
+            _ => n.div_ceil(8),
+        };
+        next.min(self.question.most_blocks - n)
+    }
+
+    fn sample(&self, weights: Weights) -> Option<Sample> {
+        let values: Vec<f64> = self
+            .rows
+            .iter()
+            .map(|row| row.iter().zip(&weights).map(|(value, w)| value * w).sum())
+            .collect();
+        // A known deviation is that of two servers.
+        let servers = weights.iter().map(|weight| weight * weight).sum::<f64>();
+        let known = self.question.known_sd.map(|sd| sd * (servers / 2.0).sqrt());
+        let repeats = |sd: &f64| spread(&values).is_some_and(|seen| seen <= 2.0 * sd);
+        Sample::of(&values, known.filter(repeats))
+    }
+
+    /// Each of the two losses is judged at half the error rate.
+    fn judge(&self, weights: Weights) -> Judgement {
+        let question = Question {
+            direction: Direction::Slower,
+            ..self.question.clone()
+        };
+        let error = self.question.error / 2.0;
+        self.sample(weights).map_or(Judgement::Open, |sample| {
+            sample.judge(&question, error, error)
+        })
+    }
+
+    fn whose(&self) -> Whose {
+        use Judgement::{Changed, Open, Unchanged};
+        match (self.judge(WITHOUT), self.judge(DIFFERENCE)) {
+            (Open, _) | (_, Open) => Whose::Undecided,
+            (Changed, Changed) => Whose::Both,
+            (Changed, Unchanged) => Whose::Upstream,
+            (Unchanged, Changed) => Whose::Patch,
+            (Unchanged, Unchanged) => Whose::Nobody,
+        }
+    }
+
+    /// What is known now.
+    pub fn table(&self) -> Table {
+        let effect = |weights| {
+            self.sample(weights)
+                .map(|sample| sample.effect(self.question.error))
+        };
+        Table {
+            schema: super::SCHEMA,
+            question: self.question.clone(),
+            releases: self.releases.clone(),
+            patch: [OLD_PATCH, NEW_PATCH].map(effect),
+            release: [WITHOUT, WITH].map(effect),
+            difference: effect(DIFFERENCE),
+            whose: self.whose(),
+            cost: self.cost,
+        }
+    }
+}
+
+/// The standard deviation of three values or more.
+fn spread(values: &[f64]) -> Option<f64> {
+    let enough = values.len() > 2;
+    super::engine::standard_deviation(values).filter(|_| enough)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+    use crate::bisect::tests::question;
+
+    /// Measures until it is decided; `levels` are logs of costs.
+    fn measured(levels: [f64; CELLS], noise: f64) -> Table {
+        let mut random = StdRng::seed_from_u64(5);
+        let mut normal = move || -> f64 {
+            let sum: f64 = (0..12).map(|_| random.random::<f64>()).sum();
+            sum - 6.0
+        };
+        let mut all = TwoWay::new(question(4), ["a-1".into(), "a-2".into()]);
+        while all.wanted() > 0 {
+            for _ in 0..all.wanted() {
+                let block = normal();
+                all.add(
+                    levels.map(|level| (block + level + noise * normal()).exp()),
+                    1.0,
+                );
+            }
+        }
+        all.table()
+    }
+
+    #[test]
+    fn the_loss_is_told_to_be_the_patchs_or_upstreams() {
+        for (levels, whose) in [
+            ([0.0, -0.05, 0.0, -0.05], Whose::Nobody),
+            ([0.0, -0.05, 0.03, -0.02], Whose::Upstream),
+            ([0.0, -0.05, 0.0, 0.0], Whose::Patch),
+            ([0.0, -0.05, 0.03, 0.03], Whose::Both),
+            ([0.0, -0.05, -0.02, -0.09], Whose::Nobody),
+        ] {
+            let table = measured(levels, 0.005);
+            assert_eq!(table.whose, whose, "{levels:?}: {table:#?}");
+            let difference = table.difference.unwrap();
+            let truth = (levels[2] - levels[3] - levels[0] + levels[1]).exp_m1();
+            assert!(
+                (difference.estimate - truth).abs() < 0.006,
+                "{difference:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_decided_is_said() {
+        let table = measured([0.0, -0.05, 0.004, -0.05], 0.1);
+        assert_eq!(table.whose, Whose::Undecided);
+        assert_eq!(table.cost.blocks, 400);
+    }
+
+    #[test]
+    fn counts_that_repeat_are_decided_at_the_first_look() {
+        let mut ask = question(4);
+        ask.known_sd = Some(0.0005);
+        let mut all = TwoWay::new(ask, ["a-1".into(), "a-2".into()]);
+        assert_eq!(all.wanted(), 4);
+        for more in [0.0, 0.01, 0.02, 0.0] {
+            all.add([100.0 + more, 95.0, 103.0, 97.85 + more], 1.0);
+        }
+        assert_eq!((all.wanted(), all.table().whose), (0, Whose::Upstream));
+    }
+}

@@ -1,0 +1,487 @@
+//! Bisections with known answers: how often right, and at what price, beside what others do.
+
+mod page;
+mod rivals;
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::random::Noise;
+use super::{counted, parallel, threads};
+use crate::bisect::{
+    Action, Block, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Engine, Event, Question,
+    State,
+};
+use crate::error::{Error, Result};
+use crate::observation::Meter;
+use crate::progress::Progress;
+
+use rivals::Rival;
+
+/// The standard deviation of one value around its block, restart and layout included, as it was
+/// measured on a real server (docs/results, `oltp_read_only`).
+const VALUE_SD: f64 = 0.0086;
+
+/// How much a shared machine's speed varies from one run to the next.
+const DRIFT: f64 = 0.02;
+
+/// Seconds of one value for everybody: a start, a warm-up and a measurement.
+const VALUE_SECONDS: f64 = 3.0;
+
+/// The sizes of culprits, as fractions of speed.
+const SIZES: [f64; 5] = [0.003, 0.005, 0.01, 0.02, 0.05];
+
+/// How many changes there are.
+const CHANGES: [usize; 3] = [8, 64, 1024];
+
+/// How many of them are culprits.
+const CULPRITS: [usize; 3] = [0, 1, 3];
+
+/// The least share of sessions that must be right, of those that name something and of those that say
+/// that there is nothing.
+pub const RIGHT: f64 = 0.99;
+
+/// A simulated machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Machine {
+    Quiet,
+    Shared,
+    HeavyTails,
+}
+
+impl Machine {
+    const ALL: [Machine; 3] = [Machine::Quiet, Machine::Shared, Machine::HeavyTails];
+
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Machine::Quiet => (
+                "a quiet machine",
+                "normal values of 0.86 %, restarts and layouts included, and nothing else",
+            ),
+            Machine::Shared => (
+                "a shared machine",
+                "the same, and the machine's speed varies by 2 % from run to run",
+            ),
+            Machine::HeavyTails => (
+                "heavy tails",
+                "as the shared machine, values with Student's distribution of 3 degrees of freedom",
+            ),
+        }
+    }
+
+    /// What a run shares with whatever else is measured at the same time.
+    fn moment(self, noise: &mut Noise) -> f64 {
+        match self {
+            Machine::Quiet => 0.0,
+            _ => DRIFT * noise.normal(),
+        }
+    }
+
+    /// What a start has to itself.
+    fn own(self, noise: &mut Noise) -> f64 {
+        match self {
+            Machine::HeavyTails => VALUE_SD * noise.heavy(),
+            _ => VALUE_SD * noise.normal(),
+        }
+    }
+
+    /// The standard deviation of a run by itself.
+    fn run_sd(self) -> f64 {
+        match self {
+            Machine::Quiet => VALUE_SD,
+            _ => VALUE_SD.hypot(DRIFT),
+        }
+    }
+}
+
+/// What came of simulated bisections.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bisections {
+    /// Version of this document: 1.
+    pub schema: u32,
+    /// The version of the program.
+    pub version: &'static str,
+    /// The seed of all that is random.
+    pub seed: u64,
+    /// Sessions a case and method.
+    pub sessions: usize,
+    /// Seconds it took.
+    pub seconds: f64,
+    /// Threads it ran on.
+    pub threads: usize,
+    /// One entry a machine and case.
+    pub cases: Vec<Case>,
+}
+
+/// One kind of session.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Case {
+    /// The machine's name.
+    pub machine: &'static str,
+    /// What it is, in words.
+    pub description: &'static str,
+    /// Changes between good and bad.
+    pub changes: usize,
+    /// How many of them are culprits.
+    pub culprits: usize,
+    /// How much slower each makes it, as a fraction of speed; what is looked for where there is none.
+    pub size: f64,
+    /// One entry a method; perfquilt's is the first.
+    pub methods: Vec<Method>,
+}
+
+/// How one method did. Shares are between 0 and 1.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Method {
+    /// Its name.
+    pub method: &'static str,
+    /// Sessions that name at least one change.
+    pub named: f64,
+    /// Of those, the ones in which every named change is a culprit; `None` where none was named.
+    pub right: Option<f64>,
+    /// Sessions in which exactly the culprits are named.
+    pub exact: f64,
+    /// Seconds of benchmark, on average.
+    pub seconds: f64,
+    /// Servers built, on average.
+    pub builds: f64,
+    /// Servers built in the worst of twenty sessions.
+    pub builds_worst: usize,
+}
+
+impl Method {
+    /// The shares and means of a method's answers.
+    fn of(method: &'static str, answers: &[&Judged]) -> Self {
+        let all = answers.len().max(1) as f64;
+        let share = |count: usize, of: f64| count as f64 / of.max(1.0);
+        let named = answers.iter().filter(|a| a.right.is_some()).count();
+        let right = answers.iter().filter(|a| a.right == Some(true)).count();
+        let mean = |what: fn(&Judged) -> usize| {
+            answers
+                .iter()
+                .map(|answer| what(answer) as f64)
+                .sum::<f64>()
+                / all
+        };
+        let mut builds: Vec<usize> = answers.iter().map(|answer| answer.builds).collect();
+        builds.sort_unstable();
+        let worst = (builds.len() * 19).div_ceil(20).saturating_sub(1);
+        Method {
+            method,
+            named: share(named, all),
+            right: (named > 0).then(|| share(right, named as f64)),
+            exact: share(answers.iter().filter(|a| a.exact).count(), all),
+            seconds: VALUE_SECONDS * mean(|answer| answer.values),
+            builds: mean(|answer| answer.builds),
+            builds_worst: builds.get(worst).copied().unwrap_or(0),
+        }
+    }
+}
+
+/// What one session named and cost.
+#[derive(Debug, Clone, Default)]
+struct Answer {
+    named: BTreeSet<usize>,
+    /// Said in so many words that there is nothing.
+    nothing: bool,
+    values: usize,
+    builds: usize,
+}
+
+impl Answer {
+    /// Whether all that is named are culprits; `None` where nothing is named.
+    fn is_right(&self, truth: &BTreeSet<usize>) -> Option<bool> {
+        (!self.named.is_empty()).then(|| self.named.is_subset(truth))
+    }
+
+    /// Whether it is the whole truth.
+    fn is_exact(&self, truth: &BTreeSet<usize>) -> bool {
+        match truth.is_empty() {
+            true => self.nothing,
+            false => self.named == *truth,
+        }
+    }
+}
+
+/// An answer, judged.
+#[derive(Debug, Clone)]
+struct Judged {
+    right: Option<bool>,
+    exact: bool,
+    values: usize,
+    builds: usize,
+}
+
+impl Bisections {
+    /// What does not hold, one fragment each; chance is allowed two standard errors.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for case in &self.cases {
+            let Some(own) = case.methods.first() else {
+                continue;
+            };
+            let place = format!(
+                "{}, {} changes, {} culprits of {:.1} %",
+                case.machine,
+                case.changes,
+                case.culprits,
+                100.0 * case.size
+            );
+            let share = |share: f64, of: f64, what: &str, faults: &mut Vec<String>| {
+                let allowed = 2.0 * (RIGHT * (1.0 - RIGHT) / of.max(1.0)).sqrt();
+                if share < RIGHT - allowed {
+                    faults.push(format!("{place}: {:.1} % {what}", 100.0 * share));
+                }
+            };
+            let sessions = self.sessions as f64;
+            if case.culprits == 0 {
+                share(
+                    own.exact,
+                    sessions,
+                    "say that there is nothing",
+                    &mut faults,
+                );
+            } else if let Some(right) = own.right {
+                share(
+                    right,
+                    sessions * own.named,
+                    "are right when they name one",
+                    &mut faults,
+                );
+            }
+            if case.culprits == 1 {
+                share(own.exact, sessions, "find the culprit", &mut faults);
+            }
+        }
+        faults
+    }
+}
+
+/// Runs `sessions` simulated bisections a case and method. The same seed gives the same figures.
+///
+/// # Errors
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result<Bisections> {
+    let started = Instant::now();
+    let mut cases = Vec::new();
+    for machine in Machine::ALL {
+        let (name, description) = machine.words();
+        for culprits in CULPRITS {
+            let sizes: &[f64] = match culprits {
+                0 => &[DEFAULT_SIZE],
+                _ => &SIZES,
+            };
+            for changes in CHANGES {
+                for &size in sizes {
+                    let case = Setting {
+                        machine,
+                        changes,
+                        culprits,
+                        size,
+                    };
+                    let step = format!(
+                        "bisect on {name}: {changes} changes, {culprits} culprits of {:.1} %",
+                        100.0 * size
+                    );
+                    let methods = counted(&step, sessions, progress, |done| {
+                        case.methods(sessions, seed, done)
+                    })?;
+                    cases.push(Case {
+                        machine: name,
+                        description,
+                        changes,
+                        culprits,
+                        size,
+                        methods,
+                    });
+                }
+            }
+        }
+    }
+    Ok(Bisections {
+        schema: 1,
+        version: env!("CARGO_PKG_VERSION"),
+        seed,
+        sessions,
+        seconds: started.elapsed().as_secs_f64(),
+        threads: threads(),
+        cases,
+    })
+}
+
+/// What is simulated.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    machine: Machine,
+    changes: usize,
+    culprits: usize,
+    size: f64,
+}
+
+impl Setting {
+    /// The size that is asked for: what matters to most, or less where less is there to be found.
+    fn asked(&self) -> f64 {
+        self.size.min(DEFAULT_SIZE)
+    }
+
+    fn methods(&self, sessions: usize, seed: u64, done: &(dyn Fn() + Sync)) -> Result<Vec<Method>> {
+        let rivals = Rival::all(self, seed);
+        let answers: Vec<Vec<Judged>> = parallel(sessions, |index| {
+            let purpose = format!(
+                "bisect {:?} {} {} {}",
+                self.machine, self.changes, self.culprits, self.size
+            );
+            let mut noise = Noise::of(seed, &purpose, index);
+            let truth = self.truth(&mut noise);
+            let levels = self.levels(&truth);
+            let mut answers = vec![self.own(&levels, &mut noise)?];
+            answers.extend(
+                rivals
+                    .iter()
+                    .map(|rival| rival.answer(self, &levels, &mut noise)),
+            );
+            done();
+            Ok(answers
+                .iter()
+                .map(|answer| Judged {
+                    right: answer.is_right(&truth),
+                    exact: answer.is_exact(&truth),
+                    values: answer.values,
+                    builds: answer.builds,
+                })
+                .collect())
+        })?;
+        let names = std::iter::once("perfquilt").chain(rivals.iter().map(Rival::name));
+        Ok(names
+            .enumerate()
+            .map(|(place, method)| {
+                let of: Vec<&Judged> = answers.iter().map(|answers| &answers[place]).collect();
+                Method::of(method, &of)
+            })
+            .collect())
+    }
+
+    /// Where the culprits are.
+    fn truth(&self, noise: &mut Noise) -> BTreeSet<usize> {
+        let mut places: Vec<usize> = (1..=self.changes).collect();
+        noise.shuffle(&mut places);
+        places.into_iter().take(self.culprits).collect()
+    }
+
+    /// Logs of costs of the states.
+    fn levels(&self, truth: &BTreeSet<usize>) -> Vec<f64> {
+        let step = -(-self.size).ln_1p();
+        (0..=self.changes)
+            .map(|state| truth.range(..=state).count() as f64 * step)
+            .collect()
+    }
+
+    /// A session of this program.
+    fn own(&self, levels: &[f64], noise: &mut Noise) -> Result<Answer> {
+        let mut engine = Engine::new(Question {
+            states: vec![
+                State {
+                    label: String::new(),
+                    name: String::new(),
+                    title: String::new(),
+                    tree: String::new(),
+                };
+                levels.len()
+            ],
+            change: String::new(),
+            release: String::new(),
+            recipe: String::new(),
+            workload: String::new(),
+            meter: Meter::Time,
+            direction: Direction::Slower,
+            size: self.asked(),
+            error: DEFAULT_ERROR,
+            most_blocks: 10_000,
+            known_sd: None,
+        });
+        let mut number = 0;
+        loop {
+            let event = match engine.action() {
+                Action::Build { state } => Event::Built {
+                    state: *state,
+                    identity: state.to_string(),
+                    seconds: 0.0,
+                    cached: false,
+                },
+                Action::Measure { states, .. } => {
+                    let moment = self.machine.moment(noise);
+                    number += 1;
+                    Event::Block(Block {
+                        number,
+                        values: states
+                            .iter()
+                            .map(|&state| {
+                                let error = self.machine.own(noise);
+                                (state, (levels[state] + moment + error).exp())
+                            })
+                            .collect(),
+                        ..Block::default()
+                    })
+                }
+                Action::Done => break,
+                Action::Broken { .. } => {
+                    return Err(Error::internal("a simulated state cannot break"));
+                }
+            };
+            engine.apply(&event);
+        }
+        let outcome = engine.outcome();
+        let confirmed = outcome.culprits.iter().filter(|culprit| culprit.confirmed);
+        Ok(Answer {
+            // A range of several changes names none of them.
+            named: confirmed
+                .filter(|culprit| culprit.to == culprit.from + 1)
+                .map(|culprit| culprit.to)
+                .collect(),
+            nothing: matches!(
+                outcome.conclusion,
+                Conclusion::Nothing | Conclusion::Opposite
+            ),
+            values: outcome.cost.values as usize,
+            builds: outcome.cost.builds as usize,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(machine: Machine, changes: usize, culprits: usize, size: f64) -> Vec<Method> {
+        let setting = Setting {
+            machine,
+            changes,
+            culprits,
+            size,
+        };
+        setting.methods(20, 1, &|| ()).unwrap()
+    }
+
+    #[test]
+    fn large_culprits_are_found_by_all_and_small_ones_by_those_that_look_again() {
+        let large = case(Machine::Quiet, 8, 1, 0.05);
+        assert!(large.iter().all(|method| method.exact > 0.8), "{large:?}");
+        let small = case(Machine::Shared, 8, 1, 0.01);
+        assert!(small[0].exact >= 0.95, "{small:?}");
+        assert!(small[1].exact < 0.6 && small[2].exact < 0.8, "{small:?}");
+        assert!(small[0].builds <= 6.0, "{small:?}");
+    }
+
+    #[test]
+    fn nothing_is_told_from_something() {
+        let none = case(Machine::Shared, 8, 0, 0.01);
+        assert!(none[0].exact >= 0.95, "{none:?}");
+        assert!(none[1].exact < 0.9, "{none:?}");
+        let three = case(Machine::Quiet, 64, 3, 0.02);
+        assert!(three[0].exact >= 0.9, "{three:?}");
+        // One is all that a plain bisection ever names.
+        assert_eq!(three[1].exact, 0.0);
+    }
+}

@@ -1,0 +1,469 @@
+//! Blocks that are decided on one after the other: of whatever states somebody asks for next.
+//!
+//! States are points `0`, `1`, … of an experiment of their own, whose series are the changes between
+//! them. Every block draws new layouts and starts every server afresh.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::carry::other_machine;
+use super::machine::{Setup, ThisMachine};
+use super::plan::{Reading, Scope, single};
+use super::runner::Runner;
+use super::{Candidates, candidate, identity, is_timed, vary_layouts};
+use crate::build::Built;
+use crate::config::{Layouts, Preset, Workload, default_margin};
+use crate::error::{Error, Result};
+use crate::meter::Counter;
+use crate::observation::{ExperimentHeader, Meter};
+use crate::point::Point;
+use crate::process::check_interrupted;
+use crate::progress::Progress;
+use crate::store::{Earlier, ExperimentId, Store};
+use crate::workspace::Workspace;
+
+/// Values of one block, by state.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Values {
+    /// The block's number.
+    pub number: u32,
+    /// The cost of one transaction.
+    pub costs: BTreeMap<usize, f64>,
+    /// Seeds of code layouts; none for the linker's own.
+    pub layouts: BTreeMap<usize, u64>,
+}
+
+/// An earlier experiment's blocks, told by the states asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    /// The experiment's name.
+    pub experiment: String,
+    /// Its blocks with at least two of the states.
+    pub blocks: Vec<Values>,
+}
+
+/// What tells a state's server from others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// The key under which its build is cached; empty while its sources are unknown.
+    pub key: String,
+    /// The server's identity, where it is built.
+    pub identity: Option<String>,
+}
+
+/// Measures states with one workload and meter.
+pub struct Probe<'a> {
+    ws: &'a Workspace,
+    preset: Preset,
+    meter: Meter,
+    workload: &'a Workload,
+    counter: Option<Counter>,
+    layouts: Layouts,
+    /// Whether that is certain: it is found out with the first server.
+    settled: bool,
+    header: ExperimentHeader,
+    key: String,
+    store: &'a Store,
+    id: ExperimentId,
+    servers: BTreeMap<usize, Built>,
+    /// Releases whose servers need data of their own, by state: the release, and the state whose server
+    /// prepares it.
+    data: BTreeMap<usize, (String, usize)>,
+}
+
+impl<'a> Probe<'a> {
+    /// A probe of the states between `header`'s changes, going on with what was measured under `key`.
+    /// `preset` says how is measured; of its workloads and meters only the ones given are.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown workload, or a meter that this machine
+    /// cannot read.
+    pub fn open(
+        ws: &'a Workspace,
+        preset: &Preset,
+        (workload, meter): (&str, Meter),
+        mut header: ExperimentHeader,
+        key: &str,
+        store: &'a Store,
+    ) -> Result<Self> {
+        let workload = ws.config.workload(workload)?;
+        let preset = Preset {
+            workloads: vec![workload.name.clone()],
+            meters: vec![meter],
+            ..preset.clone()
+        };
+        let counter = match is_timed(meter) {
+            true => None,
+            false => Some(counter_for(meter)?),
+        };
+        let layouts = match is_timed(meter) {
+            true => preset.layouts.unwrap_or(Layouts::Padded),
+            false => Layouts::Off,
+        };
+        header.machine = identity::machine_facts(counter.as_ref());
+        header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
+        let id = store.begin(&header, key)?;
+        Ok(Probe {
+            ws,
+            preset,
+            meter,
+            workload,
+            counter,
+            layouts,
+            settled: layouts == Layouts::Off,
+            header,
+            key: key.to_owned(),
+            store,
+            id,
+            servers: BTreeMap::new(),
+            data: BTreeMap::new(),
+        })
+    }
+
+    /// Finds out by a server whether servers can be linked again; that holds for all.
+    fn settle(&mut self, built: &Built, progress: &dyn Progress) -> Result<()> {
+        if self.settled {
+            return Ok(());
+        }
+        let one = candidate(Point::BASE, built, &self.header);
+        let mut candidates = Candidates::from([(Point::BASE, one)]);
+        self.layouts = vary_layouts(&self.preset, &mut candidates, progress)?;
+        self.settled = true;
+        self.header.harness = identity::harness(self.ws, self.counter.as_ref(), self.layouts)?;
+        self.id = self.store.begin(&self.header, &self.key)?;
+        Ok(())
+    }
+
+    /// Adds a state's server.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when code layouts are to be varied and cannot be;
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be noted in the store.
+    pub fn add(&mut self, state: usize, built: &Built, progress: &dyn Progress) -> Result<()> {
+        self.settle(built, progress)?;
+        let point = Point::Step(state);
+        self.servers.insert(state, built.clone());
+        self.store.record_builds(self.id, &[built.record(point)])?;
+        let points: Vec<(Point, Built)> = self
+            .servers
+            .iter()
+            .map(|(&state, built)| (Point::Step(state), built.clone()))
+            .collect();
+        let identity = identity::of(
+            self.ws,
+            &self.header,
+            &self.preset,
+            &[self.workload],
+            &points,
+        )?;
+        self.store.identify(self.id, &identity)
+    }
+
+    /// Says that the data of `state` is another release's, prepared by the server of state `by`.
+    pub fn data_of(&mut self, state: usize, release: &str, by: usize) {
+        self.data.insert(state, (release.to_owned(), by));
+    }
+
+    /// The states that have a server.
+    pub fn servers(&self) -> impl Iterator<Item = usize> + '_ {
+        self.servers.keys().copied()
+    }
+
+    /// The blocks measured so far, from `number` on.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be read.
+    pub fn blocks(&self, number: u32) -> Result<Vec<Values>> {
+        let states = |point: Point| match point {
+            Point::Step(state) => Some(state),
+            _ => None,
+        };
+        let name = self.store.header(self.id)?.experiment;
+        let mut blocks = blocks_of(self.store, &name, &self.workload.name, self.meter, &states)?;
+        blocks.retain(|block| block.number >= number);
+        Ok(blocks)
+    }
+
+    /// Measures blocks `numbers` of `states`, whose servers were added. Returns the states that failed;
+    /// they are left out from there on.
+    ///
+    /// # Errors
+    /// As [`super::run`].
+    pub fn measure(
+        &mut self,
+        states: &[usize],
+        numbers: std::ops::Range<u32>,
+        progress: &dyn Progress,
+    ) -> Result<BTreeMap<usize, Error>> {
+        let with_data = states
+            .iter()
+            .filter_map(|state| Some(self.data.get(state)?.1));
+        let needed: BTreeSet<usize> = states.iter().copied().chain(with_data).collect();
+        let mut candidates = Candidates::new();
+        // The data is prepared by the base; where that is not built, by whatever is.
+        let base = [0].into_iter().chain(states.iter().copied());
+        if let Some(built) = base.filter_map(|state| self.servers.get(&state)).next() {
+            let base = candidate(Point::BASE, built, &self.header);
+            candidates.insert(Point::BASE, base);
+        }
+        for state in needed {
+            let built = self
+                .servers
+                .get(&state)
+                .ok_or_else(|| Error::internal(format!("state {state} has no server")))?;
+            let point = Point::Step(state);
+            candidates.insert(point, candidate(point, built, &self.header));
+        }
+        // What was found out with the first server holds for all.
+        let preset = Preset {
+            layouts: Some(self.layouts),
+            ..self.preset.clone()
+        };
+        vary_layouts(&preset, &mut candidates, progress)?;
+        for (state, (release, by)) in &self.data {
+            let by = self.servers.get(by).map(|built| built.dir.clone());
+            if let (Some(candidate), Some(by)) = (candidates.get_mut(&Point::Step(*state)), by) {
+                candidate.data = Some((release.clone(), by));
+            }
+        }
+        let (timed, counted) = match is_timed(self.meter) {
+            true => (vec![self.meter], Vec::new()),
+            false => (Vec::new(), vec![self.meter]),
+        };
+        let setup = Setup {
+            candidates,
+            workloads: vec![self.workload],
+            block_seconds: self.preset.block_seconds,
+            release: self.header.release.clone(),
+            binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
+            count_meters: counted.clone(),
+        };
+        let mut machine = ThisMachine::new(self.ws, setup, progress)?;
+        let mut runner = Runner::new(
+            self.store,
+            self.id,
+            &timed,
+            &counted,
+            &[self.workload],
+            Vec::new(),
+            &default_margin,
+        )?;
+        let mut failed: BTreeMap<usize, Error> = BTreeMap::new();
+        for number in numbers {
+            check_interrupted()?;
+            let points: Vec<Point> = states
+                .iter()
+                .filter(|state| !failed.contains_key(state))
+                .map(|&state| Point::Step(state))
+                .collect();
+            if points.len() < 2 {
+                break;
+            }
+            let block = single(
+                &Scope {
+                    seed: identity::seed(&self.key),
+                    points: &points,
+                    workloads: &self.preset.workloads,
+                    blocks: 0,
+                    count_blocks: 0,
+                    layouts: self.layouts != Layouts::Off,
+                    direct: &[],
+                },
+                match is_timed(self.meter) {
+                    true => Reading::Timed,
+                    false => Reading::Counted,
+                },
+                number,
+            );
+            for (point, error) in runner.measure(&block, &mut machine, progress)? {
+                if let Point::Step(state) = point {
+                    failed.insert(state, error);
+                }
+            }
+        }
+        // Later sessions may use it, whatever becomes of this one.
+        self.store.finish(self.id)?;
+        Ok(failed)
+    }
+
+    /// What experiments of `store` know about states, the latest first: those on this machine, measured
+    /// as this probe measures.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be read.
+    pub fn known(&self, store: &Store, names: &BTreeMap<usize, Names>) -> Result<Vec<Known>> {
+        let harnesses = self.harnesses()?;
+        let own = self.store.header(self.id)?.experiment;
+        let protocol = identity::of(self.ws, &self.header, &self.preset, &[self.workload], &[])?;
+        let mut known = Vec::new();
+        for earlier in store.earlier(&self.header.release)? {
+            let name = &earlier.header.experiment;
+            let is_own = std::ptr::eq(store, self.store) && *name == own;
+            let same_work = earlier.identity.workloads.get(&self.workload.name)
+                == protocol.workloads.get(&self.workload.name);
+            // How long a block is does not change what is counted.
+            let same_protocol = match is_timed(self.meter) {
+                true => earlier.identity.protocol == protocol.protocol,
+                false => earlier.header.recipe == self.header.recipe,
+            };
+            if is_own
+                || !same_work
+                || !same_protocol
+                || !harnesses.contains(&earlier.header.harness)
+                || other_machine(&self.header.machine, &earlier.header.machine).is_some()
+            {
+                continue;
+            }
+            let shared = shared(store, &earlier, names)?;
+            if shared.len() < 2 {
+                continue;
+            }
+            let states = |point: Point| shared.get(&point).copied();
+            let blocks = blocks_of(store, name, &self.workload.name, self.meter, &states)?;
+            if !blocks.is_empty() {
+                known.push(Known {
+                    experiment: name.clone(),
+                    blocks,
+                });
+            }
+        }
+        Ok(known)
+    }
+
+    /// The identities of what measures this meter in the same way: whether other meters were read
+    /// beside it makes no difference.
+    fn harnesses(&self) -> Result<BTreeSet<String>> {
+        let detected = match &self.counter {
+            None => Counter::detect().ok(),
+            Some(_) => None,
+        };
+        let counters = match &self.counter {
+            Some(counter) => vec![Some(counter)],
+            None => vec![None, detected.as_ref()],
+        };
+        let layouts = match is_timed(self.meter) {
+            true => vec![self.layouts],
+            false => vec![Layouts::Off, Layouts::Padded, Layouts::Shuffled],
+        };
+        let mut harnesses = BTreeSet::new();
+        for counter in counters {
+            for &layouts in &layouts {
+                harnesses.insert(identity::harness(self.ws, counter, layouts)?);
+            }
+        }
+        Ok(harnesses)
+    }
+}
+
+/// Everything that would make blocks of another time incomparable, as a line: machine, harness,
+/// settings and workload.
+///
+/// # Errors
+/// As [`Probe::open`].
+pub fn context(
+    ws: &Workspace,
+    preset: &Preset,
+    (workload, meter): (&str, Meter),
+) -> Result<String> {
+    let workload = ws.config.workload(workload)?;
+    let counter = match is_timed(meter) {
+        true => None,
+        false => Some(counter_for(meter)?),
+    };
+    let machine = identity::machine_facts(counter.as_ref());
+    let facts: Vec<&str> = super::carry::MACHINE
+        .iter()
+        .filter_map(|name| machine.get(*name).map(String::as_str))
+        .collect();
+    Ok(format!(
+        "{facts:?} {} {:?} {} {}",
+        identity::harness(ws, counter.as_ref(), Layouts::Off)?,
+        preset.layouts,
+        preset.block_seconds,
+        crate::workload::workload_identity(&ws.bench_config(), workload)?
+    ))
+}
+
+/// What counts `meter` on this machine.
+fn counter_for(meter: Meter) -> Result<Counter> {
+    let counter = Counter::detect()?;
+    match counter.meters().contains(&meter) {
+        true => Ok(counter),
+        false => Err(Error::usage(format!(
+            "{meter} cannot be read with {}",
+            counter.describe()
+        ))),
+    }
+}
+
+/// Points of an earlier experiment that are servers of the states, by build or by identity.
+fn shared(
+    store: &Store,
+    earlier: &Earlier,
+    names: &BTreeMap<usize, Names>,
+) -> Result<BTreeMap<Point, usize>> {
+    let id = store.find(&earlier.header.experiment)?;
+    let keys: BTreeMap<Point, String> = store
+        .builds(id)?
+        .into_iter()
+        .map(|build| (build.point, build.key))
+        .collect();
+    let mut shared = BTreeMap::new();
+    for &point in &earlier.measured {
+        if point == Point::Control || earlier.header.failed.contains_key(&point) {
+            continue;
+        }
+        let (key, identity) = (keys.get(&point), earlier.identity.points.get(&point));
+        let state = names.iter().find(|(_, names)| {
+            key.is_some_and(|key| *key == names.key)
+                || (identity.is_some() && identity == names.identity.as_ref())
+        });
+        if let Some((&state, _)) = state {
+            shared.insert(point, state);
+        }
+    }
+    Ok(shared)
+}
+
+/// The blocks of an experiment with two or more of the states that `state_of` knows. The direct blocks
+/// of a closure check come behind the others.
+fn blocks_of(
+    store: &Store,
+    experiment: &str,
+    workload: &str,
+    meter: Meter,
+    state_of: &dyn Fn(Point) -> Option<usize>,
+) -> Result<Vec<Values>> {
+    let id = store.find(experiment)?;
+    let (_, observations) = store.load(id)?;
+    let mut blocks: BTreeMap<(bool, u32), Values> = BTreeMap::new();
+    for observation in observations {
+        let wanted = observation.experiment == experiment
+            && observation.workload == workload
+            && observation.meter == meter;
+        let Some(state) = state_of(observation.point).filter(|_| wanted) else {
+            continue;
+        };
+        let place = (observation.direct, observation.block);
+        let block = blocks.entry(place).or_default();
+        block.costs.insert(state, observation.value);
+        if observation.layout != 0 {
+            block.layouts.insert(state, observation.layout);
+        }
+    }
+    let direct = blocks
+        .keys()
+        .filter(|(direct, _)| !direct)
+        .map(|(_, n)| n + 1);
+    let first = direct.max().unwrap_or(0);
+    Ok(blocks
+        .into_iter()
+        .filter(|(_, block)| block.costs.len() > 1)
+        .map(|((direct, number), block)| Values {
+            number: match direct {
+                true => first + number,
+                false => number,
+            },
+            ..block
+        })
+        .collect())
+}

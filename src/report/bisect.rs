@@ -1,0 +1,585 @@
+//! What a bisection found, for people: on a terminal and as Markdown.
+
+use std::fmt::Write;
+
+use super::number::{interval, margin, seconds};
+use super::text::{clean, code, markdown as escape, wrap};
+use crate::bisect::{
+    Conclusion, Cost, Culprit, Decision, Direction, Effect, Ending, FileStat, How, Measured,
+    Outcome, Part, Question, Rest,
+};
+
+/// Columns narrower than this are not worth fitting into.
+const NARROWEST: usize = 60;
+/// Files of one change that are shown; `--json` has all.
+const MOST_FILES: usize = 12;
+
+const BOLD: &str = "\x1b[1m";
+const RESET: &str = "\x1b[0m";
+
+/// A bisection as text of at most `columns` columns; `color` allows ANSI colours.
+pub fn terminal(outcome: &Outcome, columns: usize, color: bool) -> String {
+    let mut page = Page {
+        width: columns.max(NARROWEST),
+        text: String::new(),
+    };
+    let headline = headline(outcome);
+    match color {
+        true => {
+            for line in wrap(&headline, page.width) {
+                let _ = writeln!(page.text, "{BOLD}{line}{RESET}");
+            }
+        }
+        false => page.paragraph(&headline, 0),
+    }
+    page.paragraph(&scope(&outcome.question), 0);
+    for culprit in &outcome.culprits {
+        page.text.push('\n');
+        page.paragraph(&culprit_words(&outcome.question, culprit), 0);
+        for (name, title) in names(culprit) {
+            page.paragraph(&format!("{name}  {title}"), 2);
+        }
+        for line in files(&culprit.files) {
+            page.paragraph(&line, 4);
+        }
+    }
+    if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
+        page.text.push('\n');
+        for rest in &outcome.rest {
+            page.paragraph(&rest_words(&outcome.question, rest), 0);
+        }
+    }
+    for note in notes(outcome) {
+        page.text.push('\n');
+        page.paragraph(&note, 0);
+    }
+    if !outcome.path.is_empty() {
+        page.text.push_str("\nPath\n");
+    }
+    for decision in &outcome.path {
+        let line = step(&outcome.question, decision);
+        page.paragraph(&format!("{:>4}  {line}", decision.after), 0);
+    }
+    page.text.push('\n');
+    page.paragraph(&cost(&outcome.cost), 0);
+    for (index, next) in outcome.next.iter().enumerate() {
+        let word = if index == 0 { "\nnext: " } else { "      " };
+        let _ = writeln!(page.text, "{word}{}", clean(&next.command));
+        page.paragraph(&format!("({})", clean(&next.what)), 8);
+    }
+    page.text
+}
+
+struct Page {
+    width: usize,
+    text: String,
+}
+
+impl Page {
+    fn paragraph(&mut self, text: &str, indent: usize) {
+        for line in wrap(text, self.width - indent) {
+            let _ = writeln!(self.text, "{:indent$}{}", "", line.trim_end());
+        }
+    }
+}
+
+/// A bisection as Markdown, for a comment or a file.
+pub fn markdown(outcome: &Outcome) -> String {
+    let question = &outcome.question;
+    let mut page = format!(
+        "## {}\n\n{}\n",
+        escape(&headline(outcome)),
+        escape(&scope(question))
+    );
+    for culprit in &outcome.culprits {
+        let _ = writeln!(page, "\n{}:\n", escape(&culprit_words(question, culprit)));
+        for (name, title) in names(culprit) {
+            let _ = writeln!(page, "- {} {}", code(&name), escape(&title));
+        }
+        if !culprit.files.is_empty() {
+            page.push_str("\n```\n");
+            for line in files(&culprit.files) {
+                let _ = writeln!(page, "{}", line.replace('`', "'"));
+            }
+            page.push_str("```\n");
+        }
+    }
+    if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
+        page.push('\n');
+        for rest in &outcome.rest {
+            let _ = writeln!(page, "- {}", escape(&rest_words(question, rest)));
+        }
+    }
+    for note in notes(outcome) {
+        let _ = writeln!(page, "\n{}", escape(&note));
+    }
+    if !outcome.path.is_empty() {
+        page.push_str(
+            "\n<details><summary>The path taken</summary>\n\n| blocks before | decision |\n|--:|:--|\n",
+        );
+        for decision in &outcome.path {
+            let line = escape(&step(question, decision));
+            let _ = writeln!(page, "| {} | {line} |", decision.after);
+        }
+        page.push_str("\n</details>\n");
+    }
+    let _ = writeln!(page, "\n{}", escape(&cost(&outcome.cost)));
+    if !outcome.next.is_empty() {
+        page.push_str("\n```sh\n");
+        for next in &outcome.next {
+            let _ = writeln!(page, "# {}\n{}", clean(&next.what), clean(&next.command));
+        }
+        page.push_str("```\n");
+    }
+    page
+}
+
+/// One decision in words, with its figures.
+pub fn step(question: &Question, decision: &Decision) -> String {
+    let span = |measured: &Measured| span(question, measured.from, measured.to);
+    match &decision.how {
+        How::Changed(measured) => {
+            let word = changed(measured);
+            format!("{}: {}, {word}: searched", span(measured), figure(measured))
+        }
+        How::Unchanged(measured) => format!(
+            "{}: {}, {}",
+            span(measured),
+            figure(measured),
+            nothing(question)
+        ),
+        How::Undecided(measured) => format!(
+            "{}: {}, undecided with {} blocks",
+            span(measured),
+            figure(measured),
+            blocks(measured)
+        ),
+        How::Narrowed { parts, chosen, why } => {
+            let parts_text: Vec<String> = parts
+                .iter()
+                .map(|part| format!("{} {}", span(part), figure(part)))
+                .collect();
+            let chosen = parts.get(*chosen).map_or(String::new(), span);
+            let why = match why {
+                Part::Shown => "shown",
+                Part::Likelier => "far likelier than the others",
+                Part::OnlyOne => "elsewhere it is the same server",
+            };
+            format!("{}: on in {chosen} ({why})", parts_text.join("; "))
+        }
+        How::Skipped { state, reason } => {
+            format!("{} is left out: {}", label(question, *state), clean(reason))
+        }
+        How::Named { from, to } => format!(
+            "{} named, to be confirmed from fresh blocks",
+            changes(question, *from, *to)
+        ),
+        How::Confirmed(measured) => format!(
+            "{}: {} in {}, confirmed",
+            changes(question, measured.from, measured.to),
+            figure(measured),
+            fresh(blocks(measured))
+        ),
+        How::Refuted(measured) => format!(
+            "{}: {} in {}, not confirmed",
+            changes(question, measured.from, measured.to),
+            figure(measured),
+            fresh(blocks(measured))
+        ),
+    }
+}
+
+fn headline(outcome: &Outcome) -> String {
+    let question = &outcome.question;
+    let (first, last) = (label(question, 0), label(question, question.last()));
+    let on = format!("{} ({})", clean(&question.workload), question.meter);
+    let least = margin(question.size);
+    let verb = match question.direction {
+        Direction::Slower => "slower",
+        Direction::Faster => "faster",
+        Direction::Both => "slower or faster",
+    };
+    match outcome.conclusion {
+        Conclusion::Found => {
+            let confirmed: Vec<&Culprit> =
+                outcome.culprits.iter().filter(|c| c.confirmed).collect();
+            match confirmed.as_slice() {
+                [one] => {
+                    let which = changes(question, one.from, one.to);
+                    let word = one.effect.map_or("changes", |effect| word(&effect));
+                    let figure = one.effect.as_ref().map_or(String::new(), effect);
+                    let which = match one.to - one.from {
+                        1 => capital(&which),
+                        _ => format!("One or more of {which}"),
+                    };
+                    format!("{which} made {on} {word}: {figure}")
+                }
+                several => format!(
+                    "{} changes from {first} to {last} made {on} {verb}",
+                    several.len()
+                ),
+            }
+        }
+        Conclusion::Nothing => {
+            format!("Nothing from {first} to {last} made {on} {verb} by {least} or more")
+        }
+        Conclusion::Opposite => {
+            let figure = outcome.total.effect.as_ref().map_or(String::new(), effect);
+            format!("Nothing from {first} to {last} made {on} {verb}: the whole range is {figure}")
+        }
+        Conclusion::Undecided => format!(
+            "Undecided: {} blocks of a comparison do not tell a change of {least} on {on} from none",
+            question.most_blocks
+        ),
+        Conclusion::Unfinished => format!(
+            "Unfinished: {} blocks measured between {first} and {last} on {on}",
+            outcome.cost.blocks
+        ),
+    }
+}
+
+/// What was asked.
+fn scope(question: &Question) -> String {
+    let count = question.last();
+    format!(
+        "{}, recipe {}: {count} {}{} from {} to {}; changes of {} or more, error rate {}.",
+        clean(&question.release),
+        clean(&question.recipe),
+        question.change,
+        match (count, question.change.as_str()) {
+            (1, _) => "",
+            (_, "patch") => "es",
+            _ => "s",
+        },
+        label(question, 0),
+        label(question, question.last()),
+        margin(question.size),
+        margin(question.error),
+    )
+}
+
+fn culprit_words(question: &Question, culprit: &Culprit) -> String {
+    let which = capital(&changes(question, culprit.from, culprit.to));
+    let figure = culprit
+        .effect
+        .as_ref()
+        .map_or("no figure".to_owned(), effect);
+    let known = match (culprit.confirmed, culprit.effect) {
+        (true, Some(effect)) => format!("confirmed by {}", fresh(effect.blocks)),
+        (true, None) => "confirmed".to_owned(),
+        (false, Some(effect)) => format!("not confirmed within {}", fresh(effect.blocks)),
+        (false, None) => "not confirmed".to_owned(),
+    };
+    match &culprit.range {
+        None => format!("{which}: {figure}, {known}"),
+        Some(reason) => format!("{which} together: {figure}, {known}; {}", clean(reason)),
+    }
+}
+
+fn rest_words(question: &Question, rest: &Rest) -> String {
+    let measured = &rest.measured;
+    let which = capital(&changes(question, measured.from, measured.to));
+    match rest.ending {
+        Ending::Identical => format!("{which}: the same server before and after"),
+        Ending::Unchanged => {
+            let together = match measured.to - measured.from {
+                1 => "",
+                _ => " together",
+            };
+            format!(
+                "{which}{together}: {}, {}",
+                figure(measured),
+                nothing(question)
+            )
+        }
+        Ending::Undecided => format!("{which}: {}, undecided", figure(measured)),
+    }
+}
+
+/// What a reader should know beside the figures.
+fn notes(outcome: &Outcome) -> Vec<String> {
+    let mut notes: Vec<String> = outcome.notes.iter().map(|note| clean(note)).collect();
+    let several = outcome
+        .rest
+        .iter()
+        .any(|rest| rest.measured.to - rest.measured.from > 1 && rest.ending == Ending::Unchanged);
+    let done = !matches!(
+        outcome.conclusion,
+        Conclusion::Unfinished | Conclusion::Undecided
+    );
+    if done && several {
+        notes.push(format!(
+            "A {} that another one of the same part makes up for does not show.",
+            outcome.question.change
+        ));
+    }
+    if outcome.conclusion == Conclusion::Opposite {
+        let other = match outcome.question.direction {
+            Direction::Faster => "slower",
+            _ => "faster",
+        };
+        notes.push(format!(
+            "`--direction {other}` finds what makes it {other}, `--direction both` looks at everything."
+        ));
+    }
+    if outcome.conclusion == Conclusion::Undecided {
+        notes.push(
+            "`--blocks` allows more, a larger `--size` needs fewer, `--meter instructions` hardly any."
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+pub(super) fn cost(cost: &Cost) -> String {
+    let stored = match cost.stored {
+        0 => String::new(),
+        count => format!(", {count} stored blocks used"),
+    };
+    let plural = |count: u32, noun: &str| match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    };
+    format!(
+        "Cost: {} of measuring in {} ({} started){stored}; {} built in {}.",
+        seconds(cost.seconds),
+        plural(cost.blocks, "block"),
+        plural(cost.values, "server"),
+        plural(cost.builds, "server"),
+        seconds(cost.build_seconds),
+    )
+}
+
+/// Names and titles of a culprit's changes.
+fn names(culprit: &Culprit) -> impl Iterator<Item = (String, String)> + '_ {
+    let titles = culprit.titles.iter().map(String::as_str);
+    let titles = titles.chain(std::iter::repeat(""));
+    let pairs = culprit.names.iter().zip(titles);
+    pairs.map(|(name, title)| (clean(name), clean(title)))
+}
+
+/// The files of a change, one line each.
+fn files(files: &[FileStat]) -> Vec<String> {
+    let mut lines: Vec<String> = files
+        .iter()
+        .take(MOST_FILES)
+        .map(|file| match file.lines {
+            Some((added, removed)) => format!("{}  +{added} −{removed}", clean(&file.path)),
+            None => format!("{}  (binary)", clean(&file.path)),
+        })
+        .collect();
+    if files.len() > MOST_FILES {
+        lines.push(format!("and {} more files", files.len() - MOST_FILES));
+    }
+    lines
+}
+
+fn label(question: &Question, state: usize) -> String {
+    let state = question.states.get(state);
+    state.map_or(String::new(), |state| clean(&state.label))
+}
+
+/// `4 → 8`.
+fn span(question: &Question, from: usize, to: usize) -> String {
+    format!("{} → {}", label(question, from), label(question, to))
+}
+
+/// `patch 8`, `patches 5 to 8`.
+fn changes(question: &Question, from: usize, to: usize) -> String {
+    let plural = match question.change.as_str() {
+        "patch" => "patches".to_owned(),
+        other => format!("{other}s"),
+    };
+    match to - from {
+        1 => format!("{} {}", question.change, label(question, to)),
+        _ => format!(
+            "{plural} {} to {}",
+            label(question, from + 1),
+            label(question, to)
+        ),
+    }
+}
+
+pub(super) fn effect(effect: &Effect) -> String {
+    let places = match effect.low.zip(effect.high) {
+        Some((low, high)) if high - low < 0.002 => 3,
+        _ => 2,
+    };
+    interval(effect.estimate, effect.low.zip(effect.high), places)
+}
+
+fn figure(measured: &Measured) -> String {
+    measured
+        .effect
+        .as_ref()
+        .map_or("no figure".to_owned(), effect)
+}
+
+fn blocks(measured: &Measured) -> usize {
+    measured.effect.map_or(0, |effect| effect.blocks)
+}
+
+fn fresh(blocks: usize) -> String {
+    match blocks {
+        1 => "1 fresh block".to_owned(),
+        _ => format!("{blocks} fresh blocks"),
+    }
+}
+
+fn word(effect: &Effect) -> &'static str {
+    if effect.estimate < 0.0 {
+        "slower"
+    } else {
+        "faster"
+    }
+}
+
+fn changed(measured: &Measured) -> &'static str {
+    measured.effect.as_ref().map_or("changed", word)
+}
+
+/// `no loss of 0.5 % or more`.
+fn nothing(question: &Question) -> String {
+    let what = match question.direction {
+        Direction::Slower => "loss",
+        Direction::Faster => "gain",
+        Direction::Both => "change",
+    };
+    format!("no {what} of {} or more", margin(question.size))
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bisect::{Action, Block, Engine, Event, State};
+    use crate::observation::Meter;
+
+    /// A finished bisection by counts; states from `slow` on take a hundredth more each.
+    fn outcome(names: &[&str], slow: &[usize], direction: Direction) -> Outcome {
+        let mut engine = Engine::new(Question {
+            states: (0..=names.len())
+                .map(|k| State {
+                    label: k.to_string(),
+                    name: k.checked_sub(1).map_or("toy-1", |k| names[k]).to_owned(),
+                    title: format!("title {k}"),
+                    tree: String::new(),
+                })
+                .collect(),
+            change: "patch".into(),
+            release: "toy-1".into(),
+            recipe: "make".into(),
+            workload: "load".into(),
+            meter: Meter::Instructions,
+            direction,
+            size: 0.005,
+            error: 0.01,
+            most_blocks: 50,
+            known_sd: Some(0.0005),
+        });
+        let mut number = 0;
+        loop {
+            let event = match engine.action() {
+                Action::Build { state } => Event::Built {
+                    state: *state,
+                    identity: state.to_string(),
+                    seconds: 61.0,
+                    cached: false,
+                },
+                Action::Measure { states, .. } => {
+                    number += 1;
+                    let cost = |state: usize| {
+                        let slower = slow.iter().filter(|place| **place <= state).count();
+                        1e6 * 1.01f64.powi(i32::try_from(slower).unwrap())
+                    };
+                    Event::Block(Block {
+                        number,
+                        values: states.iter().map(|&state| (state, cost(state))).collect(),
+                        seconds: 3.0,
+                        ..Block::default()
+                    })
+                }
+                Action::Done | Action::Broken { .. } => return engine.outcome(),
+            };
+            engine.apply(&event);
+        }
+    }
+
+    #[test]
+    fn a_culprit_is_told_with_its_evidence_and_what_to_do() {
+        let names = ["a.patch", "b.patch", "c.patch", "d.patch"];
+        let mut found = outcome(&names, &[3], Direction::Slower);
+        found.culprits[0].files = vec![FileStat {
+            path: "sql/item.cc".into(),
+            lines: Some((3, 1)),
+        }];
+        found.next = vec![crate::bisect::Next {
+            what: "without it".into(),
+            command: "perfquilt run --point 3".into(),
+        }];
+        let text = terminal(&found, 100, false);
+        for words in [
+            "Patch 3 made load (instructions) slower: −0.99",
+            "4 patches from 0 to 4; changes of 0.5 % or more, error rate 1 %.",
+            "c.patch  title 3",
+            "sql/item.cc  +3 −1",
+            "Patches 1 to 2 together: 0.00",
+            "0 → 4: −0.99",
+            "on in 2 → 4",
+            "patch 3 named, to be confirmed from fresh blocks",
+            "next: perfquilt run --point 3",
+            "confirmed by 1 fresh block",
+            "4 servers built in 4 min 4 s",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(terminal(&found, 100, true).starts_with("\x1b[1mPatch 3"));
+        let page = markdown(&found);
+        assert!(page.starts_with("## Patch 3 made load"), "{page}");
+        assert!(
+            page.contains("```sh\n# without it\nperfquilt run --point 3\n```"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn other_answers_are_in_words_too() {
+        let names = ["a.patch", "b.patch"];
+        let text =
+            |slow: &[usize], direction| terminal(&outcome(&names, slow, direction), 100, false);
+        let nothing = text(&[], Direction::Slower);
+        assert!(
+            nothing.starts_with(
+                "Nothing from 0 to 2 made load (instructions) slower by 0.5 % or more"
+            )
+        );
+        assert!(nothing.contains("makes up for does not show"), "{nothing}");
+        let opposite = text(&[1], Direction::Faster);
+        assert!(
+            opposite.starts_with("Nothing from 0 to 2 made load (instructions) faster: the whole")
+        );
+        assert!(opposite.contains("`--direction slower`"), "{opposite}");
+        let two = text(&[1, 2], Direction::Both);
+        assert!(two.starts_with("2 changes from 0 to 2 made"), "{two}");
+    }
+
+    #[test]
+    fn hostile_names_steer_nothing() {
+        let names = ["\x1b[31mred`|<b>\u{202e}.patch"];
+        let found = outcome(&names, &[1], Direction::Slower);
+        let text = terminal(&found, 80, false);
+        assert!(
+            !text.contains('\x1b') && !text.contains('\u{202e}'),
+            "{text}"
+        );
+        let page = markdown(&found);
+        assert!(!page.contains('\x1b') && !page.contains("\n|<b>"), "{page}");
+    }
+}

@@ -1,0 +1,221 @@
+//! A patch on two releases: the table and the verdict in words.
+
+use std::fmt::Write;
+
+use super::bisect::{cost, effect};
+use super::number::margin;
+use super::text::{clean, markdown as escape, width, wrap};
+use crate::bisect::Effect;
+use crate::bisect::two_way::{Table, Whose};
+
+/// The table as text of at most `columns` columns.
+pub fn terminal(table: &Table, columns: usize) -> String {
+    let mut text = String::new();
+    let mut paragraph = |words: &str| {
+        for line in wrap(words, columns.max(60)) {
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+    };
+    paragraph(&verdict(table));
+    paragraph(&scope(table));
+    text.push('\n');
+    let rows = rows(table);
+    let widths: Vec<usize> = (0..3)
+        .map(|column| {
+            rows.iter()
+                .map(|row| width(&row[column]))
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    for row in &rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, &room)| format!("{cell}{}", " ".repeat(room - width(cell))))
+            .collect();
+        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
+    }
+    let _ = writeln!(text, "\n{}", cost(&table.cost));
+    text
+}
+
+/// The table as Markdown.
+pub fn markdown(table: &Table) -> String {
+    let mut page = format!(
+        "## {}\n\n{}\n\n",
+        escape(&verdict(table)),
+        escape(&scope(table))
+    );
+    for (place, row) in rows(table).iter().enumerate() {
+        let cells: Vec<String> = row.iter().map(|cell| escape(cell)).collect();
+        let _ = writeln!(page, "| {} |", cells.join(" | "));
+        if place == 0 {
+            page.push_str("|:--|--:|--:|\n");
+        }
+    }
+    let _ = writeln!(page, "\n{}", escape(&cost(&table.cost)));
+    page
+}
+
+/// The header and one row a release, what the patch is worth, and what changed.
+fn rows(table: &Table) -> Vec<[String; 3]> {
+    let figure = |of: &Option<Effect>| of.as_ref().map_or("no figure".to_owned(), effect);
+    let [old, new] = &table.releases.each_ref().map(|name| clean(name));
+    let what = what(table);
+    vec![
+        [
+            "speed".to_owned(),
+            format!("without {what}"),
+            format!("with {what}"),
+        ],
+        [
+            format!("{new} against {old}"),
+            figure(&table.release[0]),
+            figure(&table.release[1]),
+        ],
+        [
+            format!("{what} on {old}"),
+            String::new(),
+            figure(&table.patch[0]),
+        ],
+        [
+            format!("{what} on {new}"),
+            String::new(),
+            figure(&table.patch[1]),
+        ],
+        [
+            "worth more there by".to_owned(),
+            String::new(),
+            figure(&table.difference),
+        ],
+    ]
+}
+
+fn what(table: &Table) -> String {
+    let name = |place: usize| table.question.states.get(place);
+    let (before, after) = (name(0), name(1));
+    match (before, after) {
+        // One patch: the state before it has a name of its own, or is the bare release.
+        (Some(before), Some(after)) if is_next(&before.label, &after.label) => clean(&after.name),
+        _ => "the series".to_owned(),
+    }
+}
+
+/// Whether two states are neighbouring points: their labels end in the points' numbers.
+fn is_next(before: &str, after: &str) -> bool {
+    let number = |label: &str| -> Option<usize> { label.rsplit(' ').next()?.parse().ok() };
+    matches!((number(before), number(after)), (Some(a), Some(b)) if b == a + 1)
+}
+
+fn scope(table: &Table) -> String {
+    format!(
+        "{} ({}), recipe {}; losses of {} or more, error rate {}.",
+        clean(&table.question.workload),
+        table.question.meter,
+        clean(&table.question.recipe),
+        margin(table.question.size),
+        margin(table.question.error),
+    )
+}
+
+/// Whose loss it is, in a sentence.
+fn verdict(table: &Table) -> String {
+    let [old, new] = &table.releases.each_ref().map(|name| clean(name));
+    let what = what(table);
+    let figure = |of: &Option<Effect>| of.as_ref().map_or("no figure".to_owned(), effect);
+    let least = margin(table.question.size);
+    let helps = table.patch[1].is_some_and(|effect| effect.low.is_some_and(|low| low > 0.0));
+    let less = match helps {
+        true => "is worth less",
+        false => "no longer helps",
+    };
+    match table.whose {
+        Whose::Patch => format!(
+            "The loss is that of {what}: it {less} on {new}, {} after {} on {old}; {new} itself is no \
+             slower by {least}",
+            figure(&table.patch[1]),
+            figure(&table.patch[0]),
+        ),
+        Whose::Upstream => format!(
+            "The loss is upstream's: {new} without {what} is {} against {old}; {what} is worth as much as \
+             before",
+            figure(&table.release[0])
+        ),
+        Whose::Both => format!(
+            "Both: {new} without {what} is {} against {old}, and {what} {less} there, {} after {}",
+            figure(&table.release[0]),
+            figure(&table.patch[1]),
+            figure(&table.patch[0]),
+        ),
+        Whose::Nobody => format!(
+            "No loss of {least} or more: neither is {new} slower, nor is {what} worth less there"
+        ),
+        Whose::Undecided => format!(
+            "Undecided: {} blocks do not tell a loss of {least} from none",
+            table.cost.blocks
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bisect::two_way::TwoWay;
+    use crate::bisect::{Direction, Question, State};
+    use crate::observation::Meter;
+
+    fn table(costs: [f64; 4], points: [usize; 2]) -> Table {
+        let states = [0, 1].iter().flat_map(|release| {
+            points.map(|point| State {
+                label: format!("toy-{}.0 at point {point}", release + 1),
+                name: format!("{point:04}-change.patch"),
+                title: String::new(),
+                tree: String::new(),
+            })
+        });
+        let question = Question {
+            states: states.collect(),
+            change: "patch".into(),
+            release: "toy-1.0".into(),
+            recipe: "make".into(),
+            workload: "load".into(),
+            meter: Meter::Instructions,
+            direction: Direction::Slower,
+            size: 0.005,
+            error: 0.01,
+            most_blocks: 10,
+            known_sd: Some(0.0005),
+        };
+        let mut all = TwoWay::new(question, ["toy-1.0".into(), "toy-2.0".into()]);
+        for more in [0.0, 0.01, 0.0] {
+            all.add(costs.map(|cost| cost + more), 2.0);
+        }
+        all.table()
+    }
+
+    #[test]
+    fn the_verdict_is_in_words() {
+        for (costs, words) in [
+            ([100.0, 90.0, 100.0, 90.0], "No loss of 0.5 % or more"),
+            (
+                [100.0, 90.0, 105.0, 94.5],
+                "The loss is upstream's: toy-2.0 without the series",
+            ),
+            ([100.0, 90.0, 100.0, 100.0], "it no longer helps on toy-2.0"),
+            ([100.0, 90.0, 100.0, 97.0], "it is worth less on toy-2.0"),
+            (
+                [100.0, 90.0, 105.0, 103.0],
+                "Both: toy-2.0 without the series",
+            ),
+        ] {
+            let text = terminal(&table(costs, [0, 4]), 400);
+            assert!(text.contains(words), "{text}");
+        }
+        let one = markdown(&table([100.0, 90.0, 100.0, 100.0], [3, 4]));
+        assert!(
+            one.contains("0004-change") && one.contains("|:--|--:|--:|"),
+            "{one}"
+        );
+    }
+}

@@ -1,0 +1,596 @@
+//! Carries a bisection out: builds and measures what the engine asks for, and keeps the session.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::StoredTrees;
+use super::sessions::{Kept, Sessions};
+use super::states::States;
+use crate::bisect::{
+    Action, Block, Conclusion, Direction, Engine, Event, FileStat, How, Outcome, Question, State,
+};
+use crate::build::{Builder, Built};
+use crate::config::Preset;
+use crate::error::{Error, Kind, Result};
+use crate::experiment::probe::{self, Names, Probe, Values};
+use crate::git::Git;
+use crate::observation::{ExperimentHeader, Meter};
+use crate::progress::Progress;
+use crate::report;
+use crate::store::Store;
+use crate::workspace::Workspace;
+
+/// The standard deviation of the log ratio of two counts: what counts of real servers vary by from start
+/// to start is less (docs/results), and more is believed when it is seen.
+const COUNTED_SD: f64 = 0.0005;
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// What the servers are asked to do.
+    pub workload: String,
+    /// What is read.
+    pub meter: Meter,
+    /// Which changes are looked for.
+    pub direction: Direction,
+    /// The smallest change looked for, as a fraction of speed.
+    pub size: f64,
+    /// The error rate.
+    pub error: f64,
+    /// The most blocks of one comparison.
+    pub most_blocks: usize,
+    /// How is built and measured.
+    pub preset: Preset,
+    /// Leave stored measurements alone and begin a new session.
+    pub fresh: bool,
+}
+
+impl Ask {
+    /// The question about `states`.
+    pub fn question(&self, states: &dyn States) -> Question {
+        Question {
+            change: states.noun().to_owned(),
+            release: states.release().to_owned(),
+            ..self.question_of(states.states())
+        }
+    }
+
+    /// The question about states of no release in particular.
+    pub(super) fn question_of(&self, states: &[State]) -> Question {
+        Question {
+            states: states.to_vec(),
+            change: String::new(),
+            release: String::new(),
+            recipe: self.preset.recipe.clone(),
+            workload: self.workload.clone(),
+            meter: self.meter,
+            direction: self.direction,
+            size: self.size,
+            error: self.error,
+            most_blocks: self.most_blocks,
+            known_sd: (self.meter == Meter::Instructions).then_some(COUNTED_SD),
+        }
+    }
+}
+
+/// A session that ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its name.
+    pub name: String,
+    /// What it came to.
+    pub outcome: Outcome,
+}
+
+/// Where a bisection's own observations are.
+pub(super) fn results(ws: &Workspace) -> std::path::PathBuf {
+    ws.state().join("bisect.db")
+}
+
+/// Carries a bisection out, going on where an earlier run of the same one stopped.
+///
+/// # Errors
+/// [`Kind::Usage`] for a question that makes no sense; [`Kind::Build`] and [`Kind::Bench`] when an end of
+/// the range cannot be built or measured; [`Kind::Interrupted`], everything finished being kept.
+pub fn bisect(
+    ws: &Workspace,
+    states: &dyn States,
+    ask: &Ask,
+    progress: &dyn Progress,
+) -> Result<Finished> {
+    let question = ask.question(states);
+    question.check()?;
+    let context = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
+    let sessions = Sessions::of(ws);
+    note_edited(&sessions, &question, progress);
+    let kept = sessions.open(&question, &context, ask.fresh)?;
+    let store = Store::open(&results(ws))?;
+    let builder = Builder::new(ws, &ask.preset.recipe, states.release())?;
+    let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
+    hunt.run(&|_| false)?;
+    let mut outcome = hunt.engine.outcome();
+    let tree = |state| states.item(state).ok().map(|item| item.tree);
+    add_files(ws, &tree, &mut outcome)?;
+    add_next(states, ask, &mut outcome);
+    Ok(Finished {
+        name: hunt.kept.name,
+        outcome,
+    })
+}
+
+/// Which side of the change the middle one of three states is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Side {
+    /// The good one's.
+    Good,
+    /// The bad one's, or a change lies before it and another one behind.
+    Bad,
+    /// It cannot be built or measured, or the blocks allowed do not tell: why, as a fragment.
+    Unknown(String),
+}
+
+/// Tells on which side of the change the middle one of three states is.
+///
+/// # Errors
+/// As [`bisect`]; [`Kind::Inconclusive`] when good and bad do not differ.
+pub fn side(
+    ws: &Workspace,
+    states: &dyn States,
+    ask: &Ask,
+    progress: &dyn Progress,
+) -> Result<Side> {
+    let question = ask.question(states);
+    question.check()?;
+    let context = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
+    let kept = Sessions::of(ws).open(&question, &context, ask.fresh)?;
+    let store = Store::open(&results(ws))?;
+    let builder = Builder::new(ws, &ask.preset.recipe, states.release())?;
+    let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
+    hunt.run(&|engine| answer(engine).is_some())?;
+    answer(&hunt.engine).unwrap_or_else(|| {
+        Err(Error::new(
+            Kind::Inconclusive,
+            format!(
+                "{} and {} do not differ by {:.2} % or more on {}",
+                states.states()[0].label,
+                states.states()[2].label,
+                100.0 * ask.size,
+                ask.workload
+            ),
+        ))
+    })
+}
+
+/// What the path of a bisection over three states says about the middle one.
+fn answer(engine: &Engine) -> Option<Result<Side>> {
+    engine
+        .path()
+        .iter()
+        .find_map(|decision| match &decision.how {
+            How::Narrowed { parts, chosen, .. } if parts.len() == 2 => Some(Ok(match chosen {
+                0 => Side::Bad,
+                _ => Side::Good,
+            })),
+            How::Skipped { state: 1, reason } => Some(Ok(Side::Unknown(reason.clone()))),
+            How::Undecided(_) => Some(Ok(Side::Unknown(
+                "the blocks allowed do not decide it".to_owned(),
+            ))),
+            _ => None,
+        })
+}
+
+/// Says that the session of before asked about other sources.
+fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress) {
+    let Ok(last) = sessions.find(None) else {
+        return;
+    };
+    let old = &last.session.question;
+    let ends = |states: &[State]| {
+        let label = |state: Option<&State>| state.map(|state| state.label.clone());
+        (label(states.first()), label(states.last()))
+    };
+    let same_ask = (&old.release, &old.workload, old.meter)
+        == (&question.release, &question.workload, question.meter);
+    let edited = old.states != question.states;
+    let unfinished = *last.session.replay().action() != Action::Done;
+    if same_ask && edited && unfinished && ends(&old.states) == ends(&question.states) {
+        progress.warn(&format!(
+            "the series was edited since bisection {} stopped: a new one begins; what was measured of \
+             servers that stayed the same is used",
+            last.name
+        ));
+    }
+}
+
+/// A session being carried out.
+struct Hunt<'a> {
+    ws: &'a Workspace,
+    states: &'a dyn States,
+    kept: Kept,
+    engine: Engine,
+    builder: Builder,
+    probe: Probe<'a>,
+    store: &'a Store,
+    fresh: bool,
+    servers: BTreeMap<usize, Built>,
+    names: BTreeMap<usize, Names>,
+    /// Stored blocks that were told, with the number of states they had.
+    told: BTreeMap<(String, u32), usize>,
+    /// Why states cannot be used, in full.
+    errors: BTreeMap<usize, Error>,
+    progress: &'a dyn Progress,
+}
+
+impl<'a> Hunt<'a> {
+    fn open(
+        ws: &'a Workspace,
+        states: &'a dyn States,
+        ask: &Ask,
+        kept: Kept,
+        builder: Builder,
+        store: &'a Store,
+        progress: &'a dyn Progress,
+    ) -> Result<Self> {
+        let known_trees = states.states().iter().enumerate();
+        let names: BTreeMap<usize, Names> = known_trees
+            .filter(|(_, state)| !state.tree.is_empty())
+            .map(|(place, state)| {
+                let names = Names {
+                    key: builder.key(&state.tree),
+                    identity: None,
+                };
+                (place, names)
+            })
+            .collect();
+        let cached: BTreeMap<usize, Built> = states
+            .states()
+            .iter()
+            .enumerate()
+            .filter_map(|(place, state)| Some((place, builder.cached(&state.tree)?)))
+            .collect();
+        let mut header = ExperimentHeader::new(states.release(), &ask.preset.recipe);
+        header.experiment = format!("bisect-{}", kept.name);
+        let changes = &states.states()[1..];
+        header.series = changes.iter().map(|state| state.name.clone()).collect();
+        header.titles = changes.iter().map(|state| state.title.clone()).collect();
+        let probe = Probe::open(
+            ws,
+            &ask.preset,
+            (&ask.workload, ask.meter),
+            header,
+            &format!("bisect {}", kept.name),
+            store,
+        )?;
+        let engine = kept.session.replay();
+        let mut hunt = Hunt {
+            ws,
+            states,
+            engine,
+            kept,
+            builder,
+            probe,
+            store,
+            fresh: ask.fresh,
+            servers: BTreeMap::new(),
+            names,
+            told: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            progress,
+        };
+        hunt.begin(cached)?;
+        Ok(hunt)
+    }
+
+    /// Tells the engine what is there: stored blocks, servers in the cache, and blocks that were
+    /// measured just before the session was killed.
+    fn begin(&mut self, cached: BTreeMap<usize, Built>) -> Result<()> {
+        let is_new = self.kept.session.events.is_empty();
+        if !is_new {
+            self.progress.note(&format!(
+                "bisection {} goes on: {} blocks were measured",
+                self.kept.name,
+                self.engine.cost().blocks
+            ));
+        }
+        for event in &self.kept.session.events {
+            if let Event::Block(block) = event
+                && !block.source.is_empty()
+            {
+                let place = (block.source.clone(), block.number);
+                self.told.insert(place, block.values.len());
+            }
+        }
+        for (place, built) in cached {
+            self.have(place, &built)?;
+            if is_new {
+                self.tell(Event::Built {
+                    state: place,
+                    identity: built.identity.clone(),
+                    seconds: 0.0,
+                    cached: true,
+                })?;
+            }
+        }
+        if is_new {
+            self.import()?;
+        } else {
+            let own = self.engine.cost().blocks;
+            self.tell_blocks(own, 0.0)?;
+        }
+        self.kept.write()
+    }
+
+    /// Notes a server.
+    fn have(&mut self, state: usize, built: &Built) -> Result<()> {
+        self.probe.add(state, built, self.progress)?;
+        let names = self.names.entry(state).or_default();
+        names.key.clone_from(&built.key);
+        names.identity = Some(built.identity.clone());
+        self.servers.insert(state, built.clone());
+        Ok(())
+    }
+
+    /// Tells the engine, keeps it, and says what was decided.
+    fn tell(&mut self, event: Event) -> Result<()> {
+        let before = self.engine.path().len();
+        self.engine.apply(&event);
+        self.kept.session.events.push(event);
+        for decision in &self.engine.path()[before..] {
+            let line = report::bisect::step(self.engine.question(), decision);
+            self.progress.note(&line);
+        }
+        Ok(())
+    }
+
+    /// Tells the blocks measured in this session from `number` on.
+    fn tell_blocks(&mut self, number: u32, seconds: f64) -> Result<()> {
+        for values in self.probe.blocks(number)? {
+            self.tell(Event::Block(block(String::new(), values, seconds)))?;
+        }
+        Ok(())
+    }
+
+    /// Tells what earlier experiments know of the states, as far as it is new.
+    fn import(&mut self) -> Result<()> {
+        if self.fresh {
+            return Ok(());
+        }
+        let mut known = self.probe.known(self.store, &self.names)?;
+        if self.ws.results().is_file() {
+            let results = Store::open_existing(&self.ws.results())?;
+            known.extend(self.probe.known(&results, &self.names)?);
+        }
+        let before = self.kept.session.events.len();
+        for known in known {
+            for values in known.blocks {
+                let place = (known.experiment.clone(), values.number);
+                let states = values.costs.len();
+                if self.told.get(&place).is_some_and(|told| *told >= states) {
+                    continue;
+                }
+                self.told.insert(place, states);
+                self.tell(Event::Block(block(known.experiment.clone(), values, 0.0)))?;
+            }
+        }
+        match self.kept.session.events.len() > before {
+            true => self.tell(Event::Imported),
+            false => Ok(()),
+        }
+    }
+
+    /// Does what the engine asks for until everything is decided, or `enough` is.
+    fn run(&mut self, enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
+        while !enough(&self.engine) {
+            match self.engine.action().clone() {
+                Action::Build { state } => self.build(state)?,
+                Action::Measure { states, blocks } => self.measure(&states, blocks)?,
+                Action::Broken { state } => return Err(self.broken(state)),
+                Action::Done => return Ok(()),
+            }
+            self.kept.write()?;
+        }
+        Ok(())
+    }
+
+    fn build(&mut self, state: usize) -> Result<()> {
+        match self.make(state) {
+            Ok((built, seconds)) => {
+                self.have(state, &built)?;
+                self.tell(Event::Built {
+                    state,
+                    identity: built.identity.clone(),
+                    seconds,
+                    cached: built.cached,
+                })?;
+                self.import()
+            }
+            Err(error) if matches!(error.kind(), Kind::Build | Kind::Series) => {
+                self.unusable(state, error, false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The state's server, and the seconds it took to build.
+    fn make(&self, state: usize) -> Result<(Built, f64)> {
+        let item = self.states.item(state)?;
+        let started = Instant::now();
+        let source = StoredTrees::new(self.ws);
+        let built = self.builder.build(&item, &source, self.progress)?;
+        let seconds = match built.cached {
+            true => 0.0,
+            false => started.elapsed().as_secs_f64(),
+        };
+        Ok((built, seconds))
+    }
+
+    fn unusable(&mut self, state: usize, error: Error, crashed: bool) -> Result<()> {
+        let reason = error.to_string();
+        self.errors.insert(state, error);
+        self.tell(Event::Unusable {
+            state,
+            reason,
+            crashed,
+        })
+    }
+
+    fn measure(&mut self, states: &[usize], blocks: usize) -> Result<()> {
+        // A session that goes on may find the cache emptied meanwhile.
+        for &state in states {
+            if !self.servers.contains_key(&state) {
+                let (built, _) = self.make(state)?;
+                self.have(state, &built)?;
+            }
+        }
+        let labels: Vec<&str> = states
+            .iter()
+            .map(|&state| self.states.states()[state].label.as_str())
+            .collect();
+        let first = self.engine.cost().blocks;
+        let count = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let step = self.progress.begin("measure", Some(u64::from(count)));
+        step.update(
+            0,
+            Some(u64::from(count)),
+            &format!("{blocks} blocks of {}, after {first}", labels.join(", ")),
+        );
+        let started = Instant::now();
+        let numbers = first..first.saturating_add(count);
+        let measured = self.probe.measure(states, numbers, self.progress);
+        let seconds = started.elapsed().as_secs_f64() / f64::from(count.max(1));
+        let failed = match measured {
+            Ok(failed) => failed,
+            Err(error) => {
+                // Whole blocks are stored; they are told when the session goes on.
+                return Err(error);
+            }
+        };
+        step.finish("");
+        self.tell_blocks(first, seconds)?;
+        if self.engine.cost().blocks == first && failed.is_empty() {
+            return Err(Error::bench(format!(
+                "the workload {} brought no value of {}",
+                self.engine.question().workload,
+                labels.join(", ")
+            )));
+        }
+        for (state, error) in failed {
+            self.unusable(state, error, true)?;
+        }
+        Ok(())
+    }
+
+    fn broken(&self, state: usize) -> Error {
+        let which = if state == 0 { "good" } else { "bad" };
+        let label = &self.states.states()[state].label;
+        let reason = self
+            .kept
+            .session
+            .events
+            .iter()
+            .find_map(|event| match event {
+                Event::Unusable {
+                    state: other,
+                    reason,
+                    crashed,
+                } if *other == state => Some((reason.clone(), *crashed)),
+                _ => None,
+            });
+        let (reason, crashed) = reason.unwrap_or_default();
+        let kind = if crashed { Kind::Bench } else { Kind::Build };
+        let details = self
+            .errors
+            .get(&state)
+            .map_or(Vec::new(), |error| error.detail_lines().to_vec());
+        Error::new(
+            kind,
+            format!("the {which} end, {label}, cannot be measured: {reason}"),
+        )
+        .details(details)
+        .hint(format!("name another one with `--{which}`"))
+    }
+}
+
+fn block(source: String, values: Values, seconds: f64) -> Block {
+    Block {
+        source,
+        number: values.number,
+        values: values.costs,
+        layouts: values.layouts,
+        seconds,
+    }
+}
+
+/// A session again, with the files its culprits change where their trees are known.
+///
+/// # Errors
+/// [`Kind::Usage`] when git does not run.
+pub fn shown(ws: &Workspace, kept: &Kept) -> Result<Outcome> {
+    let mut outcome = kept.session.replay().outcome();
+    let trees: Vec<String> = outcome
+        .question
+        .states
+        .iter()
+        .map(|state| state.tree.clone())
+        .collect();
+    let tree = |state: usize| trees.get(state).filter(|tree| !tree.is_empty()).cloned();
+    add_files(ws, &tree, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// Fills in which files the culprits change.
+fn add_files(
+    ws: &Workspace,
+    tree: &dyn Fn(usize) -> Option<String>,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    let git = Git::new(&ws.object_store());
+    for culprit in &mut outcome.culprits {
+        let [Some(before), Some(after)] = [culprit.from, culprit.to].map(tree) else {
+            continue;
+        };
+        let stat = git.ok(&["diff", "--numstat", "--no-renames", "-z", &before, &after])?;
+        culprit.files = stat.split_terminator('\0').filter_map(file_stat).collect();
+    }
+    Ok(())
+}
+
+/// One entry of `git diff --numstat -z`.
+fn file_stat(entry: &str) -> Option<FileStat> {
+    let mut parts = entry.splitn(3, '\t');
+    let (added, removed, path) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(FileStat {
+        path: path.to_owned(),
+        lines: added.parse().ok().zip(removed.parse().ok()),
+    })
+}
+
+/// The commands to be suggested.
+fn add_next(states: &dyn States, ask: &Ask, outcome: &mut Outcome) {
+    match outcome.conclusion {
+        Conclusion::Found | Conclusion::Undecided => {
+            for culprit in &outcome.culprits {
+                let commands = states.next(culprit.from, culprit.to, &ask.workload);
+                outcome.next.extend(commands);
+            }
+        }
+        Conclusion::Nothing | Conclusion::Opposite | Conclusion::Unfinished => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_numstat_is_read() {
+        let text = file_stat("3\t1\tsql/item.cc").unwrap();
+        assert_eq!(
+            (text.path.as_str(), text.lines),
+            ("sql/item.cc", Some((3, 1)))
+        );
+        assert_eq!(file_stat("-\t-\ta\tb.bin").unwrap().path, "a\tb.bin");
+        assert_eq!(file_stat("-\t-\tlogo.png").unwrap().lines, None);
+        assert!(file_stat("nonsense").is_none());
+    }
+}

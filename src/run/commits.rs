@@ -1,0 +1,254 @@
+//! Upstream's commits between two releases as states, the series on top of each.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::states::States;
+use crate::bisect::{Next, State};
+use crate::build::BuildItem;
+use crate::error::{Error, Kind, Result};
+use crate::git::Git;
+use crate::point::Point;
+use crate::progress::Progress;
+use crate::rebase;
+use crate::series::Series;
+use crate::upstream::{self, Release};
+use crate::workspace::Workspace;
+
+/// Upstream's commits from one release to the next, first parents only.
+pub struct CommitStates<'a> {
+    ws: &'a Workspace,
+    from: Release,
+    to: Release,
+    /// What goes on top of each commit; empty for upstream alone.
+    series: Series,
+    states: Vec<State>,
+    commits: Vec<Commit>,
+    /// Trees with the series on top, made when they are asked for.
+    trees: RefCell<BTreeMap<usize, Result<String>>>,
+    progress: &'a dyn Progress,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Commit {
+    id: String,
+    tree: String,
+    title: String,
+}
+
+impl<'a> CommitStates<'a> {
+    /// The commits between the releases called `old` and `new`, which come from one git repository; with
+    /// `bare`, without the series.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when there is no history between them; as [`upstream::ensure`].
+    pub fn new(
+        ws: &'a Workspace,
+        (old, new): (&str, &str),
+        bare: bool,
+        progress: &'a dyn Progress,
+    ) -> Result<Self> {
+        let from = upstream::ensure(ws, Some(old), progress)?;
+        let to = upstream::ensure(ws, Some(new), progress)?;
+        let series = match bare {
+            true => Series::default(),
+            false => Series::load_for(ws, Some(old))?,
+        };
+        let no_history = || {
+            Error::usage(format!(
+                "there is no history between {} and {}",
+                from.name, to.name
+            ))
+            .hint(
+                "both releases must be tags of one git remote, the second one a descendant of the first; \
+                 `perfquilt bisect releases` compares any two",
+            )
+        };
+        let (first, last) = upstream::history(ws, old, new, progress)?.ok_or_else(no_history)?;
+        let commits = commits(ws, &first, &last)?;
+        if commits.is_empty() {
+            return Err(no_history());
+        }
+        // Of upstream alone, trees are known; with the series they take a moment each.
+        let tree = |tree: &str| match series.patches().is_empty() {
+            true => tree.to_owned(),
+            false => String::new(),
+        };
+        let mut states = vec![State {
+            label: from.version.clone(),
+            name: series_name(&from, &series),
+            title: String::new(),
+            tree: tree(&from.tree),
+        }];
+        states.extend(commits.iter().map(|commit| State {
+            label: commit.id[..12].to_owned(),
+            name: commit.id.clone(),
+            title: commit.title.clone(),
+            tree: tree(&commit.tree),
+        }));
+        Ok(CommitStates {
+            ws,
+            from,
+            to,
+            series,
+            states,
+            commits,
+            trees: RefCell::default(),
+            progress,
+        })
+    }
+
+    fn tree(&self, state: usize) -> Result<String> {
+        let Some(index) = state.checked_sub(1) else {
+            return self.on(&self.from.commit, &self.from.tree, &self.from.name);
+        };
+        let commit = &self.commits[index];
+        self.on(
+            &commit.id,
+            &commit.tree,
+            &format!("commit {}", &commit.id[..12]),
+        )
+    }
+
+    /// The series on a commit's tree.
+    fn on(&self, commit: &str, tree: &str, name: &str) -> Result<String> {
+        if self.series.patches().is_empty() {
+            return Ok(tree.to_owned());
+        }
+        let to = Release {
+            name: name.to_owned(),
+            version: self.from.version.clone(),
+            commit: commit.to_owned(),
+            tree: tree.to_owned(),
+            sha256: String::new(),
+        };
+        rebase::tree_on(self.ws, &self.from, &to, &self.series, self.progress)
+    }
+}
+
+impl States for CommitStates<'_> {
+    fn release(&self) -> &str {
+        &self.from.name
+    }
+
+    fn states(&self) -> &[State] {
+        &self.states
+    }
+
+    fn item(&self, state: usize) -> Result<BuildItem> {
+        let known = self.trees.borrow().get(&state).cloned();
+        let tree = match known {
+            Some(tree) => tree,
+            None => {
+                let tree = self.tree(state);
+                // Only what cannot be otherwise is remembered.
+                let settled = tree
+                    .as_ref()
+                    .map_or_else(|error| error.kind() == Kind::Series, |_| true);
+                if settled {
+                    self.trees.borrow_mut().insert(state, tree.clone());
+                }
+                tree
+            }
+        }?;
+        let label = &self.states[state].label;
+        let with = match self.series.patches().is_empty() {
+            true => "",
+            false => " with the series",
+        };
+        Ok(BuildItem {
+            label: match state {
+                0 => format!("{}{with}", self.from.name),
+                _ => format!("commit {label}{with}"),
+            },
+            point: Point::Step(state),
+            patch: None,
+            touches: Vec::new(),
+            tree,
+            release: self.from.name.clone(),
+        })
+    }
+
+    fn noun(&self) -> &'static str {
+        "commit"
+    }
+
+    fn next(&self, from: usize, to: usize, workload: &str) -> Vec<Next> {
+        let mut next: Vec<Next> = (from + 1..=to)
+            .take(3)
+            .filter_map(|state| self.commits.get(state - 1))
+            .map(|commit| Next {
+                what: "the commit".to_owned(),
+                command: format!("git -C .perfquilt/objects.git show {}", commit.id),
+            })
+            .collect();
+        if !self.series.patches().is_empty() {
+            next.push(Next {
+                what: "whether the bare release got slower or the patches are worth less"
+                    .to_owned(),
+                command: format!(
+                    "perfquilt bisect releases {} {} --workload {workload}",
+                    self.from.version, self.to.version
+                ),
+            });
+        }
+        next
+    }
+}
+
+/// What the first state is: the release and the series on it, so that an edited series is another
+/// question.
+fn series_name(release: &Release, series: &Series) -> String {
+    use sha2::{Digest, Sha256};
+    if series.patches().is_empty() {
+        return release.name.clone();
+    }
+    let mut digest = Sha256::new();
+    for patch in series.patches() {
+        digest.update(format!("{}\n{:?}\n", patch.name, patch.files));
+    }
+    let digest = crate::workload::hex(&digest.finalize());
+    format!("{} with series {}", release.name, &digest[..12])
+}
+
+/// The commits behind `first` up to `last`, oldest first.
+fn commits(ws: &Workspace, first: &str, last: &str) -> Result<Vec<Commit>> {
+    let git = Git::new(&ws.object_store());
+    let range = format!("{first}..{last}");
+    let text = git.ok(&[
+        "log",
+        "--first-parent",
+        "--reverse",
+        "-z",
+        "--format=%H %T %s",
+        &range,
+    ])?;
+    Ok(text.split('\0').filter_map(commit).collect())
+}
+
+fn commit(line: &str) -> Option<Commit> {
+    let mut words = line.trim_start_matches('\n').splitn(3, ' ');
+    let (id, tree) = (words.next()?, words.next()?);
+    let is_name = |word: &str| word.len() >= 40 && word.bytes().all(|b| b.is_ascii_hexdigit());
+    (is_name(id) && is_name(tree)).then(|| Commit {
+        id: id.to_owned(),
+        tree: tree.to_owned(),
+        title: words.next().unwrap_or_default().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_is_read() {
+        let (id, tree) = ("a".repeat(40), "b".repeat(40));
+        let found = commit(&format!("{id} {tree} a title with words")).unwrap();
+        assert_eq!(
+            (found.id, found.tree, found.title.as_str()),
+            (id, tree, "a title with words")
+        );
+        assert!(commit("").is_none() && commit("x y z").is_none());
+    }
+}

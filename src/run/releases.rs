@@ -1,0 +1,182 @@
+//! The same patches on two releases, all four servers in every block.
+
+use std::time::Instant;
+
+use sha2::{Digest, Sha256};
+
+use super::bisect::{Ask, results};
+use super::{Prepared, StoredTrees, build_item, prepare};
+use crate::bisect::State;
+use crate::bisect::two_way::{CELLS, Table, TwoWay};
+use crate::build::Builder;
+use crate::error::{Error, Kind, Result};
+use crate::experiment::probe::{self, Probe};
+use crate::observation::ExperimentHeader;
+use crate::point::Point;
+use crate::progress::Progress;
+use crate::store::Store;
+use crate::workload::hex;
+use crate::workspace::Workspace;
+
+/// Which patch of the series on the old release; `None`: the whole series.
+pub type Which = Option<String>;
+
+/// Measures the releases called `old` and `new`, without and with a patch or the whole series of each,
+/// until it is known whose a loss is.
+///
+/// # Errors
+/// Those of [`prepare`], of building and of measuring, all four servers being needed;
+/// [`Kind::Usage`] when there is no such patch.
+pub fn compare(
+    ws: &Workspace,
+    (old, new): (&str, &str),
+    which: &Which,
+    ask: &Ask,
+    progress: &dyn Progress,
+) -> Result<Table> {
+    if ws.config.release(Some(old))?.version == ws.config.release(Some(new))?.version {
+        return Err(Error::usage("the old release and the new one are the same"));
+    }
+    let sides = [old, new].map(|version| Side::new(ws, version, which, progress));
+    let [old_side, new_side] = sides;
+    let sides = [old_side?, new_side?];
+    let states: Vec<State> = sides.iter().flat_map(Side::states).collect();
+    let releases = [0, 1].map(|side: usize| sides[side].prepared.release.name.clone());
+    let question = crate::bisect::Question {
+        states: states.clone(),
+        change: "patch".to_owned(),
+        release: releases[0].clone(),
+        ..ask.question_of(&states)
+    };
+    question.check()?;
+    let mut comparison = TwoWay::new(question, releases.clone());
+
+    let source = StoredTrees::new(ws);
+    let mut servers = Vec::with_capacity(CELLS);
+    for side in &sides {
+        let builder = Builder::new(ws, &ask.preset.recipe, &side.prepared.release.name)?;
+        for point in side.points {
+            let started = Instant::now();
+            let built = builder.build(&build_item(&side.prepared, point)?, &source, progress)?;
+            if !built.cached {
+                comparison.built(started.elapsed().as_secs_f64());
+            }
+            servers.push(built);
+        }
+    }
+    let context = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
+    let mut digest = Sha256::new();
+    digest.update(format!("{context} {}", ask.meter));
+    servers.iter().for_each(|built| digest.update(&built.key));
+    let name = &hex(&digest.finalize())[..12];
+    let mut header = ExperimentHeader::new(&releases[0], &ask.preset.recipe);
+    header.experiment = format!("releases-{name}");
+    header.series = states[1..]
+        .iter()
+        .map(|state| state.label.clone())
+        .collect();
+    let store = Store::open(&results(ws))?;
+    let mut probe = Probe::open(
+        ws,
+        &ask.preset,
+        (&ask.workload, ask.meter),
+        header,
+        &format!("releases {name}"),
+        &store,
+    )?;
+    for (state, built) in servers.iter().enumerate() {
+        probe.add(state, built, progress)?;
+    }
+    // The new release's servers get data that its own bare server prepared.
+    for state in [2, 3] {
+        probe.data_of(state, &releases[1], 2);
+    }
+    let mut next = 0;
+    let mut seconds = 0.0;
+    loop {
+        for values in probe.blocks(next)? {
+            next = next.max(values.number + 1);
+            let cost = |state: usize| values.costs.get(&state).copied().unwrap_or(f64::NAN);
+            comparison.add([0, 1, 2, 3].map(cost), seconds);
+        }
+        let wanted = u32::try_from(comparison.wanted()).unwrap_or(u32::MAX);
+        if wanted == 0 {
+            return Ok(comparison.table());
+        }
+        let step = progress.begin("measure", Some(u64::from(wanted)));
+        step.update(
+            0,
+            None,
+            &format!("{wanted} blocks of both releases, after {next}"),
+        );
+        let started = Instant::now();
+        let failed = probe.measure(&[0, 1, 2, 3], next..next.saturating_add(wanted), progress)?;
+        seconds = started.elapsed().as_secs_f64() / f64::from(wanted);
+        step.finish("");
+        if let Some((state, error)) = failed.into_iter().next() {
+            return Err(Error::new(
+                Kind::Bench,
+                format!("{} cannot be measured: {error}", states[state].label),
+            )
+            .details(error.detail_lines().to_vec()));
+        }
+    }
+}
+
+/// A release with its series, and the two points that are compared.
+struct Side {
+    prepared: Prepared,
+    points: [Point; 2],
+}
+
+impl Side {
+    fn new(ws: &Workspace, version: &str, which: &Which, progress: &dyn Progress) -> Result<Self> {
+        let prepared = prepare(ws, Some(version), progress)?;
+        let patches = prepared.series.patches();
+        let (before, after) = match which {
+            None => (0, patches.len()),
+            Some(wanted) => {
+                let by_name = patches.iter().position(|patch| patch.name == *wanted);
+                let by_number = wanted
+                    .parse::<usize>()
+                    .ok()
+                    .filter(|k| (1..=patches.len()).contains(k))
+                    .map(|k| k - 1);
+                let place = by_name.or(by_number).ok_or_else(|| {
+                    let names = patches.iter().map(|patch| &patch.name);
+                    crate::config::unknown("patch", wanted, names)
+                })?;
+                (place, place + 1)
+            }
+        };
+        if before == after {
+            return Err(Error::usage(format!(
+                "the series on {} has no patches",
+                prepared.release.name
+            )));
+        }
+        Ok(Side {
+            prepared,
+            points: [before, after].map(Point::Step),
+        })
+    }
+
+    fn states(&self) -> Vec<State> {
+        let patches = self.prepared.series.patches();
+        self.points
+            .iter()
+            .map(|&point| {
+                let patch = match point {
+                    Point::Step(k) => k.checked_sub(1).and_then(|index| patches.get(index)),
+                    _ => None,
+                };
+                State {
+                    label: format!("{} at point {point}", self.prepared.release.name),
+                    name: patch.map_or(String::new(), |patch| patch.name.clone()),
+                    title: patch.map_or(String::new(), |patch| patch.title.clone()),
+                    tree: self.prepared.stack.tree(point).unwrap_or_default(),
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,154 @@
+//! Where the states of a bisection come from.
+
+use super::{Prepared, build_item};
+use crate::bisect::State;
+use crate::build::BuildItem;
+use crate::error::{Error, Result};
+use crate::point::Point;
+
+/// The sources of a bisection's states.
+pub trait States {
+    /// The release they belong to.
+    fn release(&self) -> &str;
+
+    /// The states in order, with their trees where these are known without work.
+    fn states(&self) -> &[State];
+
+    /// What there is to build for a state; its tree is made now if need be.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](crate::error::Kind::Series) when the state has no sources: the series does not
+    /// apply to it.
+    fn item(&self, state: usize) -> Result<BuildItem>;
+
+    /// What a change is called: `patch` or `commit`.
+    fn noun(&self) -> &'static str;
+
+    /// The commands to be suggested when these changes were found; `workload` is what shows them.
+    fn next(&self, from: usize, to: usize, workload: &str) -> Vec<crate::bisect::Next>;
+}
+
+/// The points of a series between two of them.
+#[derive(Debug)]
+pub struct SeriesStates<'a> {
+    prepared: &'a Prepared,
+    version: Option<String>,
+    good: usize,
+    states: Vec<State>,
+}
+
+impl<'a> SeriesStates<'a> {
+    /// The points from `good` (by default the bare release) to `bad` (by default the whole series).
+    /// `version` is the release the user named, if one was.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when these are no two points in this order.
+    pub fn new(
+        prepared: &'a Prepared,
+        version: Option<&str>,
+        good: Option<Point>,
+        bad: Option<Point>,
+    ) -> Result<Self> {
+        let count = prepared.series.patches().len();
+        let step = |point: Option<Point>, default: usize, what: &str| match point {
+            None => Ok(default),
+            Some(Point::Step(k)) if k <= count => Ok(k),
+            Some(Point::Step(k)) => Err(Error::usage(format!(
+                "there is no point {k} for --{what}: the series has {count} patches"
+            ))),
+            Some(other) => Err(Error::usage(format!(
+                "--{what} is a point of the series in order, not {other}"
+            ))
+            .hint("0 is the bare release, K the first K patches")),
+        };
+        let (good, bad) = (step(good, 0, "good")?, step(bad, count, "bad")?);
+        if good > bad {
+            return Err(Error::usage(format!(
+                "point {good} is behind point {bad} in the series"
+            ))
+            .hint(format!(
+                "`--good {bad} --bad {good} --direction faster` finds what makes it faster from {bad} to \
+                 {good}"
+            )));
+        }
+        let patches = prepared.series.patches();
+        let states = (good..=bad)
+            .map(|k| {
+                let patch = k.checked_sub(1).and_then(|index| patches.get(index));
+                Ok(State {
+                    label: k.to_string(),
+                    name: patch
+                        .map_or(&prepared.release.name, |patch| &patch.name)
+                        .clone(),
+                    title: patch.map_or(String::new(), |patch| patch.title.clone()),
+                    tree: prepared.stack.tree(Point::Step(k))?,
+                })
+            })
+            .collect::<Result<_>>()?;
+        Ok(SeriesStates {
+            prepared,
+            version: version.map(str::to_owned),
+            good,
+            states,
+        })
+    }
+}
+
+impl States for SeriesStates<'_> {
+    fn release(&self) -> &str {
+        &self.prepared.release.name
+    }
+
+    fn states(&self) -> &[State] {
+        &self.states
+    }
+
+    fn item(&self, state: usize) -> Result<BuildItem> {
+        build_item(self.prepared, Point::Step(self.good + state))
+    }
+
+    fn noun(&self) -> &'static str {
+        "patch"
+    }
+
+    fn next(&self, from: usize, to: usize, workload: &str) -> Vec<crate::bisect::Next> {
+        let release = self
+            .version
+            .as_ref()
+            .map_or(String::new(), |version| format!(" --release {version}"));
+        let points: String = (self.good + from + 1..=self.good + to)
+            .map(|k| format!(" --point {k}"))
+            .collect();
+        let at = |k: usize| match &self.version {
+            Some(version) => format!("{version}:{k}"),
+            None => k.to_string(),
+        };
+        let (first, last) = (self.good + from + 1, self.good + to);
+        let which = match first == last {
+            true => format!("patch {first}"),
+            false => format!("patches {first} to {last}"),
+        };
+        vec![
+            crate::bisect::Next {
+                what: format!("what the series is worth without {which}"),
+                command: format!(
+                    "perfquilt run{release}{points} --effects without --workload {workload}"
+                ),
+            },
+            crate::bisect::Next {
+                what: "in which functions the instructions differ".to_owned(),
+                command: format!(
+                    "perfquilt profile {} {} --workload {workload}",
+                    at(self.good + from),
+                    at(self.good + to)
+                ),
+            },
+            crate::bisect::Next {
+                what: format!(
+                    "to mend or drop {which}: edit it as a git commit, then `perfquilt refresh`"
+                ),
+                command: format!("perfquilt edit{release}"),
+            },
+        ]
+    }
+}

@@ -1,0 +1,344 @@
+//! `perfquilt bisect releases`, `commits` and `step` on the toy server in a git repository.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::{Finished, TestEnvironment};
+use serde_json::Value;
+
+/// What a state of upstream's sources is.
+#[derive(Clone, Copy)]
+struct Sources {
+    rounds: u32,
+    /// Another binary, the same work.
+    pad: u32,
+    /// Whether the series' switch does anything.
+    heeds: bool,
+    /// Whether the line is there that the series changes.
+    switch: bool,
+}
+
+const PLAIN: Sources = Sources {
+    rounds: 20_000,
+    pad: 0,
+    heeds: true,
+    switch: true,
+};
+
+impl Sources {
+    fn work(&self) -> String {
+        let switch = if self.switch { "SHIFT 0" } else { "SHIFT 0x0" };
+        let rounds = if self.heeds {
+            "(ROUNDS >> SHIFT)"
+        } else {
+            "ROUNDS"
+        };
+        format!(
+            "/* What one request costs. */\n#define ROUNDS {}u\n\n\n\n#define {switch}\n\n\n\n\
+             __attribute__((used)) static const unsigned pad = {}u;\n\n\
+             static unsigned work(unsigned state)\n{{\n  for (unsigned i = 0; i < {rounds}; i++)\n    \
+             state = state * 1664525u + 1013904223u;\n  return state;\n}}\n",
+            self.rounds, self.pad
+        )
+    }
+}
+
+/// A quarter of the rounds.
+const PATCH: &str = "\
+From: A Tester <tester@example.org>
+Date: Mon, 2 Nov 2026 12:00:00 +0000
+Subject: work: a quarter of the rounds
+
+--- a/work.h
++++ b/work.h
+@@ -3,7 +3,7 @@
+ 
+ 
+ 
+-#define SHIFT 0
++#define SHIFT 2
+ 
+ 
+ 
+";
+
+/// A workspace with one patch, whose upstream is a git repository with these commits; the first one is
+/// release 1.0, the last one 2.0.
+fn environment(commits: &[Sources]) -> TestEnvironment {
+    let environment = TestEnvironment::with_fixture("toy");
+    let remote = remote(&environment);
+    common::copy(&environment.workspace().join("upstream"), &remote);
+    git(&environment, &["init", "--quiet", "--initial-branch=main"]);
+    for (number, sources) in commits.iter().enumerate() {
+        std::fs::write(remote.join("work.h"), sources.work()).unwrap();
+        git(&environment, &["add", "--all"]);
+        git(
+            &environment,
+            &[
+                "commit",
+                "--quiet",
+                "--allow-empty",
+                "-m",
+                &format!("change {number}"),
+            ],
+        );
+        if number == 0 {
+            git(&environment, &["tag", "v1"]);
+        }
+    }
+    git(&environment, &["tag", "v2"]);
+    environment.write("patches/0001-fewer-rounds.patch", PATCH);
+    environment.write("series", "0001-fewer-rounds.patch\n");
+    let config = "bench-config/perfquilt.toml";
+    let source = |tag: &str| {
+        format!(
+            "git = {{ remote = \"{}\", tag = \"{tag}\" }}",
+            remote.display()
+        )
+    };
+    environment.replace(
+        config,
+        "directory = \"upstream\"",
+        &format!(
+            "{}\n\n[[upstream.release]]\nversion = \"2.0\"\n{}",
+            source("v1"),
+            source("v2")
+        ),
+    );
+    environment.replace(config, "block_seconds = 0.3", "block_seconds = 0.1");
+    environment
+}
+
+fn remote(environment: &TestEnvironment) -> PathBuf {
+    environment.workspace().parent().unwrap().join("remote")
+}
+
+/// Git in the repository, as hermetic as the tool.
+fn git(environment: &TestEnvironment, args: &[&str]) -> String {
+    let folder = remote(environment);
+    let around = folder.parent().unwrap();
+    let output = Command::new("git")
+        .args([
+            "-c",
+            "user.name=A Tester",
+            "-c",
+            "user.email=tester@example.org",
+        ])
+        .args(args)
+        .current_dir(&folder)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", around.join("home"))
+        .env("XDG_CACHE_HOME", around.join("cache"))
+        .env("TMPDIR", around.join("tmp"))
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {args:?}: {text}{errors}");
+    text
+}
+
+fn bisect(environment: &TestEnvironment, args: &[&str]) -> Finished {
+    let mut all = vec!["bisect"];
+    all.extend(args);
+    all.extend(["--size", "20%", "--error", "5%", "--json"]);
+    environment.run(&all)
+}
+
+fn document(finished: &Finished) -> Value {
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    serde_json::from_str(&finished.stdout).unwrap()
+}
+
+fn slow(pad: u32) -> Sources {
+    Sources {
+        rounds: 60_000,
+        pad,
+        ..PLAIN
+    }
+}
+
+fn padded(pad: u32) -> Sources {
+    Sources { pad, ..PLAIN }
+}
+
+#[test]
+fn upstreams_commits_are_searched_with_the_series_on_top() {
+    let gap = Sources {
+        switch: false,
+        ..padded(3)
+    };
+    let environment = environment(&[
+        PLAIN,
+        padded(1),
+        padded(2),
+        gap,
+        padded(4),
+        slow(5),
+        slow(6),
+    ]);
+    let finished = bisect(&environment, &["commits", "1.0", "2.0"]);
+    let found = document(&finished);
+    assert_eq!(found["conclusion"], "found", "{found:#}");
+    let culprit = &found["culprits"][0];
+    assert_eq!((&culprit["from"], &culprit["to"]), (&4.into(), &5.into()));
+    assert_eq!(culprit["titles"][0], "change 5");
+    let id = git(&environment, &["rev-parse", "v2~1"]);
+    assert_eq!(culprit["names"][0], id.trim());
+    assert_eq!(culprit["files"][0]["path"], "work.h");
+    // The series does not apply to the commit in the middle, which is left out.
+    let path = found["path"].as_array().unwrap();
+    let skipped = path
+        .iter()
+        .find(|step| step["decision"] == "skipped")
+        .unwrap();
+    assert_eq!(skipped["state"], 3);
+    let reason = skipped["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("0001-fewer-rounds.patch does not apply"),
+        "{reason}"
+    );
+    // Upstream alone has that commit too.
+    let bare = document(&bisect(&environment, &["commits", "1.0", "2.0", "--bare"]));
+    assert_eq!(bare["culprits"][0]["names"][0], id.trim());
+    let skipped = |step: &Value| step["decision"] == "skipped";
+    assert!(!bare["path"].as_array().unwrap().iter().any(skipped));
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn without_history_there_is_nothing_to_search() {
+    let environment = environment(&[PLAIN, slow(1)]);
+    for args in [
+        &["commits", "2.0", "1.0"][..],
+        &["commits", "1.0", "1.0"],
+        &["commits", "1.0", "3.0"],
+        &["releases", "1.0", "1.0"],
+        &["releases", "1.0", "2.0", "--patch", "7"],
+    ] {
+        let refused = bisect(&environment, args);
+        assert_eq!(refused.code, Some(2), "{args:?}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_loss_between_releases_is_told_to_be_the_patchs_or_upstreams() {
+    let upstreams = environment(&[PLAIN, slow(1)]);
+    let table = document(&bisect(&upstreams, &["releases", "1.0", "2.0"]));
+    assert_eq!(table["whose"], "upstream", "{table:#}");
+    assert!(table["release"][0]["high"].as_f64().unwrap() < -0.2);
+    let again = bisect(&upstreams, &["releases", "1.0", "2.0"]);
+    assert!(!again.stderr.contains("building"), "{}", again.stderr);
+    assert_eq!(document(&again)["release"], table["release"]);
+
+    let deaf = Sources {
+        heeds: false,
+        ..PLAIN
+    };
+    let patchs = environment(&[PLAIN, deaf]);
+    let args = [
+        "releases",
+        "1.0",
+        "2.0",
+        "--patch",
+        "0001-fewer-rounds.patch",
+    ];
+    let table = document(&bisect(&patchs, &args));
+    assert_eq!(table["whose"], "patch", "{table:#}");
+    let shown = patchs.run(&[
+        "bisect", "releases", "1.0", "2.0", "--size", "20%", "--error", "5%",
+    ]);
+    assert!(
+        shown.stdout.starts_with("The loss is that of the series")
+            || shown.stdout.contains("no longer helps"),
+        "{}",
+        shown.stdout
+    );
+}
+
+#[test]
+fn git_bisect_run_is_driven() {
+    let environment = environment(&[
+        PLAIN,
+        padded(1),
+        padded(2),
+        padded(3),
+        padded(4),
+        slow(5),
+        slow(6),
+    ]);
+    let workspace = environment.workspace();
+    git(&environment, &["bisect", "start", "v2", "v1"]);
+    let tool = env!("CARGO_BIN_EXE_perfquilt");
+    let ran = git(
+        &environment,
+        &[
+            "bisect",
+            "run",
+            tool,
+            "-C",
+            workspace.to_str().unwrap(),
+            "bisect",
+            "step",
+            "--good",
+            "v1",
+            "--bad",
+            "v2",
+            "--size",
+            "20%",
+            "--error",
+            "5%",
+        ],
+    );
+    let id = git(&environment, &["rev-parse", "v2~1"]);
+    assert!(
+        ran.contains(&format!("{} is the first bad commit", id.trim())),
+        "{ran}"
+    );
+}
+
+#[test]
+fn steps_tell_git_what_is_wrong() {
+    let environment = environment(&[PLAIN, padded(1), padded(2)]);
+    let step = |args: &[&str]| {
+        let mut all = vec!["-C", "../workspace", "bisect", "step"];
+        all.extend(args);
+        let mut command = environment.command(&all);
+        command.current_dir(remote(&environment));
+        Finished::from(command.output().unwrap())
+    };
+    let fast = ["--size", "20%", "--error", "5%"];
+    // There is no difference, there is no such commit, there is no such flag: git is to stop.
+    for args in [
+        &["--good", "v1", "--bad", "v2"][..],
+        &["--good", "x", "--bad", "v2"],
+        &["--nonsense"],
+    ] {
+        let finished = step(&[args, &fast].concat());
+        assert_eq!(finished.code, Some(128), "{args:?}: {}", finished.stderr);
+    }
+    // A commit that does not build is left out.
+    std::fs::write(remote(&environment).join("work.h"), "#error no\n").unwrap();
+    git(
+        &environment,
+        &["commit", "--quiet", "--all", "-m", "broken"],
+    );
+    std::fs::write(remote(&environment).join("work.h"), slow(9).work()).unwrap();
+    git(&environment, &["commit", "--quiet", "--all", "-m", "slow"]);
+    git(&environment, &["tag", "v3"]);
+    git(&environment, &["checkout", "--quiet", "v3~1"]);
+    let finished = step(&[&["--good", "v1", "--bad", "v3"][..], &fast].concat());
+    assert_eq!(finished.code, Some(125), "{}", finished.stderr);
+    for (commit, code) in [("v3", 1), ("v1", 0), ("v2", 0)] {
+        git(&environment, &["checkout", "--quiet", commit]);
+        let finished = step(&[&["--good", "v1", "--bad", "v3"][..], &fast].concat());
+        assert_eq!(finished.code, Some(code), "{commit}: {}", finished.stderr);
+    }
+}
