@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// A result whose error is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -10,7 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) const DISK_FULL: &str = "free some space (`perfquilt clean --unused-days 0` empties the caches), then run the same command again";
 
 /// What went wrong, as far as the exit code is concerned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A fault of this program or of the machine under it (exit code 1).
     Internal,
@@ -117,6 +120,11 @@ impl Error {
     /// An error of kind [`Kind::Build`].
     pub fn build(message: impl Into<String>) -> Self {
         Self::new(Kind::Build, message)
+    }
+
+    /// An error of kind [`Kind::Forge`].
+    pub fn forge(message: impl Into<String>) -> Self {
+        Self::new(Kind::Forge, message)
     }
 
     /// An error of kind [`Kind::Bench`].

@@ -76,6 +76,16 @@ impl Git {
         }
     }
 
+    /// The commit that is checked out; `None` outside a repository, or without git.
+    pub(crate) fn head(&self) -> Option<String> {
+        let output = self
+            .run(&["rev-parse", "--verify", "--quiet", "HEAD"])
+            .ok()?;
+        output
+            .success()
+            .then(|| output.stdout_text().trim().to_owned())
+    }
+
     /// Runs it to its end, whatever that is.
     pub(crate) fn run(&self, args: &[&str]) -> Result<Output> {
         self.command(args).run()

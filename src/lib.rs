@@ -8,20 +8,24 @@
 
 pub mod attribution;
 pub mod bisect;
+pub mod bot;
 pub mod build;
 pub mod caches;
 pub mod calibrate;
 pub mod cli;
 pub mod config;
+mod cut;
 pub mod doctor;
 pub mod edit;
 pub mod error;
 pub mod experiment;
+pub mod forge;
 mod git;
 pub mod init;
 pub mod lint;
 pub mod meter;
 pub mod observation;
+pub mod outcome;
 pub mod point;
 pub mod process;
 pub mod profile;

@@ -184,6 +184,9 @@ pub struct Outcome {
     pub build_errors: Vec<(Point, Error)>,
     /// Points whose server failed while being measured.
     pub failed: Vec<(Point, Error)>,
+    /// What ended measuring before its time, where something did: a signal, or a server of the bare
+    /// release that failed. What was measured before counts.
+    pub stopped: Option<Error>,
 }
 
 /// Does the main job: `preset` on the `wanted` points of `release` (`None`: the current one).
@@ -299,11 +302,19 @@ fn measure(
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = failed;
     let store = Store::open(&ws.results())?;
-    let outcome = experiment::run(ws, preset, &measurable, header, fresh, &store, progress)?;
-    store.record_builds(outcome.id, &builds)?;
+    let measured = experiment::run(ws, preset, &measurable, header, fresh, &store, progress);
+    let (experiment, failed, stopped) = match measured {
+        Ok(outcome) => (outcome.id, outcome.failed.into_iter().collect(), None),
+        Err(error) => match store.current() {
+            Some(experiment) => (experiment, Vec::new(), Some(error)),
+            None => return Err(error),
+        },
+    };
+    store.record_builds(experiment, &builds)?;
     Ok(Outcome {
-        experiment: outcome.id,
+        experiment,
         build_errors,
-        failed: outcome.failed.into_iter().collect(),
+        failed,
+        stopped,
     })
 }

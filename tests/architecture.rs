@@ -76,6 +76,15 @@ fn only_the_store_knows_sqlite() {
 }
 
 #[test]
+fn only_the_forge_knows_octocrab() {
+    only_in(
+        "src",
+        &["/forge/"],
+        &["octocrab::", "tokio::", "use http::", "use ring::"],
+    );
+}
+
+#[test]
 fn only_one_module_starts_processes() {
     only_in(
         "src",

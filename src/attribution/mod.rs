@@ -1,5 +1,6 @@
 //! From observations to effects and verdicts. Pure.
 
+mod change;
 mod closure;
 mod collect;
 mod costs;
@@ -17,6 +18,7 @@ mod warnings;
 use crate::error::Result;
 use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
+pub use change::{Change, change};
 pub use collect::{Collector, Fault};
 pub use document::{
     Attribution, Closure, ControlEffect, Cost, Effect, Interval, Kind, Noise, NoiseSpread,

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::Context;
 use super::report::{Form, Format, default_margins, print, show};
-use crate::attribution::{self, Collector, Fault};
+use crate::attribution::{self, Attribution, Collector, Fault};
 use crate::error::{Error, Result};
 use crate::observation::{Meter, Observation};
 use crate::store::{jsonl, sql_bench};
@@ -79,8 +79,29 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             &margin,
         );
     }
-    // Large files need not be in memory.
-    let mut reader = jsonl::Reader::new(input, &arguments.file)?;
+    let attribution = attributed_from(input, &arguments.file, &margin)?;
+    print(context, &arguments.form, &attribution, None)
+}
+
+/// The attribution of an observation file of at most `most` bytes unpacked, which need not fit into
+/// memory.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line.
+pub(super) fn attributed(
+    path: &Path,
+    most: u64,
+    margin: &dyn Fn(Meter) -> f64,
+) -> Result<Attribution> {
+    attributed_from(open(path)?.take(most), path, margin)
+}
+
+fn attributed_from(
+    input: impl BufRead,
+    path: &Path,
+    margin: &dyn Fn(Meter) -> f64,
+) -> Result<Attribution> {
+    let mut reader = jsonl::Reader::new(input, path)?;
     let (header, supplement) = (reader.header.clone(), reader.supplement.clone());
     let mut collector = Collector::new(&header, &supplement)?;
     let mut batch = jsonl::Batch::default();
@@ -90,14 +111,14 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             if let Err(Fault { message, twice }) = collector.add(&observation) {
                 let observation = Observation::from(observation);
                 let message = match twice {
-                    true => jsonl::twice(&observation, first_line(&arguments.file, &observation)),
+                    true => jsonl::twice(&observation, first_line(path, &observation)),
                     false => message,
                 };
                 return Err(batch.at(line, Error::usage(message)));
             }
         }
     }
-    print(context, &arguments.form, &collector.finish(&margin), None)
+    Ok(collector.finish(margin))
 }
 
 /// The first line of a file that holds the block, point, workload and meter of `observation`; `None`
@@ -123,7 +144,7 @@ fn first_line(path: &Path, observation: &Observation) -> Option<usize> {
 }
 
 /// The workspace whose margins hold, where there is one: a file can be analysed anywhere.
-fn workspace(context: &Context) -> Result<Option<Workspace>> {
+pub(super) fn workspace(context: &Context) -> Result<Option<Workspace>> {
     let named = context.global.directory.is_some();
     let here = std::env::current_dir().unwrap_or_default();
     let inside = here

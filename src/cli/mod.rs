@@ -13,6 +13,7 @@ mod export;
 mod init;
 mod lint;
 mod output;
+mod post;
 mod profile;
 mod rebase;
 mod refresh;
@@ -28,6 +29,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::error::Result;
 use crate::workspace::Workspace;
@@ -106,6 +110,8 @@ enum Command {
     Profile(profile::Arguments),
     /// Find the patch or upstream commit that made a workload slower
     Bisect(bisect::Arguments),
+    /// Tell a pull request what its series is worth: one comment, a check run, a label
+    Post(post::Arguments),
     /// Remove what the caches keep and nobody uses
     Clean(clean::Arguments),
     /// Check that intervals and verdicts keep their promises, in simulation or on this machine
@@ -151,11 +157,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let output = Output::new(&cli.global);
     if cli.global.verbose > 0 {
-        tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::DEBUG)
+        // This program's own lines only: libraries may log what they send, a token among it.
+        let ours = tracing_subscriber::filter::filter_fn(|metadata| {
+            metadata.target().starts_with(env!("CARGO_CRATE_NAME"))
+        });
+        let lines = tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
             .with_target(false)
-            .init();
+            .with_filter(ours);
+        tracing_subscriber::registry().with(lines).init();
     }
     let context = Context {
         global: cli.global,
@@ -191,6 +201,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Profile(arguments) => profile::run(context, &arguments),
         Command::Bisect(arguments) => return bisect::run(context, &arguments),
+        Command::Post(arguments) => post::run(context, &arguments),
         Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),

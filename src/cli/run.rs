@@ -1,11 +1,14 @@
 //! `perfquilt run`: the main job.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::Context;
 use super::bench::Measuring;
 use super::report::{self, Form};
 use crate::error::Result;
+use crate::outcome::{self, Failure};
 use crate::run::run as run_job;
 use crate::store::Store;
 
@@ -26,6 +29,9 @@ pub struct Arguments {
     /// Another recipe than the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
+    /// Write what it came to into this folder, for `perfquilt post`: raw observations and what failed
+    #[arg(long, value_name = "FOLDER")]
+    outcome: Option<PathBuf>,
     #[command(flatten)]
     form: Form,
 }
@@ -45,8 +51,24 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let measuring = &arguments.measuring;
     let release = measuring.release.as_deref();
     let progress = context.output.progress();
-    let outcome = run_job(&ws, &preset, release, &measuring.wanted(), progress)?;
+    let told = arguments.outcome.as_deref();
+    let outcome = match run_job(&ws, &preset, release, &measuring.wanted(), progress) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            if let Some(folder) = told {
+                outcome::write(folder, &ws, &[Failure::new(&error, None)], None)?;
+            }
+            return Err(error);
+        }
+    };
     let store = Store::open_existing(&ws.results())?;
+    if let Some(folder) = told {
+        let failures = outcome::failures(&outcome);
+        outcome::write(folder, &ws, &failures, Some((&store, outcome.experiment)))?;
+    }
+    if let Some(error) = outcome.stopped {
+        return Err(error);
+    }
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.experiment);
     let mut errors = outcome.build_errors;
     if errors.is_empty() {

@@ -332,6 +332,14 @@ fn check(config: &Config, text: &str) -> Result<()> {
             "[server]",
         );
     }
+    let name = &config.commands.name;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    if name.is_empty() || !name.bytes().all(plain) {
+        return wrong(
+            format!("`{name}` is no name that can stand behind an @"),
+            "[commands]",
+        );
+    }
     for (meter, margin) in &config.margin {
         if !(margin.is_finite() && *margin > 0.0 && *margin < 1.0) {
             return wrong(

@@ -1,5 +1,6 @@
 //! `bench-config/perfquilt.toml` and `bench-config/workloads/*.toml`.
 
+mod commands;
 mod load;
 mod server;
 mod workload;
@@ -11,6 +12,7 @@ use serde::Deserialize;
 
 use crate::observation::Meter;
 
+pub use commands::{Association, Commands};
 pub(crate) use load::unknown;
 pub use server::{Adapter, CommandServer, Server};
 pub use workload::{CommandWorkload, SqlBenchWorkload, SysbenchWorkload, Workload, WorkloadKind};
@@ -34,6 +36,9 @@ pub struct Config {
     /// ± margin is `no effect`.
     #[serde(default)]
     pub margin: BTreeMap<Meter, f64>,
+    /// Who may command the bot.
+    #[serde(default)]
+    pub commands: Commands,
     /// Workloads by name, from `bench-config/workloads/NAME.toml`.
     #[serde(skip)]
     pub workloads: BTreeMap<String, Workload>,

@@ -1,7 +1,7 @@
 //! What patches were worth on the old release and are worth on the new one, where both were measured.
 
 use super::report::{Drop, EffectChange, Report, Worth};
-use crate::attribution::{Attribution, Effect, Kind, PatchEffects, Verdict, attribute_with};
+use crate::attribution::{self, Attribution, Effect, attribute_with};
 use crate::error::Result;
 use crate::observation::Meter;
 use crate::store::Store;
@@ -81,47 +81,13 @@ fn latest(
 }
 
 fn change(old: &Attribution, new: Option<&Attribution>, name: &str) -> Option<EffectChange> {
-    let patch = old.patches.iter().find(|patch| patch.name == name)?;
-    let before = headline(old, patch)?;
-    let after = new.and_then(|new| {
-        let patch = new.patches.iter().find(|patch| patch.name == name)?;
-        let effect = patch.effects.iter().find(|effect| {
-            effect.kind == Kind::InOrder
-                && effect.workload == before.workload
-                && effect.meter == before.meter
-        })?;
-        Some((new, effect))
-    });
-    let no_longer_helps = before.verdict == Verdict::Faster
-        && after.is_some_and(|(_, effect)| match effect.verdict {
-            Verdict::NoEffect | Verdict::Slower => true,
-            Verdict::Faster => false,
-            // An effect as large as the old one would have been seen.
-            Verdict::Unclear => effect
-                .minimum_detectable
-                .is_some_and(|least| least < before.estimate),
-        });
+    let change = attribution::change(old, new, name)?;
     Some(EffectChange {
-        workload: before.workload.clone(),
-        meter: before.meter.name().to_owned(),
-        old: worth(old, before),
-        new: after.map(|(new, effect)| worth(new, effect)),
-        no_longer_helps,
-    })
-}
-
-/// The effect a patch is kept for: the surest gain, on time if there is one there; else the one that
-/// verdicts are about.
-fn headline<'a>(attribution: &'a Attribution, patch: &'a PatchEffects) -> Option<&'a Effect> {
-    let in_order = || patch.effects.iter().filter(|e| e.kind == Kind::InOrder);
-    let gain = |meter: Meter| {
-        in_order()
-            .filter(|effect| effect.meter == meter && effect.verdict == Verdict::Faster)
-            .max_by(|a, b| a.low.unwrap_or(0.0).total_cmp(&b.low.unwrap_or(0.0)))
-    };
-    Meter::ALL.into_iter().find_map(gain).or_else(|| {
-        let meter = attribution.main_meter()?;
-        attribution.main_effect(&patch.effects, Kind::InOrder, meter)
+        workload: change.old.workload.clone(),
+        meter: change.old.meter.name().to_owned(),
+        old: worth(old, change.old),
+        new: new.zip(change.new).map(|(new, effect)| worth(new, effect)),
+        no_longer_helps: change.no_longer_helps,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::text::{clean, code, markdown as escape, shell};
+use super::text::{clean, code, fenced, is_commit, markdown as escape, shell};
 use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
 use super::{functions, number};
 use crate::attribution::Attribution;
@@ -27,42 +27,17 @@ pub fn markdown(attribution: &Attribution) -> String {
     );
     table(&mut page, &view, &view.rows.iter().collect::<Vec<_>>());
     let _ = writeln!(page, "\n{}", view.legend());
-    for line in view.origins(&escape) {
-        let _ = writeln!(page, "\n{line}");
-    }
-    if let Some(line) = view.closure() {
-        let _ = writeln!(page, "\n{line}.");
-    }
-    let left_out = view.left_out(&escape);
-    if !left_out.is_empty() {
-        page.push_str("\nObservations that no figure uses:\n\n");
-        for line in left_out {
-            let _ = writeln!(page, "- {line}");
-        }
-    }
-    for warning in &attribution.warnings {
-        let _ = writeln!(page, "\n> {}", sentence(warning));
-    }
+    provenance(&mut page, &view);
+    warnings(&mut page, attribution);
     apart(&mut page, &view);
     striking(&mut page, &view);
     all_workloads(&mut page, &view);
     changed_functions(&mut page, attribution);
     noise(&mut page, attribution);
-    let layout = match attribution.noise.layouts {
-        0 | 1 => LAYOUT.to_owned(),
-        n => format!(
-            "Each point ran in {n} code layouts, a fresh one drawn for nearly every block; blocks \
-             that share layouts count as one."
-        ),
-    };
-    details(
-        &mut page,
-        "How the figures come about",
-        &format!("{METHOD}{layout}"),
-    );
+    method(&mut page, attribution);
     machine(&mut page, attribution);
     builds(&mut page, attribution);
-    reproduce(&mut page, attribution);
+    reproduce(&mut page, attribution, &[]);
     page
 }
 
@@ -77,14 +52,53 @@ but reaches beyond. The control is the bare release measured a second time as if
 const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \
 code that happened to move.";
 
-fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
+/// Where figures are from, whether they add up, and what they are not made of.
+pub(super) fn provenance(page: &mut String, view: &View<'_>) {
+    for line in view.origins(&escape) {
+        let _ = writeln!(page, "\n{line}");
+    }
+    if let Some(line) = view.closure() {
+        let _ = writeln!(page, "\n{line}.");
+    }
+    let left_out = view.left_out(&escape);
+    if !left_out.is_empty() {
+        page.push_str("\nObservations that no figure uses:\n\n");
+        for line in left_out {
+            let _ = writeln!(page, "- {line}");
+        }
+    }
+}
+
+pub(super) fn warnings(page: &mut String, attribution: &Attribution) {
+    for warning in &attribution.warnings {
+        let _ = writeln!(page, "\n> {}", sentence(warning));
+    }
+}
+
+pub(super) fn method(page: &mut String, attribution: &Attribution) {
+    let layout = match attribution.noise.layouts {
+        0 | 1 => LAYOUT.to_owned(),
+        n => format!(
+            "Each point ran in {n} code layouts, a fresh one drawn for nearly every block; blocks \
+             that share layouts count as one."
+        ),
+    };
+    details(
+        page,
+        "How the figures come about",
+        &format!("{METHOD}{layout}"),
+    );
+}
+
+/// One table of the view's meters.
+pub(super) fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
     let names: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
     let places = view.columns.iter().map(|(_, places)| *places);
     let heads: Vec<(&str, usize)> = names.iter().map(String::as_str).zip(places).collect();
     columns(page, &heads, "verdict", rows);
 }
 
-fn apart(page: &mut String, view: &View<'_>) {
+pub(super) fn apart(page: &mut String, view: &View<'_>) {
     for table in &view.apart {
         let mut body = String::new();
         let heads = Apart::HEADS.map(|head| (head, table.places));
@@ -99,7 +113,7 @@ fn apart(page: &mut String, view: &View<'_>) {
 }
 
 /// A table by the heads and decimals of its figures' columns; `last` is the head of the verdicts.
-fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, rows: &[&Row<'_>]) {
+pub(super) fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, rows: &[&Row<'_>]) {
     let by_workload = rows
         .iter()
         .any(|row| matches!(row.label, Label::Workload { .. }));
@@ -166,13 +180,38 @@ fn bold(figure: &str) -> String {
     }
 }
 
-/// A sentence of this program that may hold names: harmless, and kept whole.
-fn sentence(text: &str) -> String {
+/// A sentence of this program that may hold names: harmless, and kept whole unless somebody made it
+/// endless. What stands between backticks becomes code.
+pub(super) fn sentence(text: &str) -> String {
+    const LONGEST: usize = 1000;
+    let (text, end) = match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => (&text[..end], " …"),
+        None => (text, ""),
+    };
+    let parts: Vec<&str> = text.split('`').collect();
+    let paired = parts.len() % 2 == 1;
+    let shown: String = match paired {
+        true => parts
+            .iter()
+            .enumerate()
+            .map(|(place, part)| match place % 2 {
+                1 if !part.trim().is_empty() => code(part),
+                _ => words(part),
+            })
+            .collect(),
+        false => words(text),
+    };
+    shown + end
+}
+
+/// `text` without anything active in it, each word kept whole.
+fn words(text: &str) -> String {
     text.split(' ')
         .map(|word| {
             let word = clean(word);
             let plain = |c: char| c.is_alphanumeric() || "%()±−,;'".contains(c);
-            match word.trim_end_matches(['.', ':']).chars().all(plain) {
+            let bare = word.trim_end_matches(['.', ':']);
+            match bare.chars().all(plain) && !is_commit(bare) {
                 true => word,
                 false => escape(&word),
             }
@@ -181,7 +220,7 @@ fn sentence(text: &str) -> String {
         .join(" ")
 }
 
-fn details(page: &mut String, summary: &str, body: &str) {
+pub(super) fn details(page: &mut String, summary: &str, body: &str) {
     let _ = writeln!(
         page,
         "\n<details><summary>{summary}</summary>\n\n{}\n\n</details>",
@@ -195,6 +234,11 @@ fn striking(page: &mut String, view: &View<'_>) {
         page.push_str("\nBy workload, where there is an effect:\n\n");
         table(page, view, &rows);
     }
+    further(page, view);
+}
+
+/// Effects on meters that have no column.
+pub(super) fn further(page: &mut String, view: &View<'_>) {
     let further = view.further();
     if further.is_empty() {
         return;
@@ -211,7 +255,7 @@ fn striking(page: &mut String, view: &View<'_>) {
     }
 }
 
-fn all_workloads(page: &mut String, view: &View<'_>) {
+pub(super) fn all_workloads(page: &mut String, view: &View<'_>) {
     if !view.has_suite() || view.striking().len() == view.details.len() {
         return;
     }
@@ -225,7 +269,7 @@ fn all_workloads(page: &mut String, view: &View<'_>) {
     );
 }
 
-fn changed_functions(page: &mut String, attribution: &Attribution) {
+pub(super) fn changed_functions(page: &mut String, attribution: &Attribution) {
     let lines = functions::lines(attribution, &|name| code(name));
     if lines.is_empty() {
         return;
@@ -240,7 +284,7 @@ fn changed_functions(page: &mut String, attribution: &Attribution) {
     details(page, "Functions", &body);
 }
 
-fn noise(page: &mut String, attribution: &Attribution) {
+pub(super) fn noise(page: &mut String, attribution: &Attribution) {
     let spreads = &attribution.noise.spread;
     if spreads.iter().all(|spread| spread.block_sd.is_none()) {
         return;
@@ -279,7 +323,7 @@ fn noise(page: &mut String, attribution: &Attribution) {
     details(page, &summary, &body);
 }
 
-fn machine(page: &mut String, attribution: &Attribution) {
+pub(super) fn machine(page: &mut String, attribution: &Attribution) {
     let mut body = String::new();
     for (key, value) in &attribution.machine {
         let _ = writeln!(body, "- {}: {}", escape(key), escape(value));
@@ -303,7 +347,7 @@ fn machine(page: &mut String, attribution: &Attribution) {
     details(page, "Machine and settings", &body);
 }
 
-fn builds(page: &mut String, attribution: &Attribution) {
+pub(super) fn builds(page: &mut String, attribution: &Attribution) {
     if attribution.builds.is_empty() {
         return;
     }
@@ -339,20 +383,17 @@ fn builds(page: &mut String, attribution: &Attribution) {
     );
 }
 
-fn reproduce(page: &mut String, attribution: &Attribution) {
+/// The commands that lead to the same report; `before` come first.
+pub(super) fn reproduce(page: &mut String, attribution: &Attribution, before: &[String]) {
     let name = shell(&attribution.experiment);
-    // A fence longer than any run of backticks inside stays closed.
-    let longest = name.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest.max(2) + 1);
-    let body = format!(
-        "{fence}sh\n\
-         # builds and measures what is missing, then reports\n\
-         perfquilt run\n\
-         # this report from the stored observations\n\
-         perfquilt report {name} --format markdown\n\
-         # the raw observations, for `perfquilt analyse`\n\
-         perfquilt report {name} --format jsonl\n\
-         {fence}"
-    );
-    details(page, "Do it again", &body);
+    let mut lines = before.to_vec();
+    lines.extend([
+        "# builds and measures what is missing, then reports".to_owned(),
+        "perfquilt run".to_owned(),
+        "# this report from the stored observations".to_owned(),
+        format!("perfquilt report {name} --format markdown"),
+        "# the raw observations, for `perfquilt analyse`".to_owned(),
+        format!("perfquilt report {name} --format jsonl"),
+    ]);
+    details(page, "Do it again", &fenced("sh", &lines));
 }

@@ -1,6 +1,7 @@
 //! Reports: one attribution, several forms. Pure.
 
 pub mod bisect;
+mod comment;
 mod functions;
 mod legend;
 mod markdown;
@@ -20,6 +21,7 @@ use crate::attribution::{Attribution, SUITE};
 use crate::error::{Error, Result};
 use crate::observation::Conditions;
 
+pub use comment::{Comment, Notice, Standing, Subject, comment};
 pub use markdown::markdown;
 pub use profile::{Annotated, Shown, Source, profile, profile_markdown};
 pub use sql_bench::sql_bench;

@@ -10,19 +10,19 @@ use crate::observation::{
 use crate::point::Point;
 
 /// An experiment whose costs are known: what each patch gains in time and instructions.
-struct Experiment {
-    header: ExperimentHeader,
-    supplement: Supplement,
-    workloads: Vec<&'static str>,
-    blocks: u32,
+pub(super) struct Experiment {
+    pub(super) header: ExperimentHeader,
+    pub(super) supplement: Supplement,
+    pub(super) workloads: Vec<&'static str>,
+    pub(super) blocks: u32,
     /// By patch: log gain in time and in instructions.
-    gains: Vec<(f64, f64)>,
+    pub(super) gains: Vec<(f64, f64)>,
     /// Points beside the series and what they gain on both meters.
-    apart: Vec<(Point, f64)>,
+    pub(super) apart: Vec<(Point, f64)>,
     /// How far the control seems to be off.
-    control: f64,
+    pub(super) control: f64,
     /// Standard deviation of a value of time.
-    noise: f64,
+    pub(super) noise: f64,
 }
 
 const NAMES: [(&str, &str); 4] = [
@@ -45,7 +45,7 @@ const NAMES: [(&str, &str); 4] = [
 ];
 
 impl Experiment {
-    fn new(gains: &[(f64, f64)]) -> Self {
+    pub(super) fn new(gains: &[(f64, f64)]) -> Self {
         let names = &NAMES[..gains.len()];
         Experiment {
             header: ExperimentHeader {
@@ -75,7 +75,7 @@ impl Experiment {
         }
     }
 
-    fn observations(&self) -> Vec<Observation> {
+    pub(super) fn observations(&self) -> Vec<Observation> {
         let mut random = Noise(1);
         let patches = self.gains.len();
         let points = (0..=patches)
@@ -129,7 +129,7 @@ impl Experiment {
         observations
     }
 
-    fn attribution(&self) -> Attribution {
+    pub(super) fn attribution(&self) -> Attribution {
         let observations = self.observations();
         attribute_with(
             &self.header,

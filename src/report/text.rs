@@ -98,9 +98,23 @@ pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
 pub(super) fn markdown(text: &str) -> String {
     let text = clean(text);
     let mut result = String::new();
-    let mut rest = text.chars();
-    while let Some(c) = rest.next() {
-        let next = rest.clone().next();
+    let mut rest = text.as_str();
+    let mut before = ' ';
+    while let Some(c) = rest.chars().next() {
+        let digits = commit_digits(rest);
+        if !before.is_alphanumeric() && digits > 0 {
+            for (place, digit) in rest[..digits].char_indices() {
+                // Less than seven digits are no commit.
+                if place > 0 && place % 6 == 0 {
+                    result.push(APART);
+                }
+                result.push(digit);
+            }
+            (before, rest) = ('0', &rest[digits..]);
+            continue;
+        }
+        rest = &rest[c.len_utf8()..];
+        let next = rest.chars().next();
         match c {
             '&' => result.push_str("&amp;"),
             '<' => result.push_str("&lt;"),
@@ -114,18 +128,70 @@ pub(super) fn markdown(text: &str) -> String {
         // Mentions, references and addresses are looked for in the finished text, where escapes are
         // gone already; a character without width inside them is not.
         let link = match c {
-            '@' | '#' => next.is_some_and(char::is_alphanumeric),
-            ':' => next == Some('/'),
+            '@' | '#' => next.is_some_and(|next| next.is_alphanumeric() || next == '_'),
+            ':' => next == Some('/') || is_emoji(rest),
             'w' | 'W' => next == Some('.'),
             // References to issues have the form GH-12 too.
-            '-' => result.ends_with("GH-") || result.ends_with("gh-"),
+            '-' => {
+                let end = result.len().saturating_sub(3);
+                result.as_bytes()[end..].eq_ignore_ascii_case(b"gh-")
+            }
             _ => false,
         };
         if link {
-            result.push('\u{200b}');
+            result.push(APART);
         }
+        before = c;
     }
     result
+}
+
+/// Zero width space: keeps what stands before it and behind it from being read as one.
+const APART: char = '\u{200b}';
+
+/// Whether GitHub would look for a commit of this id anywhere in `text`.
+pub(super) fn is_commit(text: &str) -> bool {
+    let mut words = text.split(|c: char| !c.is_alphanumeric());
+    words.any(|word| commit_digits(word) > 0)
+}
+
+/// How many hexadecimal digits stand alone at the beginning of `text`, when they are seven or more: GitHub
+/// makes a link to the commit of them, which anybody with a fork can have made.
+fn commit_digits(text: &str) -> usize {
+    let digits = text.bytes().take_while(u8::is_ascii_hexdigit).count();
+    let after = text[digits..].chars().next();
+    match digits >= 7 && !after.is_some_and(char::is_alphanumeric) {
+        true => digits,
+        false => 0,
+    }
+}
+
+/// Whether `text`, which follows a colon, ends the name of an emoji (`tada:`): one that looks like a
+/// verdict would be taken for one.
+fn is_emoji(text: &str) -> bool {
+    let name = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_+-".contains(b);
+    let length = text.bytes().take_while(name).count();
+    let letters = text[..length].bytes().any(|b| !b.is_ascii_digit());
+    length > 0 && letters && text[length..].starts_with(':')
+}
+
+/// `lines` as a code block, each made harmless, that nothing inside can end.
+pub(super) fn fenced(language: &str, lines: &[String]) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| clean(line)).collect();
+    let runs = lines
+        .iter()
+        .flat_map(|line| line.split(|c| c != '`').map(str::len));
+    let fence = "`".repeat(runs.max().unwrap_or(0).max(2) + 1);
+    format!("{fence}{language}\n{}\n{fence}", lines.join("\n"))
+}
+
+/// `address` as the target of a Markdown link; `None` unless it is one of the web.
+pub(super) fn address(address: &str) -> Option<String> {
+    let web = ["https://", "http://"]
+        .iter()
+        .any(|s| address.starts_with(s));
+    let plain = |c: char| c.is_ascii_graphic() && !"<>()[]\"'`\\|".contains(c);
+    (web && address.len() <= 2000 && address.chars().all(plain)).then(|| address.to_owned())
 }
 
 /// `text` as a Markdown code span that fits into a table; nothing inside a code span is looked at.
@@ -192,8 +258,45 @@ mod tests {
 
     #[test]
     fn harmless_text_stays_readable() {
-        let text = "CPU @ 2.0 GHz: 24 GiB (2 of 4), 10.11.18";
+        let text = "CPU @ 2.0 GHz: 24 GiB (2 of 4), 10.11.18, sql/x.cc:4711: error, 3:40";
         assert_eq!(markdown(text), text);
+    }
+
+    #[test]
+    fn references_of_other_forms_go_too() {
+        for (text, active) in [
+            ("gH-12", "gH-12"),
+            ("see 0123abc.", "0123abc"),
+            (":white_check_mark: faster", ":white_check_mark:"),
+            ("@_x", "@_x"),
+            ("a/b@0123abcdef", "@0123abcdef"),
+        ] {
+            let shown = markdown(text).replace('\\', "");
+            assert!(!shown.contains(active), "{active} in {shown}");
+        }
+        assert_eq!(
+            markdown("decades, 123456, effaced!x"),
+            "decades, 123456, efface\u{200b}d!x"
+        );
+    }
+
+    #[test]
+    fn code_blocks_stay_closed() {
+        let lines = ["````".to_owned(), "a\u{1b}b".to_owned()];
+        assert_eq!(fenced("text", &lines), "`````text\n````\na\u{fffd}b\n`````");
+    }
+
+    #[test]
+    fn only_addresses_of_the_web_are_links() {
+        assert!(address("https://example.org/a?b=c#d").is_some());
+        for bad in [
+            "javascript:alert(1)",
+            "https://e.org/a)b",
+            "https://e.org/ b",
+            "//e.org",
+        ] {
+            assert_eq!(address(bad), None, "{bad}");
+        }
     }
 
     #[test]

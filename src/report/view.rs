@@ -34,6 +34,8 @@ pub(super) struct Apart<'a> {
 impl Apart<'_> {
     /// The heads of its columns.
     pub(super) const HEADS: [&'static str; 3] = ["in order", "alone", "without"];
+    /// The place of the last of them.
+    pub(super) const WITHOUT: usize = 2;
 }
 
 /// One line of a table.

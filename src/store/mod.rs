@@ -4,12 +4,14 @@ mod blob;
 mod earlier;
 pub mod jsonl;
 mod line;
+pub mod queue;
 mod read;
 mod schema;
 pub mod sql_bench;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -61,6 +63,7 @@ pub struct Listed {
 pub struct Store {
     connection: Connection,
     path: PathBuf,
+    current: Cell<Option<ExperimentId>>,
 }
 
 impl Store {
@@ -91,9 +94,15 @@ impl Store {
 
     fn with(path: &Path, create: bool) -> Result<Self> {
         Ok(Store {
-            connection: schema::open(path, create)?,
+            connection: schema::open(&schema::RESULTS, path, create)?,
             path: path.to_path_buf(),
+            current: Cell::new(None),
         })
+    }
+
+    /// The experiment that was begun or gone on with last through this value.
+    pub fn current(&self) -> Option<ExperimentId> {
+        self.current.get()
     }
 
     /// Begins an experiment, or goes on with the one that has the same `key` (its name and start
@@ -142,6 +151,7 @@ impl Store {
         };
         self.touch(&transaction, id)?;
         transaction.commit().map_err(self.failed("write"))?;
+        self.current.set(Some(ExperimentId(id)));
         Ok(ExperimentId(id))
     }
 
@@ -324,7 +334,7 @@ impl Store {
                         "block {} of {} ({}) already has point {}",
                         checked.block, checked.workload, checked.meter, checked.point
                     )),
-                    _ => schema::explain(&self.path, "write", &error),
+                    _ => schema::explain(&schema::RESULTS, &self.path, "write", &error),
                 })?;
         }
         Ok(())
@@ -361,7 +371,7 @@ impl Store {
     }
 
     fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
-        move |error| schema::explain(&self.path, what, &error)
+        move |error| schema::explain(&schema::RESULTS, &self.path, what, &error)
     }
 
     fn header_text(&self, header: &ExperimentHeader) -> Result<String> {

@@ -7,14 +7,31 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use crate::error::{DISK_FULL, Error, Result};
 
-/// Marks a SQLite file as ours ("pquR").
-pub(super) const APPLICATION_ID: i32 = 0x7071_7552;
+/// A kind of database: what is in it, and how its tables came about.
+#[derive(Debug)]
+pub(super) struct Kind {
+    /// Marks a SQLite file as ours.
+    pub application: i32,
+    /// One step a schema version; the database's `user_version` says how many were taken.
+    pub migrations: &'static [&'static str],
+    /// What it is, as in `is not a results database`.
+    pub name: &'static str,
+    /// What makes a new one.
+    pub maker: &'static str,
+}
+
+/// The database of results ("pquR").
+pub(super) const RESULTS: Kind = Kind {
+    application: 0x7071_7552,
+    migrations: MIGRATIONS,
+    name: "results",
+    maker: "perfquilt run",
+};
 
 /// How long another process's writing is waited for.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// One step a schema version; the database's `user_version` says how many were taken.
-pub(super) const MIGRATIONS: &[&str] = &[
+const MIGRATIONS: &[&str] = &[
     "
     CREATE TABLE experiments (
         id      INTEGER PRIMARY KEY,
@@ -153,8 +170,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
 ",
 ];
 
-/// Opens (and makes, when `create`) the database at `path` with the current schema.
-pub(super) fn open(path: &Path, create: bool) -> Result<Connection> {
+/// Opens (and makes, when `create`) the database of `kind` at `path` with the current schema.
+pub(super) fn open(kind: &Kind, path: &Path, create: bool) -> Result<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if create {
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
@@ -166,24 +183,24 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Connection> {
             let state = FileState::read(&connection)?;
             Ok((connection, state))
         })
-        .map_err(|error| explain(path, "open", &error));
+        .map_err(|error| explain(kind, path, "open", &error));
     let (connection, state) = match opened {
         Ok(opened) => opened,
-        Err(error) => return open_frozen(path, create).ok_or(error),
+        Err(error) => return open_frozen(kind, path, create).ok_or(error),
     };
-    state.check(path)?;
-    match prepare(&connection, &state) {
+    state.check(kind, path)?;
+    match prepare(kind, &connection, &state) {
         Ok(()) => Ok(connection),
         Err(error) => {
             drop(connection);
-            open_frozen(path, create).ok_or_else(|| explain(path, "prepare", &error))
+            open_frozen(kind, path, create).ok_or_else(|| explain(kind, path, "prepare", &error))
         }
     }
 }
 
 /// A database in a folder that cannot be written to can still be read, as long as nothing waits in
 /// its write-ahead log.
-pub(super) fn open_frozen(path: &Path, create: bool) -> Option<Connection> {
+pub(super) fn open_frozen(kind: &Kind, path: &Path, create: bool) -> Option<Connection> {
     let log = path.with_file_name({
         let mut name = path.file_name()?.to_owned();
         name.push("-wal");
@@ -206,7 +223,8 @@ pub(super) fn open_frozen(path: &Path, create: bool) -> Option<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(uri, flags).ok()?;
     let state = FileState::read(&connection).ok()?;
-    (state.application == APPLICATION_ID && state.version == MIGRATIONS.len()).then_some(connection)
+    (state.application == kind.application && state.version == kind.migrations.len())
+        .then_some(connection)
 }
 
 struct FileState {
@@ -226,21 +244,24 @@ impl FileState {
         })
     }
 
-    fn check(&self, path: &Path) -> Result<()> {
+    fn check(&self, kind: &Kind, path: &Path) -> Result<()> {
         let fresh = self.application == 0 && self.version == 0 && self.tables == 0;
-        if self.application != APPLICATION_ID && !fresh {
+        if self.application != kind.application && !fresh {
             return Err(Error::usage(format!(
                 "{} is a database of another program",
                 path.display()
             ))
-            .hint("move it away; the next `perfquilt run` makes a new one"));
+            .hint(format!(
+                "move it away; the next `{}` makes a new one",
+                kind.maker
+            )));
         }
-        if self.version > MIGRATIONS.len() {
+        if self.version > kind.migrations.len() {
             return Err(Error::usage(format!(
                 "{} was written by a newer perfquilt (version {} of its tables, this one knows {})",
                 path.display(),
                 self.version,
-                MIGRATIONS.len()
+                kind.migrations.len()
             ))
             .hint("use that perfquilt, or move the file away to start afresh"));
         }
@@ -248,31 +269,31 @@ impl FileState {
     }
 }
 
-fn prepare(connection: &Connection, state: &FileState) -> rusqlite::Result<()> {
+fn prepare(kind: &Kind, connection: &Connection, state: &FileState) -> rusqlite::Result<()> {
     // Finished blocks survive a crash of the machine too; a commit a block costs nothing.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    if state.version == MIGRATIONS.len() {
+    if state.version == kind.migrations.len() {
         return Ok(());
     }
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     // Another process may have been faster.
     let version = FileState::read(&transaction)?.version;
-    for step in MIGRATIONS.iter().skip(version) {
+    for step in kind.migrations.iter().skip(version) {
         transaction.execute_batch(step)?;
     }
-    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "application_id", kind.application)?;
     transaction.pragma_update(
         None,
         "user_version",
-        i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX),
+        i32::try_from(kind.migrations.len()).unwrap_or(i32::MAX),
     )?;
     transaction.commit()
 }
 
 /// The error for a failure of SQLite while this program tried to `what` the file at `path`.
-pub(super) fn explain(path: &Path, what: &str, error: &rusqlite::Error) -> Error {
+pub(super) fn explain(kind: &Kind, path: &Path, what: &str, error: &rusqlite::Error) -> Error {
     let file = path.display();
     let code = match error {
         rusqlite::Error::SqliteFailure(failure, _) => Some(failure.code),
@@ -292,8 +313,8 @@ pub(super) fn explain(path: &Path, what: &str, error: &rusqlite::Error) -> Error
                 .hint("the folder must exist and you must be allowed to write to it")
         }
         Some(ErrorCode::NotADatabase) => {
-            Error::usage(format!("{file} is not a results database"))
-                .hint("move it away; the next `perfquilt run` makes a new one")
+            Error::usage(format!("{file} is not a {} database", kind.name))
+                .hint(format!("move it away; the next `{}` makes a new one", kind.maker))
         }
         Some(ErrorCode::DatabaseCorrupt) => Error::internal(format!("{file} is damaged"))
             .details([cause(error)])

@@ -97,7 +97,9 @@ fn what_is_stored_comes_back() {
 /// A database as the first version of the tables left it.
 fn of_version_1(path: &Path) {
     let connection = Connection::open(path).unwrap();
-    connection.execute_batch(schema::MIGRATIONS[0]).unwrap();
+    connection
+        .execute_batch(schema::RESULTS.migrations[0])
+        .unwrap();
     let header = serde_json::to_string(&header(3)).unwrap();
     connection
         .execute(
@@ -114,7 +116,7 @@ fn of_version_1(path: &Path) {
         )
         .unwrap();
     connection
-        .pragma_update(None, "application_id", schema::APPLICATION_ID)
+        .pragma_update(None, "application_id", schema::RESULTS.application)
         .unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
 }
@@ -459,10 +461,11 @@ fn a_frozen_database_can_still_be_read() {
     let id = store.begin(&header(3), "key").unwrap();
     store.append(id, &[observation(0, 0)], &[]).unwrap();
     drop(store);
-    let connection = schema::open_frozen(&file(&folder), false).unwrap();
+    let connection = schema::open_frozen(&schema::RESULTS, &file(&folder), false).unwrap();
     let store = Store {
         connection,
         path: file(&folder),
+        current: Default::default(),
     };
     assert_eq!(store.load(id).unwrap().1.len(), 1);
     let error = store.append(id, &[observation(1, 0)], &[]).unwrap_err();

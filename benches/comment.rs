@@ -1,0 +1,91 @@
+//! The comment for a pull request: 50 patches, 20 workloads, two meters.
+//!
+//! `cargo bench --bench comment [-- --patches 50 --workloads 20]`: seconds.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use clap::Parser;
+use perfquilt::attribution::attribute;
+use perfquilt::forge::LONGEST_COMMENT;
+use perfquilt::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt::point::Point;
+use perfquilt::report::{Notice, comment};
+
+#[derive(Parser)]
+struct Arguments {
+    #[arg(long, default_value_t = 50)]
+    patches: usize,
+    #[arg(long, default_value_t = 20)]
+    workloads: usize,
+    #[arg(long, default_value_t = 51)]
+    runs: usize,
+    /// What cargo adds
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() {
+    let wanted = Arguments::parse();
+    let header = ExperimentHeader {
+        experiment: "made-up".into(),
+        series: (1..=wanted.patches)
+            .map(|k| format!("{k:04}-made-up.patch"))
+            .collect(),
+        titles: (1..=wanted.patches)
+            .map(|k| format!("Change number {k}"))
+            .collect(),
+        machine: BTreeMap::from([("cores".into(), "2".into())]),
+        ..ExperimentHeader::new("made-up-1.0", "quick")
+    };
+    let mut observations = Vec::new();
+    for (meter, blocks, noise) in [
+        (Meter::Time, 12u32, 0.004),
+        (Meter::Instructions, 3, 0.000_1),
+    ] {
+        for workload in 0..wanted.workloads {
+            for block in 0..blocks {
+                for (order, step) in (0u32..).zip(0..=wanted.patches) {
+                    let wobble = f64::from((block * 7 + order * 5) % 11) / 11.0 - 0.5;
+                    observations.push(Observation {
+                        schema: 1,
+                        experiment: "made-up".into(),
+                        block,
+                        order,
+                        point: Point::Step(step),
+                        layout: 0,
+                        workload: format!("workload_{workload}"),
+                        meter,
+                        unit: meter.unit().into(),
+                        value: 90_000.0 * (noise * wobble - 0.002 * f64::from(order / 2)).exp(),
+                        n: 400,
+                        direct: false,
+                    });
+                }
+            }
+        }
+    }
+    let attribution = attribute(&header, &observations, &|_| 0.005).unwrap();
+    let notice = Notice {
+        attribution: Some(&attribution),
+        ..Notice::default()
+    };
+    let whole = comment(&notice, usize::MAX).body.len();
+    let mut seconds: Vec<f64> = (0..wanted.runs)
+        .map(|_| {
+            let started = Instant::now();
+            std::hint::black_box(comment(&notice, LONGEST_COMMENT));
+            started.elapsed().as_secs_f64()
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    println!(
+        "{} patches, {} workloads: {:.1} ms for a comment, at most {:.1} ms ({whole} bytes if it were whole)",
+        wanted.patches,
+        wanted.workloads,
+        1000.0 * seconds[seconds.len() / 2],
+        1000.0 * seconds[seconds.len() - 1],
+    );
+}

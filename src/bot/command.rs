@@ -1,0 +1,343 @@
+//! Commands in comments. The grammar is small and nothing is guessed: a comment that means to be a command
+//! and is none is told so, and nothing is done.
+
+use std::fmt;
+
+use crate::cut::at_most;
+
+/// A command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Measure the whole series, with this preset or the usual one.
+    Run {
+        /// The preset.
+        preset: Option<String>,
+    },
+    /// Measure one patch.
+    RunPatch {
+        /// Its number, from 1.
+        patch: usize,
+    },
+    /// Find the patch behind a change on a workload.
+    Bisect {
+        /// The workload.
+        workload: String,
+    },
+    /// Say what the series would be worth, and whether it would apply, without a patch.
+    DropDryRun {
+        /// Its number, from 1.
+        patch: usize,
+    },
+    /// Stop what runs or waits for this pull request.
+    Cancel,
+    /// Say what runs and what waits.
+    Status,
+    /// Say which commands there are.
+    Help,
+}
+
+/// What a comment asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parsed {
+    /// Nothing: it does not speak to the bot.
+    Nothing,
+    /// This.
+    Command(Command),
+    /// Something that is no command.
+    Wrong(Wrong),
+}
+
+/// Why something is no command: this program's words, with nothing of the comment in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrong {
+    /// No such word; perhaps this one was meant.
+    Unknown(Option<&'static str>),
+    /// The word is right, what follows is not; this is how it is written.
+    Usage(&'static str),
+    /// More than one command.
+    Several,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Unknown(Some(word)) => {
+                write!(f, "there is no such command; did you mean `{word}`?")
+            }
+            Wrong::Unknown(None) => f.write_str("there is no such command; `help` lists them"),
+            Wrong::Usage(usage) => write!(f, "this command is written `{usage}`"),
+            Wrong::Several => f.write_str("one comment can have one command"),
+        }
+    }
+}
+
+/// The words, how they are written, and what they do.
+const COMMANDS: [(&str, &str, &str); 6] = [
+    (
+        "run",
+        "run [PRESET|PATCH NUMBER]",
+        "measure the series, or one patch",
+    ),
+    (
+        "bisect",
+        "bisect WORKLOAD",
+        "find the patch behind a change on a workload",
+    ),
+    (
+        "drop",
+        "drop PATCH-NUMBER --dry-run",
+        "what the series is without a patch",
+    ),
+    (
+        "cancel",
+        "cancel",
+        "stop what runs or waits for this pull request",
+    ),
+    ("status", "status", "what runs and what waits"),
+    ("help", "help", "this list"),
+];
+
+/// Bytes of a comment that are looked at.
+const LONGEST: usize = 65_536;
+/// The longest name of a preset or workload.
+const LONGEST_NAME: usize = 64;
+
+/// The commands as Markdown, for a bot called `name`.
+pub fn help(name: &str) -> String {
+    COMMANDS
+        .iter()
+        .map(|(_, usage, what)| format!("- `@{name} {usage}`: {what}\n"))
+        .collect()
+}
+
+/// What `comment` asks of the bot called `name`. A command is a line of its own that begins with `@name`;
+/// quotes and code are not looked at.
+pub fn parse(comment: &str, name: &str) -> Parsed {
+    let comment = at_most(comment, LONGEST);
+    let mut spoken = spoken_to(comment, name);
+    match (spoken.next(), spoken.next()) {
+        (None, _) => Parsed::Nothing,
+        (Some(_), Some(_)) => Parsed::Wrong(Wrong::Several),
+        (Some(line), None) => match command(line) {
+            Ok(command) => Parsed::Command(command),
+            Err(wrong) => Parsed::Wrong(wrong),
+        },
+    }
+}
+
+/// What stands behind `@name` on lines that begin with it, outside quotes and code.
+fn spoken_to<'a>(comment: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let mut fence: Option<(char, usize)> = None;
+    let mut hidden = false;
+    comment.lines().filter_map(move |line| {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let text = &line[indent..];
+        let mark = text.chars().next().unwrap_or(' ');
+        let run = text.chars().take_while(|c| *c == mark).count();
+        match fence {
+            Some((open, length)) => {
+                let ends = mark == open && run >= length && text[run..].trim().is_empty();
+                if ends && indent < 4 {
+                    fence = None;
+                }
+                return None;
+            }
+            None if matches!(mark, '`' | '~') && run >= 3 && indent < 4 => {
+                fence = Some((mark, run));
+                return None;
+            }
+            // Nobody sees what stands in an HTML comment.
+            None if hidden || text.contains("<!--") => {
+                hidden = match (text.rfind("<!--"), text.rfind("-->")) {
+                    (Some(begin), Some(end)) => end < begin,
+                    (Some(_), None) => true,
+                    (None, Some(_)) => false,
+                    (None, None) => hidden,
+                };
+                return None;
+            }
+            // Four blanks or a tab make code too.
+            None if indent >= 4 => return None,
+            None => {}
+        }
+        let rest = text.strip_prefix('@')?;
+        let (found, behind) = (rest.get(..name.len())?, &rest[name.len()..]);
+        // Logins have no upper and lower case.
+        let own = found.eq_ignore_ascii_case(name);
+        let ends = behind.is_empty() || behind.starts_with([' ', '\t', '\r']);
+        (own && ends).then_some(behind)
+    })
+}
+
+fn command(line: &str) -> Result<Command, Wrong> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let Some((&first, rest)) = words.split_first() else {
+        return Err(Wrong::Unknown(Some("help")));
+    };
+    let Some((_, usage, _)) = COMMANDS.iter().find(|(word, _, _)| *word == first) else {
+        return Err(Wrong::Unknown(nearest(first)));
+    };
+    let command = match (first, rest) {
+        ("run", []) => Some(Command::Run { preset: None }),
+        ("run", [what]) => match number(what) {
+            Some(patch) => Some(Command::RunPatch { patch }),
+            None => word(what).map(|preset| Command::Run {
+                preset: Some(preset),
+            }),
+        },
+        ("bisect", [workload]) => word(workload).map(|workload| Command::Bisect { workload }),
+        ("drop", [patch, "--dry-run"]) => number(patch).map(|patch| Command::DropDryRun { patch }),
+        ("cancel", []) => Some(Command::Cancel),
+        ("status", []) => Some(Command::Status),
+        ("help", []) => Some(Command::Help),
+        _ => None,
+    };
+    command.ok_or(Wrong::Usage(usage))
+}
+
+/// A patch's number: `3` or `0003`.
+fn number(text: &str) -> Option<usize> {
+    let digits = text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|&number| digits && number > 0)
+}
+
+/// A preset's or workload's name. It begins with a letter, so that it is no option and no path.
+fn word(text: &str) -> Option<String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+    let first = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
+    (first && text.len() <= LONGEST_NAME && text.bytes().all(plain)).then(|| text.to_owned())
+}
+
+fn nearest(word: &str) -> Option<&'static str> {
+    let word: String = word.chars().take(LONGEST_NAME).collect();
+    let word = word.to_ascii_lowercase();
+    COMMANDS
+        .iter()
+        .map(|(known, _, _)| (strsim::jaro_winkler(known, &word), *known))
+        .filter(|(similarity, _)| *similarity > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(comment: &str) -> Parsed {
+        parse(comment, "perfquilt")
+    }
+
+    fn ok(comment: &str) -> Command {
+        match of(comment) {
+            Parsed::Command(command) => command,
+            other => panic!("{comment:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_command() {
+        assert_eq!(ok("@perfquilt run"), Command::Run { preset: None });
+        let thorough = Command::Run {
+            preset: Some("thorough".into()),
+        };
+        assert_eq!(ok("@perfquilt run thorough"), thorough);
+        assert_eq!(ok("@perfquilt run 0003"), Command::RunPatch { patch: 3 });
+        let bisect = Command::Bisect {
+            workload: "oltp_read_only".into(),
+        };
+        assert_eq!(ok("@perfquilt bisect oltp_read_only"), bisect);
+        assert_eq!(
+            ok("@perfquilt drop 0003 --dry-run"),
+            Command::DropDryRun { patch: 3 }
+        );
+        assert_eq!(ok("@perfquilt cancel"), Command::Cancel);
+        assert_eq!(ok("@perfquilt status"), Command::Status);
+        assert_eq!(ok("@perfquilt help"), Command::Help);
+        for (word, usage, _) in COMMANDS {
+            assert!(usage.starts_with(word));
+            assert!(help("perfquilt").contains(usage));
+        }
+    }
+
+    #[test]
+    fn where_a_command_may_stand() {
+        assert_eq!(
+            ok("Please:\r\n\r\n@PerfQuilt  cancel \r\n\r\nThanks."),
+            Command::Cancel
+        );
+        assert_eq!(ok("  @perfquilt cancel"), Command::Cancel);
+        assert_eq!(
+            ok("```\n@perfquilt run\n```\n@perfquilt cancel"),
+            Command::Cancel
+        );
+        for silent in [
+            "",
+            "cancel",
+            "hello @perfquilt cancel",
+            "@perfquiltx cancel",
+            "@perfquilt-test cancel",
+            "@perf cancel",
+            "> @perfquilt cancel",
+            "`@perfquilt cancel`",
+            "```\n@perfquilt cancel\n```",
+            "~~~~\n@perfquilt cancel\n~~~\n@perfquilt cancel",
+            "```\n@perfquilt cancel",
+            "    @perfquilt cancel",
+            "\t@perfquilt cancel",
+            "<!--\n@perfquilt cancel\n-->",
+            "x <!-- y -->  <!--\n\n@perfquilt cancel",
+            "@perfquilt\u{a0}cancel",
+        ] {
+            assert_eq!(of(silent), Parsed::Nothing, "{silent:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_guessed() {
+        let unknown = |word| Parsed::Wrong(Wrong::Unknown(word));
+        assert_eq!(of("@perfquilt"), unknown(Some("help")));
+        assert_eq!(of("@perfquilt canel"), unknown(Some("cancel")));
+        assert_eq!(of("@perfquilt Run"), unknown(Some("run")));
+        assert_eq!(of("@perfquilt deploy"), unknown(None));
+        let several = "@perfquilt run\n@perfquilt cancel";
+        assert_eq!(of(several), Parsed::Wrong(Wrong::Several));
+        for wrong in [
+            "@perfquilt run a b",
+            "@perfquilt run --fresh",
+            "@perfquilt run ../x",
+            "@perfquilt run 0",
+            "@perfquilt run 99999",
+            "@perfquilt run -1",
+            "@perfquilt run $(id)",
+            "@perfquilt run qu\u{456}ck",
+            "@perfquilt bisect",
+            "@perfquilt bisect 1;2",
+            "@perfquilt drop 3",
+            "@perfquilt drop 3 --yes",
+            "@perfquilt drop --dry-run 3",
+            "@perfquilt cancel now",
+        ] {
+            assert!(
+                matches!(of(wrong), Parsed::Wrong(Wrong::Usage(_))),
+                "{wrong}"
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_written_has_an_answer(comment in "(@perfquilt|[ -~\\n\\t`~>é]){0,12}", name in "[a-z]{0,9}") {
+            parse(&comment, &name);
+        }
+
+        #[test]
+        fn what_comes_through_is_harmless(rest in "\\PC{0,40}") {
+            if let Parsed::Command(Command::Run { preset: Some(word) } | Command::Bisect { workload: word }) =
+                of(&format!("@perfquilt run {rest}"))
+            {
+                let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+                proptest::prop_assert!(word.bytes().all(plain) && !word.starts_with('-'));
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! `perfquilt post`: tells a pull request what its series is worth.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+
+use super::Context;
+use super::analyse::{attributed, workspace};
+use super::report::FailOn;
+use crate::attribution::{Attribution, attribute_with};
+use crate::config::default_margin;
+use crate::error::{Error, Result};
+use crate::forge::event::Target;
+use crate::forge::{self, Client, Credentials, Policy, Posting, Repository};
+use crate::observation::Meter;
+use crate::outcome::{OBSERVATIONS_FILE, OUTCOME_FILE, Outcome};
+use crate::report::{self, Notice, Subject};
+use crate::store::Store;
+use crate::workspace::Workspace;
+
+/// Bytes of somebody else's observations that are read, unpacked.
+const MOST: u64 = 1 << 30;
+
+/// Arguments of `perfquilt post`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt post --dry-run                        what the comment would be, from the latest experiment
+  perfquilt post --repo acme/series --pr 7
+  perfquilt post outcome/                         in a workflow: what `perfquilt run --outcome` wrote
+
+GITHUB_TOKEN has the token, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE those of a GitHub App. In a
+workflow, repository, pull request and commit come from the event. The same command again brings the one
+comment up to date.")]
+pub struct Arguments {
+    /// The experiment's name, an observation file, or a folder of `run --outcome` (default: the latest
+    /// experiment)
+    what: Option<String>,
+    /// The pull request's number
+    #[arg(long, value_name = "NUMBER")]
+    pr: Option<u64>,
+    /// The repository
+    #[arg(long, value_name = "OWNER/NAME")]
+    repo: Option<Repository>,
+    /// The commit that was measured (default: the event's, else the pull request's last)
+    #[arg(long, value_name = "COMMIT")]
+    head: Option<String>,
+    /// An experiment or observation file from before a rebase: patches that no longer help are named
+    #[arg(long, value_name = "EXPERIMENT|FILE")]
+    earlier: Option<String>,
+    /// Tells several comments on one pull request apart, for example by workspace
+    #[arg(long, value_name = "ID", default_value = "default")]
+    id: String,
+    /// Also set one of the labels `PREFIX: faster`, `PREFIX: regression`, …
+    #[arg(long, value_name = "PREFIX")]
+    label: Option<String>,
+    /// Write no check run
+    #[arg(long)]
+    no_check: bool,
+    /// A page with the whole report, to link to
+    #[arg(long, value_name = "URL")]
+    link: Option<String>,
+    /// GitHub's interface (default: GITHUB_API_URL, else https://api.github.com)
+    #[arg(long, value_name = "URL")]
+    api_url: Option<String>,
+    /// Print the comment and send nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// What makes the check run red: a regression, an open question
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
+}
+
+/// Runs `perfquilt post`.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for what cannot be read or is not known;
+/// [`Kind::Forge`](crate::error::Kind::Forge) when GitHub refuses or cannot be reached.
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let material = Material::find(context, arguments)?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let event = match variable("GITHUB_EVENT_PATH").filter(|path| !path.is_empty()) {
+        Some(path) if arguments.pr.is_none() => Some(read(Path::new(&path))?),
+        _ => None,
+    };
+    let target = Target::from_environment(&variable, event.as_deref())?;
+    let target = Target {
+        repository: arguments.repo.clone().or(target.repository),
+        number: arguments.pr.or(target.number),
+        ..target
+    };
+    let head = arguments.head.clone().or(target.head.clone());
+    let head = head.unwrap_or_else(|| material.outcome.head.clone());
+    if !head.is_empty() && !forge::is_commit(&head) {
+        return Err(Error::usage(format!("`{head}` is not a whole commit id"))
+            .hint("`git rev-parse HEAD` prints it"));
+    }
+    let notice = Notice {
+        attribution: material.attribution.as_ref(),
+        failures: &material.outcome.failures,
+        earlier: material.earlier.as_ref(),
+        activity: None,
+        subject: Subject {
+            number: target.number,
+            head,
+            run: target.run.clone(),
+            report: arguments.link.clone(),
+            ..Subject::default()
+        },
+    };
+    let posting = Posting {
+        id: arguments.id.clone(),
+        check: !arguments.no_check,
+        label: arguments.label.clone(),
+        fail_on_regression: arguments.fail_on.contains(&FailOn::Regression),
+        fail_on_inconclusive: arguments.fail_on.contains(&FailOn::Inconclusive),
+    };
+    if arguments.dry_run {
+        return dry(context, &posting, &notice);
+    }
+    let repository = target.repository.clone().ok_or_else(|| {
+        Error::usage("which repository?")
+            .hint("`--repo OWNER/NAME`; in a workflow GITHUB_REPOSITORY tells")
+    })?;
+    let api = arguments.api_url.clone();
+    let api = api.or_else(|| variable("GITHUB_API_URL").filter(|url| !url.is_empty()));
+    let credentials = Credentials::from_environment(&variable)?;
+    let api = api.as_deref().unwrap_or(forge::API);
+    let client = Client::new(repository, api, credentials, Policy::default())?;
+    let found = forge::find_pull_request(&client, &target)?;
+    let progress = context.output.progress();
+    if !found.open {
+        progress.note(&format!("pull request {} is closed", found.number));
+    }
+    let posted = forge::post(&client, &posting, &found, &notice, progress)?;
+    if context.output.json() {
+        return context.output.print_json(&json!({ "schema": 1, "repository": client.repository().to_string(), "posted": posted }));
+    }
+    let mut text = format!(
+        "{}\ncomment {}: {}\n",
+        posted.title, posted.comment.action, posted.comment.url
+    );
+    if let Some(page) = &posted.check_run {
+        text.push_str(&format!("check run {}: {page}\n", posted.conclusion));
+    }
+    if let Some(label) = &posted.label {
+        text.push_str(&format!("label: {label}\n"));
+    }
+    context.output.print(&text)
+}
+
+fn dry(context: &Context, posting: &Posting, notice: &Notice<'_>) -> Result<()> {
+    let comment = report::comment(notice, posting.limit()?);
+    if !context.output.json() {
+        return context.output.print(&comment.body);
+    }
+    context.output.print_json(&json!({
+        "schema": 1,
+        "title": comment.title,
+        "standing": comment.standing.to_string(),
+        "conclusion": posting.conclusion(comment.standing).name(),
+        "body": comment.body,
+    }))
+}
+
+/// What a comment is made of.
+struct Material {
+    attribution: Option<Attribution>,
+    outcome: Outcome,
+    earlier: Option<Attribution>,
+}
+
+impl Material {
+    fn find(context: &Context, arguments: &Arguments) -> Result<Self> {
+        let ws = workspace(context)?;
+        let mut outcome = Outcome::new("", Vec::new());
+        let what = arguments.what.as_deref();
+        let folder = what.map(Path::new).filter(|path| path.is_dir());
+        let attribution = match folder {
+            Some(folder) => {
+                outcome = Outcome::read(&folder.join(OUTCOME_FILE))?;
+                let file = folder.join(OBSERVATIONS_FILE);
+                match file.is_file() {
+                    true => Some(of_file(&file, ws.as_ref())?),
+                    false => None,
+                }
+            }
+            None => Some(of_name(what, ws.as_ref())?),
+        };
+        let earlier = match arguments.earlier.as_deref() {
+            Some(earlier) => Some(of_name(Some(earlier), ws.as_ref())?),
+            None => None,
+        };
+        Ok(Material {
+            attribution,
+            outcome,
+            earlier,
+        })
+    }
+}
+
+/// The attribution of a file, or of an experiment of the workspace.
+fn of_name(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attribution> {
+    if let Some(file) = what.map(PathBuf::from).filter(|path| path.is_file()) {
+        return of_file(&file, ws);
+    }
+    let Some(ws) = ws else {
+        return Err(match what {
+            Some(what) => Error::usage(format!("there is no file or folder `{what}`"))
+                .hint("an experiment's name needs a workspace: `perfquilt -C DIR post …`"),
+            None => Error::usage("there is no workspace here, and no file is named")
+                .hint("`perfquilt post FOLDER` takes what `perfquilt run --outcome FOLDER` wrote"),
+        });
+    };
+    let store = Store::open_existing(&ws.results())?;
+    let id = match what {
+        Some(name) => store.find(name)?,
+        None => store.latest()?.ok_or_else(|| {
+            Error::usage("there are no results yet")
+                .hint("`perfquilt run` builds, measures and reports")
+        })?,
+    };
+    let (header, observations) = store.load(id)?;
+    let supplement = store.supplement(id)?;
+    attribute_with(&header, &observations, &supplement, &|meter| {
+        ws.config.margin(meter)
+    })
+}
+
+fn of_file(path: &Path, ws: Option<&Workspace>) -> Result<Attribution> {
+    let margin = |meter: Meter| match ws {
+        Some(ws) => ws.config.margin(meter),
+        None => default_margin(meter),
+    };
+    attributed(path, MOST, &margin)
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Error::usage(format!(
+            "cannot read the workflow's event {}: {error}",
+            path.display()
+        ))
+    })
+}

@@ -1,0 +1,135 @@
+//! Who posts: a token, or a GitHub App.
+
+use std::path::Path;
+
+use super::Secret;
+use crate::error::{Error, Result};
+
+/// What the program proves its identity with.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    /// A token of a user, or of a workflow.
+    Token {
+        /// The token.
+        token: Secret,
+        /// Whose comments are our own, where the token cannot tell (that of a workflow).
+        login: Option<String>,
+    },
+    /// A GitHub App.
+    App {
+        /// Its id or client id.
+        id: String,
+        /// Its private key.
+        key: Secret,
+    },
+}
+
+/// The login under which a workflow's own token writes.
+const WORKFLOW: &str = "github-actions[bot]";
+
+impl Credentials {
+    /// Takes them from the environment, which `variable` reads: `PERFQUILT_APP_ID` with
+    /// `PERFQUILT_APP_KEY` (the key) or `PERFQUILT_APP_KEY_FILE`, else `GITHUB_TOKEN` or `GH_TOKEN`.
+    /// There is no option for a token on purpose: every user of a machine can read command lines.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when there are none, or half of them.
+    pub fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        if let Some(id) = set("PERFQUILT_APP_ID") {
+            let key = match (set("PERFQUILT_APP_KEY"), set("PERFQUILT_APP_KEY_FILE")) {
+                (Some(key), _) => key,
+                (None, Some(file)) => read(Path::new(&file))?,
+                (None, None) => {
+                    return Err(
+                        Error::usage("PERFQUILT_APP_ID is set, but the App's key is not")
+                            .hint("set PERFQUILT_APP_KEY_FILE to its .pem file"),
+                    );
+                }
+            };
+            let id = id.trim().to_owned();
+            if !id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+                return Err(Error::usage("PERFQUILT_APP_ID is no id of a GitHub App"));
+            }
+            return Ok(Credentials::App {
+                id,
+                key: Secret::new(&key),
+            });
+        }
+        let token = set("GITHUB_TOKEN")
+            .or_else(|| set("GH_TOKEN"))
+            .ok_or_else(|| {
+                Error::usage("there is no token for GitHub").hint(
+                    "set GITHUB_TOKEN, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE; `--dry-run` needs neither",
+                )
+            })?;
+        if !token.trim().bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Error::usage(
+                "the token in GITHUB_TOKEN has characters that no token has",
+            ));
+        }
+        let login =
+            set("PERFQUILT_LOGIN").or_else(|| set("GITHUB_ACTIONS").map(|_| WORKFLOW.to_owned()));
+        Ok(Credentials::Token {
+            token: Secret::new(&token),
+            login,
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Error::usage(format!(
+            "cannot read the App's key {}: {error}",
+            path.display()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<Credentials> {
+        let find = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        Credentials::from_environment(&find)
+    }
+
+    #[test]
+    fn what_is_taken() {
+        let taken = of(&[("GITHUB_TOKEN", "t"), ("GITHUB_ACTIONS", "true")]).unwrap();
+        assert!(
+            matches!(taken, Credentials::Token { login: Some(login), .. } if login == WORKFLOW)
+        );
+        let taken = of(&[("GITHUB_TOKEN", " "), ("GH_TOKEN", "t")]).unwrap();
+        assert!(matches!(taken, Credentials::Token { login: None, .. }));
+        let taken = of(&[
+            ("PERFQUILT_APP_ID", "12"),
+            ("PERFQUILT_APP_KEY", "k"),
+            ("GITHUB_TOKEN", "t"),
+        ]);
+        assert!(matches!(taken.unwrap(), Credentials::App { .. }));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        assert!(
+            of(&[])
+                .unwrap_err()
+                .hint_text()
+                .unwrap()
+                .contains("GITHUB_TOKEN")
+        );
+        assert!(
+            of(&[("PERFQUILT_APP_ID", "12")])
+                .unwrap_err()
+                .to_string()
+                .contains("key")
+        );
+        let error = of(&[("GITHUB_TOKEN", "two words")]).unwrap_err();
+        assert!(!error.to_string().contains("two words"));
+    }
+}

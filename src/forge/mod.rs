@@ -1,0 +1,93 @@
+//! GitHub: the one comment, check run and label of a pull request. Only this module knows octocrab.
+//!
+//! What is posted is made elsewhere ([`crate::report::comment()`]); here it gets to its place exactly once,
+//! whatever fails on the way.
+
+mod auth;
+mod checks;
+mod client;
+pub mod event;
+mod jwt;
+mod labels;
+mod model;
+mod post;
+mod retry;
+mod secret;
+mod sticky;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+
+pub use auth::Credentials;
+pub use checks::Conclusion;
+pub use client::Client;
+pub use post::{Found, Posted, Posting, find_pull_request, post};
+pub use retry::Policy;
+pub use secret::Secret;
+pub use sticky::Kept;
+
+/// Where GitHub's own interface is.
+pub const API: &str = "https://api.github.com";
+
+/// Bytes of a comment that GitHub takes. It counts characters; bytes are never fewer.
+pub const LONGEST_COMMENT: usize = 65_536;
+
+/// A repository as `owner/name`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Repository {
+    /// The user or organisation.
+    pub owner: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.owner, self.name)
+    }
+}
+
+impl FromStr for Repository {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let part = |text: &str| {
+            let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+            !text.is_empty()
+                && text.len() <= 100
+                && text.bytes().all(plain)
+                && ![".", ".."].contains(&text)
+        };
+        match text.split_once('/') {
+            Some((owner, name)) if part(owner) && part(name) => Ok(Repository {
+                owner: owner.to_owned(),
+                name: name.to_owned(),
+            }),
+            _ => Err(Error::usage(format!("`{text}` is not a repository"))
+                .hint("a repository is OWNER/NAME")),
+        }
+    }
+}
+
+/// Whether `text` is a commit's id in full.
+pub fn is_commit(text: &str) -> bool {
+    (text.len() == 40 || text.len() == 64) && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repositories() {
+        let repository: Repository = "acme/mariadb-series".parse().unwrap();
+        assert_eq!(repository.to_string(), "acme/mariadb-series");
+        for bad in [
+            "", "acme", "acme/", "/x", "a/b/c", "a b/c", "acme/..", "a/b?x=1",
+        ] {
+            assert!(bad.parse::<Repository>().is_err(), "{bad}");
+        }
+    }
+}

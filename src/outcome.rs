@@ -1,0 +1,279 @@
+//! What a run came to, in a folder that another machine can report from: `outcome.json` says why there are
+//! no figures, or not all; `observations.jsonl.gz` has the raw observations, of which the figures are made
+//! again (docs/json.md). Neither has to be trusted: code of a stranger's patch ran where they were made.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Kind, Result};
+use crate::git::Git;
+use crate::point::Point;
+use crate::run;
+use crate::store::{ExperimentId, Store, jsonl};
+use crate::workspace::Workspace;
+
+/// The file that says what failed.
+pub const OUTCOME_FILE: &str = "outcome.json";
+/// The file with the raw observations, where there are any.
+pub const OBSERVATIONS_FILE: &str = "observations.jsonl.gz";
+
+/// Characters of one line that are kept.
+const LONGEST: usize = 1000;
+/// Lines of another program's words that are kept.
+const MOST_LINES: usize = 40;
+/// Failures that are kept: nobody reads more.
+const MOST_FAILURES: usize = 100;
+/// Bytes of an outcome file that are read.
+const LARGEST: u64 = 4 << 20;
+
+/// What failed of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Version of this document: 1.
+    pub schema: u32,
+    /// The commit that was measured; empty when unknown.
+    #[serde(default)]
+    pub head: String,
+    /// What failed, in the order it did.
+    pub failures: Vec<Failure>,
+}
+
+/// Why there are no figures, or none of one point.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What it is, for those who sort.
+    pub kind: Kind,
+    /// The point it is about; `None` when it is about all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
+    /// File and line, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// The cause in one fragment.
+    pub message: String,
+    /// What another program said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<String>,
+    /// The next command or the likely mend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// The failure that `error` tells of, about `point` if it is about one.
+    pub fn new(error: &Error, point: Option<Point>) -> Self {
+        Failure {
+            kind: error.kind(),
+            point,
+            place: error.place().map(ToString::to_string),
+            message: error.message().to_owned(),
+            details: error.detail_lines().to_vec(),
+            hint: error.hint_text().map(str::to_owned),
+        }
+        .cut()
+    }
+
+    /// The same with no more text than anybody reads.
+    fn cut(mut self) -> Self {
+        let cut = |text: &mut String| {
+            if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+                text.truncate(end);
+                text.push('…');
+            }
+        };
+        cut(&mut self.message);
+        self.place.as_mut().into_iter().for_each(cut);
+        self.hint.as_mut().into_iter().for_each(cut);
+        self.details.truncate(MOST_LINES);
+        self.details.iter_mut().for_each(cut);
+        self
+    }
+}
+
+impl Outcome {
+    /// An outcome of these failures at the commit `head`.
+    pub fn new(head: &str, failures: Vec<Failure>) -> Self {
+        Outcome {
+            schema: 1,
+            head: head.to_owned(),
+            failures,
+        }
+    }
+
+    /// Reads an outcome from somebody else's file.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when there is none, it is too large, or it is something else.
+    pub fn read(path: &Path) -> Result<Self> {
+        let wrong = |why: String| {
+            Error::usage(format!(
+                "not an outcome of `perfquilt run --outcome`: {why}"
+            ))
+            .at(path, None)
+        };
+        let file = std::fs::File::open(path).map_err(|error| {
+            Error::usage(format!("cannot read {}: {error}", path.display()))
+                .hint("`perfquilt run --outcome FOLDER` writes it")
+        })?;
+        let mut text = Vec::new();
+        file.take(LARGEST + 1)
+            .read_to_end(&mut text)
+            .map_err(|e| Error::io("read", path, &e))?;
+        if text.len() as u64 > LARGEST {
+            return Err(wrong(format!("it is larger than {LARGEST} bytes")));
+        }
+        let mut outcome: Outcome =
+            serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        if outcome.schema != 1 {
+            return Err(wrong(format!("its schema is {}, not 1", outcome.schema)));
+        }
+        let commit = |text: &str| text.len() <= 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        if !commit(&outcome.head) {
+            return Err(wrong("`head` is not a commit".to_owned()));
+        }
+        outcome.failures.truncate(MOST_FAILURES);
+        outcome.failures = outcome.failures.into_iter().map(Failure::cut).collect();
+        Ok(outcome)
+    }
+
+    /// Writes the outcome to the folder `dir`, as a whole or not at all.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when it cannot be written.
+    fn write(&self, dir: &Path) -> Result<()> {
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+        publish(dir, OUTCOME_FILE, &text)
+    }
+}
+
+/// The failures of a run, as they are told: what ended it, then point by point.
+pub fn failures(run: &run::Outcome) -> Vec<Failure> {
+    let stopped = run.stopped.iter().map(|error| Failure::new(error, None));
+    let points = run.build_errors.iter().chain(&run.failed);
+    stopped
+        .chain(points.map(|(point, error)| Failure::new(error, Some(*point))))
+        .collect()
+}
+
+/// Writes the outcome of a run of `ws` to the folder `dir`: what failed, and the observations of the
+/// experiment, if there is one.
+///
+/// # Errors
+/// [`Kind::Internal`] when it cannot be written, or the store cannot be read.
+pub fn write(
+    dir: &Path,
+    ws: &Workspace,
+    failures: &[Failure],
+    experiment: Option<(&Store, ExperimentId)>,
+) -> Result<()> {
+    match experiment {
+        Some((store, id)) => {
+            let (header, observations) = store.load(id)?;
+            let supplement = store.supplement(id)?;
+            let level = flate2::Compression::default();
+            let mut packed = flate2::write::GzEncoder::new(Vec::new(), level);
+            jsonl::write(&mut packed, &header, &supplement, &observations)?;
+            let path = dir.join(OBSERVATIONS_FILE);
+            let packed = packed.finish().map_err(|e| Error::io("write", &path, &e))?;
+            publish(dir, OBSERVATIONS_FILE, &packed)?;
+        }
+        // Those of an earlier run would be taken for this one's.
+        None => match std::fs::remove_file(dir.join(OBSERVATIONS_FILE)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io("remove", &dir.join(OBSERVATIONS_FILE), &error));
+            }
+            _ => {}
+        },
+    }
+    let head = Git::new(ws.root()).head().unwrap_or_default();
+    Outcome::new(&head, failures.to_vec()).write(dir)
+}
+
+/// Writes `bytes` to the file `name` of `dir`, which is made if need be.
+///
+/// # Errors
+/// [`Kind::Internal`] when it cannot be written.
+fn publish(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let path = dir.join(name);
+    let failed = |error: std::io::Error| Error::io("write", &path, &error);
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    let file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
+    std::fs::write(file.path(), bytes).map_err(failed)?;
+    file.persist(&path).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Error::build("patch 3 does not compile: `x` was not declared")
+            .at("sql/a.cc", 12)
+            .details(["a.cc:12: error"])
+            .hint("mend it");
+        let outcome = Outcome::new("0123abc", vec![Failure::new(&error, Some(Point::Step(3)))]);
+        outcome.write(dir.path()).unwrap();
+        assert_eq!(
+            Outcome::read(&dir.path().join(OUTCOME_FILE)).unwrap(),
+            outcome
+        );
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut failure = Failure::new(&Error::build("x".repeat(5000)), None);
+        failure.details = vec!["y".repeat(5000); 500];
+        failure.message = "z".repeat(5000);
+        Outcome::new("", vec![failure; 200])
+            .write(dir.path())
+            .unwrap();
+        let path = dir.path().join(OUTCOME_FILE);
+        assert!(
+            Outcome::read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("larger")
+        );
+        let mut failure = Failure::new(&Error::build("x"), None);
+        failure.message = "z".repeat(5000);
+        Outcome::new("", vec![failure; 200])
+            .write(dir.path())
+            .unwrap();
+        let outcome = Outcome::read(&path).unwrap();
+        assert_eq!(outcome.failures.len(), MOST_FAILURES);
+        assert_eq!(outcome.failures[0].message.chars().count(), LONGEST + 1);
+    }
+
+    #[test]
+    fn other_documents_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        for text in [
+            "",
+            "{}",
+            "[]",
+            r#"{"schema":2,"failures":[]}"#,
+            r#"{"schema":1,"head":"; rm","failures":[]}"#,
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(
+                Outcome::read(&path).unwrap_err().kind(),
+                Kind::Usage,
+                "{text}"
+            );
+        }
+        assert!(
+            Outcome::read(&dir.path().join("y"))
+                .unwrap_err()
+                .hint_text()
+                .is_some()
+        );
+    }
+}

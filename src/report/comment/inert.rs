@@ -1,0 +1,92 @@
+//! What of a comment GitHub would make more than text of, for the tests.
+
+use comrak::nodes::{AstNode, NodeValue};
+use comrak::{Arena, Options, parse_document};
+use regex::Regex;
+
+/// Addresses that comments may lead to.
+const OURS: [&str; 1] = ["https://github.com/acme/series/"];
+
+/// Every link, image, piece of HTML, mention, reference and emoji of `markdown` that is not of this
+/// program's own.
+pub(super) fn active(markdown: &str) -> Vec<String> {
+    let mut options = Options::default();
+    options.extension.table = true;
+    options.extension.autolink = true;
+    options.extension.strikethrough = true;
+    options.extension.tasklist = true;
+    options.extension.footnotes = true;
+    options.extension.math_dollars = true;
+    options.extension.math_code = true;
+    options.extension.alerts = true;
+    let arena = Arena::new();
+    let root = parse_document(&arena, markdown, &options);
+    let mut found = Vec::new();
+    look(root, &mut found);
+    found
+}
+
+fn look<'a>(node: &'a AstNode<'a>, found: &mut Vec<String>) {
+    let own_html = |html: &str| {
+        Regex::new(r"^(<details><summary>[^<>@#]*</summary>|</details>|</?sub>|<br>)\s*$")
+            .unwrap()
+            .is_match(html)
+    };
+    match &node.data.borrow().value {
+        NodeValue::Link(link) if OURS.iter().any(|ours| link.url.starts_with(ours)) => {}
+        NodeValue::Link(link) => found.push(format!("link {}", link.url)),
+        NodeValue::Image(link) => found.push(format!("image {}", link.url)),
+        NodeValue::HtmlBlock(html) if !own_html(&html.literal) => {
+            found.push(format!("html {}", html.literal));
+        }
+        NodeValue::HtmlInline(html) if !own_html(html) => found.push(format!("html {html}")),
+        NodeValue::Math(math) => found.push(format!("math {}", math.literal)),
+        NodeValue::FootnoteReference(_) | NodeValue::FootnoteDefinition(_) => {
+            found.push("footnote".to_owned());
+        }
+        NodeValue::TaskItem(_) => found.push("task".to_owned()),
+        NodeValue::Strikethrough => found.push("strikethrough".to_owned()),
+        NodeValue::CodeBlock(block) if !["sh", "text"].contains(&block.info.as_str()) => {
+            found.push(format!("code block {:?}", block.info));
+        }
+        NodeValue::Paragraph | NodeValue::Heading(_) | NodeValue::TableCell => {
+            let mut text = String::new();
+            words(node, &mut text);
+            found.extend(references(&text));
+        }
+        _ => {}
+    }
+    for child in node.children() {
+        look(child, found);
+    }
+}
+
+/// The text of a block outside code and links.
+fn words<'a>(node: &'a AstNode<'a>, text: &mut String) {
+    for child in node.children() {
+        match &child.data.borrow().value {
+            NodeValue::Text(part) => text.push_str(part),
+            NodeValue::SoftBreak | NodeValue::LineBreak => text.push('\n'),
+            NodeValue::Code(_) | NodeValue::Link(_) => text.push(' '),
+            _ => words(child, text),
+        }
+    }
+}
+
+/// What GitHub makes links, mentions and pictures of in finished text.
+fn references(text: &str) -> Vec<String> {
+    let patterns = [
+        r"@[0-9A-Za-z_]",
+        r"#[0-9]",
+        r"(?i)\bgh-[0-9]",
+        r"(?i)(https?|ftp)://",
+        r"(?i)\bwww\.",
+        r"\b[0-9a-f]{7,40}\b",
+        r":[a-z0-9_+-]*[a-z_+-][a-z0-9_+-]*:",
+    ];
+    patterns
+        .iter()
+        .filter_map(|pattern| Regex::new(pattern).unwrap().find(text))
+        .map(|found| format!("{:?} in {text:?}", found.as_str()))
+        .collect()
+}

@@ -1,0 +1,105 @@
+//! Fits a comment into the length a forge takes.
+
+use crate::cut::at_most;
+
+/// A part of a comment.
+pub(super) struct Section {
+    /// 0 stays; of the others, those with the highest number go first.
+    pub(super) rank: u8,
+    /// Its text, which begins on a line of its own.
+    pub(super) text: String,
+    /// The same in other lengths, each shorter than the one before.
+    pub(super) shorter: Vec<String>,
+}
+
+impl Section {
+    pub(super) fn new(rank: u8, text: String) -> Self {
+        Section {
+            rank,
+            text,
+            shorter: Vec::new(),
+        }
+    }
+}
+
+/// The sections in a row, in at most `limit` bytes: what is worth least goes until the rest fits, then
+/// sections take shorter forms; `shortened` says so at the end. Whatever is left is cut at a line.
+pub(super) fn fit(mut sections: Vec<Section>, limit: usize, shortened: &str) -> String {
+    let length = |sections: &[Section]| sections.iter().map(|s| s.text.len()).sum::<usize>();
+    if length(&sections) <= limit {
+        return join(&sections);
+    }
+    let room = limit.saturating_sub(shortened.len());
+    while length(&sections) > room {
+        let last = sections
+            .iter()
+            .enumerate()
+            .max_by_key(|(_, section)| section.rank);
+        match last {
+            Some((place, section)) if section.rank > 0 => drop(sections.remove(place)),
+            _ => break,
+        }
+    }
+    while length(&sections) > room {
+        let longest = sections
+            .iter_mut()
+            .filter(|section| !section.shorter.is_empty())
+            .max_by_key(|section| section.text.len());
+        match longest {
+            Some(section) => section.text = section.shorter.remove(0),
+            None => break,
+        }
+    }
+    let mut text = join(&sections);
+    if text.len() > room {
+        let end = at_most(&text, room).rfind('\n').map_or(0, |end| end + 1);
+        text.truncate(end);
+    }
+    if shortened.len() <= limit {
+        text.push_str(shortened);
+    }
+    text
+}
+
+fn join(sections: &[Section]) -> String {
+    sections
+        .iter()
+        .map(|section| section.text.as_str())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sections() -> Vec<Section> {
+        vec![
+            Section::new(0, "title\n".into()),
+            Section {
+                rank: 0,
+                text: "long table\n".into(),
+                shorter: vec!["table\n".into()],
+            },
+            Section::new(2, "details\n".into()),
+            Section::new(1, "legend\n".into()),
+        ]
+    }
+
+    #[test]
+    fn what_is_worth_least_goes_first() {
+        let fitted = |limit| fit(sections(), limit, "…\n");
+        assert_eq!(fitted(100), "title\nlong table\ndetails\nlegend\n");
+        assert_eq!(fitted(31), "title\nlong table\nlegend\n…\n");
+        assert_eq!(fitted(24), "title\nlong table\n…\n");
+        assert_eq!(fitted(18), "title\ntable\n…\n");
+        assert_eq!(fitted(12), "title\n…\n");
+        assert_eq!(fitted(2), "");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_longer_than_allowed(limit in 0usize..60) {
+            proptest::prop_assert!(fit(sections(), limit, "…\n").len() <= limit);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a pull request is told: one comment, whose title, standing and table are made of the same rows.
+
+#[cfg(test)]
+mod inert;
+mod length;
+mod sections;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use crate::attribution::{Attribution, change};
+use crate::outcome::Failure;
+use crate::point::Point;
+
+use super::number;
+use super::view::{Label, Row, View};
+
+pub use standing::Standing;
+
+/// Everything a comment is made of. What is unknown is empty.
+#[derive(Debug, Clone, Default)]
+pub struct Notice<'a> {
+    /// What was measured.
+    pub attribution: Option<&'a Attribution>,
+    /// Why nothing was measured, or not all.
+    pub failures: &'a [Failure],
+    /// What was measured before a rebase: patches are compared by name.
+    pub earlier: Option<&'a Attribution>,
+    /// What goes on at this moment, as a sentence without names of strangers.
+    pub activity: Option<String>,
+    /// What the comment is about, and where there is more.
+    pub subject: Subject,
+}
+
+/// The pull request and its commits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// Its number.
+    pub number: Option<u64>,
+    /// The commit that was measured.
+    pub head: String,
+    /// The commit it is compared with.
+    pub base: String,
+    /// The pull request's last commit, where it is another one than `head` by now.
+    pub moved_on: Option<String>,
+    /// The page of the job that measured.
+    pub run: Option<String>,
+    /// The page or file with the whole report.
+    pub report: Option<String>,
+}
+
+/// A comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comment {
+    /// The verdict in one line of plain text.
+    pub title: String,
+    /// The comment as GitHub-flavoured Markdown.
+    pub body: String,
+    /// What it comes to.
+    pub standing: Standing,
+}
+
+/// Makes the comment, in at most `limit` bytes: a shorter form with a link where the whole one is longer.
+/// Names, titles, messages and whatever else strangers wrote cannot introduce markup, links, mentions
+/// or HTML.
+pub fn comment(notice: &Notice<'_>, limit: usize) -> Comment {
+    let view = notice.attribution.map(|attribution| {
+        let mut view = View::new(attribution);
+        refer(&mut view, notice.failures);
+        compare(&mut view, notice);
+        view
+    });
+    let standing = Standing::of(notice, view.as_ref());
+    let title = standing::title(notice, view.as_ref());
+    let sections = sections::of(notice, view.as_ref(), standing, &title);
+    Comment {
+        body: length::fit(sections, limit, &sections::shortened(notice)),
+        title,
+        standing,
+    }
+}
+
+/// What is told in full below the table need not be told in it.
+fn refer(view: &mut View<'_>, failures: &[Failure]) {
+    for row in &mut view.rows {
+        let Label::Patch { index, .. } = row.label else {
+            continue;
+        };
+        let told = |failure: &Failure| failure.point == Some(Point::Step(index));
+        if row.verdict == "failed" && failures.iter().take(sections::TOLD).any(told) {
+            row.notes = vec!["see below".to_owned()];
+        }
+    }
+}
+
+/// What a row says of a patch that helped before a rebase and does not now.
+const NO_LONGER_HELPS: &str = "no longer helps";
+
+/// Says beside each patch that no longer helps what it was worth before.
+fn compare(view: &mut View<'_>, notice: &Notice<'_>) {
+    let (Some(earlier), Some(now)) = (notice.earlier, notice.attribution) else {
+        return;
+    };
+    for row in &mut view.rows {
+        let Label::Patch { name, .. } = row.label else {
+            continue;
+        };
+        let Some(change) = change(earlier, Some(now), name).filter(|c| c.no_longer_helps) else {
+            continue;
+        };
+        let places = number::decimals(change.old.meter, [change.old].into_iter());
+        row.notes.insert(
+            0,
+            format!(
+                "{NO_LONGER_HELPS}: {} of {} was {} on {}",
+                change.old.meter,
+                super::workload_words(&change.old.workload),
+                number::effect(change.old, places),
+                earlier.release
+            ),
+        );
+    }
+}
+
+/// Whether [`compare`] found that the row's patch no longer helps.
+fn no_longer_helps(row: &Row<'_>) -> bool {
+    row.notes
+        .first()
+        .is_some_and(|note| note.starts_with(NO_LONGER_HELPS))
+}

@@ -1,0 +1,193 @@
+//! What a comment comes to: the title and the one word that labels and checks are made of.
+
+use std::fmt;
+
+use super::{Notice, no_longer_helps};
+use crate::attribution::{Kind, Verdict};
+use crate::error;
+use crate::report::view::{Label, Row, View};
+
+/// What a pull request's measurement comes to. Where several hold, the first does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// The series does not apply, or something could not be built or measured.
+    Failed,
+    /// A patch, or the whole series, is slower, or a patch no longer helps after a rebase.
+    Regression,
+    /// There is more to be measured, or nothing was yet.
+    Unfinished,
+    /// The series is faster.
+    Faster,
+    /// The series has no effect.
+    NoEffect,
+    /// What the series does cannot be told.
+    Unclear,
+}
+
+impl Standing {
+    /// All of them.
+    pub const ALL: [Standing; 6] = [
+        Standing::Failed,
+        Standing::Regression,
+        Standing::Unfinished,
+        Standing::Faster,
+        Standing::NoEffect,
+        Standing::Unclear,
+    ];
+
+    /// The mark before the title.
+    pub(super) fn mark(self) -> &'static str {
+        match self {
+            Standing::Failed | Standing::Regression => "❌",
+            Standing::Unfinished => "⏳",
+            Standing::Faster => "✅",
+            Standing::NoEffect => "➖",
+            Standing::Unclear => "❔",
+        }
+    }
+
+    pub(super) fn of(notice: &Notice<'_>, view: Option<&View<'_>>) -> Self {
+        let stopped = |kind| matches!(kind, error::Kind::Interrupted);
+        if notice.failures.iter().any(|failure| !stopped(failure.kind)) {
+            return Standing::Failed;
+        }
+        let (Some(view), Some(attribution)) = (view, notice.attribution) else {
+            return Standing::Unfinished;
+        };
+        if patches(view).any(|row| row.verdict == "failed")
+            || attribution.failed.contains_key(&crate::point::Point::BASE)
+        {
+            return Standing::Failed;
+        }
+        let total = attribution
+            .main_meter()
+            .and_then(|meter| attribution.main_effect(&attribution.total, Kind::Total, meter))
+            .filter(|effect| !effect.is_stale());
+        let verdict = total.map(|effect| effect.verdict);
+        let worse = |row: &Row<'_>| row.verdict == "slower" || no_longer_helps(row);
+        if verdict == Some(Verdict::Slower) || patches(view).any(worse) {
+            return Standing::Regression;
+        }
+        let stopped = notice.failures.iter().any(|failure| stopped(failure.kind));
+        if stopped
+            || !attribution.is_complete()
+            || attribution
+                .progress
+                .iter()
+                .all(|p| p.done == 0 && p.planned != Some(0))
+        {
+            return Standing::Unfinished;
+        }
+        match verdict {
+            Some(Verdict::Faster) => Standing::Faster,
+            Some(Verdict::NoEffect) => Standing::NoEffect,
+            Some(Verdict::Slower) => Standing::Regression,
+            Some(Verdict::Unclear) | None => Standing::Unclear,
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Standing::Failed => "failed",
+            Standing::Regression => "regression",
+            Standing::Unfinished => "unfinished",
+            Standing::Faster => "faster",
+            Standing::NoEffect => "no effect",
+            Standing::Unclear => "unclear",
+        })
+    }
+}
+
+fn patches<'v, 'a>(view: &'v View<'a>) -> impl Iterator<Item = &'v Row<'a>> {
+    view.rows
+        .iter()
+        .filter(|row| matches!(row.label, Label::Patch { .. }))
+}
+
+/// The verdict in one line of plain text, made of this program's words and of numbers only.
+pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
+    let interrupted = notice
+        .failures
+        .iter()
+        .any(|failure| failure.kind == error::Kind::Interrupted);
+    let Some(view) = view else {
+        return nothing(notice).to_owned();
+    };
+    let mut title = view.headline();
+    if interrupted {
+        title = match title.strip_prefix("After") {
+            Some(rest) => format!("Interrupted after{rest}"),
+            None => format!("Interrupted. {title}"),
+        };
+    }
+    let slower = of(view, |row| row.verdict == "slower");
+    let failed = of(view, |row| row.verdict == "failed");
+    let worse = of(view, |row| row.verdict != "slower" && no_longer_helps(row));
+    let mut but = Vec::new();
+    if let Some((patches, verb)) = some(&slower, "is", "are") {
+        but.push(format!("{patches} {verb} slower"));
+    }
+    if let Some((patches, _)) = some(&worse, "", "") {
+        let verb = if worse.len() == 1 {
+            "no longer helps"
+        } else {
+            "no longer help"
+        };
+        but.push(format!("{patches} {verb}"));
+    }
+    if let Some((patches, _)) = some(&failed, "", "") {
+        but.push(format!("{patches} failed"));
+    }
+    match but.is_empty() {
+        true => title,
+        false => format!("{title}; {}", but.join(", ")),
+    }
+}
+
+/// The numbers of the patches whose rows `which` takes.
+fn of(view: &View<'_>, which: impl Fn(&Row<'_>) -> bool) -> Vec<usize> {
+    patches(view)
+        .filter(|row| which(row))
+        .filter_map(|row| match row.label {
+            Label::Patch { index, .. } => Some(index),
+            _ => None,
+        })
+        .collect()
+}
+
+/// `patch 3`, `patches 3 and 5`, `7 patches`, with the verb for one or several; `None` for none.
+fn some(
+    numbers: &[usize],
+    one: &'static str,
+    more: &'static str,
+) -> Option<(String, &'static str)> {
+    Some(match numbers {
+        [] => return None,
+        [number] => (format!("patch {number}"), one),
+        [first @ .., last] if numbers.len() <= 4 => {
+            let first: Vec<String> = first.iter().map(ToString::to_string).collect();
+            (format!("patches {} and {last}", first.join(", ")), more)
+        }
+        many => (format!("{} patches", many.len()), more),
+    })
+}
+
+/// The title where there are no figures at all.
+fn nothing(notice: &Notice<'_>) -> &'static str {
+    let Some(failure) = notice.failures.first() else {
+        return match notice.activity {
+            Some(_) => "Nothing is measured yet",
+            None => "Nothing was measured",
+        };
+    };
+    match failure.kind {
+        error::Kind::Series => "Nothing was measured: the series does not apply",
+        error::Kind::Build => "Nothing was measured: the build failed",
+        error::Kind::Bench => "Nothing was measured: the server or its client failed",
+        error::Kind::Usage => "Nothing was measured: the configuration is wrong",
+        error::Kind::Interrupted => "Nothing was measured: the run was interrupted",
+        _ => "Nothing was measured: the run failed",
+    }
+}

@@ -1,0 +1,483 @@
+//! The bot's queue: which deliveries came, and what is to be done for which pull request. A delivery and what
+//! follows from it are one transaction, so that a kill at any moment loses nothing and does nothing twice.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+
+use super::schema;
+use crate::error::{Error, Result};
+
+/// The database of the bot ("pquQ").
+const QUEUE: schema::Kind = schema::Kind {
+    application: 0x7071_7551,
+    migrations: &["
+    CREATE TABLE deliveries (
+        id       TEXT PRIMARY KEY,
+        received INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX deliveries_by_time ON deliveries (received);
+    CREATE TABLE jobs (
+        id         INTEGER PRIMARY KEY AUTOINCREMENT,
+        repository TEXT NOT NULL,
+        number     INTEGER NOT NULL,
+        head       TEXT NOT NULL,
+        command    TEXT NOT NULL,
+        asked_by   TEXT NOT NULL,
+        trusted    INTEGER NOT NULL,
+        state      TEXT NOT NULL,
+        attempts   INTEGER NOT NULL DEFAULT 0,
+        received   INTEGER NOT NULL,
+        started    INTEGER,
+        ended      INTEGER,
+        result     TEXT NOT NULL DEFAULT ''
+    ) STRICT;
+    CREATE INDEX jobs_by_state ON jobs (state, id);
+    CREATE INDEX jobs_by_pull_request ON jobs (repository, number);
+"],
+    name: "queue",
+    maker: "perfquilt bot serve",
+};
+
+/// How often a job is begun before it counts as one that ends the program.
+const MOST_ATTEMPTS: u32 = 3;
+/// Seconds for which deliveries are remembered; GitHub repeats them for three days.
+const REMEMBERED: i64 = 7 * 86_400;
+
+/// Where a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JobState {
+    /// Waits for its turn.
+    Waiting,
+    /// Is being done.
+    Running,
+    /// Is done.
+    Done,
+    /// Could not be done.
+    Failed,
+    /// Is not wanted any more.
+    Cancelled,
+}
+
+impl JobState {
+    /// All of them.
+    pub const ALL: [JobState; 5] = [
+        JobState::Waiting,
+        JobState::Running,
+        JobState::Done,
+        JobState::Failed,
+        JobState::Cancelled,
+    ];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            JobState::Waiting => "waiting",
+            JobState::Running => "running",
+            JobState::Done => "done",
+            JobState::Failed => "failed",
+            JobState::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A job that is not in the queue yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewJob {
+    /// The repository of the pull request, as `owner/name`.
+    pub repository: String,
+    /// The pull request.
+    pub number: u64,
+    /// The commit.
+    pub head: String,
+    /// What to do, in the words of a command.
+    pub command: String,
+    /// Who asked.
+    pub asked_by: String,
+    /// Whether the author of the code is trusted.
+    pub trusted: bool,
+}
+
+/// A job in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Its number.
+    pub id: i64,
+    /// What it is.
+    pub job: NewJob,
+    /// Where it is.
+    pub state: JobState,
+    /// How often it was begun.
+    pub attempts: u32,
+    /// When it came, in seconds since 1970.
+    pub received: i64,
+    /// When it was begun, likewise.
+    pub started: Option<i64>,
+    /// When it ended, likewise.
+    pub ended: Option<i64>,
+    /// What it came to, in a line.
+    pub result: String,
+}
+
+/// What a delivery changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A job is added. Jobs of other commits of the same pull request are cancelled.
+    Add(NewJob),
+    /// What waits or runs for this pull request is cancelled.
+    Cancel {
+        /// The repository.
+        repository: String,
+        /// The pull request.
+        number: u64,
+        /// Why, in a line.
+        why: String,
+    },
+}
+
+/// The bot's queue.
+#[derive(Debug)]
+pub struct Queue {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Queue {
+    /// Opens the queue at `path`, making it where it is missing.
+    ///
+    /// # Errors
+    /// As [`super::Store::open`].
+    pub fn open(path: &Path) -> Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
+        }
+        Ok(Queue {
+            connection: schema::open(&QUEUE, path, true)?,
+            path: path.to_path_buf(),
+        })
+    }
+
+    /// Takes a delivery: remembers its id and makes its changes, or does nothing when it came before. Says
+    /// whether it was new.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored; then nothing is changed.
+    pub fn take(&self, delivery: &str, changes: &[Change], now: i64) -> Result<bool> {
+        let transaction = self.transaction()?;
+        let new = transaction
+            .execute(
+                "INSERT OR IGNORE INTO deliveries VALUES (?1, ?2)",
+                params![delivery, now],
+            )
+            .map_err(self.failed("write"))?;
+        if new == 0 {
+            return Ok(false);
+        }
+        for change in changes {
+            self.make(&transaction, change, now)?;
+        }
+        transaction
+            .execute(
+                "DELETE FROM deliveries WHERE received < ?1",
+                [now - REMEMBERED],
+            )
+            .map_err(self.failed("write"))?;
+        transaction.commit().map_err(self.failed("write"))?;
+        Ok(true)
+    }
+
+    fn make(&self, transaction: &Transaction<'_>, change: &Change, now: i64) -> Result<()> {
+        let cancel = "UPDATE jobs SET state = 'cancelled', ended = ?1, result = ?2
+                      WHERE state IN ('waiting', 'running') AND repository = ?3 AND number = ?4";
+        let result = match change {
+            Change::Cancel { repository, number, why } => {
+                transaction.execute(cancel, params![now, why, repository, signed(*number)])
+            }
+            Change::Add(job) => transaction
+                .execute(
+                    &format!("{cancel} AND head <> ?5"),
+                    params![now, "a newer commit", job.repository, signed(job.number), job.head],
+                )
+                .and_then(|_| {
+                    // The same wish twice is one job.
+                    transaction.execute(
+                        "INSERT INTO jobs (repository, number, head, command, asked_by, trusted, state, received)
+                         SELECT ?1, ?2, ?3, ?4, ?5, ?6, 'waiting', ?7
+                         WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE state IN ('waiting', 'running')
+                             AND repository = ?1 AND number = ?2 AND head = ?3 AND command = ?4)",
+                        params![
+                            job.repository,
+                            signed(job.number),
+                            job.head,
+                            job.command,
+                            job.asked_by,
+                            job.trusted,
+                            now
+                        ],
+                    )
+                }),
+        };
+        result.map(|_| ()).map_err(self.failed("write"))
+    }
+
+    /// Puts back what was running when the program ended, however it did; what ended it too often counts as
+    /// failed. To be called once, before [`Queue::next`].
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn recover(&self, now: i64) -> Result<usize> {
+        let transaction = self.transaction()?;
+        transaction
+            .execute(
+                "UPDATE jobs SET state = 'failed', ended = ?1, result = 'the bot ended while it ran, several times'
+                 WHERE state = 'running' AND attempts >= ?2",
+                params![now, MOST_ATTEMPTS],
+            )
+            .map_err(self.failed("write"))?;
+        let back = transaction
+            .execute(
+                "UPDATE jobs SET state = 'waiting' WHERE state = 'running'",
+                [],
+            )
+            .map_err(self.failed("write"))?;
+        transaction.commit().map_err(self.failed("write"))?;
+        Ok(back)
+    }
+
+    /// Begins the job that waits longest, one that was begun before first.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read or written.
+    pub fn next(&self, now: i64) -> Result<Option<Job>> {
+        let transaction = self.transaction()?;
+        let id: Option<i64> = transaction
+            .query_row(
+                "SELECT id FROM jobs WHERE state = 'waiting' ORDER BY attempts = 0, id LIMIT 1",
+                [],
+                |row| row.get(0),
+            )
+            .optional()
+            .map_err(self.failed("read"))?;
+        let Some(id) = id else {
+            return Ok(None);
+        };
+        transaction
+            .execute(
+                "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1 WHERE id = ?1",
+                params![id, now],
+            )
+            .map_err(self.failed("write"))?;
+        let job = transaction
+            .query_row(&format!("{SELECT} WHERE id = ?1"), [id], read)
+            .map_err(self.failed("read"))?;
+        transaction.commit().map_err(self.failed("write"))?;
+        Ok(Some(job))
+    }
+
+    /// Ends a job; one that was cancelled meanwhile stays so.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn end(&self, id: i64, state: JobState, result: &str, now: i64) -> Result<()> {
+        self.connection
+            .execute(
+                "UPDATE jobs SET state = ?2, result = ?3, ended = ?4 WHERE id = ?1 AND state = 'running'",
+                params![id, state.name(), result, now],
+            )
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+
+    /// Where a job is now.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    pub fn state(&self, id: i64) -> Result<Option<JobState>> {
+        self.connection
+            .query_row(&format!("{SELECT} WHERE id = ?1"), [id], read)
+            .optional()
+            .map(|job| job.map(|job| job.state))
+            .map_err(self.failed("read"))
+    }
+
+    /// What runs and waits, in the order it is done, and the last `ended` jobs that ended, the latest first.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    pub fn list(&self, ended: usize) -> Result<(Vec<Job>, Vec<Job>)> {
+        let open = format!(
+            "{SELECT} WHERE state IN ('running', 'waiting') ORDER BY state <> 'running', attempts = 0, id"
+        );
+        let past = format!(
+            "{SELECT} WHERE state NOT IN ('running', 'waiting') ORDER BY ended DESC, id DESC LIMIT {ended}"
+        );
+        Ok((self.select(&open)?, self.select(&past)?))
+    }
+
+    /// How many jobs are in each state.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    pub fn counts(&self) -> Result<Vec<(JobState, u64)>> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT count(*) FROM jobs WHERE state = ?1")
+            .map_err(self.failed("read"))?;
+        JobState::ALL
+            .into_iter()
+            .map(|state| {
+                let count: i64 = statement
+                    .query_row([state.name()], |row| row.get(0))
+                    .map_err(self.failed("read"))?;
+                Ok((state, count.unsigned_abs()))
+            })
+            .collect()
+    }
+
+    fn select(&self, text: &str) -> Result<Vec<Job>> {
+        let mut statement = self
+            .connection
+            .prepare_cached(text)
+            .map_err(self.failed("read"))?;
+        let rows = statement.query_map([], read).map_err(self.failed("read"))?;
+        rows.collect::<rusqlite::Result<_>>()
+            .map_err(self.failed("read"))
+    }
+
+    fn transaction(&self) -> Result<Transaction<'_>> {
+        Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
+            .map_err(self.failed("write"))
+    }
+
+    fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
+        move |error| schema::explain(&QUEUE, &self.path, what, &error)
+    }
+}
+
+const SELECT: &str =
+    "SELECT id, repository, number, head, command, asked_by, trusted, state, attempts, received,
+    started, ended, result FROM jobs";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
+    let state: String = row.get(7)?;
+    let number: i64 = row.get(2)?;
+    Ok(Job {
+        id: row.get(0)?,
+        job: NewJob {
+            repository: row.get(1)?,
+            number: number.unsigned_abs(),
+            head: row.get(3)?,
+            command: row.get(4)?,
+            asked_by: row.get(5)?,
+            trusted: row.get(6)?,
+        },
+        state: JobState::ALL
+            .into_iter()
+            .find(|known| known.name() == state)
+            .unwrap_or(JobState::Failed),
+        attempts: row.get(8)?,
+        received: row.get(9)?,
+        started: row.get(10)?,
+        ended: row.get(11)?,
+        result: row.get(12)?,
+    })
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> (tempfile::TempDir, Queue) {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = Queue::open(&folder.path().join("bot.db")).unwrap();
+        (folder, queue)
+    }
+
+    fn job(number: u64, head: &str) -> NewJob {
+        NewJob {
+            repository: "acme/series".into(),
+            number,
+            head: head.into(),
+            command: "run".into(),
+            asked_by: "alice".into(),
+            trusted: true,
+        }
+    }
+
+    fn add(number: u64, head: &str) -> Vec<Change> {
+        vec![Change::Add(job(number, head))]
+    }
+
+    #[test]
+    fn a_delivery_counts_once() {
+        let (_folder, queue) = queue();
+        assert!(queue.take("a", &add(1, "h1"), 10).unwrap());
+        assert!(!queue.take("a", &add(2, "h2"), 11).unwrap());
+        assert_eq!(queue.list(9).unwrap().0.len(), 1);
+        // The same wish in another delivery is the same job.
+        assert!(queue.take("b", &add(1, "h1"), 12).unwrap());
+        assert_eq!(queue.list(9).unwrap().0.len(), 1);
+    }
+
+    #[test]
+    fn jobs_are_done_one_after_the_other() {
+        let (_folder, queue) = queue();
+        queue.take("a", &add(1, "h1"), 10).unwrap();
+        queue.take("b", &add(2, "h2"), 11).unwrap();
+        let first = queue.next(20).unwrap().unwrap();
+        assert_eq!((first.job.number, first.attempts), (1, 1));
+        queue.end(first.id, JobState::Done, "faster", 30).unwrap();
+        assert_eq!(queue.next(31).unwrap().unwrap().job.number, 2);
+        assert_eq!(queue.next(32).unwrap(), None);
+        let (open, past) = queue.list(9).unwrap();
+        assert_eq!((open.len(), past[0].result.as_str()), (1, "faster"));
+    }
+
+    #[test]
+    fn a_newer_commit_cancels_the_older() {
+        let (_folder, queue) = queue();
+        queue.take("a", &add(1, "h1"), 10).unwrap();
+        let running = queue.next(11).unwrap().unwrap();
+        queue.take("b", &add(1, "h2"), 12).unwrap();
+        assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
+        // What ends afterwards does not undo that.
+        queue.end(running.id, JobState::Done, "late", 13).unwrap();
+        assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
+        assert_eq!(queue.next(14).unwrap().unwrap().job.head, "h2");
+        let cancel = Change::Cancel {
+            repository: "acme/series".into(),
+            number: 1,
+            why: "closed".into(),
+        };
+        queue.take("c", &[cancel], 15).unwrap();
+        assert_eq!(queue.list(9).unwrap().0, []);
+    }
+
+    #[test]
+    fn what_ran_when_the_program_was_killed_runs_again() {
+        let (folder, queue) = queue();
+        queue.take("a", &add(1, "h1"), 10).unwrap();
+        queue.take("b", &add(2, "h2"), 10).unwrap();
+        for attempt in 1..=MOST_ATTEMPTS {
+            assert_eq!(queue.next(11).unwrap().unwrap().attempts, attempt);
+            // Another process, without a word of the first.
+            let other = Queue::open(&folder.path().join("bot.db")).unwrap();
+            other.recover(12).unwrap();
+        }
+        let next = queue.next(13).unwrap().unwrap();
+        assert_eq!(next.job.number, 2);
+        assert!(queue.list(9).unwrap().1[0].result.contains("several times"));
+    }
+
+    #[test]
+    fn counts() {
+        let (_folder, queue) = queue();
+        queue.take("a", &add(1, "h1"), 10).unwrap();
+        assert_eq!(queue.counts().unwrap()[0], (JobState::Waiting, 1));
+        assert_eq!(queue.counts().unwrap()[1], (JobState::Running, 0));
+    }
+}

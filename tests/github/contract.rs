@@ -1,0 +1,263 @@
+//! GitHub's published description of its interface (tests/fixtures/github/openapi.json, made by
+//! ci/github/openapi): whether requests and answers are as it says.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+/// The description.
+pub struct Contract {
+    document: Value,
+}
+
+/// An operation of the description.
+pub struct Operation<'a> {
+    /// The path with its parameters, as the description has it.
+    pub path: &'a str,
+    /// What the parameters in the path are.
+    pub parameters: BTreeMap<&'a str, String>,
+    value: &'a Value,
+}
+
+impl Contract {
+    pub fn load() -> Self {
+        let text = include_str!("../fixtures/github/openapi.json");
+        Contract {
+            document: serde_json::from_str(text).unwrap(),
+        }
+    }
+
+    /// The operation that a request is of.
+    pub fn operation(&self, method: &str, path: &str) -> Option<Operation<'_>> {
+        let paths = self.document["paths"].as_object().unwrap();
+        let mut found: Vec<Operation<'_>> = paths
+            .iter()
+            .filter_map(|(template, methods)| {
+                let value = methods.get(method.to_lowercase())?;
+                let parameters = matches(template, path)?;
+                Some(Operation {
+                    path: template,
+                    parameters,
+                    value,
+                })
+            })
+            .collect();
+        // A name in the path is meant before a parameter.
+        found.sort_by_key(|operation| operation.parameters.len());
+        found.into_iter().next()
+    }
+
+    /// What is wrong with a request.
+    pub fn request(
+        &self,
+        operation: &Operation<'_>,
+        query: &[(String, String)],
+        body: Option<&Value>,
+    ) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let declared: Vec<&Value> = operation.value["parameters"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|parameter| self.resolve(parameter))
+            .collect();
+        let of = |place: &str, name: &str| {
+            declared
+                .iter()
+                .find(|parameter| parameter["in"] == place && parameter["name"] == name)
+        };
+        let places = [
+            (
+                "path",
+                operation
+                    .parameters
+                    .iter()
+                    .map(|(k, v)| ((*k).to_owned(), v.clone()))
+                    .collect(),
+            ),
+            ("query", query.to_vec()),
+        ];
+        for (place, given) in places {
+            for (name, value) in given {
+                let Some(parameter) = of(place, &name) else {
+                    wrong.push(format!("unknown parameter {name}"));
+                    continue;
+                };
+                let schema = self.resolve(&parameter["schema"]);
+                let value = match schema["type"].as_str() {
+                    Some("integer") => value.parse::<i64>().map_or(json!(value), |n| json!(n)),
+                    _ => json!(value),
+                };
+                wrong.extend(self.check(schema, &value, &format!("{place} {name}")));
+            }
+        }
+        let content = &operation.value["requestBody"]["content"]["application/json"]["schema"];
+        match (content.is_null(), body) {
+            (true, None) => {}
+            (true, Some(_)) => wrong.push("a body where none is taken".to_owned()),
+            (false, None) => {
+                if operation.value["requestBody"]["required"] == true {
+                    wrong.push("no body".to_owned());
+                }
+            }
+            (false, Some(body)) => {
+                wrong.extend(self.check(content, body, "body"));
+                let known = self.properties(content);
+                for name in body.as_object().into_iter().flat_map(Map::keys) {
+                    if !known.contains(name) {
+                        wrong.push(format!("unknown property {name}"));
+                    }
+                }
+            }
+        }
+        wrong
+    }
+
+    /// What is wrong with the fake's own answer; statuses that are not described may have any body.
+    pub fn response(&self, operation: &Operation<'_>, status: u16, body: &Value) -> Vec<String> {
+        let described = &operation.value["responses"][status.to_string()];
+        if described.is_null() {
+            return match status {
+                200..=299 => vec![format!("{} does not answer {status}", operation.path)],
+                _ => Vec::new(),
+            };
+        }
+        let schema = &self.resolve(described)["content"]["application/json"]["schema"];
+        match schema.is_null() {
+            true => Vec::new(),
+            false => self.check(schema, body, "answer"),
+        }
+    }
+
+    /// The least value that the schema of this name allows, with `fields` in it.
+    pub fn example(&self, schema: &str, fields: Value) -> Value {
+        let schema = &self.document["components"]["schemas"][schema];
+        let mut schema = schema.clone();
+        // Asked for, it is there.
+        schema["type"] = json!("object");
+        let mut value = self.least(&schema);
+        merge(&mut value, fields);
+        value
+    }
+
+    fn least(&self, schema: &Value) -> Value {
+        let schema = self.resolve(schema);
+        if let Some(values) = schema["enum"].as_array() {
+            return values[0].clone();
+        }
+        for key in ["anyOf", "oneOf"] {
+            if let Some(choices) = schema[key].as_array() {
+                let null = choices.iter().any(|choice| choice["type"] == "null");
+                return if null {
+                    Value::Null
+                } else {
+                    self.least(&choices[0])
+                };
+            }
+        }
+        if let Some(parts) = schema["allOf"].as_array() {
+            let mut value = json!({});
+            parts
+                .iter()
+                .for_each(|part| merge(&mut value, self.least(part)));
+            return value;
+        }
+        let types: Vec<&str> = match &schema["type"] {
+            Value::String(one) => vec![one],
+            Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+            _ if schema["properties"].is_object() => vec!["object"],
+            _ => vec!["null"],
+        };
+        if types.contains(&"null") {
+            return Value::Null;
+        }
+        match types[0] {
+            "object" => {
+                let required = schema["required"].as_array().into_iter().flatten();
+                let names = required.filter_map(Value::as_str);
+                names
+                    .map(|name| (name.to_owned(), self.least(&schema["properties"][name])))
+                    .collect()
+            }
+            "array" => json!([]),
+            "integer" | "number" => json!(1),
+            "boolean" => json!(false),
+            _ => match schema["format"].as_str() {
+                Some("date-time") => json!("2026-01-02T03:04:05Z"),
+                Some("uri") => json!("https://github.com/"),
+                Some("email") => json!("nobody@example.org"),
+                _ => json!("x"),
+            },
+        }
+    }
+
+    fn resolve<'a>(&'a self, value: &'a Value) -> &'a Value {
+        match value["$ref"].as_str() {
+            Some(place) => self.resolve(self.document.pointer(&place[1..]).unwrap()),
+            None => value,
+        }
+    }
+
+    /// The names of the properties a body may have, in whatever form it takes.
+    fn properties(&self, schema: &Value) -> Vec<String> {
+        let schema = self.resolve(schema);
+        let mut names: Vec<String> = schema["properties"]
+            .as_object()
+            .into_iter()
+            .flat_map(|properties| properties.keys().cloned())
+            .collect();
+        for key in ["anyOf", "oneOf", "allOf"] {
+            for part in schema[key].as_array().into_iter().flatten() {
+                names.extend(self.properties(part));
+            }
+        }
+        names
+    }
+
+    fn check(&self, schema: &Value, value: &Value, what: &str) -> Vec<String> {
+        let mut root = schema.clone();
+        root["components"] = self.document["components"].clone();
+        let validator = jsonschema::draft202012::options()
+            .should_validate_formats(true)
+            .build(&root)
+            .unwrap();
+        validator
+            .iter_errors(value)
+            .map(|error| format!("{what} {}: {error}", error.instance_path()))
+            .collect()
+    }
+}
+
+/// The parameters of `template` in `path`.
+fn matches<'a>(template: &'a str, path: &str) -> Option<BTreeMap<&'a str, String>> {
+    let (wanted, given): (Vec<&str>, Vec<&str>) =
+        (template.split('/').collect(), path.split('/').collect());
+    if wanted.len() != given.len() {
+        return None;
+    }
+    let mut parameters = BTreeMap::new();
+    for (wanted, given) in wanted.into_iter().zip(given) {
+        match wanted
+            .strip_prefix('{')
+            .and_then(|name| name.strip_suffix('}'))
+        {
+            Some(name) => {
+                parameters.insert(name, given.to_owned());
+            }
+            None if wanted == given => {}
+            None => return None,
+        }
+    }
+    Some(parameters)
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}

@@ -1,0 +1,378 @@
+//! A GitHub that remembers: pull requests, comments, check runs and labels, as far as perfquilt uses them.
+//! Every request, and every answer of its own, is compared with GitHub's published description.
+
+#![allow(dead_code)] // Not every test binary uses all of it.
+
+mod contract;
+mod routes;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use contract::Contract;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
+
+/// The repository all of it is about.
+pub const REPOSITORY: &str = "acme/series";
+/// A token that may do everything; its comments are those of this user.
+pub const TOKEN: &str = "ghp_0123456789SECRET";
+pub const LOGIN: &str = "perfquilt-bot";
+/// The id of the App that is installed.
+pub const APP: &str = "4711";
+/// Seconds since 1970 on GitHub's clock; `None` is this machine's.
+type Clock = Option<i64>;
+
+/// What goes wrong with a request.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// This status and nothing else; nothing is done.
+    Status(u16),
+    /// As [`Fault::Status`], with headers and a message.
+    Refused(u16, Vec<(&'static str, String)>, &'static str),
+    /// What was asked for is done, but the answer is this status.
+    DoneBut(u16),
+    /// It is done, but the answer ends in the middle.
+    DoneAndCut,
+    /// It is done, but there is no answer for this long.
+    DoneAndSilent(Duration),
+    /// Somebody with the same account writes the same kind of comment in this moment.
+    Twin,
+}
+
+#[derive(Debug, Clone)]
+pub struct Comment {
+    pub id: u64,
+    pub author: String,
+    pub body: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct CheckRun {
+    pub id: u64,
+    pub head: String,
+    pub body: Value,
+}
+
+#[derive(Debug, Clone)]
+pub struct PullRequest {
+    pub number: u64,
+    pub head: String,
+    pub from: String,
+    pub open: bool,
+    pub locked: bool,
+    pub comments: Vec<Comment>,
+    pub labels: Vec<String>,
+}
+
+/// What a token may do.
+#[derive(Debug, Clone)]
+pub struct Rights {
+    /// `None`: it is a workflow's and may not ask.
+    pub user: Option<String>,
+    /// Under which name it writes.
+    pub login: String,
+    pub write: bool,
+    pub checks: bool,
+}
+
+pub struct State {
+    contract: Contract,
+    pub rights: Rights,
+    pub pull_requests: Vec<PullRequest>,
+    pub check_runs: Vec<CheckRun>,
+    /// Faults of the next requests that begin with this method and path.
+    faults: Vec<(String, Fault)>,
+    pub clock: Clock,
+    pub requests: Vec<String>,
+    wrong: Vec<String>,
+    next_id: u64,
+}
+
+/// The server.
+pub struct GitHub {
+    server: Option<MockServer>,
+    state: Arc<Mutex<State>>,
+    runtime: Runtime,
+}
+
+struct Responder(Arc<Mutex<State>>);
+
+impl Respond for Responder {
+    fn respond(&self, request: &Request) -> ResponseTemplate {
+        self.0.lock().unwrap().respond(request)
+    }
+}
+
+impl GitHub {
+    pub fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let state = Arc::new(Mutex::new(State {
+            contract: Contract::load(),
+            rights: Rights {
+                user: Some(LOGIN.into()),
+                login: LOGIN.into(),
+                write: true,
+                checks: true,
+            },
+            pull_requests: Vec::new(),
+            check_runs: Vec::new(),
+            faults: Vec::new(),
+            clock: None,
+            requests: Vec::new(),
+            wrong: Vec::new(),
+            next_id: 100,
+        }));
+        let responder = Responder(Arc::clone(&state));
+        let server = runtime.block_on(async {
+            let server = MockServer::start().await;
+            Mock::given(wiremock::matchers::any())
+                .respond_with(responder)
+                .mount(&server)
+                .await;
+            server
+        });
+        GitHub {
+            server: Some(server),
+            state,
+            runtime,
+        }
+    }
+
+    pub fn uri(&self) -> String {
+        self.server.as_ref().unwrap().uri()
+    }
+
+    pub fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// A pull request from alice's branch `faster` is opened at `head`.
+    pub fn opens(&self, number: u64, head: &str) {
+        self.state().pull_requests.push(PullRequest {
+            number,
+            head: head.into(),
+            from: "alice:faster".into(),
+            open: true,
+            locked: false,
+            comments: Vec::new(),
+            labels: Vec::new(),
+        });
+    }
+
+    /// Its branch moves to `head`.
+    pub fn pushes(&self, number: u64, head: &str) {
+        self.state().of(number).head = head.into();
+    }
+
+    /// Somebody writes a comment.
+    pub fn says(&self, number: u64, author: &str, body: &str) {
+        self.state().write(number, author, body);
+    }
+
+    /// Somebody removes all comments of `author`.
+    pub fn removes_comments(&self, number: u64, author: &str) {
+        self.state()
+            .of(number)
+            .comments
+            .retain(|comment| comment.author != author);
+    }
+
+    /// The next request that begins with this (`POST /repos/acme/series/issues`) goes wrong; several faults
+    /// come in this order.
+    pub fn fault(&self, request: &str, fault: Fault) {
+        self.state().faults.push((request.to_owned(), fault));
+    }
+
+    /// The comments of this program's account.
+    pub fn ours(&self, number: u64) -> Vec<String> {
+        let mut state = self.state();
+        let login = state.rights.login.clone();
+        let comments = state.of(number).comments.iter();
+        comments
+            .filter(|comment| comment.author == login)
+            .map(|comment| comment.body.clone())
+            .collect()
+    }
+
+    /// How many requests began with this.
+    pub fn count(&self, request: &str) -> usize {
+        let state = self.state();
+        state
+            .requests
+            .iter()
+            .filter(|one| one.starts_with(request))
+            .count()
+    }
+
+    /// What a reader of the pull request sees, in short.
+    pub fn conversation(&self, number: u64) -> String {
+        let mut state = self.state();
+        let request = state.of(number).clone();
+        let mut text = format!("#{number} at {}\n", &request.head[..7]);
+        for comment in &request.comments {
+            let mut lines = comment
+                .body
+                .lines()
+                .filter(|line| !line.starts_with("<!--") && !line.is_empty());
+            text.push_str(&format!(
+                "{}: {}\n",
+                comment.author,
+                lines.next().unwrap_or_default()
+            ));
+            for line in lines.filter(|line| line.starts_with("> This is about")) {
+                text.push_str(&format!("    {line}\n"));
+            }
+        }
+        for run in &state.check_runs {
+            let title = run.body["output"]["title"].as_str().unwrap();
+            let conclusion = run.body["conclusion"].as_str().unwrap();
+            text.push_str(&format!(
+                "check run on {}: {conclusion}, {title}\n",
+                &run.head[..7]
+            ));
+        }
+        if !request.labels.is_empty() {
+            text.push_str(&format!("labels: {}\n", request.labels.join(", ")));
+        }
+        text
+    }
+}
+
+impl Drop for GitHub {
+    fn drop(&mut self) {
+        let server = self.server.take();
+        self.runtime.block_on(async { drop(server) });
+        if !std::thread::panicking() {
+            let wrong = &self.state().wrong;
+            assert!(wrong.is_empty(), "not as GitHub describes it: {wrong:#?}");
+        }
+    }
+}
+
+impl State {
+    pub fn of(&mut self, number: u64) -> &mut PullRequest {
+        let mut all = self.pull_requests.iter_mut();
+        all.find(|request| request.number == number).unwrap()
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn forget_faults(&mut self) {
+        self.faults.clear();
+    }
+
+    fn write(&mut self, number: u64, author: &str, body: &str) -> Comment {
+        self.next_id += 1;
+        let comment = Comment {
+            id: self.next_id,
+            author: author.into(),
+            body: body.into(),
+        };
+        self.of(number).comments.push(comment.clone());
+        comment
+    }
+
+    fn now(&self) -> i64 {
+        self.clock
+            .unwrap_or_else(|| jiff::Timestamp::now().as_second())
+    }
+
+    fn respond(&mut self, request: &Request) -> ResponseTemplate {
+        let method = request.method.to_string();
+        let path = request.url.path().to_owned();
+        let query: Vec<(String, String)> = request.url.query_pairs().into_owned().collect();
+        let line = format!("{method} {path}");
+        self.requests.push(line.clone());
+        let place = self
+            .faults
+            .iter()
+            .position(|(start, _)| line.starts_with(start.as_str()));
+        let fault = place.map(|place| self.faults.remove(place).1);
+        match &fault {
+            Some(Fault::Status(status)) => return ResponseTemplate::new(*status),
+            Some(Fault::Refused(status, headers, message)) => {
+                let mut response =
+                    ResponseTemplate::new(*status).set_body_json(json!({ "message": message }));
+                for (name, value) in headers {
+                    response = response.insert_header(*name, value.as_str());
+                }
+                return response;
+            }
+            _ => {}
+        }
+        let body: Option<Value> = match request.body.is_empty() {
+            true => None,
+            false => Some(serde_json::from_slice(&request.body).unwrap()),
+        };
+        for header in ["user-agent", "accept", "x-github-api-version"] {
+            if !request.headers.contains_key(header) {
+                self.wrong.push(format!("{line}: no {header}"));
+            }
+        }
+        let Some(operation) = self.contract.operation(&method, &path) else {
+            self.wrong.push(format!("{line}: no such operation"));
+            return ResponseTemplate::new(404).set_body_json(json!({ "message": "Not Found" }));
+        };
+        let wrong = self.contract.request(&operation, &query, body.as_ref());
+        self.wrong
+            .extend(wrong.into_iter().map(|why| format!("{line}: {why}")));
+        let (template, parameters) = (operation.path.to_owned(), operation.parameters.clone());
+        let parameters = parameters
+            .into_iter()
+            .map(|(k, v)| (k.to_owned(), v))
+            .collect();
+        let token = request
+            .headers
+            .get("authorization")
+            .and_then(|value| value.to_str().ok());
+        let token = token
+            .and_then(|value| value.strip_prefix("Bearer "))
+            .unwrap_or_default()
+            .to_owned();
+        if matches!(fault, Some(Fault::Twin)) {
+            self.twin(body.as_ref());
+        }
+        let call = routes::Call {
+            operation: &format!("{method} {template}"),
+            parameters,
+            query: query.into_iter().collect(),
+            body: body.unwrap_or(Value::Null),
+            token,
+        };
+        let (status, answer) = routes::answer(self, &call);
+        let operation = self.contract.operation(&method, &path).unwrap();
+        let wrong = self.contract.response(&operation, status, &answer);
+        self.wrong.extend(
+            wrong
+                .into_iter()
+                .map(|why| format!("answer {status} to {line}: {why}")),
+        );
+        let response = ResponseTemplate::new(status).insert_header("x-ratelimit-remaining", "4999");
+        let date = jiff::Timestamp::from_second(self.now()).unwrap();
+        let date = date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        let response = response.insert_header("date", date.as_str());
+        match fault {
+            Some(Fault::DoneBut(status)) => ResponseTemplate::new(status),
+            Some(Fault::DoneAndCut) => {
+                let text = answer.to_string();
+                response.set_body_raw(text[..text.len() / 2].to_owned(), "application/json")
+            }
+            Some(Fault::DoneAndSilent(time)) => response.set_body_json(answer).set_delay(time),
+            _ if status == 204 => response,
+            _ => response.set_body_json(answer),
+        }
+    }
+
+    /// Somebody else writes what is about to be written.
+    fn twin(&mut self, body: Option<&Value>) {
+        let text = body.and_then(|body| body["body"].as_str()).unwrap();
+        let text = format!("{}\nof somebody else\n", text.lines().next().unwrap());
+        let (number, login) = (self.pull_requests[0].number, self.rights.login.clone());
+        self.write(number, &login, &text);
+    }
+}

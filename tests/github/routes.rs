@@ -1,0 +1,310 @@
+//! What the fake answers.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use super::{APP, CheckRun, Comment, PullRequest, State, TOKEN};
+
+/// A request that fits the description.
+pub struct Call<'a> {
+    /// Method and path with parameters.
+    pub operation: &'a str,
+    pub parameters: BTreeMap<String, String>,
+    pub query: BTreeMap<String, String>,
+    pub body: Value,
+    pub token: String,
+}
+
+/// The token an App gets for its installation.
+const INSTALLED: &str = "ghs_INSTALLATION";
+
+impl Call<'_> {
+    fn number(&self, name: &str) -> u64 {
+        self.parameters[name].parse().unwrap()
+    }
+
+    /// The page of `all` that was asked for.
+    fn page<T>(&self, all: Vec<T>) -> Vec<T> {
+        let number = |name: &str, usual: usize| {
+            self.query
+                .get(name)
+                .map_or(usual, |text| text.parse().unwrap())
+        };
+        let (size, page) = (number("per_page", 30).min(100), number("page", 1));
+        all.into_iter().skip(size * (page - 1)).take(size).collect()
+    }
+}
+
+fn problem(status: u16, message: &str) -> (u16, Value) {
+    let body = json!({ "message": message, "documentation_url": "https://docs.github.com/rest", "status": status.to_string() });
+    (status, body)
+}
+
+pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
+    match call.operation {
+        "GET /app"
+        | "GET /repos/{owner}/{repo}/installation"
+        | "POST /app/installations/{installation_id}/access_tokens" => {
+            return app(state, call);
+        }
+        _ if call.token != TOKEN && call.token != INSTALLED => {
+            return problem(401, "Bad credentials");
+        }
+        _ => {}
+    }
+    let repository = call
+        .parameters
+        .get("owner")
+        .zip(call.parameters.get("repo"));
+    if repository.is_some_and(|(owner, repo)| format!("{owner}/{repo}") != super::REPOSITORY) {
+        return problem(404, "Not Found");
+    }
+    let writes = !call.operation.starts_with("GET");
+    let allowed = match call.operation.contains("check-runs") {
+        true => state.rights.checks,
+        false => state.rights.write,
+    };
+    if writes && !allowed {
+        return problem(403, "Resource not accessible by integration");
+    }
+    let numbered = call
+        .parameters
+        .get("issue_number")
+        .or(call.parameters.get("pull_number"));
+    if let Some(number) = numbered.and_then(|number| number.parse::<u64>().ok())
+        && !state
+            .pull_requests
+            .iter()
+            .any(|request| request.number == number)
+    {
+        return problem(404, "Not Found");
+    }
+    match call.operation {
+        "GET /user" => match &state.rights.user {
+            None => problem(403, "Resource not accessible by integration"),
+            Some(login) => {
+                let user = state
+                    .contract
+                    .example("public-user", json!({ "login": login }));
+                (200, user)
+            }
+        },
+        "GET /repos/{owner}/{repo}/pulls/{pull_number}" => {
+            let request = state.of(call.number("pull_number")).clone();
+            (200, pull_request(state, &request, "pull-request"))
+        }
+        "GET /repos/{owner}/{repo}/pulls" => {
+            let wanted = call.query.get("head").cloned().unwrap_or_default();
+            let any = call.query.get("state").is_some_and(|state| state == "all");
+            let all = state.pull_requests.clone();
+            let found = all
+                .iter()
+                .filter(|request| request.from == wanted && (any || request.open));
+            let found: Vec<Value> = found
+                .map(|request| pull_request(state, request, "pull-request-simple"))
+                .collect();
+            (200, json!(call.page(found)))
+        }
+        "GET /repos/{owner}/{repo}/issues/{issue_number}/comments" => {
+            let comments = state.of(call.number("issue_number")).comments.clone();
+            let comments: Vec<Value> = comments
+                .iter()
+                .map(|comment| self::comment(state, comment))
+                .collect();
+            (200, json!(call.page(comments)))
+        }
+        "POST /repos/{owner}/{repo}/issues/{issue_number}/comments" => {
+            let number = call.number("issue_number");
+            if state.of(number).locked {
+                return problem(403, "Unable to create comment because issue is locked.");
+            }
+            let body = call.body["body"].as_str().unwrap();
+            if body.chars().count() > 65_536 {
+                return problem(422, "Body is too long (maximum is 65536 characters)");
+            }
+            let login = state.rights.login.clone();
+            let written = state.write(number, &login, body);
+            (201, comment(state, &written))
+        }
+        "PATCH /repos/{owner}/{repo}/issues/comments/{comment_id}" => {
+            let (id, login) = (call.number("comment_id"), state.rights.login.clone());
+            let mut all = state
+                .pull_requests
+                .iter_mut()
+                .flat_map(|request| &mut request.comments);
+            let Some(found) = all.find(|comment| comment.id == id) else {
+                return problem(404, "Not Found");
+            };
+            if found.author != login {
+                return problem(403, "Must have admin rights to Repository.");
+            }
+            found.body = call.body["body"].as_str().unwrap().to_owned();
+            let found = found.clone();
+            (200, comment(state, &found))
+        }
+        "DELETE /repos/{owner}/{repo}/issues/comments/{comment_id}" => {
+            let id = call.number("comment_id");
+            for request in &mut state.pull_requests {
+                if let Some(place) = request.comments.iter().position(|comment| comment.id == id) {
+                    request.comments.remove(place);
+                    return (204, Value::Null);
+                }
+            }
+            problem(404, "Not Found")
+        }
+        "GET /repos/{owner}/{repo}/commits/{ref}/check-runs" => {
+            let runs = state.check_runs.clone();
+            let of_head = runs.iter().filter(|run| run.head == call.parameters["ref"]);
+            let runs: Vec<Value> = of_head.map(|run| check_run(state, run)).collect();
+            (
+                200,
+                json!({ "total_count": runs.len(), "check_runs": runs }),
+            )
+        }
+        "POST /repos/{owner}/{repo}/check-runs" => {
+            state.next_id += 1;
+            let run = CheckRun {
+                id: state.next_id,
+                head: call.body["head_sha"].as_str().unwrap().to_owned(),
+                body: call.body.clone(),
+            };
+            state.check_runs.push(run.clone());
+            (201, check_run(state, &run))
+        }
+        "PATCH /repos/{owner}/{repo}/check-runs/{check_run_id}" => {
+            let id = call.number("check_run_id");
+            let run = state
+                .check_runs
+                .iter_mut()
+                .find(|run| run.id == id)
+                .unwrap();
+            run.body = call.body.clone();
+            let run = run.clone();
+            (200, check_run(state, &run))
+        }
+        "GET /repos/{owner}/{repo}/issues/{issue_number}/labels" => {
+            let names = state.of(call.number("issue_number")).labels.clone();
+            (200, json!(call.page(labels(state, &names))))
+        }
+        "POST /repos/{owner}/{repo}/issues/{issue_number}/labels" => {
+            let number = call.number("issue_number");
+            for name in call.body["labels"].as_array().unwrap() {
+                let name = name.as_str().unwrap().to_owned();
+                let labels = &mut state.of(number).labels;
+                if !labels.contains(&name) {
+                    labels.push(name);
+                }
+            }
+            let names = state.of(number).labels.clone();
+            (200, json!(labels(state, &names)))
+        }
+        "DELETE /repos/{owner}/{repo}/issues/{issue_number}/labels/{name}" => {
+            let name = percent_decoded(&call.parameters["name"]);
+            let found = &mut state.of(call.number("issue_number")).labels;
+            let before = found.len();
+            found.retain(|label| *label != name);
+            match found.len() < before {
+                true => {
+                    let names = found.clone();
+                    (200, json!(labels(state, &names)))
+                }
+                false => problem(404, "Label does not exist"),
+            }
+        }
+        other => panic!("the fake has no {other}"),
+    }
+}
+
+/// What an App asks, with a token it signed itself.
+fn app(state: &mut State, call: &Call<'_>) -> (u16, Value) {
+    let claims = call
+        .token
+        .split('.')
+        .nth(1)
+        .and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    let claims: Value = claims
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or_default();
+    let now = state.now();
+    let time = |name: &str| claims[name].as_i64().unwrap_or(0);
+    if claims["iss"] != APP {
+        return problem(401, "A JSON web token could not be decoded");
+    }
+    if time("iat") > now || time("exp") < now || time("exp") > now + 600 {
+        return problem(
+            401,
+            "'Expiration time' claim ('exp') is too far in the future",
+        );
+    }
+    match call.operation {
+        "GET /app" => {
+            let fields = json!({ "slug": "perfquilt-app", "id": 4711 });
+            (200, state.contract.example("integration", fields))
+        }
+        "GET /repos/{owner}/{repo}/installation" => (
+            200,
+            state.contract.example("installation", json!({ "id": 99 })),
+        ),
+        _ => {
+            state.rights.login = "perfquilt-app[bot]".into();
+            let fields = json!({ "token": INSTALLED, "expires_at": "2026-01-02T04:04:05Z" });
+            (201, state.contract.example("installation-token", fields))
+        }
+    }
+}
+
+fn comment(state: &State, comment: &Comment) -> Value {
+    let user = state
+        .contract
+        .example("simple-user", json!({ "login": comment.author }));
+    let url = format!(
+        "https://github.com/{}/pull/1#issuecomment-{}",
+        super::REPOSITORY,
+        comment.id
+    );
+    let fields = json!({ "id": comment.id, "body": comment.body, "user": user, "html_url": url });
+    state.contract.example("issue-comment", fields)
+}
+
+fn check_run(state: &State, run: &CheckRun) -> Value {
+    let url = format!("https://github.com/{}/runs/{}", super::REPOSITORY, run.id);
+    let fields = json!({
+        "id": run.id, "head_sha": run.head, "html_url": url, "name": run.body["name"],
+        "external_id": run.body["external_id"], "status": run.body["status"], "conclusion": run.body["conclusion"],
+    });
+    state.contract.example("check-run", fields)
+}
+
+fn pull_request(state: &State, request: &PullRequest, schema: &str) -> Value {
+    let fields = json!({
+        "number": request.number,
+        "state": if request.open { "open" } else { "closed" },
+        "locked": request.locked,
+        "head": { "sha": request.head },
+        "base": { "sha": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d" },
+    });
+    state.contract.example(schema, fields)
+}
+
+fn labels(state: &State, names: &[String]) -> Vec<Value> {
+    let label = |name: &String| state.contract.example("label", json!({ "name": name }));
+    names.iter().map(label).collect()
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        if *first == b'%' {
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&tail[..2]).unwrap(), 16).unwrap());
+            rest = &tail[2..];
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
