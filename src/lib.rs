@@ -6,6 +6,7 @@
 //! meters) → [`store`] → [`stats`] → [`attribution`] → [`report`]. ARCHITECTURE.md has the map and
 //! the invariants.
 
+pub mod analyse;
 pub mod attribution;
 pub mod bisect;
 pub mod bot;

@@ -7,17 +7,20 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::analyse;
+use crate::attribution::Attribution;
 use crate::error::{Error, Kind, Result};
 use crate::git::Git;
+use crate::observation::Meter;
 use crate::point::Point;
 use crate::run;
 use crate::store::{ExperimentId, Store, jsonl};
 use crate::workspace::Workspace;
 
 /// The file that says what failed.
-pub const OUTCOME_FILE: &str = "outcome.json";
+const OUTCOME_FILE: &str = "outcome.json";
 /// The file with the raw observations, where there are any.
-pub const OBSERVATIONS_FILE: &str = "observations.jsonl.gz";
+const OBSERVATIONS_FILE: &str = "observations.jsonl.gz";
 
 /// Characters of one line that are kept.
 const LONGEST: usize = 1000;
@@ -149,6 +152,56 @@ impl Outcome {
     }
 }
 
+/// Bytes of somebody else's observations that are read, unpacked.
+pub const MOST: u64 = 1 << 30;
+
+/// Reads the outcome in the folder `dir`, and makes the attribution of its observations, if it has any.
+///
+/// # Errors
+/// [`Kind::Usage`], naming the file that is not as it should be.
+pub fn read(dir: &Path, margin: &dyn Fn(Meter) -> f64) -> Result<(Outcome, Option<Attribution>)> {
+    let outcome = Outcome::read(&dir.join(OUTCOME_FILE))?;
+    let observations = dir.join(OBSERVATIONS_FILE);
+    let attribution = match observations.is_file() {
+        true => Some(analyse::file(&observations, MOST, margin)?),
+        false => None,
+    };
+    Ok((outcome, attribution))
+}
+
+/// Takes over the observations of the outcome in the folder `from` to the folder `to`, or removes those there
+/// when it has none.
+///
+/// # Errors
+/// [`Kind::Internal`] when they cannot be written.
+pub fn keep(from: &Path, to: &Path) -> Result<()> {
+    let source = from.join(OBSERVATIONS_FILE);
+    match std::fs::read(&source) {
+        Ok(packed) => publish(to, OBSERVATIONS_FILE, &packed),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => forget(to),
+        Err(error) => Err(Error::io("read", &source, &error)),
+    }
+}
+
+/// Writes what failed to the folder `dir`.
+///
+/// # Errors
+/// [`Kind::Internal`] when it cannot be written.
+pub fn tell(dir: &Path, outcome: &Outcome) -> Result<()> {
+    outcome.write(dir)
+}
+
+/// Removes the observations in the folder `dir`: those of an earlier run would be taken for this one's.
+fn forget(dir: &Path) -> Result<()> {
+    let path = dir.join(OBSERVATIONS_FILE);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("remove", &path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The failures of a run, as they are told: what ended it, then point by point.
 pub fn failures(run: &run::Outcome) -> Vec<Failure> {
     let stopped = run.stopped.iter().map(|error| Failure::new(error, None));
@@ -180,13 +233,7 @@ pub fn write(
             let packed = packed.finish().map_err(|e| Error::io("write", &path, &e))?;
             publish(dir, OBSERVATIONS_FILE, &packed)?;
         }
-        // Those of an earlier run would be taken for this one's.
-        None => match std::fs::remove_file(dir.join(OBSERVATIONS_FILE)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io("remove", &dir.join(OBSERVATIONS_FILE), &error));
-            }
-            _ => {}
-        },
+        None => forget(dir)?,
     }
     let head = Git::new(ws.root()).head().unwrap_or_default();
     Outcome::new(&head, failures.to_vec()).write(dir)

@@ -77,10 +77,11 @@ fn only_the_store_knows_sqlite() {
 
 #[test]
 fn only_the_forge_knows_octocrab() {
+    only_in("src", &["/forge/"], &["octocrab::", "use http::"]);
     only_in(
         "src",
-        &["/forge/"],
-        &["octocrab::", "tokio::", "use http::", "use ring::"],
+        &["/forge/", "/bot/"],
+        &["tokio::", "axum::", "use ring::"],
     );
 }
 

@@ -453,7 +453,9 @@ fn an_app_posts_under_its_own_name() {
 fn a_long_conversation_is_read_to_its_end() {
     let github = GitHub::start();
     github.opens(7, FIRST);
-    (0..230).for_each(|k| github.says(7, "alice", &format!("comment {k}")));
+    for k in 0..230 {
+        github.says(7, "alice", &format!("comment {k}"));
+    }
     post(&github, FIRST, &[0.01]).unwrap();
     post(&github, FIRST, &[0.02]).unwrap();
     assert_eq!(github.ours(7).len(), 1);

@@ -36,6 +36,30 @@ pub enum Command {
     Help,
 }
 
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Command::Run { preset: None } => f.write_str("run"),
+            Command::Run {
+                preset: Some(preset),
+            } => write!(f, "run {preset}"),
+            Command::RunPatch { patch } => write!(f, "run {patch:04}"),
+            Command::Bisect { workload } => write!(f, "bisect {workload}"),
+            Command::DropDryRun { patch } => write!(f, "drop {patch:04} --dry-run"),
+            Command::Cancel => f.write_str("cancel"),
+            Command::Status => f.write_str("status"),
+            Command::Help => f.write_str("help"),
+        }
+    }
+}
+
+impl Command {
+    /// The command that is written so, without a name before it.
+    pub fn written(text: &str) -> Option<Self> {
+        command(text).ok()
+    }
+}
+
 /// What a comment asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
@@ -256,6 +280,18 @@ mod tests {
         for (word, usage, _) in COMMANDS {
             assert!(usage.starts_with(word));
             assert!(help("perfquilt").contains(usage));
+        }
+        for text in [
+            "run",
+            "run thorough",
+            "run 0003",
+            "bisect a",
+            "drop 0003 --dry-run",
+            "cancel",
+            "status",
+            "help",
+        ] {
+            assert_eq!(Command::written(text).unwrap().to_string(), text);
         }
     }
 

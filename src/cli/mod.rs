@@ -3,6 +3,7 @@
 mod analyse;
 mod bench;
 mod bisect;
+mod bot;
 mod build;
 mod calibrate;
 mod clean;
@@ -112,6 +113,9 @@ enum Command {
     Bisect(bisect::Arguments),
     /// Tell a pull request what its series is worth: one comment, a check run, a label
     Post(post::Arguments),
+    /// Serve pull requests: measure what people ask for in comments
+    #[command(subcommand)]
+    Bot(bot::Command),
     /// Remove what the caches keep and nobody uses
     Clean(clean::Arguments),
     /// Check that intervals and verdicts keep their promises, in simulation or on this machine
@@ -202,6 +206,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Profile(arguments) => profile::run(context, &arguments),
         Command::Bisect(arguments) => return bisect::run(context, &arguments),
         Command::Post(arguments) => post::run(context, &arguments),
+        Command::Bot(command) => bot::run(context, &command),
         Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),

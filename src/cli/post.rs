@@ -6,21 +6,19 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::analyse::{attributed, workspace};
+use super::analyse::workspace;
 use super::report::FailOn;
+use crate::analyse;
 use crate::attribution::{Attribution, attribute_with};
 use crate::config::default_margin;
 use crate::error::{Error, Result};
 use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Policy, Posting, Repository};
 use crate::observation::Meter;
-use crate::outcome::{OBSERVATIONS_FILE, OUTCOME_FILE, Outcome};
+use crate::outcome::{self, Outcome};
 use crate::report::{self, Notice, Subject};
 use crate::store::Store;
 use crate::workspace::Workspace;
-
-/// Bytes of somebody else's observations that are read, unpacked.
-const MOST: u64 = 1 << 30;
 
 /// Arguments of `perfquilt post`.
 #[derive(Debug, Args)]
@@ -100,6 +98,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         failures: &material.outcome.failures,
         earlier: material.earlier.as_ref(),
         activity: None,
+        answer: String::new(),
         subject: Subject {
             number: target.number,
             head,
@@ -178,12 +177,9 @@ impl Material {
         let folder = what.map(Path::new).filter(|path| path.is_dir());
         let attribution = match folder {
             Some(folder) => {
-                outcome = Outcome::read(&folder.join(OUTCOME_FILE))?;
-                let file = folder.join(OBSERVATIONS_FILE);
-                match file.is_file() {
-                    true => Some(of_file(&file, ws.as_ref())?),
-                    false => None,
-                }
+                let read = outcome::read(folder, &margin(ws.as_ref()))?;
+                outcome = read.0;
+                read.1
             }
             None => Some(of_name(what, ws.as_ref())?),
         };
@@ -228,11 +224,15 @@ fn of_name(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attribution> {
 }
 
 fn of_file(path: &Path, ws: Option<&Workspace>) -> Result<Attribution> {
-    let margin = |meter: Meter| match ws {
+    analyse::file(path, outcome::MOST, &margin(ws))
+}
+
+/// The margins of the workspace, where there is one.
+fn margin(ws: Option<&Workspace>) -> impl Fn(Meter) -> f64 {
+    move |meter| match ws {
         Some(ws) => ws.config.margin(meter),
         None => default_margin(meter),
-    };
-    attributed(path, MOST, &margin)
+    }
 }
 
 fn read(path: &Path) -> Result<String> {

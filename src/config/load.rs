@@ -6,9 +6,10 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Adapter, BuildSystem, Config, Recipe, ReleaseSource, SeriesFiles, Workload, WorkloadKind,
+    Adapter, Bot, BuildSystem, Config, Recipe, ReleaseSource, SeriesFiles, Workload, WorkloadKind,
 };
 use crate::error::{Error, Result};
+use crate::forge::Repository;
 use crate::workspace::CONFIG_FILE;
 
 impl Config {
@@ -331,6 +332,11 @@ fn check(config: &Config, text: &str) -> Result<()> {
             "adapter `command` needs a [server.command] section".into(),
             "[server]",
         );
+    }
+    if config.bot != Bot::default() {
+        let at = |error: Error| error.at(CONFIG_FILE, line_of(text, "[bot]"));
+        config.bot.repository.parse::<Repository>().map_err(at)?;
+        config.preset(&config.bot.preset).map_err(at)?;
     }
     let name = &config.commands.name;
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';

@@ -1,5 +1,6 @@
 //! `bench-config/perfquilt.toml` and `bench-config/workloads/*.toml`.
 
+mod bot;
 mod commands;
 mod load;
 mod server;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 
 use crate::observation::Meter;
 
+pub use bot::Bot;
 pub use commands::{Association, Commands};
 pub(crate) use load::unknown;
 pub use server::{Adapter, CommandServer, Server};
@@ -36,7 +38,10 @@ pub struct Config {
     /// ± margin is `no effect`.
     #[serde(default)]
     pub margin: BTreeMap<Meter, f64>,
-    /// Who may command the bot.
+    /// What the bot does.
+    #[serde(default)]
+    pub bot: Bot,
+    /// Who may command it.
     #[serde(default)]
     pub commands: Commands,
     /// Workloads by name, from `bench-config/workloads/NAME.toml`.

@@ -14,7 +14,7 @@ impl Secret {
     }
 
     /// The text itself, for the one place that sends it.
-    pub(super) fn expose(&self) -> &str {
+    pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 

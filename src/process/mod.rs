@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 pub use child::Child;
 pub use scheduling::{may_set_real_time, set_real_time};
-pub use signals::{check_interrupted, install_signal_handlers, interrupted};
+pub use signals::{check_interrupted, install_signal_handlers, interrupt, interrupted};
 
 use crate::error::{Error, Result};
 

@@ -43,6 +43,11 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
+/// Has everything stop as a signal would.
+pub fn interrupt() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
 /// An error once a signal has asked this program to stop; for loops without a child to wait for.
 ///
 /// # Errors

@@ -172,7 +172,9 @@ fn is_emoji(text: &str) -> bool {
     let name = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_+-".contains(b);
     let length = text.bytes().take_while(name).count();
     let letters = text[..length].bytes().any(|b| !b.is_ascii_digit());
-    length > 0 && letters && text[length..].starts_with(':')
+    // What comes behind the text may begin with the colon.
+    let ends = matches!(text[length..].chars().next(), None | Some(':'));
+    length > 0 && letters && ends
 }
 
 /// `lines` as a code block, each made harmless, that nothing inside can end.

@@ -33,6 +33,16 @@ const QUEUE: schema::Kind = schema::Kind {
         result     TEXT NOT NULL DEFAULT ''
     ) STRICT;
     CREATE INDEX jobs_by_state ON jobs (state, id);
+    CREATE TABLE replies (
+        id         INTEGER PRIMARY KEY AUTOINCREMENT,
+        repository TEXT NOT NULL,
+        number     INTEGER NOT NULL,
+        comment    INTEGER NOT NULL,
+        reaction   TEXT NOT NULL,
+        answer     TEXT NOT NULL,
+        attempts   INTEGER NOT NULL DEFAULT 0,
+        not_before INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
     CREATE INDEX jobs_by_pull_request ON jobs (repository, number);
 "],
     name: "queue",
@@ -88,7 +98,7 @@ pub struct NewJob {
     pub repository: String,
     /// The pull request.
     pub number: u64,
-    /// The commit.
+    /// The commit; empty is the last one when its turn comes.
     pub head: String,
     /// What to do, in the words of a command.
     pub command: String,
@@ -119,10 +129,36 @@ pub struct Job {
     pub result: String,
 }
 
+/// An answer to a comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewReply {
+    /// The repository of the pull request.
+    pub repository: String,
+    /// The pull request.
+    pub number: u64,
+    /// The comment's id.
+    pub comment: u64,
+    /// The reaction's name.
+    pub reaction: String,
+    /// What is told in our own comment, in Markdown of this program; may be empty.
+    pub answer: String,
+}
+
+/// An answer that waits to be given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Its number.
+    pub id: i64,
+    /// What it is.
+    pub reply: NewReply,
+    /// How often it was tried.
+    pub attempts: u32,
+}
+
 /// What a delivery changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A job is added. Jobs of other commits of the same pull request are cancelled.
+    /// A job is added. Jobs of other commits of the same pull request are cancelled, if it names its commit.
     Add(NewJob),
     /// What waits or runs for this pull request is cancelled.
     Cancel {
@@ -133,6 +169,8 @@ pub enum Change {
         /// Why, in a line.
         why: String,
     },
+    /// A comment is to be answered.
+    Reply(NewReply),
 }
 
 /// The bot's queue.
@@ -157,13 +195,34 @@ impl Queue {
         })
     }
 
-    /// Takes a delivery: remembers its id and makes its changes, or does nothing when it came before. Says
-    /// whether it was new.
+    /// Takes deliveries, all or none: remembers their ids and makes their changes, or does nothing for one that
+    /// came before. Says of each whether it was new.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored; then nothing is changed.
-    pub fn take(&self, delivery: &str, changes: &[Change], now: i64) -> Result<bool> {
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be stored; then nothing is changed.
+    pub fn take_all(&self, deliveries: &[(String, Vec<Change>)], now: i64) -> Result<Vec<bool>> {
         let transaction = self.transaction()?;
+        let mut new = Vec::new();
+        for (delivery, changes) in deliveries {
+            new.push(self.take_one(&transaction, delivery, changes, now)?);
+        }
+        transaction
+            .execute(
+                "DELETE FROM deliveries WHERE received < ?1",
+                [now - REMEMBERED],
+            )
+            .map_err(self.failed("write"))?;
+        transaction.commit().map_err(self.failed("write"))?;
+        Ok(new)
+    }
+
+    fn take_one(
+        &self,
+        transaction: &Transaction<'_>,
+        delivery: &str,
+        changes: &[Change],
+        now: i64,
+    ) -> Result<bool> {
         let new = transaction
             .execute(
                 "INSERT OR IGNORE INTO deliveries VALUES (?1, ?2)",
@@ -174,15 +233,8 @@ impl Queue {
             return Ok(false);
         }
         for change in changes {
-            self.make(&transaction, change, now)?;
+            self.make(transaction, change, now)?;
         }
-        transaction
-            .execute(
-                "DELETE FROM deliveries WHERE received < ?1",
-                [now - REMEMBERED],
-            )
-            .map_err(self.failed("write"))?;
-        transaction.commit().map_err(self.failed("write"))?;
         Ok(true)
     }
 
@@ -193,9 +245,19 @@ impl Queue {
             Change::Cancel { repository, number, why } => {
                 transaction.execute(cancel, params![now, why, repository, signed(*number)])
             }
+            Change::Reply(reply) => transaction.execute(
+                "INSERT INTO replies (repository, number, comment, reaction, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![
+                    reply.repository,
+                    signed(reply.number),
+                    signed(reply.comment),
+                    reply.reaction,
+                    reply.answer
+                ],
+            ),
             Change::Add(job) => transaction
                 .execute(
-                    &format!("{cancel} AND head <> ?5"),
+                    &format!("{cancel} AND head <> ?5 AND ?5 <> ''"),
                     params![now, "a newer commit", job.repository, signed(job.number), job.head],
                 )
                 .and_then(|_| {
@@ -334,6 +396,60 @@ impl Queue {
             .collect()
     }
 
+    /// The answer that waits longest and may be tried at `now`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    pub fn next_reply(&self, now: i64) -> Result<Option<Reply>> {
+        self.connection
+            .query_row(
+                "SELECT id, repository, number, comment, reaction, answer, attempts FROM replies
+                 WHERE not_before <= ?1 ORDER BY id LIMIT 1",
+                [now],
+                |row| {
+                    let (number, comment): (i64, i64) = (row.get(2)?, row.get(3)?);
+                    Ok(Reply {
+                        id: row.get(0)?,
+                        reply: NewReply {
+                            repository: row.get(1)?,
+                            number: number.unsigned_abs(),
+                            comment: comment.unsigned_abs(),
+                            reaction: row.get(4)?,
+                            answer: row.get(5)?,
+                        },
+                        attempts: row.get(6)?,
+                    })
+                },
+            )
+            .optional()
+            .map_err(self.failed("read"))
+    }
+
+    /// An answer was given, or will never be.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn answered(&self, id: i64) -> Result<()> {
+        self.connection
+            .execute("DELETE FROM replies WHERE id = ?1", [id])
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+
+    /// An answer could not be given and is to be tried again, not before this time.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn later(&self, id: i64, not_before: i64) -> Result<()> {
+        self.connection
+            .execute(
+                "UPDATE replies SET attempts = attempts + 1, not_before = ?2 WHERE id = ?1",
+                [id, not_before],
+            )
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+
     fn select(&self, text: &str) -> Result<Vec<Job>> {
         let mut statement = self
             .connection
@@ -408,6 +524,13 @@ mod tests {
         }
     }
 
+    impl Queue {
+        fn take(&self, delivery: &str, changes: &[Change], now: i64) -> Result<bool> {
+            let all = self.take_all(&[(delivery.to_owned(), changes.to_vec())], now)?;
+            Ok(all[0])
+        }
+    }
+
     fn add(number: u64, head: &str) -> Vec<Change> {
         vec![Change::Add(job(number, head))]
     }
@@ -471,6 +594,30 @@ mod tests {
         let next = queue.next(13).unwrap().unwrap();
         assert_eq!(next.job.number, 2);
         assert!(queue.list(9).unwrap().1[0].result.contains("several times"));
+    }
+
+    #[test]
+    fn answers_wait_until_they_are_given() {
+        let (_folder, queue) = queue();
+        let reply = NewReply {
+            repository: "acme/series".into(),
+            number: 1,
+            comment: 5,
+            reaction: "rocket".into(),
+            answer: String::new(),
+        };
+        let deliveries = [
+            ("a".to_owned(), vec![Change::Reply(reply.clone())]),
+            ("a".to_owned(), vec![]),
+        ];
+        assert_eq!(queue.take_all(&deliveries, 10).unwrap(), [true, false]);
+        let waiting = queue.next_reply(10).unwrap().unwrap();
+        assert_eq!(waiting.reply, reply);
+        queue.later(waiting.id, 20).unwrap();
+        assert_eq!(queue.next_reply(19).unwrap(), None);
+        assert_eq!(queue.next_reply(20).unwrap().unwrap().attempts, 1);
+        queue.answered(waiting.id).unwrap();
+        assert_eq!(queue.next_reply(99).unwrap(), None);
     }
 
     #[test]

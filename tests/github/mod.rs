@@ -46,6 +46,7 @@ pub struct Comment {
     pub id: u64,
     pub author: String,
     pub body: String,
+    pub reactions: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -171,8 +172,8 @@ impl GitHub {
     }
 
     /// Somebody writes a comment.
-    pub fn says(&self, number: u64, author: &str, body: &str) {
-        self.state().write(number, author, body);
+    pub fn says(&self, number: u64, author: &str, body: &str) -> u64 {
+        self.state().write(number, author, body).id
     }
 
     /// Somebody removes all comments of `author`.
@@ -220,8 +221,13 @@ impl GitHub {
                 .body
                 .lines()
                 .filter(|line| !line.starts_with("<!--") && !line.is_empty());
+            let reactions: String = comment
+                .reactions
+                .iter()
+                .map(|one| format!(" :{one}:"))
+                .collect();
             text.push_str(&format!(
-                "{}: {}\n",
+                "{}: {}{reactions}\n",
                 comment.author,
                 lines.next().unwrap_or_default()
             ));
@@ -272,6 +278,7 @@ impl State {
             id: self.next_id,
             author: author.into(),
             body: body.into(),
+            reactions: Vec::new(),
         };
         self.of(number).comments.push(comment.clone());
         comment

@@ -155,6 +155,28 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
             }
             problem(404, "Not Found")
         }
+        "POST /repos/{owner}/{repo}/issues/comments/{comment_id}/reactions" => {
+            let (id, content) = (
+                call.number("comment_id"),
+                call.body["content"].as_str().unwrap(),
+            );
+            let mut all = state
+                .pull_requests
+                .iter_mut()
+                .flat_map(|request| &mut request.comments);
+            let Some(found) = all.find(|comment| comment.id == id) else {
+                return problem(404, "Not Found");
+            };
+            let new = !found.reactions.iter().any(|known| known == content);
+            if new {
+                found.reactions.push(content.to_owned());
+            }
+            let fields = json!({ "content": content });
+            (
+                if new { 201 } else { 200 },
+                state.contract.example("reaction", fields),
+            )
+        }
         "GET /repos/{owner}/{repo}/commits/{ref}/check-runs" => {
             let runs = state.check_runs.clone();
             let of_head = runs.iter().filter(|run| run.head == call.parameters["ref"]);

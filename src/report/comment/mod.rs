@@ -28,6 +28,8 @@ pub struct Notice<'a> {
     pub earlier: Option<&'a Attribution>,
     /// What goes on at this moment, as a sentence without names of strangers.
     pub activity: Option<String>,
+    /// What answers a question: Markdown of this program, with nothing of strangers in it.
+    pub answer: String,
     /// What the comment is about, and where there is more.
     pub subject: Subject,
 }

@@ -4,9 +4,11 @@ use std::fmt::Write;
 
 use super::length::Section;
 use super::{Notice, Standing, Subject};
+use crate::attribution::{Attribution, SUITE};
 use crate::error::Kind;
 use crate::outcome::Failure;
 use crate::report::markdown as page;
+use crate::report::number;
 use crate::report::text::{address, code, fenced};
 use crate::report::view::{Apart, Label, Row, Tone, View, words_of};
 
@@ -48,11 +50,12 @@ pub(super) fn of(
         part(4, &|text| page::provenance(text, view));
         part(5, &|text| workloads(text, view));
         part(7, &|text| page::apart(text, view));
-        part(12, &|text| page::all_workloads(text, view));
-        part(8, &|text| page::noise(text, view.attribution));
-        part(10, &|text| page::method(text, view.attribution));
-        part(9, &|text| page::machine(text, view.attribution));
-        part(11, &|text| page::builds(text, view.attribution));
+        part(13, &|text| page::all_workloads(text, view));
+        part(8, &|text| page::changed_functions(text, view.attribution));
+        part(9, &|text| page::noise(text, view.attribution));
+        part(11, &|text| page::method(text, view.attribution));
+        part(10, &|text| page::machine(text, view.attribution));
+        part(12, &|text| page::builds(text, view.attribution));
         part(6, &|text| {
             page::reproduce(text, view.attribution, &checkout(&notice.subject));
         });
@@ -80,6 +83,9 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     if let Some(activity) = &notice.activity {
         let _ = writeln!(text, "\n> {}", page::sentence(activity));
     }
+    if !notice.answer.is_empty() {
+        let _ = writeln!(text, "\n{}", notice.answer.trim_end());
+    }
     if let Some(moved) = &notice.subject.moved_on {
         let _ = writeln!(
             text,
@@ -92,13 +98,8 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
         return text;
     };
     let _ = writeln!(text, "\n{}.", view.tally(&|name| code(name)));
-    if let Some(before) = notice.earlier {
-        let before_view = View::new(before);
-        let mut headline = before_view.headline();
-        if let Some(first) = headline.get_mut(..1) {
-            first.make_ascii_lowercase();
-        }
-        let _ = writeln!(text, "\nBefore, on {}: {headline}.", code(&before.release));
+    if let Some(line) = notice.earlier.and_then(|before| was(before, view)) {
+        let _ = writeln!(text, "\n{line}");
     }
     let attribution = view.attribution;
     let recipe = match attribution.recipe.as_str() {
@@ -112,6 +113,25 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
         view.scope(&|name| code(name))
     );
     text
+}
+
+/// What the whole series was worth before, on what it is measured on now.
+fn was(before: &Attribution, view: &View<'_>) -> Option<String> {
+    let now = view.attribution;
+    let meter = now.main_meter()?;
+    let workload = now.main_workload(meter)?;
+    // The mean over other workloads is another figure.
+    if workload == SUITE && before.workloads != now.workloads {
+        return None;
+    }
+    let mut totals = before.total.iter();
+    let total = totals.find(|total| total.meter == meter && total.workload == workload)?;
+    let places = number::decimals(meter, [total].into_iter());
+    Some(format!(
+        "Before, on {}, it was {}.",
+        code(&before.release),
+        number::effect(total, places)
+    ))
 }
 
 fn commit(id: &str) -> String {

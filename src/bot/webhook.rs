@@ -1,0 +1,281 @@
+//! Deliveries of GitHub's webhooks: whether they are genuine, and what follows from them.
+
+use ring::hmac;
+use serde::Deserialize;
+
+use super::access::{Access, Speaker};
+use super::command::{self, Command, Parsed};
+use crate::config::Config;
+use crate::forge::{Repository, Secret, is_commit};
+use crate::store::queue::{Change, NewJob, NewReply};
+
+/// Whether `signature` (the header `X-Hub-Signature-256`) was made of `body` with `secret`; the comparison
+/// takes the same time wherever they differ.
+pub fn is_genuine(secret: &Secret, body: &[u8], signature: &str) -> bool {
+    let Some(tag) = signature.strip_prefix("sha256=").and_then(bytes) else {
+        return false;
+    };
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
+    !secret.is_empty() && hmac::verify(&key, body, &tag).is_ok()
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    if hex.len() != 64 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..hex.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok())
+        .collect()
+}
+
+/// What a genuine delivery comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing that concerns the bot.
+    Nothing,
+    /// These changes of the queue.
+    Changes(Vec<Change>),
+    /// It is about another repository.
+    Foreign,
+    /// It is not what GitHub sends.
+    Malformed(String),
+}
+
+#[derive(Deserialize)]
+struct Delivery {
+    action: Option<String>,
+    repository: Option<FullName>,
+    pull_request: Option<PullRequest>,
+    issue: Option<Issue>,
+    comment: Option<Comment>,
+}
+
+#[derive(Deserialize)]
+struct FullName {
+    full_name: String,
+}
+
+#[derive(Deserialize)]
+struct PullRequest {
+    number: u64,
+    head: Head,
+    user: User,
+    author_association: String,
+    #[serde(default)]
+    draft: bool,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    sha: String,
+}
+
+#[derive(Deserialize)]
+struct User {
+    login: String,
+    #[serde(rename = "type", default)]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct Issue {
+    number: u64,
+    state: String,
+    pull_request: Option<serde_json::Value>,
+    user: User,
+    author_association: String,
+}
+
+#[derive(Deserialize)]
+struct Comment {
+    id: u64,
+    #[serde(default)]
+    body: Option<String>,
+    user: User,
+    author_association: String,
+}
+
+/// What follows from a delivery of `event` with this body, for the bot of `repository`.
+pub fn understand(event: &str, body: &[u8], repository: &Repository, config: &Config) -> Heard {
+    if !["pull_request", "issue_comment"].contains(&event) {
+        return Heard::Nothing;
+    }
+    let delivery: Delivery = match serde_json::from_slice(body) {
+        Ok(delivery) => delivery,
+        Err(error) => return Heard::Malformed(error.to_string()),
+    };
+    let about = delivery
+        .repository
+        .as_ref()
+        .map(|found| found.full_name.as_str());
+    if !about.is_some_and(|name| name.eq_ignore_ascii_case(&repository.to_string())) {
+        return Heard::Foreign;
+    }
+    let action = delivery.action.clone().unwrap_or_default();
+    let action = action.as_str();
+    let changes = match (event, delivery) {
+        (
+            "pull_request",
+            Delivery {
+                pull_request: Some(request),
+                ..
+            },
+        ) => {
+            if !is_commit(&request.head.sha) {
+                return Heard::Malformed("its head is no commit".to_owned());
+            }
+            pushed(action, &request, repository, config)
+        }
+        (
+            "issue_comment",
+            Delivery {
+                issue: Some(issue),
+                comment: Some(comment),
+                ..
+            },
+        ) => said(action, &issue, &comment, repository, config),
+        _ => return Heard::Malformed(format!("a {event} without one")),
+    };
+    match changes.is_empty() {
+        true => Heard::Nothing,
+        false => Heard::Changes(changes),
+    }
+}
+
+/// What a pull request that was opened, pushed to or closed asks for.
+fn pushed(
+    action: &str,
+    request: &PullRequest,
+    repository: &Repository,
+    config: &Config,
+) -> Vec<Change> {
+    let cancel = |why: &str| Change::Cancel {
+        repository: repository.to_string(),
+        number: request.number,
+        why: why.to_owned(),
+    };
+    match action {
+        "closed" => vec![cancel("the pull request was closed")],
+        "opened" | "synchronize" | "reopened" | "ready_for_review" => {
+            // What runs or waits is of a commit that is no longer the last one.
+            let mut changes = match action {
+                "synchronize" => vec![cancel("the pull request has a newer commit")],
+                _ => Vec::new(),
+            };
+            let author = Speaker {
+                login: &request.user.login,
+                bot: request.user.kind == "Bot",
+                association: &request.author_association,
+            };
+            let trusted = Access::of(&config.commands, author) == Access::Allowed;
+            if config.bot.on_push && trusted && !request.draft {
+                changes.push(Change::Add(NewJob {
+                    repository: repository.to_string(),
+                    number: request.number,
+                    head: request.head.sha.clone(),
+                    command: Command::Run { preset: None }.to_string(),
+                    asked_by: request.user.login.clone(),
+                    trusted,
+                }));
+            }
+            changes
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What a comment asks for, and how it is answered.
+fn said(
+    action: &str,
+    issue: &Issue,
+    comment: &Comment,
+    repository: &Repository,
+    config: &Config,
+) -> Vec<Change> {
+    // An edited comment was answered when it was written.
+    if action != "created" || issue.pull_request.is_none() {
+        return Vec::new();
+    }
+    let text = comment.body.as_deref().unwrap_or_default();
+    let parsed = command::parse(text, &config.commands.name);
+    let speaker = |user: &'_ User, association: &'_ str| {
+        let speaker = Speaker {
+            login: &user.login,
+            bot: user.kind == "Bot",
+            association,
+        };
+        Access::of(&config.commands, speaker)
+    };
+    let reply = |reaction: &str, answer: String| {
+        Change::Reply(NewReply {
+            repository: repository.to_string(),
+            number: issue.number,
+            comment: comment.id,
+            reaction: reaction.to_owned(),
+            answer,
+        })
+    };
+    let access = speaker(&comment.user, &comment.author_association);
+    let command = match (parsed, access) {
+        (Parsed::Nothing, _) | (_, Access::Ignored) => return Vec::new(),
+        (_, Access::Denied) => return vec![reply("-1", String::new())],
+        (Parsed::Wrong(wrong), Access::Allowed) => {
+            return vec![reply("confused", format!("Not understood: {wrong}."))];
+        }
+        (Parsed::Command(command), Access::Allowed) => command,
+    };
+    match &command {
+        Command::Help => return vec![reply("+1", command::help(&config.commands.name))],
+        Command::Status => return vec![reply("eyes", String::new())],
+        Command::Cancel => {
+            let cancel = Change::Cancel {
+                repository: repository.to_string(),
+                number: issue.number,
+                why: format!("cancelled by {}", comment.user.login),
+            };
+            return vec![cancel, reply("+1", String::new())];
+        }
+        Command::Bisect { .. } => {
+            let answer =
+                "Not understood: this bot does not bisect yet; `run` names the patch in order.";
+            return vec![reply("confused", answer.to_owned())];
+        }
+        Command::Run {
+            preset: Some(preset),
+        } if !config.preset.contains_key(preset) => {
+            let known: Vec<String> = config
+                .preset
+                .keys()
+                .map(|name| format!("`{name}`"))
+                .collect();
+            let answer = format!(
+                "Not understood: there is no such preset; there are {}.",
+                known.join(", ")
+            );
+            return vec![reply("confused", answer)];
+        }
+        _ => {}
+    }
+    if issue.state != "open" {
+        return vec![reply(
+            "confused",
+            "Nothing done: the pull request is closed.".to_owned(),
+        )];
+    }
+    let trusted = speaker(&issue.user, &issue.author_association) == Access::Allowed;
+    let job = NewJob {
+        repository: repository.to_string(),
+        number: issue.number,
+        // The last one when its turn comes.
+        head: String::new(),
+        command: command.to_string(),
+        asked_by: comment.user.login.clone(),
+        trusted,
+    };
+    if !trusted && !config.bot.run_untrusted {
+        let answer = "Nothing done: the author of this pull request is not among those whose code is run here.";
+        return vec![reply("-1", answer.to_owned())];
+    }
+    vec![Change::Add(job), reply("rocket", String::new())]
+}

@@ -1,0 +1,105 @@
+//! `perfquilt bot`: serves pull requests.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use clap::{Args, Subcommand};
+
+use super::Context;
+use crate::bot::{Bot, Service, serve};
+use crate::error::{Error, Result};
+use crate::forge::{self, Credentials, Policy, Repository, Secret};
+
+/// The subcommands of `perfquilt bot`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Take GitHub's webhooks and measure what is asked for
+    Serve(Serve),
+}
+
+/// Arguments of `perfquilt bot serve`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "PERFQUILT_WEBHOOK_SECRET has the secret that GitHub signs webhooks with; who posts is said as for
+`perfquilt post`. [bot] and [commands] of the configuration say for which repository, and who may ask."
+)]
+pub struct Serve {
+    /// Where to listen; the outside is the business of a proxy that speaks HTTPS
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8079")]
+    listen: SocketAddr,
+    /// GitHub's interface (default: GITHUB_API_URL, else https://api.github.com)
+    #[arg(long, value_name = "URL")]
+    api_url: Option<String>,
+}
+
+/// Runs `perfquilt bot`.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for what is not configured; those of [`serve`].
+pub fn run(context: &Context, command: &Command) -> Result<()> {
+    let Command::Serve(arguments) = command;
+    let workspace = context.workspace()?;
+    let config = workspace.config.clone();
+    if config.bot.repository.is_empty() {
+        return Err(Error::usage("no repository is configured to be served")
+            .at(crate::workspace::CONFIG_FILE, None)
+            .hint("a section [bot] with `repository = \"OWNER/NAME\"`"));
+    }
+    let repository: Repository = config.bot.repository.parse()?;
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let secret = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
+        Error::usage("PERFQUILT_WEBHOOK_SECRET is not set")
+            .hint("`openssl rand -hex 32` makes one; GitHub gets the same")
+    })?;
+    let api = arguments
+        .api_url
+        .clone()
+        .or_else(|| variable("GITHUB_API_URL"));
+    let tool = std::env::current_exe()
+        .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
+    let bot = Bot {
+        workspace,
+        repository: repository.clone(),
+        api: api.unwrap_or_else(|| forge::API.to_owned()),
+        credentials: Credentials::from_environment(&|name| std::env::var(name).ok())?,
+        policy: Policy::default(),
+        tool,
+        doing: Arc::new(Mutex::new(String::new())),
+    };
+    let service = Service {
+        repository,
+        secret: Secret::new(&secret),
+        config,
+        queue: bot.queue(),
+    };
+    let progress = context.output.progress();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| together(bot.work(progress)));
+        let answerer = scope.spawn(|| together(bot.answer(progress)));
+        let doing = bot.clone();
+        let started =
+            |address: SocketAddr| progress.note(&format!("listening at http://{address}"));
+        let served = serve(
+            service,
+            arguments.listen,
+            started,
+            Arc::new(move || doing.doing()),
+        );
+        let served = together(served);
+        let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+            let result = thread.join();
+            result
+                .unwrap_or_else(|_| Err(Error::internal("a thread of the bot ended unexpectedly")))
+        };
+        let (worked, answered) = (ended(worker), ended(answerer));
+        served.and(worked).and(answered)
+    })
+}
+
+/// None of the three goes on without the others.
+fn together(result: Result<()>) -> Result<()> {
+    if result.is_err() {
+        crate::process::interrupt();
+    }
+    result
+}

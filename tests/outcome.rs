@@ -1,0 +1,155 @@
+//! What `run --outcome` hands over and `post` makes of it, on the toy server: with real builds and servers.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use common::TestEnvironment;
+use serde_json::Value;
+
+/// What a pull request would be told of the folder `outcome`.
+fn told(environment: &TestEnvironment) -> Value {
+    let finished = environment.run(&["post", "outcome", "--dry-run", "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    serde_json::from_str(&finished.stdout).unwrap()
+}
+
+fn text(document: &Value, field: &str) -> String {
+    document[field].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_run_is_posted_elsewhere() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let finished = environment.run(&["run", "--outcome", "outcome"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let there = told(&environment);
+    assert_eq!(there["standing"], "faster");
+    // The other machine has neither workspace nor results.
+    std::fs::remove_dir_all(environment.workspace().join(".perfquilt")).unwrap();
+    std::fs::remove_dir_all(environment.workspace().join("bench-config")).unwrap();
+    assert_eq!(told(&environment), there);
+}
+
+#[test]
+fn a_patch_that_does_not_compile_is_told_with_the_figures_of_the_others() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.replace(
+        "patches/0002-comment-only.patch",
+        "+/* What one request costs: rounds of a linear congruential generator. */",
+        "+#error @octocat, look: rounds of a linear congruential generator",
+    );
+    let finished = environment.run(&["run", "--outcome", "outcome"]);
+    assert_eq!(finished.code, Some(4), "{}", finished.stderr);
+    let comment = told(&environment);
+    assert_eq!(comment["standing"], "failed");
+    assert_eq!(comment["conclusion"], "failure");
+    let body = text(&comment, "body");
+    assert!(
+        text(&comment, "title").ends_with("patch 2 failed"),
+        "{body}"
+    );
+    assert!(body.contains("`work.h:1`"), "{body}");
+    assert!(body.contains("What the compiler said"), "{body}");
+    assert!(body.contains("| 1 | `0001-fewer-rounds.patch`"), "{body}");
+}
+
+#[test]
+fn a_series_that_does_not_apply_is_told() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.run(&["run", "--outcome", "outcome"]);
+    let change = ("-#define ROUNDS 100000u", "-#define ROUNDS 99u");
+    environment.replace("patches/0001-fewer-rounds.patch", change.0, change.1);
+    let finished = environment.run(&["run", "--outcome", "outcome"]);
+    assert_eq!(finished.code, Some(3), "{}", finished.stderr);
+    // The figures of the run before are not this one's.
+    let comment = told(&environment);
+    assert_eq!(
+        text(&comment, "title"),
+        "Nothing was measured: the series does not apply"
+    );
+    let body = text(&comment, "body");
+    assert!(body.contains("0001-fewer-rounds.patch"), "{body}");
+}
+
+#[test]
+fn an_interrupted_run_tells_what_it_has() {
+    use std::io::{BufRead, BufReader};
+    let environment = TestEnvironment::with_fixture("toy");
+    let mut child = environment
+        .command(&["run", "--blocks", "40", "--outcome", "outcome"])
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let third = |line: String| line.contains("block 3");
+    assert!(lines.by_ref().map_while(Result::ok).any(third));
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    std::thread::spawn(move || lines.for_each(drop));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let comment = told(&environment);
+    assert_eq!(comment["standing"], "unfinished");
+    assert!(
+        text(&comment, "title").starts_with("Interrupted after "),
+        "{comment:#}"
+    );
+}
+
+/// Compilers, servers and clients are strangers' code: none of our secrets is in their environment.
+#[test]
+fn no_token_reaches_a_child() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let seen = environment.workspace().join("seen");
+    let noting = |command: &str| {
+        format!(
+            "[\"sh\", \"-c\", \"env >> {}; exec {command}\"]",
+            seen.display()
+        )
+    };
+    environment.replace(
+        "bench-config/perfquilt.toml",
+        "[\"make\", \"-j{jobs}\"]",
+        &noting("make -j{jobs}"),
+    );
+    environment.replace(
+        "bench-config/perfquilt.toml",
+        "start = [\"{server}/bin/toyd\", \"{socket}\"]",
+        &format!("start = {}", noting("{server}/bin/toyd {socket}")),
+    );
+    environment.replace(
+        "bench-config/workloads/requests.toml",
+        "[\"{server}/bin/toyc\", \"{socket}\", \"100\"]",
+        &noting("{server}/bin/toyc {socket} 100"),
+    );
+    let secrets = [
+        "GITHUB_TOKEN",
+        "GH_TOKEN",
+        "PERFQUILT_APP_KEY",
+        "PERFQUILT_APP_ID",
+        "ACTIONS_RUNTIME_TOKEN",
+        "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
+    ];
+    let mut command = environment.command(&["run", "-v", "--blocks", "2"]);
+    for name in secrets {
+        command.env(name, "ghp_0123456789SECRET");
+    }
+    let output = command.output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let seen = std::fs::read_to_string(seen).unwrap();
+    // A build, servers and clients have been there.
+    assert!(seen.matches("PATH=").count() > 5, "{seen}");
+    assert!(
+        !seen.contains("SECRET") && !secrets.iter().any(|name| seen.contains(name)),
+        "{seen}"
+    );
+    for stream in [&output.stdout, &output.stderr] {
+        assert!(!String::from_utf8_lossy(stream).contains("SECRET"));
+    }
+}
