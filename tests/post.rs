@@ -3,10 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod experiment;
 mod github;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use github::{Fault, GitHub, LOGIN, TOKEN};
@@ -14,60 +13,16 @@ use perfquilt::attribution::{Attribution, attribute};
 use perfquilt::error::{Error, Kind, Result};
 use perfquilt::forge::event::Target;
 use perfquilt::forge::{Client, Credentials, Policy, Posted, Posting, Secret, find_pull_request};
-use perfquilt::observation::{ExperimentHeader, Meter, Observation};
 use perfquilt::outcome::Failure;
-use perfquilt::point::Point;
 use perfquilt::progress::Silent;
 use perfquilt::report::{Notice, Subject};
-use perfquilt::store::jsonl;
 
 const FIRST: &str = "1111111111111111111111111111111111111111";
 const SECOND: &str = "2222222222222222222222222222222222222222";
 const COMMENTS: &str = "/repos/acme/series/issues/7/comments";
 
-/// An experiment whose patches gain so much.
-fn experiment(gains: &[f64]) -> (ExperimentHeader, Vec<Observation>) {
-    let header = ExperimentHeader {
-        experiment: "quick-1".into(),
-        series: (1..=gains.len())
-            .map(|k| format!("{k:04}-x.patch"))
-            .collect(),
-        machine: BTreeMap::from([("cores".into(), "2".into())]),
-        harness: "perfquilt 0.1.0".into(),
-        ..ExperimentHeader::new("mariadb-10.11.18", "quick")
-    };
-    let mut points: Vec<Point> = (0..=gains.len()).map(Point::Step).collect();
-    points.push(Point::Control);
-    let mut observations = Vec::new();
-    for block in 0..12u32 {
-        for (order, &point) in (0u32..).zip(&points) {
-            let gain: f64 = match point {
-                Point::Step(k) => gains[..k].iter().sum(),
-                _ => 0.0,
-            };
-            // Some noise that every run of the tests has alike.
-            let noise = f64::from((block * 7 + order * 5) % 11) / 11.0 - 0.5;
-            observations.push(Observation {
-                schema: 1,
-                experiment: "quick-1".into(),
-                block,
-                order,
-                point,
-                layout: 0,
-                workload: "oltp_read_only".into(),
-                meter: Meter::Time,
-                unit: Meter::Time.unit().into(),
-                value: 90_000.0 * (0.002 * noise - gain).exp(),
-                n: 400,
-                direct: false,
-            });
-        }
-    }
-    (header, observations)
-}
-
 fn attribution(gains: &[f64]) -> Attribution {
-    let (header, observations) = experiment(gains);
+    let (header, observations) = experiment::of(gains);
     attribute(&header, &observations, &|_| 0.005).unwrap()
 }
 
@@ -483,185 +438,4 @@ fn a_failure_is_a_comment_too() {
         ("failed", "failure")
     );
     insta::assert_snapshot!(github.conversation(7));
-}
-
-/// A folder, and the tool in it with nothing in its environment.
-struct Place {
-    folder: tempfile::TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (header, observations) = experiment(&[0.01, -0.02]);
-        let mut bytes = Vec::new();
-        jsonl::write(&mut bytes, &header, &Default::default(), &observations).unwrap();
-        std::fs::write(folder.path().join("observations.jsonl"), bytes).unwrap();
-        Place { folder }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn perfquilt(&self, args: &[&str]) -> assert_cmd::Command {
-        let mut command = assert_cmd::Command::cargo_bin("perfquilt").unwrap();
-        command
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("HOME", self.folder.path())
-            .current_dir(self.folder.path())
-            .args(args);
-        command
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-#[test]
-fn on_the_command_line() {
-    let github = GitHub::start();
-    github.opens(7, FIRST);
-    let place = Place::new();
-    let args = [
-        "post",
-        "observations.jsonl",
-        "--repo",
-        "acme/series",
-        "--pr",
-        "7",
-        "--head",
-        FIRST,
-        "--label",
-        "perf",
-    ];
-    let output = place
-        .perfquilt(&args)
-        .env("GITHUB_TOKEN", TOKEN)
-        .args(["--api-url", &github.uri(), "-v"])
-        .output()
-        .unwrap();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{err}");
-    assert!(
-        out.contains("comment created: https://github.com/acme/series/pull/"),
-        "{out}"
-    );
-    assert!(!out.contains(TOKEN) && !err.contains(TOKEN), "{err}");
-    insta::assert_snapshot!(github.conversation(7));
-    let output = place
-        .perfquilt(&args)
-        .env("GH_TOKEN", TOKEN)
-        .env("GITHUB_API_URL", github.uri())
-        .args(["--json", "--fail-on", "regression"])
-        .output()
-        .unwrap();
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["posted"]["comment"]["action"], "unchanged");
-    assert_eq!(document["posted"]["conclusion"], "failure");
-}
-
-#[test]
-fn in_a_workflow() {
-    let github = GitHub::start();
-    github.state().rights.user = None;
-    github.state().rights.login = "github-actions[bot]".into();
-    github.opens(7, FIRST);
-    let place = Place::new();
-    std::fs::create_dir(place.path("outcome")).unwrap();
-    let outcome = r#"{"schema":1,"head":"","failures":[{"kind":"build","point":"2","message":"patch 2 does not compile: @octocat","details":["```","<b>"]}]}"#;
-    std::fs::write(place.path("outcome/outcome.json"), outcome).unwrap();
-    let event = serde_json::json!({
-        "pull_request": { "number": 7, "head": { "sha": FIRST } },
-        "repository": { "full_name": "acme/series" },
-    });
-    std::fs::write(place.path("event.json"), event.to_string()).unwrap();
-    let output = place
-        .perfquilt(&["post", "outcome"])
-        .env("GITHUB_TOKEN", TOKEN)
-        .env("GITHUB_ACTIONS", "true")
-        .env("GITHUB_API_URL", github.uri())
-        .env("GITHUB_REPOSITORY", "acme/series")
-        .env("GITHUB_SERVER_URL", "https://github.com")
-        .env("GITHUB_RUN_ID", "42")
-        .env("GITHUB_EVENT_PATH", place.path("event.json"))
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    insta::assert_snapshot!(github.ours(7)[0].replace(env!("CARGO_PKG_VERSION"), "VERSION"));
-}
-
-#[test]
-fn a_dry_run_needs_nothing() {
-    let place = Place::new();
-    let output = place
-        .perfquilt(&["post", "observations.jsonl", "--dry-run"])
-        .output()
-        .unwrap();
-    let out = text(&output.stdout);
-    assert!(out.starts_with("## ❌ The series is 1.0"), "{out}");
-    let output = place
-        .perfquilt(&["post", "observations.jsonl", "--dry-run", "--json"])
-        .output()
-        .unwrap();
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["standing"], "regression");
-    assert_eq!(document["conclusion"], "neutral");
-}
-
-#[test]
-fn what_is_wrong_is_said_with_a_hint() {
-    let place = Place::new();
-    let file = "observations.jsonl";
-    let cases: [(&[&str], i32, &str); 8] = [
-        (&["post", file, "--pr", "7"], 2, "--repo OWNER/NAME"),
-        (
-            &["post", file, "--repo", "acme", "--pr", "7"],
-            2,
-            "is not a repository",
-        ),
-        (
-            &["post", file, "--repo", "a/b", "--pr", "7"],
-            2,
-            "GITHUB_TOKEN",
-        ),
-        (
-            &["post", file, "--dry-run", "--head", "abc"],
-            2,
-            "git rev-parse HEAD",
-        ),
-        (
-            &["post", file, "--dry-run", "--id", "a-->b"],
-            2,
-            "id of a comment",
-        ),
-        (&["post", "--dry-run"], 2, "run --outcome"),
-        (&["post", "missing", "--dry-run"], 2, "missing"),
-        (&["post", ".", "--dry-run"], 2, "outcome.json"),
-    ];
-    for (args, code, said) in cases {
-        let output = place.perfquilt(args).output().unwrap();
-        let err = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
-        assert!(err.contains(said), "{args:?}: {err}");
-    }
-    let unsafe_api = [
-        "post",
-        file,
-        "--repo",
-        "a/b",
-        "--pr",
-        "7",
-        "--api-url",
-        "http://api.github.com",
-    ];
-    let output = place
-        .perfquilt(&unsafe_api)
-        .env("GITHUB_TOKEN", TOKEN)
-        .output()
-        .unwrap();
-    let err = text(&output.stderr);
-    assert!(err.contains("https://") && !err.contains(TOKEN), "{err}");
 }

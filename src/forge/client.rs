@@ -1,10 +1,9 @@
 //! Requests to GitHub that survive what networks and servers do.
 
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Uri;
-use http::header::{ACCEPT, USER_AGENT};
 use octocrab::Octocrab;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,17 +12,13 @@ use tokio::sync::Mutex;
 
 use super::auth::Credentials;
 use super::retry::{self, Answer, Next, Policy};
-use super::{Repository, Secret, jwt, model};
+use super::session::Session;
+use super::{Repository, Secret, model};
 use crate::error::{Error, Result};
 use crate::process;
 
 /// How often a waiting request looks whether somebody wants to stop.
 const GLANCE: Duration = Duration::from_millis(200);
-/// An App's token holds an hour; a new one is asked for before.
-const TOKEN_LIFE: Duration = Duration::from_secs(50 * 60);
-/// Clocks that differ by more than this make an App's own token invalid.
-const SKEW: i64 = 20;
-
 /// A connection to one repository's forge.
 pub struct Client {
     runtime: Runtime,
@@ -33,19 +28,10 @@ pub struct Client {
 /// What requests need.
 pub(super) struct Shared {
     pub(super) repository: Repository,
-    api: String,
-    credentials: Credentials,
-    policy: Policy,
-    session: Mutex<Option<Session>>,
-}
-
-/// An authenticated connection, and until when it is.
-#[derive(Clone)]
-struct Session {
-    octocrab: Octocrab,
-    secret: Secret,
-    login: String,
-    ends: Option<Instant>,
+    pub(super) api: String,
+    pub(super) credentials: Credentials,
+    pub(super) policy: Policy,
+    pub(super) session: Mutex<Option<Session>>,
 }
 
 /// Why a request has no answer to go on with.
@@ -89,11 +75,11 @@ pub(super) enum Method {
 }
 
 /// An answer's status and body, and what its head says about trying again.
-struct Raw {
-    answer: Answer,
+pub(super) struct Raw {
+    pub(super) answer: Answer,
     body: String,
     /// Its `Date`, in seconds since 1970.
-    date: Option<i64>,
+    pub(super) date: Option<i64>,
     /// Where a redirect leads.
     location: Option<String>,
 }
@@ -217,122 +203,8 @@ impl Shared {
         Ok(self.session().await?.login)
     }
 
-    /// The connection, made or renewed if need be.
-    async fn session(&self) -> Result<Session> {
-        let mut kept = self.session.lock().await;
-        if let Some(session) = kept.as_ref()
-            && session.ends.is_none_or(|ends| Instant::now() < ends)
-        {
-            return Ok(session.clone());
-        }
-        let session = match &self.credentials {
-            Credentials::Token { token, login } => self.by_token(token, login.as_deref()).await?,
-            Credentials::App { id, key } => self.by_app(id, key).await?,
-        };
-        *kept = Some(session.clone());
-        Ok(session)
-    }
-
-    async fn by_token(&self, token: &Secret, login: Option<&str>) -> Result<Session> {
-        let octocrab = self.octocrab(token)?;
-        let login = match login {
-            Some(login) => login.to_owned(),
-            None => {
-                let call = get("find out whose token this is", "/user".to_owned());
-                match self.send(&octocrab, token, &call).await {
-                    Ok(text) => parse::<model::User>(&call, &text)?.login,
-                    Err(Fault::Refused(403, error)) => {
-                        return Err(error.hint(
-                            "a workflow's token does not tell: set PERFQUILT_LOGIN to the name its comments have, \
-                             for example github-actions[bot]",
-                        ));
-                    }
-                    Err(fault) => return Err(fault.into()),
-                }
-            }
-        };
-        Ok(Session {
-            octocrab,
-            secret: token.clone(),
-            login,
-            ends: None,
-        })
-    }
-
-    /// Proves to be the App, finds its installation in the repository and gets a token for that.
-    async fn by_app(&self, id: &str, key: &Secret) -> Result<Session> {
-        let ends = Instant::now() + TOKEN_LIFE;
-        let mut now = jiff::Timestamp::now().as_second();
-        let call = get("find the GitHub App", "/app".to_owned());
-        let token = jwt::sign(id, key, now)?;
-        let octocrab = self.octocrab(&token)?;
-        let mut raw = self.answered(&octocrab, &token, &call).await?;
-        let (mut octocrab, mut token) = (octocrab, token);
-        if raw.answer.status == Some(401)
-            && let Some(date) = raw.date.filter(|date| (date - now).abs() > SKEW)
-        {
-            tracing::debug!("this clock and GitHub's differ by {} s", date - now);
-            now = date;
-            token = jwt::sign(id, key, now)?;
-            octocrab = self.octocrab(&token)?;
-            raw = self.answered(&octocrab, &token, &call).await?;
-        }
-        let app: model::App = parse(&call, &self.judged(&call, raw, &token)?)?;
-        let call = get(
-            "find where the GitHub App is installed",
-            self.path("installation"),
-        );
-        let text = match self.send(&octocrab, &token, &call).await {
-            Err(Fault::Refused(404, error)) => {
-                return Err(error.hint(format!(
-                    "install the App {} in {}",
-                    app.slug, self.repository
-                )));
-            }
-            other => other?,
-        };
-        let installation: model::Installation = parse(&call, &text)?;
-        let call = Call {
-            what: "get a token for the GitHub App",
-            // A token too many does no harm.
-            method: Method::PostAgain,
-            path: format!("/app/installations/{}/access_tokens", installation.id),
-            body: Some(serde_json::json!({ "repositories": [self.repository.name] })),
-        };
-        let text = self.send(&octocrab, &token, &call).await?;
-        let given: model::InstallationToken = parse(&call, &text)?;
-        let secret = Secret::new(&given.token);
-        Ok(Session {
-            octocrab: self.octocrab(&secret)?,
-            secret,
-            login: format!("{}[bot]", app.slug),
-            ends: Some(ends),
-        })
-    }
-
-    fn octocrab(&self, token: &Secret) -> Result<Octocrab> {
-        let agent = concat!("perfquilt/", env!("CARGO_PKG_VERSION"));
-        let failed = |error: octocrab::Error| {
-            Error::forge(format!(
-                "cannot talk to {}: {}",
-                self.api,
-                said(&error, token)
-            ))
-            .hint("`apt-get install ca-certificates` brings the certificates of the web")
-        };
-        Octocrab::builder()
-            .base_uri(self.api.as_str())
-            .map_err(failed)?
-            .add_header(USER_AGENT, agent.to_owned())
-            .add_header(ACCEPT, "application/vnd.github+json".to_owned())
-            .personal_token(token.expose().to_owned())
-            .set_connect_timeout(Some(self.policy.answer))
-            .build()
-            .map_err(failed)
-    }
-
     /// Sends until there is an answer that is final, and makes a fault of what is no success.
-    async fn send(
+    pub(super) async fn send(
         &self,
         octocrab: &Octocrab,
         secret: &Secret,
@@ -343,7 +215,7 @@ impl Shared {
     }
 
     /// The final answer: trying again would not change it.
-    async fn answered(
+    pub(super) async fn answered(
         &self,
         octocrab: &Octocrab,
         secret: &Secret,
@@ -446,7 +318,12 @@ impl Shared {
         }
     }
 
-    fn judged(&self, call: &Call<'_>, raw: Raw, secret: &Secret) -> Result<String, Fault> {
+    pub(super) fn judged(
+        &self,
+        call: &Call<'_>,
+        raw: Raw,
+        secret: &Secret,
+    ) -> Result<String, Fault> {
         let status = raw.answer.status.unwrap_or(0);
         if (200..300).contains(&status) {
             return Ok(raw.body);
@@ -512,7 +389,7 @@ fn may_have_token(api: &str) -> bool {
     }
 }
 
-fn get(what: &str, path: String) -> Call<'_> {
+pub(super) fn get(what: &str, path: String) -> Call<'_> {
     Call {
         what,
         method: Method::Get,
@@ -521,7 +398,7 @@ fn get(what: &str, path: String) -> Call<'_> {
     }
 }
 
-fn parse<T: DeserializeOwned>(call: &Call<'_>, text: &str) -> Result<T> {
+pub(super) fn parse<T: DeserializeOwned>(call: &Call<'_>, text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| {
         Error::forge(format!(
             "cannot {}: the answer cannot be read: {error}",
@@ -542,7 +419,7 @@ fn why(failed: &Result<Raw, String>) -> String {
     }
 }
 
-fn said(error: &octocrab::Error, secret: &Secret) -> String {
+pub(super) fn said(error: &octocrab::Error, secret: &Secret) -> String {
     secret.scrub(&chain(error))
 }
 

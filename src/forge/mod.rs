@@ -14,6 +14,7 @@ mod post;
 mod reactions;
 mod retry;
 mod secret;
+mod session;
 mod sticky;
 
 use std::fmt;

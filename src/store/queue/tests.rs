@@ -1,0 +1,122 @@
+use super::*;
+
+fn queue() -> (tempfile::TempDir, Queue) {
+    let folder = tempfile::tempdir().unwrap();
+    let queue = Queue::open(&folder.path().join("bot.db")).unwrap();
+    (folder, queue)
+}
+
+fn job(number: u64, head: &str) -> NewJob {
+    NewJob {
+        repository: "acme/series".into(),
+        number,
+        head: head.into(),
+        command: "run".into(),
+        asked_by: "alice".into(),
+        trusted: true,
+    }
+}
+
+impl Queue {
+    fn take(&self, delivery: &str, changes: &[Change], now: i64) -> Result<bool> {
+        let all = self.take_all(&[(delivery.to_owned(), changes.to_vec())], now)?;
+        Ok(all[0])
+    }
+}
+
+fn add(number: u64, head: &str) -> Vec<Change> {
+    vec![Change::Add(job(number, head))]
+}
+
+#[test]
+fn a_delivery_counts_once() {
+    let (_folder, queue) = queue();
+    assert!(queue.take("a", &add(1, "h1"), 10).unwrap());
+    assert!(!queue.take("a", &add(2, "h2"), 11).unwrap());
+    assert_eq!(queue.list(9).unwrap().0.len(), 1);
+    // The same wish in another delivery is the same job.
+    assert!(queue.take("b", &add(1, "h1"), 12).unwrap());
+    assert_eq!(queue.list(9).unwrap().0.len(), 1);
+}
+
+#[test]
+fn jobs_are_done_one_after_the_other() {
+    let (_folder, queue) = queue();
+    queue.take("a", &add(1, "h1"), 10).unwrap();
+    queue.take("b", &add(2, "h2"), 11).unwrap();
+    let first = queue.next(20).unwrap().unwrap();
+    assert_eq!((first.job.number, first.attempts), (1, 1));
+    queue.end(first.id, JobState::Done, "faster", 30).unwrap();
+    assert_eq!(queue.next(31).unwrap().unwrap().job.number, 2);
+    assert_eq!(queue.next(32).unwrap(), None);
+    let (open, past) = queue.list(9).unwrap();
+    assert_eq!((open.len(), past[0].result.as_str()), (1, "faster"));
+}
+
+#[test]
+fn a_newer_commit_cancels_the_older() {
+    let (_folder, queue) = queue();
+    queue.take("a", &add(1, "h1"), 10).unwrap();
+    let running = queue.next(11).unwrap().unwrap();
+    queue.take("b", &add(1, "h2"), 12).unwrap();
+    assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
+    // What ends afterwards does not undo that.
+    queue.end(running.id, JobState::Done, "late", 13).unwrap();
+    assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
+    assert_eq!(queue.next(14).unwrap().unwrap().job.head, "h2");
+    let cancel = Change::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        why: "closed".into(),
+    };
+    queue.take("c", &[cancel], 15).unwrap();
+    assert_eq!(queue.list(9).unwrap().0, []);
+}
+
+#[test]
+fn what_ran_when_the_program_was_killed_runs_again() {
+    let (folder, queue) = queue();
+    queue.take("a", &add(1, "h1"), 10).unwrap();
+    queue.take("b", &add(2, "h2"), 10).unwrap();
+    for attempt in 1..=MOST_ATTEMPTS {
+        assert_eq!(queue.next(11).unwrap().unwrap().attempts, attempt);
+        // Another process, without a word of the first.
+        let other = Queue::open(&folder.path().join("bot.db")).unwrap();
+        other.recover(12).unwrap();
+    }
+    let next = queue.next(13).unwrap().unwrap();
+    assert_eq!(next.job.number, 2);
+    assert!(queue.list(9).unwrap().1[0].result.contains("several times"));
+}
+
+#[test]
+fn answers_wait_until_they_are_given() {
+    let (_folder, queue) = queue();
+    let reply = NewReply {
+        repository: "acme/series".into(),
+        number: 1,
+        comment: 5,
+        reaction: "rocket".into(),
+        answer: String::new(),
+    };
+    let deliveries = [
+        ("a".to_owned(), vec![Change::Reply(reply.clone())]),
+        ("a".to_owned(), vec![]),
+    ];
+    assert_eq!(queue.take_all(&deliveries, 10).unwrap(), [true, false]);
+    let waiting = queue.next_reply(10).unwrap().unwrap();
+    assert_eq!(waiting.reply, reply);
+    queue.later(waiting.id, 20).unwrap();
+    assert_eq!(queue.next_reply(19).unwrap(), None);
+    assert_eq!(queue.next_reply(20).unwrap().unwrap().attempts, 1);
+    queue.answered(waiting.id).unwrap();
+    assert_eq!(queue.next_reply(99).unwrap(), None);
+}
+
+#[test]
+fn counts() {
+    let (_folder, queue) = queue();
+    queue.take("a", &add(1, "h1"), 10).unwrap();
+    assert_eq!(queue.counts().unwrap()[0], (JobState::Waiting, 1));
+    assert_eq!(queue.counts().unwrap()[1], (JobState::Running, 0));
+}
