@@ -189,13 +189,15 @@ pub(super) fn sentence(text: &str) -> String {
         None => (text, ""),
     };
     let parts: Vec<&str> = text.split('`').collect();
-    let paired = parts.len() % 2 == 1;
+    // Where something is between every pair, what stands around it cannot come together.
+    let mut coded = parts.iter().skip(1).step_by(2);
+    let paired = parts.len() % 2 == 1 && coded.all(|part| !part.trim().is_empty());
     let shown: String = match paired {
         true => parts
             .iter()
             .enumerate()
             .map(|(place, part)| match place % 2 {
-                1 if !part.trim().is_empty() => code(part),
+                1 => code(part),
                 _ => words(part),
             })
             .collect(),

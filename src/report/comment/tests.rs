@@ -360,6 +360,20 @@ fn hostile(words: &[&str]) -> Comment {
 }
 
 #[test]
+fn nothing_comes_together_around_empty_code() {
+    for text in [
+        "@``octocat",
+        "a @`` ``octocat",
+        "#``12",
+        "http:``//evil.example",
+    ] {
+        let comment = hostile(&[text]);
+        let active = super::inert::active(&comment.body);
+        assert_eq!(active, [""; 0], "{}", comment.body);
+    }
+}
+
+#[test]
 fn nothing_strangers_write_is_active() {
     for first in 0..HOSTILE.len() {
         let words: Vec<&str> = HOSTILE
