@@ -361,6 +361,7 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
         #[test]
         fn whatever_is_written_has_an_answer(comment in "(@perfquilt|[ -~\\n\\t`~>é]){0,12}", name in "[a-z]{0,9}") {
             parse(&comment, &name);

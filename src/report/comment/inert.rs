@@ -1,5 +1,7 @@
 //! What of a comment GitHub would make more than text of, for the tests.
 
+use std::sync::LazyLock;
+
 use comrak::nodes::{AstNode, NodeValue};
 use comrak::{Arena, Options, parse_document};
 use regex::Regex;
@@ -27,11 +29,7 @@ pub(super) fn active(markdown: &str) -> Vec<String> {
 }
 
 fn look<'a>(node: &'a AstNode<'a>, found: &mut Vec<String>) {
-    let own_html = |html: &str| {
-        Regex::new(r"^(<details><summary>[^<>@#]*</summary>|</details>|</?sub>|<br>)\s*$")
-            .unwrap()
-            .is_match(html)
-    };
+    let own_html = |html: &str| OWN_HTML.is_match(html);
     match &node.data.borrow().value {
         NodeValue::Link(link) if OURS.iter().any(|ours| link.url.starts_with(ours)) => {}
         NodeValue::Link(link) => found.push(format!("link {}", link.url)),
@@ -75,7 +73,19 @@ fn words<'a>(node: &'a AstNode<'a>, text: &mut String) {
 
 /// What GitHub makes links, mentions and pictures of in finished text.
 fn references(text: &str) -> Vec<String> {
-    let patterns = [
+    REFERENCES
+        .iter()
+        .filter_map(|pattern| pattern.find(text))
+        .map(|found| format!("{:?} in {text:?}", found.as_str()))
+        .collect()
+}
+
+static OWN_HTML: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^(<details><summary>[^<>@#]*</summary>|</details>|</?sub>|<br>)\s*$").unwrap()
+});
+
+static REFERENCES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    [
         r"@[0-9A-Za-z_]",
         r"#[0-9]",
         r"(?i)\bgh-[0-9]",
@@ -83,10 +93,7 @@ fn references(text: &str) -> Vec<String> {
         r"(?i)\bwww\.",
         r"\b[0-9a-f]{7,40}\b",
         r":[a-z0-9_+-]*[a-z_+-][a-z0-9_+-]*:",
-    ];
-    patterns
-        .iter()
-        .filter_map(|pattern| Regex::new(pattern).unwrap().find(text))
-        .map(|found| format!("{:?} in {text:?}", found.as_str()))
-        .collect()
-}
+    ]
+    .map(|pattern| Regex::new(pattern).unwrap())
+    .into()
+});

@@ -97,6 +97,7 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
         #[test]
         fn never_longer_than_allowed(limit in 0usize..60) {
             proptest::prop_assert!(fit(sections(), limit, "…\n").len() <= limit);

@@ -396,7 +396,11 @@ fn nothing_strangers_write_is_active() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #![proptest_config(proptest::prelude::ProptestConfig {
+        cases: 1000,
+        failure_persistence: None,
+        ..Default::default()
+    })]
     #[test]
     fn no_combination_is_active(
         words in proptest::collection::vec(
