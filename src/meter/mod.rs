@@ -236,7 +236,7 @@ fn nothing_counted(running: &Running) -> Error {
     )
 }
 
-/// What a server started in `dir` must run under for [`call_graph`].
+/// What a server started in `dir` must run under for [`call_graph()`].
 pub fn under_for_call_graph(dir: &Path) -> Under {
     Under::Callgrind {
         out: dir.join("callgrind.out"),

@@ -89,8 +89,8 @@ impl Table {
             .map(Point::Step)
             .filter(|point| costs(attribution).any(|cost| cost.point == *point))
             .collect();
-        // Seconds by point, and commands; operations of one name in several programs together.
-        let mut sums: BTreeMap<(Level, &str), (BTreeMap<Point, f64>, f64)> = BTreeMap::new();
+        // Operations of one name in several programs together.
+        let mut sums: BTreeMap<(Level, &str), Sum> = BTreeMap::new();
         for cost in costs(attribution) {
             let seconds = seconds(cost);
             let (level, name) = match cost.workload.split_once('/') {
@@ -163,6 +163,9 @@ fn costs(attribution: &Attribution) -> impl Iterator<Item = &Cost> {
 fn seconds(cost: &Cost) -> f64 {
     cost.estimate * cost.transactions / 1e9
 }
+
+/// Seconds by point, and commands.
+type Sum = (BTreeMap<Point, f64>, f64);
 
 /// What a row says about a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,16 +9,15 @@ use super::objects::{MODE_EXEC, MODE_FILE, MODE_TREE, Objects};
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
 
+/// A file: its path and its content.
+pub type File = (PathBuf, Vec<u8>);
+
 /// The files below `folder` (one name, no slashes) of a release, by their path in it; `None` when the
 /// release has no such folder. Links are left out.
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
-pub fn files_of(
-    ws: &Workspace,
-    release: &Release,
-    folder: &str,
-) -> Result<Option<Vec<(PathBuf, Vec<u8>)>>> {
+pub fn files_of(ws: &Workspace, release: &Release, folder: &str) -> Result<Option<Vec<File>>> {
     let store = Objects::open(&ws.object_store())?;
     let entries = store.read_tree(object(&release.tree)?)?;
     let found = entries
@@ -63,7 +62,7 @@ fn gather(
     store: &Objects,
     tree: Oid,
     below: &Path,
-    files: &mut Vec<(PathBuf, Vec<u8>)>,
+    files: &mut Vec<File>,
 ) -> Result<()> {
     for entry in store.read_tree(tree)? {
         let path = below.join(String::from_utf8_lossy(&entry.name).as_ref());

@@ -134,10 +134,12 @@ pub(super) fn interleave(
         Ok(values)
     };
     let started = Instant::now();
-    while settings.warm_up {
-        round(&mut random)?;
-        if started.elapsed().as_secs_f64() >= item.warm_up_seconds {
-            break;
+    if settings.warm_up {
+        loop {
+            round(&mut random)?;
+            if started.elapsed().as_secs_f64() >= item.warm_up_seconds {
+                break;
+            }
         }
     }
     // Long runs are a block each: what a second one tells about the same start is worth less than a start.
