@@ -42,6 +42,33 @@ fn a_simulation_is_repeatable_and_writes_its_part_of_a_page() {
 }
 
 #[test]
+fn simulated_bisections_write_their_part_of_a_page() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let args = [
+        "calibrate",
+        "--bisect",
+        "--experiments",
+        "1",
+        "--json",
+        "--output",
+        "page.md",
+    ];
+    let finished = environment.run(&args);
+    // One session a case may be wrong by chance, which is exit code 7.
+    assert!(matches!(finished.code, Some(0 | 7)), "{}", finished.stderr);
+    let found: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let cases = found["cases"].as_array().unwrap();
+    assert_eq!(
+        (cases.len(), cases[0]["methods"].as_array().unwrap().len()),
+        (99, 5)
+    );
+    let page = std::fs::read_to_string(environment.workspace().join("page.md")).unwrap();
+    assert_eq!(page.matches("## Bisections").count(), 1);
+    assert_eq!(page.matches("### On ").count(), 3);
+    assert_eq!(page.matches("Pinpoint's rule |").count(), 99);
+}
+
+#[test]
 fn the_toy_server_against_itself() {
     let environment = TestEnvironment::with_fixture("toy");
     let real = |repeats: &str| {

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::observation::Meter;
 use crate::progress::Progress;
 
-use rivals::Rival;
+use rivals::{Pinpoints, Rival};
 
 /// The standard deviation of one value around its block, restart and layout included, as it was
 /// measured on a real server (docs/results, `oltp_read_only`).
@@ -268,6 +268,7 @@ pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result
     let mut cases = Vec::new();
     for machine in Machine::ALL {
         let (name, description) = machine.words();
+        let mut rules = Pinpoints::new(machine, seed);
         for culprits in CULPRITS {
             let sizes: &[f64] = match culprits {
                 0 => &[DEFAULT_SIZE],
@@ -281,12 +282,13 @@ pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result
                         culprits,
                         size,
                     };
+                    let rivals = Rival::all(&case, &mut rules);
                     let step = format!(
                         "bisect on {name}: {changes} changes, {culprits} culprits of {:.1} %",
                         100.0 * size
                     );
                     let methods = counted(&step, sessions, progress, |done| {
-                        case.methods(sessions, seed, done)
+                        case.methods(sessions, seed, &rivals, done)
                     })?;
                     cases.push(Case {
                         machine: name,
@@ -326,8 +328,13 @@ impl Setting {
         self.size.min(DEFAULT_SIZE)
     }
 
-    fn methods(&self, sessions: usize, seed: u64, done: &(dyn Fn() + Sync)) -> Result<Vec<Method>> {
-        let rivals = Rival::all(self, seed);
+    fn methods(
+        &self,
+        sessions: usize,
+        seed: u64,
+        rivals: &[Rival],
+        done: &(dyn Fn() + Sync),
+    ) -> Result<Vec<Method>> {
         let answers: Vec<Vec<Judged>> = parallel(sessions, |index| {
             let purpose = format!(
                 "bisect {:?} {} {} {}",
@@ -461,7 +468,8 @@ mod tests {
             culprits,
             size,
         };
-        setting.methods(20, 1, &|| ()).unwrap()
+        let rivals = Rival::all(&setting, &mut Pinpoints::new(machine, 1));
+        setting.methods(20, 1, &rivals, &|| ()).unwrap()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::random::Noise;
 use super::super::rivals::{kolmogorov_smirnov, mann_whitney};
-use super::{Answer, Setting};
+use super::{Answer, Machine, Setting};
 
 /// A way to find a culprit.
 #[derive(Debug, Clone)]
@@ -30,11 +30,11 @@ const TRIALS: usize = 1000;
 
 impl Rival {
     /// All of them, as they would be set up for `setting`.
-    pub(super) fn all(setting: &Setting, seed: u64) -> Vec<Rival> {
+    pub(super) fn all(setting: &Setting, rules: &mut Pinpoints) -> Vec<Rival> {
         vec![
             Rival::Mean(1),
             Rival::Mean(5),
-            Rival::Pinpoint(same_above(setting, seed)),
+            Rival::Pinpoint(rules.same_above(setting.asked())),
             Rival::Enough(enough(setting)),
         ]
     }
@@ -145,28 +145,47 @@ fn probability(a: &[f64], b: &[f64]) -> f64 {
     mann_whitney(a, b).min(kolmogorov_smirnov(a, b))
 }
 
-/// The p-value that comparisons of states that do differ by the size looked for exceed in one case of a
-/// hundred, by number of attempts: above it Pinpoint calls them the same.
-fn same_above(setting: &Setting, seed: u64) -> BTreeMap<usize, f64> {
-    let purpose = format!("pinpoint {:?} {}", setting.machine, setting.asked());
-    let mut noise = Noise::of(seed, &purpose, 0);
-    ATTEMPTS
-        .into_iter()
-        .map(|attempts| {
-            let mut draw = |effect: f64| -> Vec<f64> {
-                (0..attempts)
-                    .map(|_| {
-                        effect
-                            + setting.machine.moment(&mut noise)
-                            + setting.machine.own(&mut noise)
-                    })
-                    .collect()
-            };
-            let mut found: Vec<f64> = (0..TRIALS)
-                .map(|_| probability(&draw(0.0), &draw(setting.asked())))
-                .collect();
-            found.sort_by(f64::total_cmp);
-            (attempts, found[TRIALS * 99 / 100])
-        })
-        .collect()
+/// Pinpoint's upper thresholds on a machine, by the size looked for.
+#[derive(Debug)]
+pub(super) struct Pinpoints {
+    machine: Machine,
+    seed: u64,
+    known: Vec<(f64, BTreeMap<usize, f64>)>,
+}
+
+impl Pinpoints {
+    pub(super) fn new(machine: Machine, seed: u64) -> Self {
+        Pinpoints {
+            machine,
+            seed,
+            known: Vec::new(),
+        }
+    }
+
+    /// The p-value that comparisons of states that do differ by `size` exceed in one case of a hundred, by
+    /// number of attempts: above it Pinpoint calls them the same.
+    fn same_above(&mut self, size: f64) -> BTreeMap<usize, f64> {
+        if let Some((_, known)) = self.known.iter().find(|(known, _)| *known == size) {
+            return known.clone();
+        }
+        let machine = self.machine;
+        let mut noise = Noise::of(self.seed, &format!("pinpoint {machine:?} {size}"), 0);
+        let found: BTreeMap<usize, f64> = ATTEMPTS
+            .into_iter()
+            .map(|attempts| {
+                let mut draw = |effect: f64| -> Vec<f64> {
+                    (0..attempts)
+                        .map(|_| effect + machine.moment(&mut noise) + machine.own(&mut noise))
+                        .collect()
+                };
+                let mut found: Vec<f64> = (0..TRIALS)
+                    .map(|_| probability(&draw(0.0), &draw(size)))
+                    .collect();
+                found.sort_by(f64::total_cmp);
+                (attempts, found[TRIALS * 99 / 100])
+            })
+            .collect();
+        self.known.push((size, found.clone()));
+        found
+    }
 }
