@@ -128,7 +128,9 @@ pub(super) fn markdown(text: &str) -> String {
         // Mentions, references and addresses are looked for in the finished text, where escapes are
         // gone already; a character without width inside them is not.
         let link = match c {
-            '@' | '#' => next.is_some_and(|next| next.is_alphanumeric() || next == '_'),
+            // Of an address of mail, too.
+            '@' => next.is_some_and(|next| !next.is_whitespace()),
+            '#' => next.is_some_and(char::is_alphanumeric),
             ':' => next == Some('/') || is_emoji(rest),
             'w' | 'W' => next == Some('.'),
             // References to issues have the form GH-12 too.
@@ -189,9 +191,10 @@ pub(super) fn fenced(language: &str, lines: &[String]) -> String {
 
 /// `address` as the target of a Markdown link; `None` unless it is one of the web.
 pub(super) fn address(address: &str) -> Option<String> {
-    let web = ["https://", "http://"]
+    let host = ["https://", "http://"]
         .iter()
-        .any(|s| address.starts_with(s));
+        .find_map(|scheme| address.strip_prefix(scheme));
+    let web = host.is_some_and(|host| host.starts_with(|c: char| c.is_ascii_alphanumeric()));
     let plain = |c: char| c.is_ascii_graphic() && !"<>()[]\"'`\\|".contains(c);
     (web && address.len() <= 2000 && address.chars().all(plain)).then(|| address.to_owned())
 }
@@ -271,6 +274,7 @@ mod tests {
             ("see 0123abc.", "0123abc"),
             (":white_check_mark: faster", ":white_check_mark:"),
             ("@_x", "@_x"),
+            ("www@.b", "@.b"),
             ("a/b@0123abcdef", "@0123abcdef"),
         ] {
             let shown = markdown(text).replace('\\', "");
@@ -296,6 +300,7 @@ mod tests {
             "https://e.org/a)b",
             "https://e.org/ b",
             "//e.org",
+            "https://",
         ] {
             assert_eq!(address(bad), None, "{bad}");
         }

@@ -352,7 +352,8 @@ fn hostile(words: &[&str]) -> Comment {
             head: word(20),
             base: word(21),
             moved_on: Some(word(22)),
-            run: Some(word(23)),
+            // Addresses are the forge's own, or whoever posts gives them.
+            run: Some(format!("https://github.com/acme/series/{}", word(23))),
             report: Some(format!("https://github.com/acme/series/{}", word(24))),
         },
     };
