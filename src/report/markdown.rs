@@ -213,7 +213,8 @@ fn words(text: &str) -> String {
             let word = clean(word);
             let plain = |c: char| c.is_alphanumeric() || "%()±−,;'".contains(c);
             let bare = word.trim_end_matches(['.', ':']);
-            match bare.chars().all(plain) && !is_commit(bare) {
+            let address = bare.to_ascii_lowercase().ends_with("www");
+            match bare.chars().all(plain) && !is_commit(bare) && !address {
                 true => word,
                 false => escape(&word),
             }

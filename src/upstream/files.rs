@@ -58,12 +58,7 @@ fn object(tree: &str) -> Result<Oid> {
     Oid::from_str(tree).map_err(|e| Error::internal(format!("tree {tree}: {}", e.message())))
 }
 
-fn gather(
-    store: &Objects,
-    tree: Oid,
-    below: &Path,
-    files: &mut Vec<File>,
-) -> Result<()> {
+fn gather(store: &Objects, tree: Oid, below: &Path, files: &mut Vec<File>) -> Result<()> {
     for entry in store.read_tree(tree)? {
         let path = below.join(String::from_utf8_lossy(&entry.name).as_ref());
         match entry.mode {

@@ -81,7 +81,8 @@ pub(super) fn shortened(notice: &Notice<'_>) -> String {
 fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     let mut text = String::new();
     if let Some(activity) = &notice.activity {
-        let _ = writeln!(text, "\n> {}", page::sentence(activity));
+        // Four blanks behind the mark would begin a block of code.
+        let _ = writeln!(text, "\n> {}", page::sentence(activity).trim());
     }
     if !notice.answer.is_empty() {
         let _ = writeln!(text, "\n{}", notice.answer.trim_end());
