@@ -46,6 +46,8 @@ pub struct Comment {
     pub id: u64,
     pub author: String,
     pub body: String,
+    /// What it said before, as GitHub shows under "edited".
+    pub edited: Vec<String>,
     pub reactions: Vec<String>,
 }
 
@@ -201,6 +203,17 @@ impl GitHub {
             .collect()
     }
 
+    /// Whether a comment of this program's account says or said this.
+    pub fn said(&self, number: u64, words: &str) -> bool {
+        let mut state = self.state();
+        let login = state.rights.login.clone();
+        let mut comments = state.of(number).comments.iter();
+        comments.any(|comment| {
+            let mut bodies = comment.edited.iter().chain([&comment.body]);
+            comment.author == login && bodies.any(|body| body.contains(words))
+        })
+    }
+
     /// How many requests began with this.
     pub fn count(&self, request: &str) -> usize {
         let state = self.state();
@@ -278,6 +291,7 @@ impl State {
             id: self.next_id,
             author: author.into(),
             body: body.into(),
+            edited: Vec::new(),
             reactions: Vec::new(),
         };
         self.of(number).comments.push(comment.clone());

@@ -141,7 +141,9 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
             if found.author != login {
                 return problem(403, "Must have admin rights to Repository.");
             }
-            found.body = call.body["body"].as_str().unwrap().to_owned();
+            let new = call.body["body"].as_str().unwrap().to_owned();
+            let old = std::mem::replace(&mut found.body, new);
+            found.edited.push(old);
             let found = found.clone();
             (200, comment(state, &found))
         }
