@@ -161,6 +161,19 @@ pub struct ExperimentHeader {
 }
 
 impl ExperimentHeader {
+    /// The point whose observations speak for `point`: the one with the same binary that was measured. The
+    /// control is the release's binary by intent and stays itself.
+    pub fn server_of(&self, point: Point) -> Point {
+        let mut server = point;
+        for _ in 0..=self.identical.len() {
+            match self.identical.get(&server) {
+                Some(&same) if server != Point::Control && same != server => server = same,
+                _ => break,
+            }
+        }
+        server
+    }
+
     /// The header of an experiment that begins now, its series still empty.
     pub fn new(release: &str, recipe: &str) -> Self {
         ExperimentHeader {

@@ -364,14 +364,7 @@ impl Effects<'_> {
     /// The point whose observations speak for `point`: the one with the same binary that was
     /// measured. The control is the release's binary by intent and stays itself.
     pub(super) fn server_of(&self, point: Point) -> Point {
-        let mut server = point;
-        for _ in 0..=self.header.identical.len() {
-            match self.header.identical.get(&server) {
-                Some(&same) if server != Point::Control && same != server => server = same,
-                _ => break,
-            }
-        }
-        server
+        self.header.server_of(point)
     }
 
     fn is_measured(&self, point: Point) -> bool {

@@ -32,12 +32,11 @@ pub fn function_changes(
     let mut changes = Vec::new();
     for patch in 1..=header.series.len() {
         let point = Point::Step(patch);
-        let own = server_of(header, point);
-        if header.failed.contains_key(&point) || own != point {
+        if header.failed.contains_key(&point) || header.server_of(point) != point {
             continue;
         }
         for (workload, blocks) in &by_workload {
-            let earlier = (0..patch).rev().map(|k| server_of(header, Point::Step(k)));
+            let earlier = (0..patch).rev().map(|k| header.server_of(Point::Step(k)));
             let before = earlier.into_iter().find_map(|before| blocks.get(&before));
             if let (Some(before), Some(after)) = (before, blocks.get(&point)) {
                 changes.extend(compared(patch, workload, before, after));
@@ -49,10 +48,6 @@ pub fn function_changes(
 
 /// By point and block, the functions' own instructions a transaction.
 type Blocks<'a> = BTreeMap<Point, BTreeMap<u32, &'a BTreeMap<String, f64>>>;
-
-fn server_of(header: &ExperimentHeader, point: Point) -> Point {
-    header.identical.get(&point).copied().unwrap_or(point)
-}
 
 fn compared(
     patch: usize,

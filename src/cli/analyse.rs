@@ -7,7 +7,6 @@ use clap::Args;
 use super::Context;
 use super::report::{Form, Format, default_margins, print, show};
 use crate::analyse;
-use crate::attribution;
 use crate::error::{Error, Result};
 use crate::observation::Meter;
 use crate::store::{jsonl, sql_bench};
@@ -46,40 +45,23 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let head = input
         .fill_buf()
         .map_err(|error| Error::io("read", &arguments.file, &error))?;
-    if sql_bench::is_table(head) {
+    let (file, recorded) = if sql_bench::is_table(head) {
         let table = sql_bench::read(input, &arguments.file)?;
-        let file = &table.file;
-        if format == Format::SqlBench {
-            let attribution = attribution::attribute_with(
-                &file.header,
-                &file.observations,
-                &file.supplement,
-                &margin,
-            )?;
-            return print(context, &arguments.form, &attribution, Some(&table.rows));
-        }
-        return show(
-            context,
-            &arguments.form,
-            &file.header,
-            &file.observations,
-            &file.supplement,
-            &margin,
-        );
-    }
-    if format == Format::Jsonl {
-        let file = jsonl::read(input, &arguments.file)?;
-        return show(
-            context,
-            &arguments.form,
-            &file.header,
-            &file.observations,
-            &file.supplement,
-            &margin,
-        );
-    }
-    let attribution = analyse::read(input, &arguments.file, &margin)?;
-    print(context, &arguments.form, &attribution, None)
+        (table.file, Some(table.rows))
+    } else if format == Format::Jsonl {
+        (jsonl::read(input, &arguments.file)?, None)
+    } else {
+        // Large files need not be in memory.
+        let attribution = analyse::read(input, &arguments.file, &margin)?;
+        return print(context, &arguments.form, &attribution, None);
+    };
+    show(
+        context,
+        &arguments.form,
+        &file,
+        recorded.as_deref(),
+        &margin,
+    )
 }
 
 /// The workspace whose margins hold, where there is one: a file can be analysed anywhere.

@@ -227,7 +227,10 @@ fn built_elsewhere(
 }
 
 /// A server built elsewhere: its executable is its identity.
-fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the folder has no such executable.
+pub fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
     let path = dir.join(binary);
     let bytes = std::fs::read(&path).map_err(|e| {
         Error::usage(format!("cannot read the server {}: {e}", path.display()))

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use sha2::{Digest, Sha256};
 
-use super::Context;
+use super::{Context, bench};
 use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
 use crate::point::Point;
@@ -205,25 +204,17 @@ impl Target {
 
     fn elsewhere(ws: &Workspace, dir: &Path, binary: &str) -> Result<Self> {
         let server = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
-        let executable = server.join(binary);
-        let bytes = std::fs::read(&executable).map_err(|e| {
-            Error::usage(format!(
-                "cannot read the server {}: {e}",
-                executable.display()
-            ))
-            .hint("the folder is laid out as the recipe's `install` in bench-config/perfquilt.toml")
-        })?;
-        let identity = crate::workload::hex(&Sha256::digest(&bytes));
+        let built = bench::elsewhere(&server, binary)?;
         let upstream = &ws.config.upstream;
         Ok(Target {
             subject: Subject {
                 label: dir.display().to_string(),
-                executable,
+                executable: server.join(binary),
                 base: server.clone(),
                 server,
                 release: format!("{}-{}", upstream.name, upstream.current),
                 // Nobody knows whether another server's data would do.
-                data: format!("elsewhere-{}", &identity[..16]),
+                data: format!("elsewhere-{}", &built.identity[..16]),
             },
             tree: None,
         })

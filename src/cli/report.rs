@@ -7,7 +7,7 @@ use super::Context;
 use crate::attribution::{self, Attribution, Verdict};
 use crate::config::default_margin;
 use crate::error::{Error, Kind, Result};
-use crate::observation::{ExperimentHeader, Meter, Observation, RecordedRow, Supplement};
+use crate::observation::{Meter, RecordedRow};
 use crate::report;
 use crate::store::{ExperimentId, Listed, Store, jsonl};
 use crate::workspace::Workspace;
@@ -108,10 +108,16 @@ pub fn stored(
     let mut supplement = store.supplement(id)?;
     supplement.functions = attribution::function_changes(&header, &store.functions(id)?);
     let margin = |meter| workspace.config.margin(meter);
-    show(context, form, &header, &observations, &supplement, &margin)
+    let file = jsonl::File {
+        header,
+        supplement,
+        observations,
+    };
+    show(context, form, &file, None, &margin)
 }
 
-/// Prints the report of an experiment in the form asked for.
+/// Prints the report of an experiment in the form asked for; `recorded` is the table it was made from, if it was
+/// made from one.
 ///
 /// # Errors
 /// [`Kind::Regression`] and [`Kind::Inconclusive`] where `--fail-on` asks for them;
@@ -119,14 +125,18 @@ pub fn stored(
 pub fn show(
     context: &Context,
     form: &Form,
-    header: &ExperimentHeader,
-    observations: &[Observation],
-    supplement: &Supplement,
+    file: &jsonl::File,
+    recorded: Option<&[RecordedRow]>,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<()> {
+    let jsonl::File {
+        header,
+        supplement,
+        observations,
+    } = file;
     let attribution = attribution::attribute_with(header, observations, supplement, margin)?;
     if form.format(context)? != Format::Jsonl {
-        return print(context, form, &attribution, None);
+        return print(context, form, &attribution, recorded);
     }
     let mut bytes = Vec::new();
     jsonl::write(&mut bytes, header, supplement, observations)?;
