@@ -7,6 +7,7 @@ mod legend;
 mod markdown;
 mod number;
 mod origin;
+mod page;
 mod profile;
 pub mod rebase;
 mod sql_bench;

@@ -3,15 +3,12 @@
 use std::fmt::Write;
 
 use super::number;
-use super::text::{clean, code, fit, width, wrap};
+use super::page::{BOLD, DIM, Page};
+use super::text::{clean, code, fit, width};
 use crate::profile::{Change, Difference, Edge, Function, Hot};
 
 /// Columns narrower than this are not worth fitting into.
 const NARROWEST: usize = 72;
-
-const BOLD: &str = "\x1b[1m";
-const DIM: &str = "\x1b[2m";
-const RESET: &str = "\x1b[0m";
 
 /// What is shown of a [`Difference`].
 #[derive(Debug, Clone, Copy)]
@@ -181,27 +178,7 @@ fn inlined(function: &Function) -> &'static str {
     }
 }
 
-struct Page {
-    width: usize,
-    color: bool,
-    text: String,
-}
-
 impl Page {
-    fn line(&mut self, text: &str, style: &str) {
-        let text = text.trim_end();
-        let _ = match self.color && !style.is_empty() && !text.is_empty() {
-            true => writeln!(self.text, "{style}{text}{RESET}"),
-            false => writeln!(self.text, "{text}"),
-        };
-    }
-
-    fn paragraph(&mut self, text: &str) {
-        for line in wrap(text, self.width) {
-            self.line(&line, "");
-        }
-    }
-
     fn table(&mut self, rows: &[&Function]) {
         let wide = self.width >= 100;
         let figures = if wide {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::text::{clean, fit, long, width, wrap};
+use super::page::{BOLD, DIM, Page};
+use super::text::{clean, fit, long, width};
 use super::view::words_of;
 use crate::attribution::{Attribution, Cost, Effect, Kind, Verdict};
 use crate::error::{Error, Result};
@@ -15,10 +16,6 @@ const NARROWEST: usize = 72;
 
 /// A row of which no effect below this would have been seen says nothing about patches.
 const BLIND: f64 = 0.1;
-
-const BOLD: &str = "\x1b[1m";
-const DIM: &str = "\x1b[2m";
-const RESET: &str = "\x1b[0m";
 
 /// The report of an experiment with sql-bench's programs, at most `columns` wide; `color` allows ANSI colours.
 ///
@@ -54,7 +51,7 @@ pub fn sql_bench(
         None => Table::measured(attribution),
     };
     page.line(&clean(&attribution.release), BOLD);
-    page.table(&table);
+    page.relative(&table);
     for point in 1..=attribution.patches.len() {
         page.judged(attribution, Point::Step(point), recorded);
     }
@@ -235,33 +232,13 @@ struct Judged<'a> {
     judgement: Judgement,
 }
 
-struct Page {
-    width: usize,
-    color: bool,
-    text: String,
-}
-
 impl Page {
-    fn line(&mut self, text: &str, style: &str) {
-        let text = text.trim_end();
-        let _ = match self.color && !style.is_empty() && !text.is_empty() {
-            true => writeln!(self.text, "{style}{text}{RESET}"),
-            false => writeln!(self.text, "{text}"),
-        };
-    }
-
-    fn paragraph(&mut self, text: &str) {
-        for line in wrap(text, self.width) {
-            self.line(&line, "");
-        }
-    }
-
     fn rule(&mut self) {
         self.line(&"─".repeat(self.width), DIM);
     }
 
     /// sql-bench's table: as many columns as fit, the last ones first where they do not all.
-    fn table(&mut self, table: &Table) {
+    fn relative(&mut self, table: &Table) {
         const FIGURE: usize = 8;
         let labels: Vec<String> = table
             .rows
