@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::TestEnvironment;
@@ -108,11 +109,18 @@ impl World {
             address
         });
         let address = address.unwrap_or_else(|| panic!("it does not listen: {seen:?}"));
-        std::thread::spawn(move || lines.for_each(drop));
+        let said = Arc::new(Mutex::new(seen));
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .for_each(|line| heard.lock().unwrap().push(line));
+        });
         Serving {
             child,
             address,
             deliveries: 0,
+            said,
         }
     }
 }
@@ -122,6 +130,8 @@ struct Serving {
     child: Child,
     address: String,
     deliveries: u32,
+    /// What it wrote to standard error.
+    said: Arc<Mutex<Vec<String>>>,
 }
 
 impl Serving {
@@ -219,6 +229,10 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let ended = self.child.try_wait();
+            println!("the bot ({ended:?}) said: {:#?}", self.said.lock().unwrap());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -9,11 +9,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use http_body_util::BodyExt as _;
 use tokio::sync::oneshot;
 
 use super::metrics::{Heard as Counted, Metrics};
@@ -184,14 +185,17 @@ async fn delivered(shared: &Shared, request: Request<Body>) -> (Counted, Respons
             "not a signed delivery of GitHub\n",
         );
     };
-    let body = match tokio::time::timeout(PATIENCE, to_bytes(body, LARGEST)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
+    let body = match tokio::time::timeout(PATIENCE, whole(body)).await {
+        Ok(Ok(Some(body))) => body,
+        Ok(Ok(None)) => {
             return answer(
                 Counted::Malformed,
                 StatusCode::PAYLOAD_TOO_LARGE,
-                "too large, or cut off\n",
+                "too large\n",
             );
+        }
+        Ok(Err(_)) => {
+            return answer(Counted::Malformed, StatusCode::BAD_REQUEST, "cut off\n");
         }
         Err(_) => {
             return answer(
@@ -255,6 +259,24 @@ async fn delivered(shared: &Shared, request: Request<Body>) -> (Counted, Respons
             "cannot be stored\n",
         ),
     }
+}
+
+/// The body; `None` when it is too large. Then the rest is read and forgotten: a sender whose connection is
+/// closed while it writes does not get to read why.
+async fn whole(mut body: Body) -> std::result::Result<Option<Vec<u8>>, axum::Error> {
+    let mut bytes = Vec::new();
+    let mut length = 0usize;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        length = length.saturating_add(data.len());
+        match length <= LARGEST {
+            true => bytes.extend_from_slice(&data),
+            false => bytes = Vec::new(),
+        }
+    }
+    Ok((length <= LARGEST).then_some(bytes))
 }
 
 fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {

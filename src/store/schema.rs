@@ -1,7 +1,7 @@
 //! Opening the database: tables, versions, and what can be wrong with a file.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
@@ -179,8 +179,12 @@ pub(super) fn open(kind: &Kind, path: &Path, create: bool) -> Result<Connection>
     let opened = Connection::open_with_flags(path, flags)
         .and_then(|connection| {
             connection.busy_timeout(BUSY)?;
-            // The first statement is what really reads the file.
-            let state = FileState::read(&connection)?;
+            // The first statement is what really reads the file; in a transaction, since another process or
+            // thread may make the tables at this moment.
+            let transaction =
+                Transaction::new_unchecked(&connection, TransactionBehavior::Deferred)?;
+            let state = FileState::read(&transaction)?;
+            drop(transaction);
             Ok((connection, state))
         })
         .map_err(|error| explain(kind, path, "open", &error));
@@ -273,7 +277,7 @@ fn prepare(kind: &Kind, connection: &Connection, state: &FileState) -> rusqlite:
     // Finished blocks survive a crash of the machine too; a commit a block costs nothing.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    write_ahead(connection)?;
     if state.version == kind.migrations.len() {
         return Ok(());
     }
@@ -290,6 +294,24 @@ fn prepare(kind: &Kind, connection: &Connection, state: &FileState) -> rusqlite:
         i32::try_from(kind.migrations.len()).unwrap_or(i32::MAX),
     )?;
     transaction.commit()
+}
+
+/// Makes sure of the write-ahead log. The first who does so needs the file alone, and SQLite does not wait
+/// for that by itself.
+fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
+    let started = Instant::now();
+    loop {
+        let result = connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()));
+        let busy = result
+            .as_ref()
+            .err()
+            .and_then(rusqlite::Error::sqlite_error_code)
+            == Some(ErrorCode::DatabaseBusy);
+        if !busy || started.elapsed() > BUSY {
+            return result;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The error for a failure of SQLite while this program tried to `what` the file at `path`.

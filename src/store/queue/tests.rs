@@ -40,6 +40,25 @@ fn a_delivery_counts_once() {
 }
 
 #[test]
+fn threads_that_open_a_new_queue_at_once_find_it_whole() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bot.db");
+        let together = std::sync::Barrier::new(6);
+        std::thread::scope(|scope| {
+            for name in ["a", "b", "c", "d", "e", "f"] {
+                let (path, together) = (&path, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    let queue = Queue::open(path).unwrap();
+                    assert!(queue.take(name, &[], 10).unwrap());
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn jobs_are_done_one_after_the_other() {
     let (_folder, queue) = queue();
     queue.take("a", &add(1, "h1"), 10).unwrap();
