@@ -223,6 +223,7 @@ impl<'a> Collector<'a> {
         if !effects.looks.is_empty() {
             (patches, total) = effects.of_patches();
         }
+        effects.add_cumulative(&mut patches, &total);
         let mut operations = effects.of_operations();
         super::multiplicity::adjust(&mut patches, &mut operations);
         Judged {

@@ -67,7 +67,6 @@ impl Effects<'_> {
         let full = Point::Step(header.series.len());
         let earlier: Vec<Point> = (0..index).rev().map(Point::Step).collect();
         let mut effects = self.of_kind(Kind::InOrder, point, &earlier);
-        effects.extend(self.of_kind(Kind::Cumulative, point, &[Point::BASE]));
         effects.extend(self.of_kind(Kind::Alone, Point::Alone(index), &[Point::BASE]));
         if self.is_known(Point::Without(index)) {
             effects.extend(self.of_kind(Kind::Without, full, &[Point::Without(index)]));
@@ -91,6 +90,37 @@ impl Effects<'_> {
             reason,
             identical_to,
             effects,
+        }
+    }
+
+    /// Puts beside the effects of `patches` in order what each and all before it are worth together: what
+    /// is told of them, and decides nothing. The first's and the last's are known from `total` and in order.
+    pub(super) fn add_cumulative(&self, patches: &mut [PatchEffects], total: &[Effect]) {
+        for patch in patches {
+            let point = Point::Step(patch.index);
+            let known = |workload: &str, meter: Meter| {
+                let in_order = patch.effects.iter();
+                let mut in_order = in_order.filter(|effect| effect.kind == Kind::InOrder);
+                let same = |effect: &&Effect| {
+                    (effect.point, effect.against) == (point, Point::BASE)
+                        && (effect.workload.as_str(), effect.meter) == (workload, meter)
+                };
+                in_order.find(same).or_else(|| total.iter().find(same))
+            };
+            let effects = self.by_workload(|workload, meter| match known(workload, meter) {
+                Some(effect) => Some(Effect {
+                    kind: Kind::Cumulative,
+                    ..effect.clone()
+                }),
+                None => {
+                    let pair = std::iter::once((point, Point::BASE));
+                    self.first_of(Kind::Cumulative, workload, meter, pair)
+                }
+            });
+            let behind = patch
+                .effects
+                .partition_point(|effect| effect.kind == Kind::InOrder);
+            patch.effects.splice(behind..behind, effects);
         }
     }
 

@@ -60,25 +60,14 @@ impl Effects<'_> {
         sets: &BTreeSet<BTreeSet<Point>>,
     ) -> Vec<LeftOut> {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-        // Most blocks have the same points.
-        let mut known: Vec<(Vec<Point>, Vec<Point>)> = Vec::new();
-        for (_, cells) in table.cells() {
-            let same = known.iter().position(|(points, _)| {
-                points.len() == cells.len() && points.iter().zip(cells).all(|(p, c)| *p == c.0)
-            });
-            let place = same.unwrap_or_else(|| {
-                let points: Vec<Point> = cells.iter().map(|cell| cell.0).collect();
-                let all: BTreeSet<Point> = points.iter().copied().collect();
-                let used = |point: &Point| {
-                    let mut of_point = sets.iter().filter(|set| set.contains(point));
-                    of_point.any(|set| set.is_subset(&all))
-                };
-                let unused = points.iter().copied().filter(|p| !used(p)).collect();
-                known.push((points, unused));
-                known.len() - 1
-            });
-            for &point in &known[place].1 {
-                *counts.entry(self.why_unused(point)).or_default() += 1;
+        for (points, blocks) in table.held() {
+            let all: BTreeSet<Point> = points.iter().copied().collect();
+            let used = |point: &Point| {
+                let mut of_point = sets.iter().filter(|set| set.contains(point));
+                of_point.any(|set| set.is_subset(&all))
+            };
+            for &point in points.iter().filter(|point| !used(point)) {
+                *counts.entry(self.why_unused(point)).or_default() += blocks;
             }
         }
         counts

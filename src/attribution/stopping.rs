@@ -72,7 +72,7 @@ impl Stopping {
             .flat_map(|patch| &patch.effects)
             .chain(total)
             .filter(|effect| effect.meter == rule.meter && !effect.identical)
-            .filter(|effect| !matches!(effect.kind, Kind::Interaction | Kind::Cumulative))
+            .filter(|effect| effect.kind != Kind::Interaction)
             // What is known from an earlier experiment is not measured in this one.
             .filter(|effect| effect.from().is_none());
         let mut open = Vec::new();

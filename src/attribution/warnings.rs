@@ -5,7 +5,7 @@ use std::fmt;
 use super::collect::Source;
 use super::document::{Attribution, SUITE};
 use crate::observation::{Conditions, Meter};
-use crate::stats::{BlockTable, median};
+use crate::stats::{Complete, median};
 
 /// Something about an experiment that limits what its figures say. As text: what is so, and what to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -186,11 +186,14 @@ pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String
                 stopped: rule.is_some_and(|rule| rule.meter == meter),
             });
         }
-        let still = table.spread().is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
+        let complete = table.complete();
+        let still = complete
+            .spread()
+            .is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
         if still && meter != Meter::Instructions {
             warnings.push(Warning::Still { row });
         }
-        let wild = wild_blocks(table);
+        let wild = wild_blocks(&complete, table.points().len());
         if !wild.is_empty() {
             warnings.push(Warning::Wild {
                 row,
@@ -244,46 +247,40 @@ const WILD: f64 = 100.0;
 /// The least deviation (10 %) that is called wild, however calm the others are.
 const LEAST: f64 = 0.1;
 
-/// Whether no point moves against the block's first by as much as half of [`LEAST`] over `blocks`, so
+/// Whether no point moves against the block's first by as much as half of [`LEAST`] over the blocks, so
 /// that none can be far from what is usual.
-fn is_calm<'t>(blocks: impl Iterator<Item = (u32, &'t [Cell])>, points: usize) -> bool {
+fn is_calm(complete: &Complete, points: usize) -> bool {
     let mut ranges = vec![(f64::INFINITY, f64::NEG_INFINITY); points];
-    for (_, cells) in blocks {
-        for (range, cell) in ranges.iter_mut().zip(cells) {
-            let ratio = cell.1 - cells[0].1;
+    for (_, values) in complete.rows() {
+        for (range, value) in ranges.iter_mut().zip(values) {
+            let ratio = value - values[0];
             *range = (range.0.min(ratio), range.1.max(ratio));
         }
     }
     ranges.iter().all(|(low, high)| high - low < LEAST / 2.0)
 }
 
-type Cell = (crate::point::Point, f64);
-
 /// Blocks with a value that lies absurdly far from the others'.
-fn wild_blocks(table: &BlockTable) -> Vec<u32> {
-    let points = table.points();
-    let complete = || table.cells().filter(|row| row.1.len() == points.len());
-    if points.len() < 2 || complete().count() < 4 || is_calm(complete(), points.len()) {
+fn wild_blocks(complete: &Complete, points: usize) -> Vec<u32> {
+    if points < 2 || complete.len() < 4 || is_calm(complete, points) {
         return Vec::new();
     }
-    let center = |cells: &[Cell]| {
-        median(&mut cells.iter().map(|cell| cell.1).collect::<Vec<f64>>()).unwrap_or(0.0)
-    };
-    let typical: Vec<f64> = (0..points.len())
+    let center = |values: &[f64]| median(&mut values.to_vec()).unwrap_or(0.0);
+    let typical: Vec<f64> = (0..points)
         .map(|column| {
-            let mut values: Vec<f64> = complete()
-                .map(|(_, cells)| cells[column].1 - center(cells))
-                .collect();
+            let rows = complete.rows();
+            let mut values: Vec<f64> = rows.map(|(_, row)| row[column] - center(row)).collect();
             median(&mut values).unwrap_or(0.0)
         })
         .collect();
-    let farthest: Vec<(u32, f64)> = complete()
-        .map(|(block, cells)| {
-            let center = center(cells);
-            let far = cells
+    let farthest: Vec<(u32, f64)> = complete
+        .rows()
+        .map(|(block, values)| {
+            let center = center(values);
+            let far = values
                 .iter()
                 .zip(&typical)
-                .map(|(cell, typical)| (cell.1 - center - typical).abs())
+                .map(|(value, typical)| (value - center - typical).abs())
                 .fold(0.0, f64::max);
             (block, far)
         })

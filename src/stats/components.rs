@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use super::table::BlockTable;
 use super::units::Units;
-use crate::point::Point;
-
 /// Standard deviations of a point's value around block and point, as fractions of the value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Components {
@@ -33,9 +31,9 @@ impl BlockTable {
     /// ```
     pub fn components(&self, units: &Units) -> Option<Components> {
         let mut by_unit: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
-        for (block, cells) in self.complete() {
-            let own = cells.iter().map(|cell| cell.1).sum::<f64>() / cells.len() as f64;
-            let centred = cells.iter().map(|cell| cell.1 - own).collect();
+        for (block, values) in self.complete().rows() {
+            let own = values.iter().sum::<f64>() / values.len() as f64;
+            let centred = values.iter().map(|value| value - own).collect();
             by_unit.entry(units.of(block)).or_default().push(centred);
         }
         let points = self.points().len();
@@ -65,12 +63,6 @@ impl BlockTable {
             total: (layout + start).sqrt(),
         })
     }
-
-    /// The blocks that have all points.
-    fn complete(&self) -> impl Iterator<Item = (u32, &[(Point, f64)])> {
-        self.cells()
-            .filter(|(_, cells)| cells.len() == self.points().len())
-    }
 }
 
 fn mean_row<'a>(rows: impl Iterator<Item = &'a Vec<f64>>, points: usize) -> Vec<f64> {
@@ -95,6 +87,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     use super::*;
+    use crate::point::Point;
 
     /// Uniform with that standard deviation.
     fn noise(random: &mut StdRng, sd: f64) -> f64 {

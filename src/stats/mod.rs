@@ -23,5 +23,5 @@ pub use sequential::{
     critical, half_width, widening,
 };
 pub use slices::{BlockValue, Slices, block_values, reduce_block};
-pub use table::{BlockTable, Spread};
+pub use table::{BlockTable, Complete, Spread};
 pub use units::Units;

@@ -171,7 +171,7 @@ fn batch_error(points: &[Logs], effects: &[f64]) -> Option<f64> {
                 .collect()
         })
         .collect();
-    let sd = two_way_sd(&rows)?;
+    let sd = two_way_sd(&rows.concat(), points.len())?;
     Some(sd / (rows.len() as f64).sqrt())
 }
 

@@ -1,6 +1,7 @@
 //! Which blocks are independent of each other.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::OnceLock;
 
 use crate::point::Point;
 
@@ -17,6 +18,8 @@ pub struct Units {
     first: HashMap<(Point, u64), u32>,
     /// By block, an earlier block of its unit; absent for the first.
     earlier: BTreeMap<u32, u32>,
+    /// The units of the blocks in `earlier`, made when they are first asked for.
+    joined: OnceLock<Vec<(u32, u32)>>,
 }
 
 impl Units {
@@ -32,6 +35,7 @@ impl Units {
         let (a, b) = (self.of(other), self.of(block));
         if a != b {
             self.earlier.insert(a.max(b), a.min(b));
+            self.joined.take();
         }
     }
 
@@ -53,12 +57,21 @@ impl Units {
         of_point.into_values().max().unwrap_or(1)
     }
 
-    /// One value a unit, in order: the mean over its blocks of `values`, which are by block.
+    /// One value a unit, in order: the mean over its blocks of `values`, which are by block in order.
     pub fn means(&self, values: &[(u32, f64)]) -> Vec<f64> {
         if self.earlier.is_empty() {
             return values.iter().map(|(_, value)| *value).collect();
         }
-        let unit = |&(block, value): &(u32, f64)| (self.of(block), value);
+        let joined = self.joined.get_or_init(|| {
+            let blocks = self.earlier.keys();
+            blocks.map(|&block| (block, self.of(block))).collect()
+        });
+        let mut joined = joined.iter().peekable();
+        let unit = |&(block, value): &(u32, f64)| {
+            while joined.next_if(|(other, _)| *other < block).is_some() {}
+            let unit = joined.peek().filter(|(other, _)| *other == block);
+            (unit.map_or(block, |(_, unit)| *unit), value)
+        };
         let mut by_unit: Vec<(u32, f64)> = values.iter().map(unit).collect();
         // Stable, and nearly in order already.
         by_unit.sort_by_key(|(unit, _)| *unit);
