@@ -21,11 +21,17 @@ struct Kind {
     locked: bool,
 }
 
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 4] = [
     Kind {
         folder: "builds",
         what: "built server",
         mark: |entry| entry.join("build.json"),
+        locked: false,
+    },
+    Kind {
+        folder: "profiles",
+        what: "profile",
+        mark: |entry| entry.join("profile.json"),
         locked: false,
     },
     Kind {
@@ -45,7 +51,7 @@ const KINDS: [Kind; 3] = [
 /// An entry of a cache.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry {
-    /// `built server`, `source and build tree`, `prepared data`.
+    /// `built server`, `profile`, `source and build tree`, `prepared data`.
     pub what: &'static str,
     /// What it is in particular: of a built server the point and recipe, else the folder's name.
     pub name: String,

@@ -6,11 +6,12 @@ pub mod releases;
 pub mod sessions;
 pub mod states;
 pub mod step;
+mod training;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::build::{BuildItem, Builder, Built, SourceTree};
+use crate::build::{BuildItem, Built, SourceTree};
 use crate::config::Preset;
 use crate::error::{Error, Kind, Result};
 use crate::experiment;
@@ -22,6 +23,8 @@ use crate::stack::{self, Stack, Worktree};
 use crate::store::{ExperimentId, Store};
 use crate::upstream::{self, Release};
 use crate::workspace::Workspace;
+
+pub use training::{builder, builder_on};
 
 /// A series applied to a release.
 #[derive(Debug)]
@@ -95,7 +98,7 @@ pub fn build_points(
     points: &[Point],
     progress: &dyn Progress,
 ) -> Result<Vec<BuiltPoint>> {
-    let builder = Builder::new(ws, recipe, &prepared.release.name)?;
+    let builder = builder(ws, recipe, prepared)?;
     let source = StoredTrees::new(ws);
     let mut done = Vec::new();
     for &point in points {

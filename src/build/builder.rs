@@ -1,6 +1,7 @@
 //! Builds points of one recipe and release.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use sha2::{Digest, Sha256};
@@ -10,12 +11,13 @@ use super::cmake::{Cmake, Made, ccache_env};
 use super::command::Commands;
 use super::diagnose::{self, Cause, Fault};
 use super::identity::hex;
+use super::profile::{self, Guide, Kept, Profiled, Training};
 use super::relink::Keep;
 use super::run::Log;
 use super::toolchain::Toolchain;
 use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
-use crate::config::{BuildSystem, Recipe};
+use crate::config::{BuildSystem, Profile, Recipe};
 use crate::doctor::{self, FoundBy};
 use crate::error::{DISK_FULL, Error, Result};
 use crate::progress::{Progress, Step};
@@ -25,7 +27,7 @@ use crate::workspace::Workspace;
 const KEY_FORM: &str = "perfquilt-build 2";
 
 /// Builds the points of one release with one recipe.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Builder {
     recipe_name: String,
     recipe: Recipe,
@@ -42,6 +44,10 @@ pub struct Builder {
     cache: Cache,
     logs: PathBuf,
     jobs: usize,
+    /// Where profiles come from, for a recipe that asks for them.
+    guide: Option<Guide>,
+    /// The profile that is used.
+    profile: Option<Kept>,
 }
 
 impl Builder {
@@ -52,8 +58,41 @@ impl Builder {
     /// [`Kind::Usage`](crate::error::Kind::Usage) for a recipe that is unknown, not buildable, or
     /// whose files or tools are missing.
     pub fn new(ws: &Workspace, recipe: &str, release: &str) -> Result<Builder> {
-        let name = recipe;
-        let recipe = ws.config.recipe(name)?.clone();
+        Self::of(ws, recipe, ws.config.recipe(recipe)?.clone(), release)
+    }
+
+    /// [`Builder::new`], and for a recipe that asks for a profile: instrumented servers do what `training`
+    /// has them do. `base` is the bare release, whose profile may be that of all points.
+    ///
+    /// # Errors
+    /// As [`Builder::new`], and what keeps the training from being known.
+    pub fn guided(
+        ws: &Workspace,
+        recipe: &str,
+        base: &BuildItem,
+        training: &dyn Fn(&Profile) -> Result<Arc<dyn Training>>,
+    ) -> Result<Builder> {
+        let plain = Self::new(ws, recipe, &base.release)?;
+        let Some(wanted) = &plain.recipe.profile else {
+            return Ok(plain);
+        };
+        let (generate, using) = profile::recipes(&plain.recipe, &plain.tools.lines);
+        let name = format!("{recipe}-instrumented");
+        let instrumented = Self::of(ws, &name, generate, &base.release)?;
+        let training = training(wanted)?;
+        let guide = Guide::new(
+            instrumented,
+            wanted.of,
+            base.clone(),
+            training,
+            &plain.cache_dir,
+        )?;
+        let mut builder = Self::of(ws, recipe, using, &base.release)?;
+        builder.guide = Some(guide);
+        Ok(builder)
+    }
+
+    fn of(ws: &Workspace, name: &str, recipe: Recipe, release: &str) -> Result<Builder> {
         let system = recipe.system.ok_or_else(|| {
             Error::usage(format!(
                 "recipe `{name}` is only there to be inherited from: it has no `system`"
@@ -100,6 +139,8 @@ impl Builder {
             cache: Cache::new(ws.cache()),
             logs: ws.state().join("logs"),
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            guide: None,
+            profile: None,
         })
     }
 
@@ -113,9 +154,11 @@ impl Builder {
     /// The key of the server made of the git tree `tree`.
     pub fn key(&self, tree: &str) -> String {
         let mut digest = Sha256::new();
+        let profile = self.guide.as_ref().map(|guide| guide.key(tree));
         for part in [KEY_FORM, tree, &self.recipe_digest]
             .into_iter()
             .chain(self.tools.lines.iter().map(String::as_str))
+            .chain(profile.as_deref())
         {
             digest.update((part.len() as u64).to_le_bytes());
             digest.update(part);
@@ -125,7 +168,12 @@ impl Builder {
 
     /// The server made of `tree`, if it is in the cache.
     pub fn cached(&self, tree: &str) -> Option<Built> {
-        self.cache.get(&self.key(tree))
+        let built = self.cache.get(&self.key(tree))?;
+        let Some(guide) = &self.guide else {
+            return Some(built);
+        };
+        let kept = guide.kept(tree)?;
+        (built.profile.as_ref()?.digest == kept.digest).then_some(built)
     }
 
     /// What compiles and links, a line a tool.
@@ -141,6 +189,11 @@ impl Builder {
             safe(&self.recipe_name),
             &self.configuration_digest[..8]
         );
+        // Commands do not see that flags have changed: every profile has a build tree of its own.
+        let name = match (&self.profile, self.recipe.system) {
+            (Some(kept), Some(BuildSystem::Command)) => format!("{name}-{}", &kept.digest[..8]),
+            _ => name,
+        };
         self.cache_dir.join("work").join(name)
     }
 
@@ -164,13 +217,35 @@ impl Builder {
         source: &dyn SourceTree,
         progress: &dyn Progress,
     ) -> Result<Built> {
-        let key = self.key(&item.tree);
-        if let Some(built) = self.cache.get(&key) {
+        if let Some(built) = self.cached(&item.tree) {
             return Ok(built);
         }
+        match &self.guide {
+            None if self.recipe.profile.is_some() => Err(Error::internal(
+                "a recipe with a profile needs somebody who trains servers",
+            )),
+            None => self.build_now(item, source, progress),
+            Some(guide) => {
+                let kept = guide.profile(item, source, progress)?;
+                let builder = Builder {
+                    profile: Some(kept),
+                    ..self.clone()
+                };
+                builder.build_now(item, source, progress)
+            }
+        }
+    }
+
+    fn build_now(
+        &self,
+        item: &BuildItem,
+        source: &dyn SourceTree,
+        progress: &dyn Progress,
+    ) -> Result<Built> {
+        let key = self.key(&item.tree);
         let work = Work::lock(&self.work_dir(), progress)?;
         // Whoever held the lock may have built just this.
-        if let Some(built) = self.cache.get(&key) {
+        if let Some(built) = self.cached(&item.tree) {
             return Ok(built);
         }
         let started = Instant::now();
@@ -219,6 +294,12 @@ impl Builder {
             seconds,
             compiled_units: made.units,
             files: std::collections::BTreeMap::new(),
+            profile: self.profile.as_ref().map(|kept| Profiled {
+                digest: kept.digest.clone(),
+                of: kept.of.clone(),
+                changed: made.misfits.0,
+                without: made.misfits.1,
+            }),
         };
         let built = self.cache.publish(&key, collected, meta)?;
         step.finish(&format!("built {}: {}", item.label, summary(&built)));
@@ -278,11 +359,17 @@ impl Builder {
         }
     }
 
+    fn profile_dir(&self) -> &Path {
+        let kept = self.profile.as_ref();
+        kept.map_or(Path::new(""), |kept| &kept.dir)
+    }
+
     fn fill(&self, text: &str, dir: &Path, jobs: usize) -> String {
         text.replace("{src}", &dir.join("src").display().to_string())
             .replace("{build}", &self.build_dir(dir).display().to_string())
             .replace("{jobs}", &jobs.to_string())
             .replace("{config}", &self.config.display().to_string())
+            .replace("{profile}", &self.profile_dir().display().to_string())
     }
 
     /// What is kept to link the measured executable again.
@@ -359,7 +446,14 @@ fn summary(built: &Built) -> String {
         s.compile,
         s.link,
         s.overhead
-    )
+    ) + &match &built.profile {
+        Some(profile) if profile.changed + profile.without > 0 => format!(
+            "; the profile of {} does not fit {} functions and knows nothing of {} files",
+            profile.of, profile.changed, profile.without
+        ),
+        Some(profile) => format!("; with the profile of {}", profile.of),
+        None => String::new(),
+    }
 }
 
 /// Fit for a file name.

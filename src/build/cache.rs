@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::relink::Keep;
 use super::work::remove;
-use super::{BuildSeconds, Built, identity};
+use super::{BuildSeconds, Built, Profiled, identity};
 use crate::caches;
 use crate::error::{Error, Result};
 
@@ -30,6 +30,8 @@ pub(super) struct Meta {
     pub compiled_units: u64,
     /// Every file by relative path, with its size in bytes.
     pub files: BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profiled>,
 }
 
 /// The folder of results.
@@ -66,6 +68,7 @@ impl Cache {
                 seconds: meta.seconds,
                 compiled_units: meta.compiled_units,
                 cached: true,
+                profile: meta.profile,
             }
         })
     }
@@ -144,6 +147,7 @@ impl Cache {
             seconds: meta.seconds,
             compiled_units: meta.compiled_units,
             cached: false,
+            profile: meta.profile,
         })
     }
 }
@@ -254,6 +258,7 @@ mod tests {
             seconds: BuildSeconds::default(),
             compiled_units: 3,
             files: BTreeMap::new(),
+            profile: None,
         }
     }
 

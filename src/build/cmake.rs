@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::heads;
 use super::ninja::Ninja;
+use super::profile;
 use super::run::{self, Line, Log, Ran};
 use super::toolchain::Toolchain;
 use super::work::{Work, remove, write_whole};
@@ -51,6 +52,8 @@ pub(super) struct Made {
     pub compile: f64,
     pub link: f64,
     pub units: u64,
+    /// Functions that the profile does not fit, and files it knows nothing of.
+    pub misfits: (u64, u64),
 }
 
 impl Made {
@@ -60,6 +63,8 @@ impl Made {
         self.compile += earlier.compile;
         self.link += earlier.link;
         self.units += earlier.units;
+        self.misfits.0 += earlier.misfits.0;
+        self.misfits.1 += earlier.misfits.1;
     }
 }
 
@@ -118,6 +123,7 @@ impl Cmake {
             compile: 0.0,
             link: 0.0,
             units: 0,
+            misfits: (0, 0),
         };
         let ran = self.configure(work, log, step)?;
         let configured = ran.is_some();
@@ -144,6 +150,7 @@ impl Cmake {
         made.link = done.spent.link.min(wall - configure);
         made.compile = wall - configure - made.link;
         made.units = done.spent.units;
+        made.misfits = profile::misfits(&done.ran.output);
         if !done.ran.success {
             made.failed = Some(done.ran);
         }

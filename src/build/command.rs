@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use super::cmake::Made;
 use super::ninja_log::is_unit;
+use super::profile::misfits;
 use super::run::{self, Line, Log, Ran};
 use super::work::{Work, remove, write_whole};
 use crate::error::Result;
@@ -28,6 +29,7 @@ impl Commands {
             compile: 0.0,
             link: 0.0,
             units: 0,
+            misfits: (0, 0),
         };
         let marker = work.dir().join("configured");
         let wanted = format!("{:?}\n{:?}\n", self.configure, self.env);
@@ -47,6 +49,9 @@ impl Commands {
         for words in &self.build {
             let ran = self.run(words, work, log, step)?;
             made.compile += ran.elapsed.as_secs_f64();
+            let (changed, without) = misfits(&ran.output);
+            made.misfits.0 += changed;
+            made.misfits.1 += without;
             if !ran.success {
                 made.failed = Some(ran);
                 break;

@@ -19,6 +19,7 @@ mod ninja;
 mod ninja_log;
 mod padding;
 mod plan;
+mod profile;
 mod relink;
 mod run;
 mod toolchain;
@@ -34,6 +35,7 @@ use crate::point::Point;
 use crate::progress::Progress;
 
 pub use builder::Builder;
+pub use profile::{Profiled, Training};
 pub use relink::{Relink, sweep};
 
 /// Moves a source tree from point to point.
@@ -81,6 +83,9 @@ pub struct Built {
     pub compiled_units: u64,
     /// Whether it was in the cache already.
     pub cached: bool,
+    /// The profile it was compiled with, where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profiled>,
 }
 
 impl Built {

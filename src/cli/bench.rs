@@ -8,14 +8,14 @@ use sha2::{Digest, Sha256};
 
 use super::Context;
 use super::report::{self, Form};
-use crate::build::{BuildSeconds, Builder, Built};
+use crate::build::{BuildSeconds, Built};
 use crate::config::{Layouts, Preset};
 use crate::error::{Error, Result};
 use crate::experiment;
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
-use crate::run::{Effects, Wanted, prepare};
+use crate::run::{Effects, Wanted, builder, prepare};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
@@ -171,7 +171,7 @@ fn built_here(
     progress: &dyn Progress,
 ) -> Result<(Vec<(Point, Built)>, ExperimentHeader)> {
     let prepared = prepare(ws, measuring.release.as_deref(), progress)?;
-    let builder = Builder::new(ws, &preset.recipe, &prepared.release.name)?;
+    let builder = builder(ws, &preset.recipe, &prepared)?;
     let patches = prepared.series.patches();
     let mut points = Vec::new();
     let mut missing = BTreeMap::new();
@@ -244,6 +244,7 @@ pub fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
         seconds: BuildSeconds::default(),
         compiled_units: 0,
         cached: true,
+        profile: None,
     })
 }
 

@@ -236,6 +236,7 @@ fn merge(parent: &Recipe, child: Recipe) -> Recipe {
         binary: child.binary.or_else(|| parent.binary.clone()),
         env: map(&parent.env, child.env),
         relink: child.relink.or_else(|| parent.relink.clone()),
+        profile: child.profile.or_else(|| parent.profile.clone()),
     }
 }
 
@@ -302,6 +303,23 @@ fn check(config: &Config, text: &str) -> Result<()> {
             return complain(format!(
                 "`shuffle` of recipe `{name}` needs {{seed}}, or every order is the same"
             ));
+        }
+    }
+    for (name, recipe) in &config.recipe {
+        let Some(profile) = &recipe.profile else {
+            continue;
+        };
+        let section = format!("[recipe.{name}.profile]");
+        for workload in &profile.workloads {
+            config
+                .workload(workload)
+                .map_err(|error| error.at(CONFIG_FILE, line_of(text, &section)))?;
+        }
+        if profile.workloads.is_empty() || profile.transactions == 0 {
+            return wrong(
+                format!("the profile of recipe `{name}` needs a workload and some transactions"),
+                &section,
+            );
         }
     }
     for (name, preset) in &config.preset {

@@ -219,6 +219,34 @@ pub struct Recipe {
     /// How the measured executable is linked again (only [`BuildSystem::Command`]; of CMake's builds
     /// ninja knows it).
     pub relink: Option<Relink>,
+    /// Compiles with a profile, of what an instrumented server did.
+    pub profile: Option<Profile>,
+}
+
+/// `[recipe.NAME.profile]`: profile-guided optimisation. The compiler's flags for it are added to `CFLAGS`,
+/// `CXXFLAGS` and `LDFLAGS` of the recipe.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// What the instrumented server is trained with, one workload after the other.
+    pub workloads: Vec<String>,
+    /// Transactions of each.
+    pub transactions: u64,
+    /// Whose profile a point is compiled with.
+    #[serde(default)]
+    pub of: ProfileOf,
+}
+
+/// Whose profile a point is compiled with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProfileOf {
+    /// The bare release's, so that points differ by their patches alone; what a patch changes has no
+    /// profile then.
+    #[default]
+    Base,
+    /// Its own, as it would be shipped.
+    Point,
 }
 
 /// How the layout of code and data is varied.

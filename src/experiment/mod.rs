@@ -413,6 +413,7 @@ mod tests {
             seconds: crate::build::BuildSeconds::default(),
             compiled_units: 0,
             cached: true,
+            profile: None,
         };
         (Point::Step(point), built)
     }

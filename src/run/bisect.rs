@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::StoredTrees;
 use super::sessions::{Kept, Sessions};
 use super::states::States;
+use super::{StoredTrees, builder_on};
 use crate::bisect::{
     Action, Block, Conclusion, Direction, Engine, Event, FileStat, How, Outcome, Question, State,
 };
@@ -105,7 +105,7 @@ pub fn bisect(
     note_edited(&sessions, &question, progress);
     let kept = sessions.open(&question, &context, ask.fresh)?;
     let store = Store::open(&results(ws))?;
-    let builder = Builder::new(ws, &ask.preset.recipe, states.release())?;
+    let builder = builder_on(ws, &ask.preset.recipe, &states.item(0)?)?;
     let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
     hunt.run(&|_| false)?;
     let mut outcome = hunt.engine.outcome();
@@ -144,7 +144,7 @@ pub fn side(
     let context = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
     let kept = Sessions::of(ws).open(&question, &context, ask.fresh)?;
     let store = Store::open(&results(ws))?;
-    let builder = Builder::new(ws, &ask.preset.recipe, states.release())?;
+    let builder = builder_on(ws, &ask.preset.recipe, &states.item(0)?)?;
     let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
     hunt.run(&|engine| answer(engine).is_some())?;
     answer(&hunt.engine).unwrap_or_else(|| {

@@ -5,10 +5,9 @@ use std::time::Instant;
 use sha2::{Digest, Sha256};
 
 use super::bisect::{Ask, results};
-use super::{Prepared, StoredTrees, build_item, prepare};
+use super::{Prepared, StoredTrees, build_item, builder, prepare};
 use crate::bisect::State;
 use crate::bisect::two_way::{CELLS, Table, TwoWay};
-use crate::build::Builder;
 use crate::error::{Error, Kind, Result};
 use crate::experiment::probe::{self, Probe};
 use crate::observation::ExperimentHeader;
@@ -54,7 +53,7 @@ pub fn compare(
     let source = StoredTrees::new(ws);
     let mut servers = Vec::with_capacity(CELLS);
     for side in &sides {
-        let builder = Builder::new(ws, &ask.preset.recipe, &side.prepared.release.name)?;
+        let builder = builder(ws, &ask.preset.recipe, &side.prepared)?;
         for point in side.points {
             let started = Instant::now();
             let built = builder.build(&build_item(&side.prepared, point)?, &source, progress)?;

@@ -63,6 +63,8 @@ pub struct Launch<'a> {
     /// Whether this start fills a template: the server is then told to leave nothing to be done
     /// after its next start (purging, merging), since that would happen while others are measured.
     pub filling: bool,
+    /// Extra environment.
+    pub env: Vec<(String, String)>,
 }
 
 impl<'a> Launch<'a> {
@@ -76,6 +78,7 @@ impl<'a> Launch<'a> {
             under: Under::Plain,
             cpus: None,
             filling: false,
+            env: Vec::new(),
         }
     }
 }

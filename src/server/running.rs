@@ -126,7 +126,11 @@ impl Running {
             .directory(launch.dir)
             .stdout(Sink::File(log.clone()))
             .stderr(Sink::File(log.clone()));
-        for (name, value) in &plan.env {
+        for (name, value) in plan
+            .env
+            .iter()
+            .chain(launch.env.iter().map(|(n, v)| (n, v)))
+        {
             command = command.env(name, value);
         }
         if let Some(cpus) = launch.cpus {

@@ -1,0 +1,391 @@
+//! Profile-guided builds: an instrumented server is trained, and its profile kept in
+//! `CACHE/profiles/KEY`, for the compiler to use.
+//!
+//! KEY is a digest of what was instrumented and of what it was trained with. What is in the folder is not
+//! decided by that alone (a server's threads do not take turns the same way twice), so a built server
+//! remembers the digest of the very profile it was made with, and counts only as long as that is the one
+//! that is kept: points that are compared never mix two trainings.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::builder::Builder;
+use super::identity::hex;
+use super::work::remove;
+use super::{BuildItem, Built, SourceTree};
+use crate::caches;
+use crate::config::{ProfileOf, Recipe};
+use crate::error::{Error, Result};
+use crate::process::{Command, find_program};
+use crate::progress::Progress;
+
+/// What is known of a profile, beside its files.
+const META: &str = "profile.json";
+/// Part of every key: raised when the same inputs would give another profile.
+const FORM: &str = "perfquilt-profile 1";
+/// Where an instrumented server would leave its counts if it were not told otherwise, below the working
+/// folder.
+const ASIDE: &str = "{build}/../profile";
+
+/// Makes an instrumented server do what its profile is to be of.
+pub trait Training: Send + Sync + std::fmt::Debug {
+    /// Digest of what is done.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being known.
+    fn identity(&self) -> Result<String>;
+
+    /// Runs the built `server` with `env` in its environment, and ends it so that it writes its counts.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](crate::error::Kind::Bench) when server or client fail.
+    fn train(
+        &self,
+        server: &Built,
+        label: &str,
+        env: &[(String, String)],
+        progress: &dyn Progress,
+    ) -> Result<()>;
+}
+
+/// How a built server came by its profile, and how well that fitted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Profiled {
+    /// Digest of the profile's files.
+    pub digest: String,
+    /// What was instrumented and trained.
+    pub of: String,
+    /// Functions whose code is not that of the profile, so that theirs was not used: those the compiler
+    /// told of while the units of this point were compiled.
+    pub changed: u64,
+    /// Files that the profile knows nothing of, likewise.
+    pub without: u64,
+}
+
+/// A compiler's ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compiler {
+    Gcc,
+    Clang,
+}
+
+impl Compiler {
+    fn of(tools: &[String]) -> Self {
+        let is_clang = |line: &String| line.starts_with("cc: ") && line.contains("clang");
+        match tools.iter().any(is_clang) {
+            true => Compiler::Clang,
+            false => Compiler::Gcc,
+        }
+    }
+
+    /// Flags of the instrumented build.
+    fn generate(self) -> String {
+        match self {
+            // Counters of threads are added up without losses where that can be done.
+            Compiler::Gcc => format!(
+                "-fprofile-generate={ASIDE} -fprofile-prefix-path={{build}} -fprofile-update=prefer-atomic"
+            ),
+            Compiler::Clang => format!("-fprofile-generate={ASIDE} -fprofile-update=prefer-atomic"),
+        }
+    }
+
+    /// Flags of the build that uses the profile. What does not fit it is told and is no error.
+    fn using(self) -> &'static str {
+        match self {
+            Compiler::Gcc => {
+                "-fprofile-use={profile} -fprofile-prefix-path={build} -fprofile-correction \
+                 -Wmissing-profile -Wno-error=missing-profile -Wno-error=coverage-mismatch"
+            }
+            Compiler::Clang => {
+                "-fprofile-use={profile}/default.profdata -Wno-error=profile-instr-out-of-date \
+                 -Wno-error=profile-instr-unprofiled"
+            }
+        }
+    }
+
+    /// Makes the server write its counts below `into`.
+    fn env(self, into: &Path) -> Vec<(String, String)> {
+        let into = into.display().to_string();
+        match self {
+            Compiler::Gcc => vec![("GCOV_PREFIX".into(), into)],
+            Compiler::Clang => vec![("LLVM_PROFILE_FILE".into(), format!("{into}/%p-%m.profraw"))],
+        }
+    }
+
+    /// Makes of what a server wrote below `raw` what the compiler reads in `to`.
+    fn gather(self, raw: &Path, to: &Path) -> Result<()> {
+        let ending = match self {
+            Compiler::Gcc => "gcda",
+            Compiler::Clang => "profraw",
+        };
+        let found = files(raw)?;
+        let found: Vec<&PathBuf> = found
+            .iter()
+            .filter(|path| path.extension().is_some_and(|e| e == ending))
+            .collect();
+        if found.is_empty() {
+            return Err(
+                Error::build("the instrumented server wrote no profile when it ended").hint(
+                    "are the compiler's flags (CFLAGS, CXXFLAGS, LDFLAGS) used by this build, and does \
+                     the server end by itself when it is asked to?",
+                ),
+            );
+        }
+        if self == Compiler::Gcc {
+            for from in found {
+                let name = from.file_name().unwrap_or_default();
+                std::fs::copy(from, to.join(name)).map_err(|e| Error::io("copy", from, &e))?;
+            }
+            return Ok(());
+        }
+        if find_program("llvm-profdata").is_none() {
+            return Err(Error::usage("`llvm-profdata` is not installed")
+                .hint("it comes with LLVM, in the version of the compiler"));
+        }
+        Command::new("llvm-profdata")
+            .args(["merge", "-o"])
+            .arg(to.join("default.profdata"))
+            .args(found)
+            .run_ok(crate::error::Kind::Build)
+            .map(|_| ())
+    }
+}
+
+/// Counts what a compiler says about a profile that does not fit.
+pub(super) fn misfits(output: &[String]) -> (u64, u64) {
+    let count = |words: &[&str]| {
+        let of = |line: &&String| words.iter().any(|word| line.contains(word));
+        output.iter().filter(of).count() as u64
+    };
+    (
+        count(&["[-Wcoverage-mismatch]", "[-Wprofile-instr-out-of-date]"]),
+        count(&[
+            "profile count data file not found [-Wmissing-profile]",
+            "[-Wprofile-instr-unprofiled]",
+        ]),
+    )
+}
+
+/// A kept profile.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Meta {
+    /// Digest of the files.
+    digest: String,
+    /// What was instrumented.
+    of: String,
+    files: BTreeMap<String, u64>,
+}
+
+/// A profile in the cache.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) dir: PathBuf,
+    pub(super) digest: String,
+    pub(super) of: String,
+}
+
+/// What a profile-guided recipe needs beside its builder.
+#[derive(Debug, Clone)]
+pub(super) struct Guide {
+    /// Builds the instrumented servers.
+    instrumented: Box<Builder>,
+    compiler: Compiler,
+    /// The bare release, where its profile is everybody's.
+    shared: Option<BuildItem>,
+    training: Arc<dyn Training>,
+    /// Digest of the training.
+    identity: String,
+    profiles: PathBuf,
+}
+
+impl Guide {
+    pub(super) fn new(
+        instrumented: Builder,
+        of: ProfileOf,
+        base: BuildItem,
+        training: Arc<dyn Training>,
+        cache: &Path,
+    ) -> Result<Self> {
+        Ok(Guide {
+            compiler: Compiler::of(instrumented.toolchain()),
+            instrumented: Box::new(instrumented),
+            shared: (of == ProfileOf::Base).then_some(base),
+            identity: training.identity()?,
+            training,
+            profiles: cache.join("profiles"),
+        })
+    }
+
+    /// The key of the profile that the server made of `tree` is compiled with.
+    pub(super) fn key(&self, tree: &str) -> String {
+        let tree = self.shared.as_ref().map_or(tree, |base| &base.tree);
+        let mut digest = Sha256::new();
+        for part in [FORM, &self.instrumented.key(tree), &self.identity] {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+        hex(&digest.finalize())[..40].to_owned()
+    }
+
+    /// That profile, if it is kept and whole.
+    pub(super) fn kept(&self, tree: &str) -> Option<Kept> {
+        let dir = self.profiles.join(self.key(tree));
+        let text = std::fs::read(dir.join(META)).ok()?;
+        let meta: Meta = serde_json::from_slice(&text).ok()?;
+        let whole = meta.files.iter().all(|(name, size)| {
+            std::fs::metadata(dir.join(name)).is_ok_and(|found| found.len() == *size)
+        });
+        whole.then(|| {
+            caches::touch(&dir.join(META));
+            Kept {
+                dir,
+                digest: meta.digest,
+                of: meta.of,
+            }
+        })
+    }
+
+    /// That profile; what it takes is built and trained where it is not kept.
+    pub(super) fn profile(
+        &self,
+        item: &BuildItem,
+        source: &dyn SourceTree,
+        progress: &dyn Progress,
+    ) -> Result<Kept> {
+        if let Some(kept) = self.kept(&item.tree) {
+            return Ok(kept);
+        }
+        let trained = self.shared.as_ref().unwrap_or(item);
+        let label = format!("{}, instrumented", trained.label);
+        let instrumented = BuildItem {
+            label: label.clone(),
+            ..trained.clone()
+        };
+        let server = self.instrumented.build(&instrumented, source, progress)?;
+        std::fs::create_dir_all(&self.profiles)
+            .map_err(|e| Error::io("create", &self.profiles, &e))?;
+        let folder = |what: &str| {
+            tempfile::Builder::new()
+                .prefix(&format!(".{what}-"))
+                .tempdir_in(&self.profiles)
+                .map_err(|e| Error::io("create a folder in", &self.profiles, &e))
+        };
+        let (raw, ready) = (folder("raw")?, folder("partial")?);
+        let step = progress.begin(&format!("training {label}"), None);
+        let env = self.compiler.env(raw.path());
+        self.training.train(&server, &label, &env, progress)?;
+        self.compiler.gather(raw.path(), ready.path())?;
+        step.finish(&format!("trained {label}"));
+        let meta = describe(ready.path(), &trained.label)?;
+        let text = serde_json::to_vec_pretty(&meta)
+            .map_err(|error| Error::internal(format!("cannot describe a profile: {error}")))?;
+        let path = ready.path().join(META);
+        std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
+        let dir = self.profiles.join(self.key(&item.tree));
+        // What is not whole would be in the way; whoever was quicker with a whole one was right.
+        if self.kept(&item.tree).is_none() {
+            remove(&dir)?;
+            std::fs::rename(ready.path(), &dir).map_err(|e| Error::io("write", &dir, &e))?;
+        }
+        self.kept(&item.tree)
+            .ok_or_else(|| Error::internal(format!("{} is not whole", dir.display())))
+    }
+}
+
+fn describe(dir: &Path, of: &str) -> Result<Meta> {
+    let mut digest = Sha256::new();
+    let mut listed = BTreeMap::new();
+    for path in files(dir)? {
+        let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        digest.update((name.len() as u64).to_le_bytes());
+        digest.update(name.as_bytes());
+        digest.update(Sha256::digest(&bytes));
+        listed.insert(name.into_owned(), bytes.len() as u64);
+    }
+    Ok(Meta {
+        digest: hex(&digest.finalize()),
+        of: of.to_owned(),
+        files: listed,
+    })
+}
+
+/// All files below `dir`, in order.
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(|e| Error::io("read", &folder, &e))? {
+            let entry = entry.map_err(|e| Error::io("read", &folder, &e))?;
+            match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                true => folders.push(entry.path()),
+                false => found.push(entry.path()),
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// `recipe` for an instrumented build, and for one that uses a profile: the compiler's flags come by the
+/// environment, as CMake and most makefiles take them.
+pub(super) fn recipes(recipe: &Recipe, tools: &[String]) -> (Recipe, Recipe) {
+    let compiler = Compiler::of(tools);
+    let with = |flags: &str| {
+        let mut recipe = Recipe {
+            profile: None,
+            ..recipe.clone()
+        };
+        for name in ["CFLAGS", "CXXFLAGS", "LDFLAGS"] {
+            let value = recipe.env.entry(name.to_owned()).or_default();
+            *value = format!("{value} {flags}").trim().to_owned();
+        }
+        recipe
+    };
+    (with(&compiler.generate()), with(compiler.using()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compilers_are_told_apart_and_their_words_counted() {
+        let gcc = ["cc: cc (Debian 12.2.0-14+deb12u1) 12.2.0".to_owned()];
+        assert_eq!(Compiler::of(&gcc), Compiler::Gcc);
+        let clang = [
+            "machine: x".to_owned(),
+            "cc: Debian clang version 14.0.6".to_owned(),
+        ];
+        assert_eq!(Compiler::of(&clang), Compiler::Clang);
+        let said = [
+            "a.c:3:5: warning: profile for function 'f' not found in profile data [-Wmissing-profile]",
+            "a.c:9:1: warning: the control flow of function 'g' does not match its profile data (counter 'arcs') [-Wcoverage-mismatch]",
+            "b.c:1:1: warning: 'b.gcda' profile count data file not found [-Wmissing-profile]",
+            "b.c:1:1: warning: unused variable",
+        ];
+        assert_eq!(misfits(&said.map(str::to_owned)), (1, 1));
+    }
+
+    #[test]
+    fn flags_are_added_to_those_of_the_recipe() {
+        let mut recipe = Recipe::default();
+        recipe.env.insert("CFLAGS".into(), "-O3".into());
+        let (generate, using) = recipes(&recipe, &[]);
+        assert!(generate.env["CFLAGS"].starts_with("-O3 -fprofile-generate="));
+        assert!(using.env["CXXFLAGS"].starts_with("-fprofile-use={profile} "));
+    }
+
+    #[test]
+    fn a_server_that_wrote_nothing_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Compiler::Gcc
+            .gather(folder.path(), folder.path())
+            .unwrap_err();
+        assert!(error.message().contains("wrote no profile"));
+    }
+}

@@ -1,0 +1,114 @@
+//! Trains instrumented servers for profile-guided builds.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::Prepared;
+use crate::build::{BuildItem, Builder, Built, Training};
+use crate::config::{Profile, Workload};
+use crate::error::{Error, Result};
+use crate::point::Point;
+use crate::progress::Progress;
+use crate::server::{self, Launch, Scratch, prepare_template};
+use crate::workload::{self, Clients, hex};
+use crate::workspace::Workspace;
+
+/// Every training draws the same numbers.
+const SEED: u64 = 1;
+
+/// A builder of `prepared`'s points with the recipe called `recipe`, which trains what the recipe wants trained.
+///
+/// # Errors
+/// As [`Builder::guided`].
+pub fn builder(ws: &Workspace, recipe: &str, prepared: &Prepared) -> Result<Builder> {
+    builder_on(ws, recipe, &super::build_item(prepared, Point::BASE)?)
+}
+
+/// [`builder`], with `base` for the bare release.
+///
+/// # Errors
+/// As [`Builder::guided`].
+pub fn builder_on(ws: &Workspace, recipe: &str, base: &BuildItem) -> Result<Builder> {
+    Builder::guided(ws, recipe, base, &|profile| {
+        Ok(Arc::new(Trainer::new(ws, profile, &base.release)?))
+    })
+}
+
+/// Starts a server and has the workloads of a profile done on it.
+#[derive(Debug)]
+struct Trainer {
+    ws: Workspace,
+    workloads: Vec<Workload>,
+    transactions: u64,
+    release: String,
+}
+
+impl Trainer {
+    fn new(ws: &Workspace, profile: &Profile, release: &str) -> Result<Self> {
+        let workloads = profile.workloads.iter();
+        let workloads = workloads.map(|name| ws.config.workload(name).cloned());
+        Ok(Trainer {
+            workloads: workloads.collect::<Result<_>>()?,
+            ws: ws.clone(),
+            transactions: profile.transactions,
+            release: release.to_owned(),
+        })
+    }
+}
+
+impl Training for Trainer {
+    fn identity(&self) -> Result<String> {
+        let mut digest = Sha256::new();
+        digest.update(server::adapter(&self.ws)?.identity()?);
+        digest.update(format!(" {} {}", workload::identity(), self.transactions));
+        for one in &self.workloads {
+            let identity = workload::workload_identity(&self.ws.bench_config(), one)?;
+            digest.update(format!(" {identity}"));
+        }
+        Ok(hex(&digest.finalize()))
+    }
+
+    fn train(
+        &self,
+        server: &Built,
+        label: &str,
+        env: &[(String, String)],
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let adapter = server::adapter(&self.ws)?;
+        let workloads: Vec<&Workload> = self.workloads.iter().collect();
+        let clients = Clients::new(&self.ws, &self.release, &workloads)?;
+        let key = clients.template_key(&self.release, adapter.as_ref(), &workloads)?;
+        let template = prepare_template(
+            &self.ws,
+            adapter.as_ref(),
+            &server.dir,
+            &key,
+            &|running| clients.fill(&workloads, running),
+            progress,
+        )?;
+        let scratch = Scratch::open(&self.ws, 1, server::size_of_tree(&template)?)?;
+        let dir = scratch.fresh()?;
+        let mut launch = Launch::new(label, &server.dir, &dir);
+        launch.template = Some(&template);
+        launch.env = env.to_vec();
+        let mut running = adapter.start(&launch)?;
+        for &one in &workloads {
+            let done = clients
+                .after_start(one, &running)
+                .and_then(|()| clients.serve(&running, one, SEED))
+                .and_then(|serving| serving.request(&running, self.transactions))
+                .map_err(|error| running.explain(error))?;
+            if done == 0 {
+                return Err(Error::bench(format!(
+                    "{} did no transaction on {label}",
+                    one.name
+                )));
+            }
+        }
+        // Killed, it would write nothing. Its data has done its duty.
+        running.stop_cleanly()?;
+        std::fs::remove_dir_all(&dir).map_err(|error| Error::io("remove", &dir, &error))
+    }
+}
