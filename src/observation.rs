@@ -35,17 +35,26 @@ pub enum Meter {
     Cpu,
     /// Instructions per transaction.
     Instructions,
+    /// Processor cycles per transaction.
+    Cycles,
     /// First-level instruction-cache misses per transaction.
     L1iMisses,
+    /// Mispredicted branches per transaction.
+    BranchMisses,
+    /// The share of the processor's issue slots that its front end left empty, from 0 to 1.
+    FrontendBound,
 }
 
 impl Meter {
     /// Every meter, in the order reports show them.
-    pub const ALL: [Meter; 4] = [
+    pub const ALL: [Meter; 7] = [
         Meter::Time,
         Meter::Cpu,
         Meter::Instructions,
+        Meter::Cycles,
         Meter::L1iMisses,
+        Meter::BranchMisses,
+        Meter::FrontendBound,
     ];
 
     /// The name in configuration, command line and files.
@@ -54,7 +63,10 @@ impl Meter {
             Meter::Time => "time",
             Meter::Cpu => "cpu",
             Meter::Instructions => "instructions",
+            Meter::Cycles => "cycles",
             Meter::L1iMisses => "l1i_misses",
+            Meter::BranchMisses => "branch_misses",
+            Meter::FrontendBound => "frontend_bound",
         }
     }
 
@@ -63,7 +75,9 @@ impl Meter {
         match self {
             Meter::Time | Meter::Cpu => "ns/txn",
             Meter::Instructions => "instructions/txn",
-            Meter::L1iMisses => "misses/txn",
+            Meter::Cycles => "cycles/txn",
+            Meter::L1iMisses | Meter::BranchMisses => "misses/txn",
+            Meter::FrontendBound => "ratio",
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod releases;
 pub mod sessions;
 pub mod states;
 pub mod step;
+mod target;
 mod training;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::store::{ExperimentId, Store};
 use crate::upstream::{self, Release};
 use crate::workspace::Workspace;
 
+pub use target::Target;
 pub use training::{builder, builder_on};
 
 /// A series applied to a release.
@@ -305,7 +307,12 @@ fn measure(
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = failed;
     let store = Store::open(&ws.results())?;
-    let measured = experiment::run(ws, preset, &measurable, header, fresh, &store, progress);
+    let asked = experiment::Asked {
+        points: &measurable,
+        data: &experiment::Data::new(),
+        fresh,
+    };
+    let measured = experiment::run(ws, preset, &asked, header, &store, progress);
     let (experiment, failed, stopped) = match measured {
         Ok(outcome) => (outcome.id, outcome.failed.into_iter().collect(), None),
         Err(error) => match store.current() {

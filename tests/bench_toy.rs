@@ -70,6 +70,45 @@ fn servers_built_elsewhere_are_measured() {
 }
 
 #[test]
+fn servers_are_named_by_point_and_recipe_and_told_by_rate() {
+    let environment = environment();
+    environment.replace(
+        "bench-config/perfquilt.toml",
+        "[server]\n",
+        "[recipe.slow]\ninherits = \"make\"\nenv = { MAKEFLAGS = \"-e\", CFLAGS = \"-O0\" }\n\n[server]\n",
+    );
+    let args = [
+        "bench", "--server", "0=0@slow", "--server", "1=1.0:0", "--server", "2=1",
+    ];
+    let rates = environment.run(&[&args[..], &["--format", "rates"]].concat());
+    assert_eq!(rates.code, Some(0), "{}", rates.stderr);
+    let rows: Vec<&str> = rates
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("| requests"))
+        .collect();
+    assert_eq!(rows.len(), 3, "{}", rates.stdout);
+    assert!(
+        rows[1].contains("toy-1.0") && rows[2].contains("0001-fewer-rounds.patch"),
+        "{rows:#?}"
+    );
+    let rate = |row: &str| -> f64 {
+        let cell = row.split('|').nth(3).unwrap().trim().replace(',', "");
+        cell.parse().unwrap()
+    };
+    // A quarter of the rounds.
+    assert!(rate(rows[2]) > 2.0 * rate(rows[1]), "{rows:#?}");
+    assert!(
+        rows[2].contains("faster") && !rows[0].contains('%'),
+        "{rows:#?}"
+    );
+    let wrong = environment.run(&["bench", "--server", "0=0", "--server", "1=0@fast"]);
+    refused(&wrong, 2, "there is no recipe `fast`");
+    let wrong = environment.run(&["bench", "--server", "0=0", "--server", "1=nowhere"]);
+    refused(&wrong, 2, "neither a point");
+}
+
+#[test]
 fn processor_time_is_read_beside_time() {
     let environment = environment();
     build(&environment);

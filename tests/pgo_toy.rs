@@ -117,7 +117,12 @@ fn servers_of_a_lost_profile_do_not_count() {
     // One thread does the same every time: it may be the same profile again.
     let same = profile(&new[0])["digest"] == profile(&rows[0])["digest"];
     assert_eq!(new[0]["built"]["cached"], same);
-    let one = std::fs::read_dir(&profiles).unwrap().next().unwrap().unwrap().path();
+    let one = std::fs::read_dir(&profiles)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let described = std::fs::read_to_string(one.join("profile.json")).unwrap();
     let digest = profile(&new[0])["digest"].as_str().unwrap();
     let other = described.replace(digest, &digest.chars().rev().collect::<String>());

@@ -31,15 +31,17 @@ pub(super) fn power(simulated: &Simulated) -> Result<String> {
         let size = (2 * PANEL.0, u32::try_from(rows).unwrap_or(1) * PANEL.1);
         let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
         area.fill(&WHITE).map_err(failed)?;
-        for (panel, power) in area.split_evenly((rows, 2)).iter().zip(&simulated.power) {
-            curves(panel, power)?;
+        let panels = area.split_evenly((rows, 2));
+        for (place, (panel, power)) in panels.iter().zip(&simulated.power).enumerate() {
+            // The lines have the same colours everywhere, and would run behind it elsewhere.
+            curves(panel, power, place == 0)?;
         }
         area.present().map_err(failed)?;
     }
     Ok(text)
 }
 
-fn curves(panel: &Panel<'_, '_>, power: &Power) -> Result<()> {
+fn curves(panel: &Panel<'_, '_>, power: &Power, legend: bool) -> Result<()> {
     let largest = power.effects.iter().copied().fold(0.0, f64::max);
     let mut chart = ChartBuilder::on(panel)
         .caption(power.machine, ("sans-serif", 16))
@@ -71,9 +73,12 @@ fn curves(panel: &Panel<'_, '_>, power: &Power) -> Result<()> {
                 PathElement::new(vec![(x, y), (x + 16, y)], color.stroke_width(2))
             });
     }
+    if !legend {
+        return Ok(());
+    }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::LowerRight)
         .background_style(WHITE.mix(0.8))
         .draw()
         .map_err(failed)

@@ -1,21 +1,19 @@
 //! `perfquilt bench`: measures servers that are built already.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sha2::{Digest, Sha256};
 
 use super::Context;
 use super::report::{self, Form};
-use crate::build::{BuildSeconds, Built};
+use crate::build::Built;
 use crate::config::{Layouts, Preset};
 use crate::error::{Error, Result};
-use crate::experiment;
+use crate::experiment::{self, Asked, Data};
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
-use crate::run::{Effects, Wanted, builder, prepare};
+use crate::run::{Effects, Target, Wanted, builder, prepare};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
@@ -114,26 +112,28 @@ impl Measuring {
 #[command(after_help = "Examples:
   perfquilt bench --workload oltp_point_select     every point that is built
   perfquilt bench --point 2 --blocks 40
+  perfquilt bench --server 0=0 --server 1=0@pgo    the release, plain and profile-guided
+  perfquilt bench --server 0=0 --server 1=11.8.6:0 two releases
   perfquilt bench --server 0=old/ --server 1=new/  servers built elsewhere")]
 pub struct Arguments {
     #[command(flatten)]
     measuring: Measuring,
-    /// A server built elsewhere to measure as this point: a folder laid out as the recipe's
-    /// `install` says
-    #[arg(long = "server", value_name = "POINT=DIR", value_parser = parse_server,
+    /// A server to measure as this point: [RELEASE:]POINT[@RECIPE], which is built if need be, or the
+    /// folder of one built elsewhere, laid out as the recipe's `install` says
+    #[arg(long = "server", value_name = "POINT=SERVER", value_parser = parse_server,
           conflicts_with_all = ["points", "release"])]
-    servers: Vec<(Point, PathBuf)>,
+    servers: Vec<(Point, String)>,
     #[command(flatten)]
     form: Form,
 }
 
-fn parse_server(text: &str) -> Result<(Point, PathBuf), String> {
-    let (point, dir) = text.split_once('=').ok_or("POINT=DIR is needed")?;
+fn parse_server(text: &str) -> Result<(Point, String), String> {
+    let (point, server) = text.split_once('=').ok_or("POINT=SERVER is needed")?;
     let point: Point = point.parse().map_err(|error: Error| error.to_string())?;
     if point == Point::Control {
         return Err("the control is added by itself: it is the base's server again".into());
     }
-    Ok((point, PathBuf::from(dir)))
+    Ok((point, server.to_owned()))
 }
 
 /// Runs `perfquilt bench`.
@@ -146,14 +146,19 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
     let preset = arguments.measuring.preset(&ws)?;
-    let (points, header) = if arguments.servers.is_empty() {
-        built_here(&ws, &preset, &arguments.measuring, progress)?
+    let (points, header, data) = if arguments.servers.is_empty() {
+        let (points, header) = built_here(&ws, &preset, &arguments.measuring, progress)?;
+        (points, header, Data::new())
     } else {
-        built_elsewhere(&ws, &preset, &arguments.servers)?
+        named(&ws, &preset, &arguments.servers, progress)?
     };
-    let fresh = arguments.measuring.fresh;
+    let asked = Asked {
+        points: &points,
+        data: &data,
+        fresh: arguments.measuring.fresh,
+    };
     let store = Store::open(&ws.results())?;
-    let outcome = experiment::run(&ws, &preset, &points, header, fresh, &store, progress)?;
+    let outcome = experiment::run(&ws, &preset, &asked, header, &store, progress)?;
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.id);
     let mut errors: Vec<Error> = outcome.failed.into_values().collect();
     let Some(last) = errors.pop() else {
@@ -199,53 +204,56 @@ fn built_here(
     Ok((points, header))
 }
 
-fn built_elsewhere(
+/// Servers, what is known of them, and the data of those of other releases.
+type Named = (Vec<(Point, Built)>, ExperimentHeader, Data);
+
+/// Servers by name, and the data of those of another release than the first one's.
+fn named(
     ws: &Workspace,
     preset: &Preset,
-    servers: &[(Point, PathBuf)],
-) -> Result<(Vec<(Point, Built)>, ExperimentHeader)> {
-    let binary = ws.config.recipe(&preset.recipe)?.binary.clone();
-    let mut points: BTreeMap<Point, Built> = BTreeMap::new();
-    let mut names = BTreeMap::new();
-    for (point, dir) in servers {
-        let absolute = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
-        let built = elsewhere(&absolute, binary.as_deref().unwrap_or_default())?;
-        if points.insert(*point, built).is_some() {
+    servers: &[(Point, String)],
+    progress: &dyn Progress,
+) -> Result<Named> {
+    let mut targets: BTreeMap<Point, Target> = BTreeMap::new();
+    for (point, name) in servers {
+        let target = Target::find(ws, name, &preset.recipe, progress)?;
+        if targets.insert(*point, target).is_some() {
             return Err(Error::usage(format!("point {point} is given twice")));
         }
-        if let Point::Step(k) | Point::Alone(k) | Point::Without(k) = *point {
-            names.insert(k, dir.display().to_string());
-        }
     }
-    let release = format!("{}-{}", ws.config.upstream.name, ws.config.upstream.current);
-    let mut header = ExperimentHeader::new(&release, &preset.recipe);
-    let patches = names.keys().max().copied().unwrap_or(0);
-    header.series = (1..=patches)
-        .map(|k| names.remove(&k).unwrap_or_else(|| format!("patch-{k}")))
+    let Some(base) = targets.get(&Point::BASE) else {
+        return Err(Error::usage("there is nothing to compare with")
+            .hint("`--server 0=…` names the server all others are compared with"));
+    };
+    let mut header = ExperimentHeader::new(&base.release, &preset.recipe);
+    let label = |target: &Target| target.label.clone();
+    let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
+    let last = targets.keys().filter_map(|point| place(*point)).max();
+    header.series = (1..=last.unwrap_or(0))
+        .map(|k| {
+            let mut found = at(k).into_iter().filter_map(|point| targets.get(&point));
+            found.next().map_or_else(|| format!("patch-{k}"), label)
+        })
         .collect();
-    Ok((points.into_iter().collect(), header))
+    let release = base.release.clone();
+    // Folders may hold any version; they get the first server's data, as if they were points.
+    let other = |target: &Target| target.tree.is_some() && target.release != release;
+    let data: Data = targets
+        .iter()
+        .filter(|(_, target)| other(target))
+        .map(|(point, target)| (*point, (target.data.clone(), target.base.clone())))
+        .collect();
+    let built = targets.into_iter();
+    let built = built.map(|(point, target)| (point, target.built));
+    Ok((built.collect(), header, data))
 }
 
-/// A server built elsewhere: its executable is its identity.
-///
-/// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the folder has no such executable.
-pub fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
-    let path = dir.join(binary);
-    let bytes = std::fs::read(&path).map_err(|e| {
-        Error::usage(format!("cannot read the server {}: {e}", path.display()))
-            .hint("the folder is laid out as the recipe's `install` in bench-config/perfquilt.toml")
-    })?;
-    let identity = crate::workload::hex(&Sha256::digest(&bytes));
-    Ok(Built {
-        key: identity[..40].to_owned(),
-        dir: dir.to_owned(),
-        identity,
-        seconds: BuildSeconds::default(),
-        compiled_units: 0,
-        cached: true,
-        profile: None,
-    })
+/// Which patch's point it is; `None` for the base.
+fn place(point: Point) -> Option<usize> {
+    match point {
+        Point::Step(k) | Point::Alone(k) | Point::Without(k) => Some(k).filter(|k| *k > 0),
+        Point::Control => None,
+    }
 }
 
 #[cfg(test)]
@@ -256,7 +264,7 @@ mod tests {
     fn servers_are_named_by_point() {
         assert_eq!(
             parse_server("alone:2=a/b"),
-            Ok((Point::Alone(2), PathBuf::from("a/b")))
+            Ok((Point::Alone(2), "a/b".to_owned()))
         );
         for wrong in ["2", "x=a", "control=a"] {
             assert!(parse_server(wrong).is_err(), "{wrong}");

@@ -108,12 +108,17 @@ fn text(examination: &Examination) -> String {
         free => format!("{} free (/dev/shm)", size(free)),
     };
     let _ = writeln!(text, "  RAM disk   {ram_disk}");
-    let counters = if machine.counters {
-        "hardware counters (perf)"
-    } else {
-        "no hardware counters to be read: valgrind counts instead"
-    };
-    let _ = writeln!(text, "  counting   {counters}");
+    if machine.counters.is_empty() {
+        let _ = writeln!(
+            text,
+            "  counting   no hardware counters to be read: valgrind counts instructions and simulates\n             \
+             the instruction cache; cycles, branch_misses and frontend_bound cannot be had"
+        );
+    }
+    for (place, (meter, events)) in machine.counters.iter().enumerate() {
+        let head = if place == 0 { "counting" } else { "" };
+        let _ = writeln!(text, "  {head:<10} {meter}: {events}");
+    }
     if !examination.caches.is_empty() {
         let _ = writeln!(text, "\ncaches");
         let width = examination.caches.iter().map(|held| held.what.len()).max();

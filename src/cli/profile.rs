@@ -1,17 +1,15 @@
 //! `perfquilt profile A B`: where two servers differ, function by function.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Context, bench};
+use super::Context;
 use crate::config::Workload;
-use crate::error::{Error, Kind, Result};
-use crate::point::Point;
+use crate::error::{Error, Result};
 use crate::profile::{self, Difference, Hot, Pair, Subject};
-use crate::progress::Progress;
 use crate::report::{self, Annotated, Shown, Source};
-use crate::run::{build_points, prepare};
+use crate::run::Target;
 use crate::upstream;
 use crate::workspace::Workspace;
 
@@ -24,7 +22,7 @@ use crate::workspace::Workspace;
   perfquilt profile 0 ../other/server                  and a server built elsewhere
   perfquilt profile 0 1 --callers 'String::append(char const*, unsigned int)'")]
 pub struct Arguments {
-    /// The first server: a point, RELEASE:POINT, or the folder of a server built elsewhere
+    /// The first server: [RELEASE:]POINT[@RECIPE], or the folder of one built elsewhere
     #[arg(value_name = "A")]
     before: String,
     /// The second server
@@ -100,8 +98,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let pair = profile::measure(
         &ws,
         workload,
-        &before.subject,
-        &after.subject,
+        &subject(&ws, &before, recipe)?,
+        &subject(&ws, &after, recipe)?,
         arguments.transactions,
         arguments.runs,
         progress,
@@ -148,93 +146,24 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// A server the user named.
-struct Target {
-    subject: Subject,
-    /// The tree of its source, where it is known.
-    tree: Option<String>,
-}
-
-impl Target {
-    fn find(ws: &Workspace, text: &str, recipe: &str, progress: &dyn Progress) -> Result<Self> {
-        let binary = ws.config.recipe(recipe)?.binary.clone().unwrap_or_default();
-        match named(text) {
-            Some((release, point)) => Self::built(ws, release, point, recipe, &binary, progress),
-            None if Path::new(text).is_dir() => Self::elsewhere(ws, Path::new(text), &binary),
-            None => Err(Error::usage(format!(
-                "`{text}` is neither a point (0, 3, alone:2), nor RELEASE:POINT, nor a folder"
-            ))
-            .hint("`perfquilt status` shows the points")),
-        }
-    }
-
-    fn built(
-        ws: &Workspace,
-        release: Option<&str>,
-        point: Point,
-        recipe: &str,
-        binary: &str,
-        progress: &dyn Progress,
-    ) -> Result<Self> {
-        let prepared = prepare(ws, release, progress)?;
-        let tree = prepared.stack.tree(point)?;
-        let points = match point {
-            Point::BASE | Point::Control => vec![Point::BASE],
-            point => vec![Point::BASE, point],
-        };
-        let mut folders = Vec::new();
-        for built in build_points(ws, &prepared, recipe, &points, progress)? {
-            folders.push((built.label, built.built?.dir));
-        }
-        let (Some((_, base)), Some((label, server))) = (folders.first(), folders.last()) else {
-            return Err(Error::new(Kind::Internal, "nothing was built"));
-        };
-        Ok(Target {
-            subject: Subject {
-                label: label.clone(),
-                executable: server.join(binary),
-                server: server.clone(),
-                release: prepared.release.name.clone(),
-                data: prepared.release.name.clone(),
-                base: base.clone(),
-            },
-            tree: Some(tree),
-        })
-    }
-
-    fn elsewhere(ws: &Workspace, dir: &Path, binary: &str) -> Result<Self> {
-        let server = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
-        let built = bench::elsewhere(&server, binary)?;
-        let upstream = &ws.config.upstream;
-        Ok(Target {
-            subject: Subject {
-                label: dir.display().to_string(),
-                executable: server.join(binary),
-                base: server.clone(),
-                server,
-                release: format!("{}-{}", upstream.name, upstream.current),
-                // Nobody knows whether another server's data would do.
-                data: format!("elsewhere-{}", &built.identity[..16]),
-            },
-            tree: None,
-        })
-    }
-}
-
-/// `POINT` or `RELEASE:POINT`.
-fn named(text: &str) -> Option<(Option<&str>, Point)> {
-    if let Ok(point) = text.parse() {
-        return Some((None, point));
-    }
-    let (release, point) = text.split_once(':')?;
-    Some((Some(release), point.parse().ok()?))
+/// A server to look into.
+fn subject(ws: &Workspace, target: &Target, recipe: &str) -> Result<Subject> {
+    let binary = ws.config.recipe(recipe)?.binary.as_deref();
+    Ok(Subject {
+        label: target.label.clone(),
+        executable: target.built.dir.join(binary.unwrap_or_default()),
+        server: target.built.dir.clone(),
+        release: target.release.clone(),
+        data: target.data.clone(),
+        base: target.base.clone(),
+    })
 }
 
 fn difference(before: &Target, after: &Target, workload: &Workload, pair: &Pair) -> Difference {
     Difference {
         schema: 1,
-        before: before.subject.label.clone(),
-        after: after.subject.label.clone(),
+        before: before.label.clone(),
+        after: after.label.clone(),
         workload: workload.name.clone(),
         source: "callgrind".to_owned(),
         runs: pair.before.len(),
@@ -320,19 +249,4 @@ fn source_of(ws: &Workspace, target: &Target, hot: &Hot) -> Result<Option<String
         }
     }
     Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_are_named_by_release_and_point() {
-        assert_eq!(named("0"), Some((None, Point::BASE)));
-        assert_eq!(named("alone:2"), Some((None, Point::Alone(2))));
-        assert_eq!(named("11.8.6:3"), Some((Some("11.8.6"), Point::Step(3))));
-        let without = Some((Some("11.8.6"), Point::Without(1)));
-        assert_eq!(named("11.8.6:without:1"), without);
-        assert_eq!(named("../server"), None);
-    }
 }

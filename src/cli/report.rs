@@ -62,6 +62,8 @@ pub enum Format {
     Jsonl,
     /// Every operation of sql-bench's programs, as sql-bench prints them and with what is known
     SqlBench,
+    /// What each point does in a second, and its other costs, as Markdown
+    Rates,
 }
 
 /// A result that ends the program with an exit code of its own.
@@ -164,6 +166,7 @@ pub fn print(
         Format::SqlBench => {
             report::sql_bench(attribution, recorded, output.width(), output.color())?
         }
+        Format::Rates => report::rates(attribution),
         Format::Jsonl => return Err(Error::usage("there are no raw observations to print")),
     };
     output.print(&text)?;

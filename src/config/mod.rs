@@ -50,8 +50,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The equivalence margin of a meter: the configured one, else 0.5 % for times and 0.05 % for
-    /// counts.
+    /// The equivalence margin of a meter: the configured one, else that of [`default_margin`].
     pub fn margin(&self, meter: Meter) -> f64 {
         self.margin
             .get(&meter)
@@ -65,7 +64,8 @@ pub fn default_margin(meter: Meter) -> f64 {
     match meter {
         Meter::Time | Meter::Cpu => 0.005,
         Meter::Instructions => 0.000_5,
-        Meter::L1iMisses => 0.01,
+        Meter::Cycles => 0.005,
+        Meter::L1iMisses | Meter::BranchMisses | Meter::FrontendBound => 0.01,
     }
 }
 

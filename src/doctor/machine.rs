@@ -1,10 +1,12 @@
 //! What this machine offers and what the caches hold.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::process::find_program;
+use crate::meter::Counter;
+use crate::observation::Meter;
 
 /// What matters for building and measuring.
 #[derive(Debug, Clone, Serialize)]
@@ -21,8 +23,9 @@ pub struct Machine {
     pub disk_free: u64,
     /// Bytes free on the RAM disk; 0 when there is none.
     pub ram_disk_free: u64,
-    /// Whether the processor's counters can be read.
-    pub counters: bool,
+    /// The meters that the processor's own counters give, each with perf's events for it; the others, and all
+    /// of them where this is empty, valgrind simulates.
+    pub counters: BTreeMap<Meter, String>,
 }
 
 /// One cache and its size.
@@ -71,16 +74,12 @@ fn free(path: &Path) -> Option<u64> {
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// The kernel lists the processor's counters only where it can use them; reading them for one's own
-/// processes needs a `perf_event_paranoid` of at most 2.
-fn counters() -> bool {
-    let devices = Path::new("/sys/bus/event_source/devices");
-    let unit = ["cpu", "cpu_core", "armv8_pmuv3_0"];
-    let allowed = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
-        .ok()
-        .and_then(|text| text.trim().parse::<i32>().ok())
-        .is_some_and(|level| level <= 2 || rustix::process::geteuid().is_root());
-    unit.iter().any(|name| devices.join(name).exists()) && allowed && find_program("perf").is_some()
+/// What perf counts here: it is asked to.
+fn counters() -> BTreeMap<Meter, String> {
+    let counter = Counter::hardware().ok().flatten();
+    counter.map_or_else(BTreeMap::new, |counter| {
+        counter.events().into_iter().collect()
+    })
 }
 
 /// What lies below the cache and below a workspace's state; only what is there.

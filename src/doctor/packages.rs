@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::config::{BuildSystem, Config, WorkloadKind};
 use crate::error::{Error, Result};
-use crate::observation::Meter;
+use crate::experiment::is_timed;
 use crate::process::{Command, find_program};
 use crate::workspace::Workspace;
 
@@ -143,7 +143,7 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
         "sql-bench" => when(|config| has_workload(config, WorkloadKind::SqlBench)),
         "instructions" => when(|config| {
             let mut meters = config.preset.values().flat_map(|preset| &preset.meters);
-            meters.any(|meter| matches!(meter, Meter::Instructions | Meter::L1iMisses))
+            meters.any(|meter| !is_timed(*meter))
         }),
         _ => return None,
     })

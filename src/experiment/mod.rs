@@ -17,6 +17,7 @@ mod simulation;
 mod stopping;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::attribution::Stopping;
 use crate::build::{Built, Relink};
@@ -34,6 +35,17 @@ use machine::{Candidate, Setup, ThisMachine};
 use plan::{Scope, plan};
 use runner::Runner;
 
+/// What is to be measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The built points.
+    pub points: &'a [(Point, Built)],
+    /// Whose data points of other releases need.
+    pub data: &'a Data,
+    /// Measure every point, also what an earlier experiment measured.
+    pub fresh: bool,
+}
+
 /// What an experiment came to.
 #[derive(Debug)]
 pub struct Outcome {
@@ -49,9 +61,9 @@ pub fn is_timed(meter: Meter) -> bool {
     matches!(meter, Meter::Time | Meter::Cpu)
 }
 
-/// Measures the built `points` as `preset` says, going on where an earlier run of the same experiment
-/// stopped. What other experiments measured that still holds is carried over, unless `fresh`: then
-/// every point is measured. `header` names series, release and recipe, and the points that could not be built;
+/// Measures the built points as `preset` says, going on where an earlier run of the same experiment
+/// stopped. What other experiments measured that still holds is carried over, unless every point is asked to be
+/// measured. `header` names series, release and recipe, and the points that could not be built;
 /// machine, harness and identical points are filled in. A second server of the base joins as
 /// [`Point::Control`].
 ///
@@ -64,19 +76,26 @@ pub fn is_timed(meter: Meter) -> bool {
 pub fn run(
     ws: &Workspace,
     preset: &Preset,
-    points: &[(Point, Built)],
+    asked: &Asked<'_>,
     header: ExperimentHeader,
-    fresh: bool,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
-    let (candidates, identical) = distinct(points, &header)?;
+    let points = asked.points;
+    let (mut candidates, identical) = distinct(points, &header)?;
+    for (point, candidate) in &mut candidates {
+        candidate.data = asked.data.get(point).cloned();
+    }
     let header = ExperimentHeader {
         identical,
         ..header
     };
     let servers = Servers { points, candidates };
-    let past = if fresh { Past::Repeated } else { Past::Carried };
+    let past = if asked.fresh {
+        Past::Repeated
+    } else {
+        Past::Carried
+    };
     run_on(ws, preset, servers, header, past, store, progress)
 }
 
@@ -301,6 +320,10 @@ fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<Planned> 
     }
     all
 }
+
+/// Of points whose data is not that of the experiment's release: what the data is known by, and the folder
+/// of the server that prepares it.
+pub type Data = BTreeMap<Point, (String, PathBuf)>;
 
 /// The servers to measure, one for each different binary and the control.
 type Candidates = BTreeMap<Point, Candidate>;

@@ -53,8 +53,13 @@ pub struct Counter {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
-    Perf { meters: Vec<Meter> },
-    Callgrind { version: String },
+    Perf {
+        sources: Vec<&'static perf::Source>,
+        meters: Vec<Meter>,
+    },
+    Callgrind {
+        version: String,
+    },
 }
 
 impl Counter {
@@ -63,13 +68,22 @@ impl Counter {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) when it has neither.
     pub fn detect() -> Result<Self> {
-        let meters = perf::supported()?;
-        if meters.contains(&Meter::Instructions) {
-            return Ok(Counter {
-                source: Source::Perf { meters },
-            });
+        match Self::hardware()? {
+            Some(counter) if counter.meters().contains(&Meter::Instructions) => Ok(counter),
+            _ => Self::callgrind(),
         }
-        Self::callgrind()
+    }
+
+    /// The processor's counters, as far as they can be read here; `None` where none can.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+    pub fn hardware() -> Result<Option<Self>> {
+        let sources = perf::supported()?;
+        let meters = sources.iter().map(|source| source.meter).collect();
+        Ok((!sources.is_empty()).then_some(Counter {
+            source: Source::Perf { sources, meters },
+        }))
     }
 
     /// Callgrind, even where there are hardware counters: it tells functions apart.
@@ -110,8 +124,19 @@ impl Counter {
     /// The meters it reads.
     pub fn meters(&self) -> &[Meter] {
         match &self.source {
-            Source::Perf { meters } => meters,
+            Source::Perf { meters, .. } => meters,
             Source::Callgrind { .. } => &[Meter::Instructions, Meter::L1iMisses],
+        }
+    }
+
+    /// The meters it reads, each with the events it is made of; callgrind has none.
+    pub fn events(&self) -> Vec<(Meter, String)> {
+        match &self.source {
+            Source::Perf { sources, .. } => sources
+                .iter()
+                .map(|source| (source.meter, source.events.join(" / ")))
+                .collect(),
+            Source::Callgrind { .. } => Vec::new(),
         }
     }
 
@@ -145,7 +170,7 @@ impl Counter {
             done(running, warm_up, run)?;
         }
         match &self.source {
-            Source::Perf { meters } => count_with_perf(running, meters, transactions, run),
+            Source::Perf { sources, .. } => count_with_perf(running, sources, transactions, run),
             Source::Callgrind { .. } => count_with_callgrind(running, threads, transactions, run),
         }
     }
@@ -164,21 +189,17 @@ fn done(running: &mut Running, transactions: u64, run: &RunTransactions<'_>) -> 
 
 fn count_with_perf(
     running: &mut Running,
-    meters: &[Meter],
+    sources: &[&perf::Source],
     transactions: u64,
     run: &RunTransactions<'_>,
 ) -> Result<Counts> {
-    let mut session = perf::Session::attach(running, meters)?;
+    let mut session = perf::Session::attach(running, sources)?;
     session.enable()?;
     let n = done(running, transactions, run)?;
     let text = session.finish()?;
-    let counted = perf::counts(&text, meters)?
+    let counted = perf::readings(&text, sources, n)?
         .into_iter()
-        .map(|(meter, total)| Counted {
-            meter,
-            value: total / n as f64,
-            n,
-        })
+        .map(|(meter, value)| Counted { meter, value, n })
         .collect();
     Ok(Counts {
         counted,

@@ -13,46 +13,113 @@ use crate::observation::Meter;
 use crate::process::{Child, Command, check_interrupted, find_program};
 use crate::server::Running;
 
-/// The events counted, in user space only: the kernel's part is not the patches'.
-const EVENTS: [(Meter, &str); 2] = [
-    (Meter::Instructions, "instructions:u"),
-    (Meter::L1iMisses, "L1-icache-load-misses:u"),
+/// Where a meter's reading comes from: events counted in user space only, since the kernel's part is not
+/// the patches'.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) meter: Meter,
+    /// The events, as perf calls them.
+    pub(super) events: &'static [&'static str],
+    reading: Reading,
+}
+
+/// What is made of the events' counts.
+#[derive(Debug, PartialEq, Eq)]
+enum Reading {
+    /// The first's, a transaction.
+    Count,
+    /// The first's over so many times the second's.
+    Share(u8),
+}
+
+const fn count(meter: Meter, events: &'static [&'static str]) -> Source {
+    Source {
+        meter,
+        events,
+        reading: Reading::Count,
+    }
+}
+
+const fn share(events: &'static [&'static str], slots: u8) -> Source {
+    Source {
+        meter: Meter::FrontendBound,
+        events,
+        reading: Reading::Share(slots),
+    }
+}
+
+/// By meter, the best first: perf's generic events, then those of Intel's processors by their own names.
+///
+/// Bound by the front end: level 1 of the top-down method (Yasin, "A Top-Down method for performance analysis and
+/// counters architecture", ISPASS 2014): slots in which the front end delivered nothing although the back end
+/// would have taken it, of all slots. Processors since Ice Lake count slots themselves; before, there are four a
+/// cycle. Elsewhere it is the share of cycles in which the front end was stalled.
+const SOURCES: [Source; 11] = [
+    count(Meter::Instructions, &["instructions:u"]),
+    count(Meter::Cycles, &["cycles:u"]),
+    count(Meter::L1iMisses, &["L1-icache-load-misses:u"]),
+    count(Meter::L1iMisses, &["icache_64b.iftag_miss:u"]),
+    count(Meter::L1iMisses, &["icache.misses:u"]),
+    count(Meter::BranchMisses, &["branch-misses:u"]),
+    count(Meter::BranchMisses, &["br_misp_retired.all_branches:u"]),
+    // The slots lead the group, or the kernel refuses it.
+    share(&["topdown-fe-bound:u", "slots:u"], 1),
+    share(&["idq_uops_not_delivered.core:u", "cycles:u"], 4),
+    share(&["stalled-cycles-frontend:u", "cycles:u"], 1),
+    share(&["idle-cycles-frontend:u", "cycles:u"], 1),
 ];
+
 /// How long perf may take to attach or to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The meters whose events this machine counts; empty without perf, without permission, or in most
+/// Where this machine's meters come from, one source each; empty without perf, without permission, or in most
 /// virtual machines.
-pub(super) fn supported() -> Result<Vec<Meter>> {
+///
+/// # Errors
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+pub(super) fn supported() -> Result<Vec<&'static Source>> {
     if find_program("perf").is_none() {
         return Ok(Vec::new());
     }
-    let output = Command::new("perf")
-        .args(["stat", "-x,", "-e", &events(&Meter::ALL)])
-        .args(["--", "true"])
-        .run_within(PATIENCE)?;
-    if !output.success() {
-        return Ok(Vec::new());
+    of_machine(&|events| {
+        let output = Command::new("perf")
+            .args(["stat", "-x,", "-e", events, "--", "true"])
+            .run_within(PATIENCE)?;
+        Ok(output.success().then(|| output.stderr_text()))
+    })
+}
+
+/// The first source of each meter that counts something. Each is tried by itself: perf refuses all events for
+/// one that it does not know.
+fn of_machine(stat: &dyn Fn(&str) -> Result<Option<String>>) -> Result<Vec<&'static Source>> {
+    let mut found: Vec<&'static Source> = Vec::new();
+    for source in &SOURCES {
+        if found.iter().any(|other| other.meter == source.meter) {
+            continue;
+        }
+        let text = stat(&events(&[source]))?.unwrap_or_default();
+        let counts = |event: &&str| value_of(&text, event).is_some_and(|value| value > 0.0);
+        if source.events.iter().all(counts) {
+            found.push(source);
+        }
     }
-    let text = output.stderr_text();
-    let meters = EVENTS.map(|(meter, _)| meter);
-    Ok(meters
-        .into_iter()
-        .filter(|&meter| value_of(&text, meter).is_some_and(|value| value > 0.0))
-        .collect())
+    Ok(found)
 }
 
-fn events(meters: &[Meter]) -> String {
-    let names = EVENTS
-        .iter()
-        .filter(|(meter, _)| meters.contains(meter))
-        .map(|(_, event)| *event);
-    names.collect::<Vec<_>>().join(",")
+/// All events as perf's option `-e` takes them, groups in braces.
+fn events(sources: &[&Source]) -> String {
+    let of = |source: &&Source| match (source.events, &source.reading) {
+        ([metric, slots], Reading::Share(1)) if metric.starts_with("topdown") => {
+            format!("{{{slots},{metric}}}")
+        }
+        (events, Reading::Share(_)) => format!("{{{}}}", events.join(",")),
+        (events, Reading::Count) => events.join(","),
+    };
+    sources.iter().map(of).collect::<Vec<_>>().join(",")
 }
 
-/// The count of a meter's event in the lines of `perf stat -x,` (count, unit, event, …).
-fn value_of(text: &str, meter: Meter) -> Option<f64> {
-    let (_, event) = EVENTS.iter().find(|(candidate, _)| *candidate == meter)?;
+/// The count of an event in the lines of `perf stat -x,` (count, unit, event, …).
+fn value_of(text: &str, event: &str) -> Option<f64> {
     let bare = |name: &str| name.trim_end_matches(":u").to_owned();
     text.lines().find_map(|line| {
         let mut fields = line.split(',');
@@ -72,8 +139,8 @@ pub(super) struct Session {
 
 impl Session {
     /// Attaches to all threads of `running` and those they will start.
-    pub(super) fn attach(running: &Running, meters: &[Meter]) -> Result<Self> {
-        Self::attach_events(running.dir(), running.pid(), &events(meters))
+    pub(super) fn attach(running: &Running, sources: &[&Source]) -> Result<Self> {
+        Self::attach_events(running.dir(), running.pid(), &events(sources))
     }
 
     fn attach_events(dir: &Path, pid: u32, events: &str) -> Result<Self> {
@@ -159,15 +226,27 @@ fn pipe(path: &Path) -> Result<File> {
         .map_err(|e| Error::io("make a pipe", path, &e))
 }
 
-/// The counts of `meters` in what [`Session::finish`] returned.
-pub(super) fn counts(text: &str, meters: &[Meter]) -> Result<Vec<(Meter, f64)>> {
-    meters
+/// The readings of `sources` in what [`Session::finish`] returned, for `n` transactions.
+pub(super) fn readings(text: &str, sources: &[&Source], n: u64) -> Result<Vec<(Meter, f64)>> {
+    sources
         .iter()
-        .map(|&meter| {
-            let value = value_of(text, meter).ok_or_else(|| {
-                Error::bench(format!("perf did not count {meter}")).details(text.lines())
+        .map(|source| {
+            let counts: Option<Vec<f64>> = source
+                .events
+                .iter()
+                .map(|event| value_of(text, event))
+                .collect();
+            let value = match (counts.as_deref(), &source.reading) {
+                (Some([count]), Reading::Count) => Some(count / n as f64),
+                (Some([part, whole]), Reading::Share(slots)) if *whole > 0.0 => {
+                    Some(part / (whole * f64::from(*slots)))
+                }
+                _ => None,
+            };
+            let value = value.ok_or_else(|| {
+                Error::bench(format!("perf did not count {}", source.meter)).details(text.lines())
             })?;
-            Ok((meter, value))
+            Ok((source.meter, value))
         })
         .collect()
 }
@@ -176,19 +255,35 @@ pub(super) fn counts(text: &str, meters: &[Meter]) -> Result<Vec<(Meter, f64)>> 
 mod tests {
     use super::*;
 
-    const COUNTED: &str = "# started on Sat\n\n394375123,,instructions:u,100,100.00,,\n\
-                           8810000,,L1-icache-load-misses,100,100.00,,\n";
+    fn source(meter: Meter) -> &'static Source {
+        SOURCES.iter().find(|source| source.meter == meter).unwrap()
+    }
 
     #[test]
     fn counts_are_read_with_and_without_modifier() {
-        let meters = [Meter::Instructions, Meter::L1iMisses];
+        let text = "# started on Sat\n\n394375123,,instructions:u,100,100.00,,\n\
+                    8810000,,L1-icache-load-misses,100,100.00,,\n";
+        let sources = [source(Meter::Instructions), source(Meter::L1iMisses)];
         assert_eq!(
-            counts(COUNTED, &meters).unwrap(),
+            readings(text, &sources, 1000).unwrap(),
             [
-                (Meter::Instructions, 394_375_123.0),
-                (Meter::L1iMisses, 8_810_000.0)
+                (Meter::Instructions, 394_375.123),
+                (Meter::L1iMisses, 8810.0)
             ]
         );
+    }
+
+    #[test]
+    fn a_share_is_of_slots() {
+        let text = "815,,idq_uops_not_delivered.core:u,1,100.00,,\n250,,cycles:u,1,100.00,,\n\
+                    300,,slots:u,1,100.00,,\n90,,topdown-fe-bound:u,1,100.00,,\n";
+        let of = |event: &str| {
+            let mut sources = SOURCES.iter();
+            let source = sources.find(|source| source.events[0] == event).unwrap();
+            readings(text, &[source], 7).unwrap()[0].1
+        };
+        assert_eq!(of("idq_uops_not_delivered.core:u"), 0.815);
+        assert_eq!(of("topdown-fe-bound:u"), 0.3);
     }
 
     #[test]
@@ -198,17 +293,59 @@ mod tests {
             "<not counted>,,instructions:u,0,0,,\n",
             "",
         ] {
-            assert!(counts(text, &[Meter::Instructions]).is_err(), "{text}");
+            assert!(
+                readings(text, &[source(Meter::Instructions)], 1).is_err(),
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn asking_the_machine_gives_known_meters_only() {
-        let meters = supported().unwrap();
-        assert!(
-            meters
-                .iter()
-                .all(|meter| EVENTS.iter().any(|(m, _)| m == meter))
+    fn the_first_source_that_counts_is_taken() {
+        // An Intel processor before Ice Lake, without the generic cache event.
+        let known = [
+            "instructions:u",
+            "cycles:u",
+            "icache.misses:u",
+            "branch-misses:u",
+            "idq_uops_not_delivered.core:u",
+        ];
+        let stat = |events: &str| {
+            let asked: Vec<&str> = events.trim_matches(['{', '}']).split(',').collect();
+            // One unknown event, and perf does nothing at all.
+            let all = asked.iter().all(|event| known.contains(event));
+            let line = |event: &&str| format!("12,,{event},100,100.00,,\n");
+            Ok(all.then(|| asked.iter().map(line).collect::<String>()))
+        };
+        let found = of_machine(&stat).unwrap();
+        let first: Vec<&str> = found.iter().map(|source| source.events[0]).collect();
+        assert_eq!(
+            first,
+            [
+                "instructions:u",
+                "cycles:u",
+                "icache.misses:u",
+                "branch-misses:u",
+                "idq_uops_not_delivered.core:u"
+            ]
         );
+        assert_eq!(
+            events(&found[3..]),
+            "branch-misses:u,{idq_uops_not_delivered.core:u,cycles:u}"
+        );
+        let slots = SOURCES
+            .iter()
+            .find(|s| s.events[0].starts_with("topdown"))
+            .unwrap();
+        assert_eq!(events(&[slots]), "{slots:u,topdown-fe-bound:u}");
+        // A machine without any.
+        assert_eq!(of_machine(&|_| Ok(None)).unwrap(), Vec::<&Source>::new());
+    }
+
+    #[test]
+    fn asking_the_machine_gives_each_meter_once() {
+        let found = supported().unwrap();
+        let meters: std::collections::BTreeSet<Meter> = found.iter().map(|s| s.meter).collect();
+        assert_eq!(meters.len(), found.len());
     }
 }

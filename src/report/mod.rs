@@ -9,6 +9,7 @@ mod number;
 mod origin;
 mod page;
 mod profile;
+mod rates;
 pub mod rebase;
 mod sql_bench;
 mod terminal;
@@ -25,6 +26,7 @@ use crate::observation::Conditions;
 pub use comment::{Comment, Notice, Standing, Subject, comment};
 pub use markdown::markdown;
 pub use profile::{Annotated, Shown, Source, profile, profile_markdown};
+pub use rates::rates;
 pub use sql_bench::sql_bench;
 pub use terminal::terminal;
 

@@ -8,8 +8,8 @@ use crate::stats::median;
 /// half-widths would round to nothing.
 pub(super) fn decimals<'a>(meter: Meter, effects: impl Iterator<Item = &'a Effect>) -> usize {
     let usual: usize = match meter {
-        Meter::Time | Meter::Cpu | Meter::L1iMisses => 2,
         Meter::Instructions => 3,
+        _ => 2,
     };
     let mut half_widths: Vec<f64> = effects
         .filter(|effect| !effect.identical)

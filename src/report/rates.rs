@@ -1,0 +1,155 @@
+//! What a server does in a second, and what else a transaction costs: absolute figures.
+
+use std::fmt::Write;
+
+use super::number;
+use super::text::markdown;
+use super::workload_words;
+use crate::attribution::{Attribution, Cost, Effect, Kind};
+use crate::observation::Meter;
+use crate::point::Point;
+
+/// The rates of an experiment as Markdown: a table a meter, a row a workload and point, with what the point is
+/// worth against point 0. Times are told as transactions a second, everything else as its cost.
+pub fn rates(attribution: &Attribution) -> String {
+    let mut text = format!("## {}\n", markdown(&attribution.release));
+    for meter in Meter::ALL {
+        let costs: Vec<&Cost> = attribution
+            .costs
+            .iter()
+            .filter(|cost| cost.meter == meter && !cost.workload.contains('/'))
+            .filter(|cost| cost.point != Point::Control)
+            .collect();
+        if costs.is_empty() {
+            continue;
+        }
+        let head = heading(meter);
+        let _ = write!(
+            text,
+            "\n### {head}\n\n| workload | server | {head} | 95 % interval | against point 0 |\n|---|---|--:|--:|--:|\n"
+        );
+        for cost in costs {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} |",
+                markdown(workload_words(&cost.workload)),
+                markdown(&server(attribution, cost.point)),
+                figure(meter, cost.estimate),
+                between(meter, cost),
+                gain(attribution, cost),
+            );
+        }
+    }
+    text.push_str(
+        "\nFigures are geometric means over blocks. Their intervals hold what differs between blocks, which \
+         points share: servers are compared by the last column.\n",
+    );
+    for warning in &attribution.warnings {
+        let _ = writeln!(text, "\nNote: {}", markdown(warning));
+    }
+    text
+}
+
+fn heading(meter: Meter) -> &'static str {
+    match meter {
+        Meter::Time => "transactions a second",
+        Meter::Cpu => "transactions a second of processor time",
+        Meter::Instructions => "instructions a transaction",
+        Meter::Cycles => "cycles a transaction",
+        Meter::L1iMisses => "instruction cache misses a transaction",
+        Meter::BranchMisses => "mispredicted branches a transaction",
+        Meter::FrontendBound => "share of issue slots the front end left empty",
+    }
+}
+
+fn server(attribution: &Attribution, point: Point) -> String {
+    let patch = match point {
+        Point::Step(k) | Point::Alone(k) | Point::Without(k) => attribution
+            .patches
+            .iter()
+            .find(|patch| patch.index == k)
+            .map(|patch| patch.name.as_str()),
+        Point::Control => None,
+    };
+    match patch {
+        Some(name) => format!("{point}: {name}"),
+        None => format!("{point}: {}", attribution.release),
+    }
+}
+
+/// A time is told as how often a second.
+fn value(meter: Meter, cost: f64) -> f64 {
+    match meter {
+        Meter::Time | Meter::Cpu => 1e9 / cost,
+        _ => cost,
+    }
+}
+
+fn figure(meter: Meter, cost: f64) -> String {
+    let value = value(meter, cost);
+    match meter {
+        Meter::FrontendBound => format!("{:.1} %", 100.0 * value),
+        _ => grouped(value),
+    }
+}
+
+/// With as many digits as say something, in groups of three: `1,234,567`, `12.3`.
+fn grouped(value: f64) -> String {
+    if value < 100.0 {
+        return format!("{value:.3}");
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn between(meter: Meter, cost: &Cost) -> String {
+    match (cost.low, cost.high) {
+        (Some(low), Some(high)) => {
+            let (a, b) = (figure(meter, low), figure(meter, high));
+            match meter {
+                Meter::Time | Meter::Cpu => format!("{b} to {a}"),
+                _ => format!("{a} to {b}"),
+            }
+        }
+        _ => "?".to_owned(),
+    }
+}
+
+/// What the point is worth against the bare release on this workload.
+fn gain(attribution: &Attribution, cost: &Cost) -> String {
+    let mut effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
+    let found = effects.find(|effect: &&Effect| {
+        (effect.point, effect.against) == (cost.point, Point::BASE)
+            && matches!(effect.kind, Kind::Cumulative | Kind::Alone)
+            && (effect.meter, effect.workload.as_str()) == (cost.meter, cost.workload.as_str())
+    });
+    found.map_or_else(String::new, |effect| {
+        let verdict = effect.verdict;
+        format!(
+            "{} {verdict}",
+            number::effect(effect, number::decimals(cost.meter, [effect].into_iter()))
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_grouped() {
+        assert_eq!(grouped(1_234_567.4), "1,234,567");
+        assert_eq!(grouped(999.6), "1,000");
+        assert_eq!(grouped(123.0), "123");
+        assert_eq!(grouped(12.34), "12.340");
+        assert_eq!(figure(Meter::Time, 46_719.0), "21,405");
+        assert_eq!(figure(Meter::FrontendBound, 0.815), "81.5 %");
+    }
+}

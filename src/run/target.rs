@@ -1,0 +1,173 @@
+//! A server somebody named: a point of a release built with a recipe, or a folder.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::{build_points, prepare};
+use crate::build::{BuildSeconds, Built};
+use crate::error::{Error, Kind, Result};
+use crate::point::Point;
+use crate::progress::Progress;
+use crate::workload::hex;
+use crate::workspace::Workspace;
+
+/// A server that is there now.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// What it is, for people.
+    pub label: String,
+    /// The server.
+    pub built: Built,
+    /// The release whose configuration and clients it gets.
+    pub release: String,
+    /// What its data is known by: servers of the same release share it.
+    pub data: String,
+    /// The folder of the built server that makes the data, if it is not there.
+    pub base: PathBuf,
+    /// The git tree of its source, where it is known.
+    pub tree: Option<String>,
+}
+
+/// What a name says.
+#[derive(Debug, PartialEq, Eq)]
+struct Name<'a> {
+    release: Option<&'a str>,
+    point: Point,
+    recipe: Option<&'a str>,
+}
+
+impl<'a> Name<'a> {
+    /// `[RELEASE:]POINT[@RECIPE]`.
+    fn parse(text: &'a str) -> Option<Self> {
+        let (text, recipe) = match text.rsplit_once('@') {
+            Some((text, recipe)) if !recipe.is_empty() => (text, Some(recipe)),
+            _ => (text, None),
+        };
+        if let Ok(point) = text.parse() {
+            return Some(Name {
+                release: None,
+                point,
+                recipe,
+            });
+        }
+        let (release, point) = text.split_once(':')?;
+        Some(Name {
+            release: Some(release),
+            point: point.parse().ok()?,
+            recipe,
+        })
+    }
+}
+
+impl Target {
+    /// The server that `text` names: `[RELEASE:]POINT[@RECIPE]`, which is built if need be (`recipe` where
+    /// none is named), or the folder of one built elsewhere.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a name that means nothing; [`Kind::Build`] when it cannot be built.
+    pub fn find(ws: &Workspace, text: &str, recipe: &str, progress: &dyn Progress) -> Result<Self> {
+        match Name::parse(text) {
+            Some(name) => Self::point(ws, &name, recipe, progress),
+            None if Path::new(text).is_dir() => {
+                let binary = ws.config.recipe(recipe)?.binary.as_deref();
+                Self::folder(ws, Path::new(text), binary.unwrap_or_default())
+            }
+            None => Err(Error::usage(format!(
+                "`{text}` is neither a point (0, 3, alone:2, 11.8.6:0, 3@plain) nor a folder"
+            ))
+            .hint("`perfquilt status` shows the points")),
+        }
+    }
+
+    fn point(
+        ws: &Workspace,
+        name: &Name<'_>,
+        recipe: &str,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let recipe = name.recipe.unwrap_or(recipe);
+        ws.config.recipe(recipe)?;
+        let prepared = prepare(ws, name.release, progress)?;
+        let tree = prepared.stack.tree(name.point)?;
+        let points = match name.point {
+            Point::BASE | Point::Control => vec![Point::BASE],
+            point => vec![Point::BASE, point],
+        };
+        let mut servers = Vec::new();
+        for built in build_points(ws, &prepared, recipe, &points, progress)? {
+            servers.push((built.label, built.built?));
+        }
+        let base = servers.first().map(|(_, built)| built.dir.clone());
+        let (Some(base), Some((label, built))) = (base, servers.pop()) else {
+            return Err(Error::new(Kind::Internal, "nothing was built"));
+        };
+        Ok(Target {
+            label: match name.recipe {
+                Some(recipe) => format!("{label} ({recipe})"),
+                None => label,
+            },
+            built,
+            release: prepared.release.name.clone(),
+            data: prepared.release.name,
+            base,
+            tree: Some(tree),
+        })
+    }
+
+    fn folder(ws: &Workspace, dir: &Path, binary: &str) -> Result<Self> {
+        let absolute = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+        let built = elsewhere(&absolute, binary)?;
+        let upstream = &ws.config.upstream;
+        Ok(Target {
+            label: dir.display().to_string(),
+            release: format!("{}-{}", upstream.name, upstream.current),
+            // Nobody knows whether another server's data would do.
+            data: format!("elsewhere-{}", &built.identity[..16]),
+            base: absolute,
+            built,
+            tree: None,
+        })
+    }
+}
+
+/// A server built elsewhere: its executable is its identity.
+fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
+    let path = dir.join(binary);
+    let bytes = std::fs::read(&path).map_err(|e| {
+        Error::usage(format!("cannot read the server {}: {e}", path.display()))
+            .hint("the folder is laid out as the recipe's `install` in bench-config/perfquilt.toml")
+    })?;
+    let identity = hex(&Sha256::digest(&bytes));
+    Ok(Built {
+        key: identity[..40].to_owned(),
+        dir: dir.to_owned(),
+        identity,
+        seconds: BuildSeconds::default(),
+        compiled_units: 0,
+        cached: true,
+        profile: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_release_point_and_recipe() {
+        let name = |text| Name::parse(text).map(|n| (n.release, n.point, n.recipe));
+        assert_eq!(name("3"), Some((None, Point::Step(3), None)));
+        assert_eq!(
+            name("alone:2@pgo"),
+            Some((None, Point::Alone(2), Some("pgo")))
+        );
+        assert_eq!(
+            name("11.8.6:without:1@plain"),
+            Some((Some("11.8.6"), Point::Without(1), Some("plain")))
+        );
+        for none in ["", "x", "@pgo", "11.8.6:", "a/b", "3@"] {
+            assert_eq!(name(none), None, "{none}");
+        }
+    }
+}
