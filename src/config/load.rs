@@ -167,6 +167,7 @@ fn load_workloads(root: &Path) -> Result<BTreeMap<String, Workload>> {
                 .sql_bench
                 .is_none()
                 .then_some(("sql-bench", "sql_bench")),
+            WorkloadKind::Handler => workload.handler.is_none().then_some(("handler", "handler")),
         };
         if let Some((kind, section)) = missing {
             return Err(

@@ -17,7 +17,10 @@ pub use bot::Bot;
 pub use commands::{Association, Commands};
 pub(crate) use load::unknown;
 pub use server::{Adapter, CommandServer, Server};
-pub use workload::{CommandWorkload, SqlBenchWorkload, SysbenchWorkload, Workload, WorkloadKind};
+pub use workload::{
+    CommandWorkload, HandlerForm, HandlerWorkload, SqlBenchWorkload, SysbenchWorkload, Workload,
+    WorkloadKind,
+};
 
 /// The whole configuration of a workspace, workloads included.
 #[derive(Debug, Clone, Deserialize)]

@@ -24,6 +24,8 @@ pub struct Workload {
     pub command: Option<CommandWorkload>,
     /// `[sql_bench]`, for [`WorkloadKind::SqlBench`].
     pub sql_bench: Option<SqlBenchWorkload>,
+    /// `[handler]`, for [`WorkloadKind::Handler`].
+    pub handler: Option<HandlerWorkload>,
 }
 
 /// Which client runs a workload.
@@ -36,6 +38,8 @@ pub enum WorkloadKind {
     Command,
     /// A program of the release's own sql-bench a slice.
     SqlBench,
+    /// `HANDLER … READ` by primary key, from this program's own client.
+    Handler,
 }
 
 /// `[sysbench]`.
@@ -108,6 +112,38 @@ fn yes() -> bool {
 
 fn ten_minutes() -> u64 {
     600
+}
+
+/// `[handler]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HandlerWorkload {
+    /// The table's engine.
+    pub engine: String,
+    /// How a read is asked for.
+    pub form: HandlerForm,
+    /// Rows of the table.
+    #[serde(default = "ten_thousand")]
+    pub rows: u32,
+    /// Connections, each in a client thread of its own.
+    #[serde(default = "one")]
+    pub threads: u32,
+}
+
+/// How `HANDLER … READ` is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandlerForm {
+    /// As text.
+    Text,
+    /// Prepared by SQL's `PREPARE`, and `EXECUTE` as text.
+    Prepare,
+    /// Prepared by the client, in the binary protocol.
+    Binary,
+}
+
+fn ten_thousand() -> u32 {
+    10_000
 }
 
 /// `[sql_bench]`.

@@ -24,7 +24,7 @@ use crate::workspace::Workspace;
 
 pub use copy::{copy_tree, size_of_tree};
 pub(crate) use running::vgdb_prefix;
-pub use running::{Endpoint, Running};
+pub use running::{Endpoint, Running, processor_time};
 pub use scratch::Scratch;
 pub use template::prepare_template;
 

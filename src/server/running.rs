@@ -209,16 +209,7 @@ impl Running {
     /// Processor time that its living threads have taken so far; `None` where the kernel does not
     /// tell. Processes that the server starts do not count.
     pub fn processor_time(&self) -> Option<Duration> {
-        let mut nanoseconds = 0;
-        for task in std::fs::read_dir(format!("/proc/{}/task", self.pid())).ok()? {
-            // The first number of `schedstat` is time on a processor in nanoseconds. A thread may
-            // end between its listing and its reading.
-            let Ok(text) = std::fs::read_to_string(task.ok()?.path().join("schedstat")) else {
-                continue;
-            };
-            nanoseconds += text.split_whitespace().next()?.parse::<u64>().ok()?;
-        }
-        (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+        processor_time(self.pid())
     }
 
     /// What it is called in messages.
@@ -435,4 +426,18 @@ pub(super) fn under_words(under: &Under, dir: &Path, uncounted: &[&str]) -> Vec<
 /// Prefix of the pipes through which valgrind is controlled, for a start in `dir`.
 pub(crate) fn vgdb_prefix(dir: &Path) -> PathBuf {
     dir.join("vgdb")
+}
+
+/// [`Running::processor_time`] of the process `pid`.
+pub fn processor_time(pid: u32) -> Option<Duration> {
+    let mut nanoseconds = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        // The first number of `schedstat` is time on a processor in nanoseconds. A thread may
+        // end between its listing and its reading.
+        let Ok(text) = std::fs::read_to_string(task.ok()?.path().join("schedstat")) else {
+            continue;
+        };
+        nanoseconds += text.split_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
 }

@@ -9,6 +9,7 @@ mod command;
 mod data;
 #[cfg(test)]
 mod driver_tests;
+mod handler;
 mod interleave;
 mod placement;
 mod reading;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::config::{CommandWorkload, SysbenchWorkload, Workload, WorkloadKind};
+use crate::config::{CommandWorkload, HandlerWorkload, SysbenchWorkload, Workload, WorkloadKind};
 use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::progress::Silent;
@@ -33,6 +34,7 @@ use crate::stats::Slices;
 use crate::upstream;
 use crate::workspace::Workspace;
 
+pub use handler::CLIENT;
 pub use placement::{Placement, allowed_cpus};
 pub use serve::Serving;
 pub use watch::Watch;
@@ -168,6 +170,7 @@ impl Clients {
         match self.program(item.workload)? {
             Program::Sysbench(settings) => interleave::run(self, servers, item, settings),
             Program::Command(settings) => command::interleave(self, servers, item, &settings),
+            Program::Handler(settings) => handler::interleave(self, servers, item, settings),
         }
     }
 
@@ -179,6 +182,7 @@ impl Clients {
         match self.program(workload)? {
             Program::Sysbench(_) => Ok(()),
             Program::Command(settings) => command::prepare(workload, &settings, running),
+            Program::Handler(settings) => handler::prepare(settings, running),
         }
     }
 
@@ -197,6 +201,9 @@ impl Clients {
                 serve::Serving::sysbench(self, running, workload, settings, seed)
             }
             Program::Command(settings) => Ok(serve::Serving::command(workload, settings)),
+            Program::Handler(settings) => {
+                serve::Serving::handler(running, workload, settings, seed)
+            }
         }
     }
 
@@ -220,6 +227,7 @@ impl Clients {
                     Program::Command(Cow::Owned(sql_bench::command(settings, folder)))
                 })
             }
+            WorkloadKind::Handler => workload.handler.as_ref().map(Program::Handler),
         }
         .ok_or_else(incomplete)
     }
@@ -295,6 +303,9 @@ pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<Str
     if let Some(settings) = &workload.sql_bench {
         digest.update(format!("{settings:?}"));
     }
+    if let Some(settings) = &workload.handler {
+        digest.update(format!("{settings:?}"));
+    }
     if let Some(settings) = &workload.sysbench
         && let Some(path) = sysbench::own_script(bench_config, &settings.script)
     {
@@ -307,6 +318,7 @@ pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<Str
 enum Program<'a> {
     Sysbench(&'a SysbenchWorkload),
     Command(Cow<'a, CommandWorkload>),
+    Handler(&'a HandlerWorkload),
 }
 
 /// Unpacks the sql-bench of `release` below `scripts`.

@@ -62,6 +62,19 @@ impl Placement {
         }
     }
 
+    /// Moves the calling thread of this program to where clients are, as urgent as the servers.
+    pub(super) fn settle_this_thread(&self, threads: u32) {
+        let id = rustix::thread::gettid();
+        let mut set = rustix::thread::CpuSet::new();
+        self.of(threads).iter().for_each(|&cpu| set.set(cpu));
+        if !self.cpus.is_empty() {
+            let _ = rustix::thread::sched_setaffinity(Some(id), &set);
+        }
+        if self.real_time {
+            let _ = set_real_time(id.as_raw_nonzero().get());
+        }
+    }
+
     /// Moves the running process `pid`, all its threads, to where servers are measured. What the
     /// kernel refuses stays as it is: that costs precision, not correctness.
     pub fn settle(&self, pid: u32, threads: u32) {

@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Clients, command, interleave};
-use crate::config::{CommandWorkload, SysbenchWorkload, Workload};
+use super::{Clients, command, handler, interleave};
+use crate::config::{CommandWorkload, HandlerWorkload, SysbenchWorkload, Workload};
 use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::process::{Child, check_interrupted};
@@ -32,6 +32,7 @@ enum Client<'a> {
         threads: u64,
     },
     Command(Cow<'a, CommandWorkload>),
+    Handler(RefCell<handler::Reader>),
 }
 
 impl<'a> Serving<'a> {
@@ -64,6 +65,19 @@ impl<'a> Serving<'a> {
         }
     }
 
+    pub(super) fn handler(
+        running: &Running,
+        workload: &'a Workload,
+        settings: &HandlerWorkload,
+        seed: u64,
+    ) -> Result<Self> {
+        let reader = handler::Reader::new(settings, running, seed)?;
+        Ok(Serving {
+            workload,
+            client: Client::Handler(RefCell::new(reader)),
+        })
+    }
+
     /// Lets the client do about `transactions` (a multiple of its threads, or of what its command
     /// does in one run) and returns how many it did. The n-th request does the same transactions in
     /// every client of the same seed.
@@ -75,6 +89,7 @@ impl<'a> Serving<'a> {
             Client::Command(settings) => {
                 command::transactions(self.workload, settings, running, transactions)
             }
+            Client::Handler(reader) => reader.borrow_mut().reads(transactions),
             Client::Sysbench {
                 child,
                 folder,
