@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Context;
-use super::report::{Form, Format, default_margins, print, show};
+use super::form::{Form, Shown, default_margins, print, show};
 use crate::analyse;
 use crate::error::{Error, Result};
 use crate::observation::Meter;
@@ -48,20 +48,19 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let (file, recorded) = if sql_bench::is_table(head) {
         let table = sql_bench::read(input, &arguments.file)?;
         (table.file, Some(table.rows))
-    } else if format == Format::Jsonl {
+    } else if format.needs_observations() {
         (jsonl::read(input, &arguments.file)?, None)
     } else {
         // Large files need not be in memory.
         let attribution = analyse::read(input, &arguments.file, &margin)?;
-        return print(context, &arguments.form, &attribution, None);
+        return print(context, &arguments.form, &attribution);
     };
-    show(
-        context,
-        &arguments.form,
-        &file,
-        recorded.as_deref(),
-        &margin,
-    )
+    let shown = Shown {
+        file,
+        recorded,
+        distributions: Vec::new(),
+    };
+    show(context, &arguments.form, &shown, &margin)
 }
 
 /// The workspace whose margins hold, where there is one: a file can be analysed anywhere.

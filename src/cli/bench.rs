@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use clap::Args;
 
 use super::Context;
-use super::report::{self, Form};
+use super::form::Form;
+use super::report;
 use crate::build::Built;
 use crate::config::{Layouts, Preset};
 use crate::error::{Error, Result};

@@ -11,6 +11,7 @@ mod completions;
 mod doctor;
 mod edit;
 mod export;
+mod form;
 mod init;
 mod lint;
 mod output;

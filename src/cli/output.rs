@@ -43,6 +43,11 @@ impl Output {
         self.color
     }
 
+    /// Whether standard output is a terminal.
+    pub fn is_terminal(&self) -> bool {
+        std::io::stdout().is_terminal()
+    }
+
     /// Columns of standard output: the terminal's, else those of `COLUMNS`, else 80.
     pub fn width(&self) -> usize {
         let terminal = rustix::termios::tcgetwinsize(std::io::stdout())

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Context;
 use super::analyse::workspace;
-use super::report::FailOn;
+use super::form::FailOn;
 use crate::analyse;
 use crate::attribution::{Attribution, attribute_with};
 use crate::config::default_margin;

@@ -1,19 +1,27 @@
 //! `perfquilt report`: a stored experiment again, in any form.
 
-use clap::{Args, ValueEnum};
+use std::collections::BTreeMap;
+
+use clap::Args;
 use serde::Serialize;
 
 use super::Context;
-use crate::attribution::{self, Attribution, Verdict};
-use crate::config::default_margin;
-use crate::error::{Error, Kind, Result};
-use crate::observation::{Meter, RecordedRow};
-use crate::report;
+use super::form::{Form, Format, Shown, show};
+use crate::attribution;
+use crate::error::{Error, Result};
+use crate::report::Distribution;
 use crate::store::{ExperimentId, Listed, Store, jsonl};
 use crate::workspace::Workspace;
 
 /// Arguments of `perfquilt report`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt report                                     the latest experiment as a table
+  perfquilt report --list
+  perfquilt report --format html --output report.html
+  perfquilt report mariadb-10.11.18-quick --format jsonl | gzip > observations.jsonl.gz
+  perfquilt report --format gobench > all.txt && benchstat -col /point all.txt
+  perfquilt report --fail-on regression --quiet        exit code 6 when a patch is slower")]
 pub struct Arguments {
     /// The experiment's name (default: the latest)
     experiment: Option<String>,
@@ -22,57 +30,6 @@ pub struct Arguments {
     list: bool,
     #[command(flatten)]
     form: Form,
-}
-
-/// How results are shown; shared by the commands that end in a report.
-#[derive(Debug, Clone, Default, Args)]
-pub struct Form {
-    /// The report's form (--json is short for json)
-    #[arg(long, value_enum)]
-    format: Option<Format>,
-    /// End with exit code 6 when a patch is slower, 7 when one is unclear
-    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
-    fail_on: Vec<FailOn>,
-}
-
-impl Form {
-    /// The form asked for by `--format` or `--json`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when they contradict each other.
-    pub fn format(&self, context: &Context) -> Result<Format> {
-        match (self.format, context.output.json()) {
-            (None | Some(Format::Json), true) => Ok(Format::Json),
-            (Some(_), true) => Err(Error::usage("--json and --format ask for different forms")),
-            (format, false) => Ok(format.unwrap_or(Format::Terminal)),
-        }
-    }
-}
-
-/// A report's form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// A table for people
-    Terminal,
-    /// What a pull request gets
-    Markdown,
-    /// The attribution document
-    Json,
-    /// The raw observations
-    Jsonl,
-    /// Every operation of sql-bench's programs, as sql-bench prints them and with what is known
-    SqlBench,
-    /// What each point does in a second, and its other costs, as Markdown
-    Rates,
-}
-
-/// A result that ends the program with an exit code of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FailOn {
-    /// A patch is slower
-    Regression,
-    /// A patch is unclear or has no figures, or blocks are missing
-    Inconclusive,
 }
 
 /// Runs `perfquilt report`.
@@ -110,95 +67,37 @@ pub fn stored(
     let mut supplement = store.supplement(id)?;
     supplement.functions = attribution::function_changes(&header, &store.functions(id)?);
     let margin = |meter| workspace.config.margin(meter);
-    let file = jsonl::File {
-        header,
-        supplement,
-        observations,
+    let distributions = match form.format(context)? {
+        Format::Html => distributions(store, id)?,
+        _ => Vec::new(),
     };
-    show(context, form, &file, None, &margin)
+    let shown = Shown {
+        file: jsonl::File {
+            header,
+            supplement,
+            observations,
+        },
+        recorded: None,
+        distributions,
+    };
+    show(context, form, &shown, &margin)
 }
 
-/// Prints the report of an experiment in the form asked for; `recorded` is the table it was made from, if it was
-/// made from one.
-///
-/// # Errors
-/// [`Kind::Regression`] and [`Kind::Inconclusive`] where `--fail-on` asks for them;
-/// [`Kind::Usage`] when observations do not fit the header.
-pub fn show(
-    context: &Context,
-    form: &Form,
-    file: &jsonl::File,
-    recorded: Option<&[RecordedRow]>,
-    margin: &dyn Fn(Meter) -> f64,
-) -> Result<()> {
-    let jsonl::File {
-        header,
-        supplement,
-        observations,
-    } = file;
-    let attribution = attribution::attribute_with(header, observations, supplement, margin)?;
-    if form.format(context)? != Format::Jsonl {
-        return print(context, form, &attribution, recorded);
+/// The slices of all workloads, summed up.
+fn distributions(store: &Store, id: ExperimentId) -> Result<Vec<Distribution>> {
+    let mut blocks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for (workload, block) in store.slice_blocks(id)? {
+        blocks.entry(workload).or_default().push(block);
     }
-    let mut bytes = Vec::new();
-    jsonl::write(&mut bytes, header, supplement, observations)?;
-    context.output.print(&String::from_utf8_lossy(&bytes))?;
-    fail(&attribution, &form.fail_on)
-}
-
-/// Prints the report of an attribution in the form asked for; `recorded` is the table it was made from, if it
-/// was made from one.
-///
-/// # Errors
-/// [`Kind::Regression`] and [`Kind::Inconclusive`] where `--fail-on` asks for them;
-/// [`Kind::Usage`] for raw observations, which an attribution does not hold.
-pub fn print(
-    context: &Context,
-    form: &Form,
-    attribution: &Attribution,
-    recorded: Option<&[RecordedRow]>,
-) -> Result<()> {
-    let output = &context.output;
-    let text = match form.format(context)? {
-        Format::Terminal => report::terminal(attribution, output.width(), output.color()),
-        Format::Markdown => report::markdown(attribution),
-        Format::Json => report::json(attribution)?,
-        Format::SqlBench => {
-            report::sql_bench(attribution, recorded, output.width(), output.color())?
+    let mut found = Vec::new();
+    for (workload, blocks) in blocks {
+        let mut slices = Vec::new();
+        for block in blocks {
+            slices.extend(store.slices(id, &workload, block)?);
         }
-        Format::Rates => report::rates(attribution),
-        Format::Jsonl => return Err(Error::usage("there are no raw observations to print")),
-    };
-    output.print(&text)?;
-    fail(attribution, &form.fail_on)
-}
-
-/// The default margins, for observations outside a workspace.
-pub fn default_margins(meter: Meter) -> f64 {
-    default_margin(meter)
-}
-
-fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
-    let names = |verdict| {
-        let patches = attribution.patches_with(verdict);
-        let names: Vec<&str> = patches.iter().map(|patch| patch.name.as_str()).collect();
-        names.join(", ")
-    };
-    if fail_on.contains(&FailOn::Regression) && attribution.is_regression() {
-        return Err(Error::new(
-            Kind::Regression,
-            format!("slower: {}", names(Verdict::Slower)),
-        ));
+        found.extend(Distribution::of(&workload, &slices));
     }
-    if fail_on.contains(&FailOn::Inconclusive) && attribution.is_inconclusive() {
-        let message = match names(Verdict::Unclear) {
-            _ if !attribution.is_complete() => "blocks are still to be measured".to_owned(),
-            names if names.is_empty() => "some patches have no figures".to_owned(),
-            names => format!("unclear: {names}"),
-        };
-        return Err(Error::new(Kind::Inconclusive, message));
-    }
-    Ok(())
+    Ok(found)
 }
 
 #[derive(Serialize)]

@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::Context;
 use super::bench::Measuring;
-use super::report::{self, Form};
+use super::form::Form;
+use super::report;
 use crate::error::Result;
 use crate::outcome::{self, Failure};
 use crate::run::run as run_job;

@@ -101,7 +101,7 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
         };
         let need = need_of(need, config).ok_or_else(|| {
             wrong(format!("`{need}` is not a need"))
-                .hint("required, recommended, optional, cmake, debian, git, sysbench, sql-bench, instructions")
+                .hint("required, recommended, optional, tests, cmake, debian, git, sysbench, sql-bench, instructions")
         })?;
         let found_by = match found_by.split_once(':') {
             Some(("program", program)) => FoundBy::Program(program.to_owned()),
@@ -132,7 +132,8 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
     Some(match word {
         "required" => Need::Required,
         "recommended" => Need::Recommended,
-        "optional" => Need::Optional,
+        // What only the tests of this program need is `ci/install-deps --tests`'s.
+        "optional" | "tests" => Need::Optional,
         "cmake" => when(|config| {
             let mut recipes = config.recipe.values();
             recipes.any(|recipe| recipe.system == Some(BuildSystem::Cmake))

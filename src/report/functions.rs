@@ -56,7 +56,7 @@ pub(super) fn lines(
 }
 
 /// A function's name without its parameters, which no reader needs to know it by.
-fn short(name: &str) -> String {
+pub(super) fn short(name: &str) -> String {
     let mut depth = 0;
     for (at, c) in name.char_indices() {
         match c {

@@ -41,6 +41,7 @@ pub fn markdown(attribution: &Attribution) -> String {
     page
 }
 
+/// How figures come about, as Markdown without markup but code.
 const METHOD: &str = "\
 The points' servers are alive at once and take turns every few milliseconds, so that what disturbs the \
 machine disturbs them alike. A block starts every server afresh and gives one value a point. An effect \
@@ -76,6 +77,15 @@ pub(super) fn warnings(page: &mut String, attribution: &Attribution) {
 }
 
 pub(super) fn method(page: &mut String, attribution: &Attribution) {
+    details(
+        page,
+        "How the figures come about",
+        &method_words(attribution),
+    );
+}
+
+/// The method of an experiment; backticks are the only markup.
+pub(super) fn method_words(attribution: &Attribution) -> String {
     let layout = match attribution.noise.layouts {
         0 | 1 => LAYOUT.to_owned(),
         n => format!(
@@ -83,11 +93,7 @@ pub(super) fn method(page: &mut String, attribution: &Attribution) {
              that share layouts count as one."
         ),
     };
-    details(
-        page,
-        "How the figures come about",
-        &format!("{METHOD}{layout}"),
-    );
+    format!("{METHOD}{layout}")
 }
 
 /// One table of the view's meters.
@@ -388,15 +394,20 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
 
 /// The commands that lead to the same report; `before` come first.
 pub(super) fn reproduce(page: &mut String, attribution: &Attribution, before: &[String]) {
-    let name = shell(&attribution.experiment);
     let mut lines = before.to_vec();
-    lines.extend([
+    lines.extend(commands(attribution, "markdown"));
+    details(page, "Do it again", &fenced("sh", &lines));
+}
+
+/// The commands that lead to the same report in the form `format`, with remarks.
+pub(super) fn commands(attribution: &Attribution, format: &str) -> [String; 6] {
+    let name = shell(&attribution.experiment);
+    [
         "# builds and measures what is missing, then reports".to_owned(),
         "perfquilt run".to_owned(),
         "# this report from the stored observations".to_owned(),
-        format!("perfquilt report {name} --format markdown"),
+        format!("perfquilt report {name} --format {format}"),
         "# the raw observations, for `perfquilt analyse`".to_owned(),
         format!("perfquilt report {name} --format jsonl"),
-    ]);
-    details(page, "Do it again", &fenced("sh", &lines));
+    ]
 }

@@ -3,6 +3,7 @@
 pub mod bisect;
 mod comment;
 mod functions;
+mod html;
 mod legend;
 mod markdown;
 mod number;
@@ -24,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::observation::Conditions;
 
 pub use comment::{Comment, Notice, Standing, Subject, comment};
+pub use html::{Beside, Data, Distribution, MOST_EMBEDDED, html};
 pub use markdown::markdown;
 pub use profile::{Annotated, Shown, Source, profile, profile_markdown};
 pub use rates::rates;

@@ -98,7 +98,7 @@ impl<'a> View<'a> {
             view.rows.push(view.patch(patch));
         }
         view.rows.push(view.total());
-        view.rows.extend(view.control());
+        view.rows.extend(view.control_of(None));
         for (position, patch) in attribution.patches.iter().enumerate() {
             for workload in &attribution.workloads {
                 let label = Label::Workload {
@@ -210,6 +210,23 @@ impl<'a> View<'a> {
             ));
         }
         row
+    }
+
+    /// The patches, the total and the control on one workload.
+    pub(super) fn rows_of(&self, workload: &'a str) -> Vec<Row<'a>> {
+        let patches = self.attribution.patches.iter().map(|patch| {
+            let label = Label::Workload {
+                index: patch.index,
+                name: &patch.name,
+                workload,
+            };
+            self.row(label, &patch.effects, Kind::InOrder, Some(workload))
+        });
+        let total = &self.attribution.total;
+        let total = self.row(Label::Total, total, Kind::Total, Some(workload));
+        let mut rows: Vec<Row<'a>> = patches.chain([total]).collect();
+        rows.extend(self.control_of(Some(workload)));
+        rows
     }
 
     /// Whether there is more than one workload, so that the main rows are of the suite.
@@ -336,9 +353,13 @@ impl<'a> View<'a> {
         row
     }
 
-    fn control(&self) -> Option<Row<'a>> {
+    /// The control on a workload, or on what verdicts are about.
+    fn control_of(&self, workload: Option<&str>) -> Option<Row<'a>> {
         let find = |meter: Meter| {
-            let workload = self.attribution.main_workload(meter)?;
+            let workload = match workload {
+                Some(workload) => workload,
+                None => self.attribution.main_workload(meter)?,
+            };
             self.attribution
                 .noise
                 .control

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::line;
@@ -272,6 +274,23 @@ pub fn write(
     observations
         .iter()
         .try_for_each(|observation| write_line(output, observation))
+}
+
+/// An observation file compressed with gzip, as [`write()`] writes it.
+///
+/// # Errors
+/// As [`write()`].
+pub fn compressed(file: &File) -> Result<Vec<u8>> {
+    let mut output = GzEncoder::new(Vec::new(), Compression::default());
+    write(
+        &mut output,
+        &file.header,
+        &file.supplement,
+        &file.observations,
+    )?;
+    output
+        .finish()
+        .map_err(|error| Error::internal(format!("cannot compress the observations: {error}")))
 }
 
 fn write_line(output: &mut impl Write, value: &impl Serialize) -> Result<()> {

@@ -265,14 +265,8 @@ impl Store {
 
     /// How exactly values are known within their blocks, and which slices say nothing.
     fn within(&self, id: ExperimentId) -> Result<(Vec<Within>, Vec<LeftOut>)> {
-        let blocks: Vec<(String, u32)> = self.rows(
-            "SELECT DISTINCT workload, block FROM slices
-             WHERE experiment = ?1 AND direct = 0 ORDER BY 1, 2",
-            params![id.0],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )?;
         let mut squares: BTreeMap<String, (f64, u32, u64)> = BTreeMap::new();
-        for (workload, block) in blocks {
+        for (workload, block) in self.slice_blocks(id)? {
             let slices = self.slices(id, &workload, block)?;
             let (sum, count, left_out) = squares.entry(workload).or_default();
             for value in stats::reduce_block(&slices) {
@@ -303,6 +297,19 @@ impl Store {
             })
             .collect();
         Ok((within, left_out))
+    }
+
+    /// The blocks (over all points) whose slices are stored, by workload.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn slice_blocks(&self, id: ExperimentId) -> Result<Vec<(String, u32)>> {
+        self.rows(
+            "SELECT DISTINCT workload, block FROM slices
+             WHERE experiment = ?1 AND direct = 0 ORDER BY 1, 2",
+            params![id.0],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
     }
 
     /// The raw slices of a block (over all points) of a workload.

@@ -1,0 +1,260 @@
+//! The form of a report: which, where it goes, and the exit code it ends with.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use super::Context;
+use crate::attribution::{self, Attribution, Verdict};
+use crate::config::default_margin;
+use crate::error::{Error, Kind, Result};
+use crate::observation::{Meter, RecordedRow};
+use crate::report::{self, Beside, Data, Distribution};
+use crate::store::jsonl;
+
+/// How results are shown; shared by the commands that end in a report.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Form {
+    /// The report's form (--json is short for json)
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Write the report to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// A flame graph that `perfquilt profile --flame-graph` wrote, to be part of the page
+    #[arg(long, value_name = "FILE")]
+    flame_graph: Option<PathBuf>,
+    /// End with exit code 6 when a patch is slower, 7 when one is unclear
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
+}
+
+impl Form {
+    /// The form asked for by `--format` or `--json`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when they contradict each other.
+    pub fn format(&self, context: &Context) -> Result<Format> {
+        match (self.format, context.output.json()) {
+            (None | Some(Format::Json), true) => Ok(Format::Json),
+            (Some(_), true) => Err(Error::usage("--json and --format ask for different forms")),
+            (format, false) => Ok(format.unwrap_or(Format::Terminal)),
+        }
+    }
+}
+
+/// A report's form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table for people
+    Terminal,
+    /// What a pull request gets
+    Markdown,
+    /// One page with drawings and the data, for browsers
+    Html,
+    /// The attribution document
+    Json,
+    /// The raw observations
+    Jsonl,
+    /// Every operation of sql-bench's programs, as sql-bench prints them and with what is known
+    SqlBench,
+    /// What each point does in a second, and its other costs, as Markdown
+    Rates,
+}
+
+impl Format {
+    /// Whether it shows more than the attribution holds.
+    pub fn needs_observations(self) -> bool {
+        matches!(self, Format::Html | Format::Jsonl)
+    }
+}
+
+/// A result that ends the program with an exit code of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    /// A patch is slower
+    Regression,
+    /// A patch is unclear or has no figures, or blocks are missing
+    Inconclusive,
+}
+
+/// An experiment to be reported on.
+pub struct Shown {
+    /// What was measured.
+    pub file: jsonl::File,
+    /// The table of sql-bench results it was made from, if it was made from one.
+    pub recorded: Option<Vec<RecordedRow>>,
+    /// Its slices, for a page.
+    pub distributions: Vec<Distribution>,
+}
+
+/// Prints the report of an experiment in the form asked for.
+///
+/// # Errors
+/// [`Kind::Regression`] and [`Kind::Inconclusive`] where `--fail-on` asks for them;
+/// [`Kind::Usage`] when observations do not fit the header.
+pub fn show(
+    context: &Context,
+    form: &Form,
+    shown: &Shown,
+    margin: &dyn Fn(Meter) -> f64,
+) -> Result<()> {
+    let jsonl::File {
+        header,
+        supplement,
+        observations,
+    } = &shown.file;
+    let attribution = attribution::attribute_with(header, observations, supplement, margin)?;
+    let format = form.format(context)?;
+    if form.flame_graph.is_some() && format != Format::Html {
+        return Err(Error::usage("only a page has room for a flame graph").hint("--format html"));
+    }
+    let text = match format {
+        Format::Html => page(context, form, shown, &attribution)?,
+        Format::Jsonl => {
+            let mut bytes = Vec::new();
+            jsonl::write(&mut bytes, header, supplement, observations)?;
+            String::from_utf8_lossy(&bytes).into_owned()
+        }
+        _ => of_attribution(context, format, &attribution, shown.recorded.as_deref())?,
+    };
+    deliver(context, form, &text)?;
+    fail(&attribution, &form.fail_on)
+}
+
+/// Prints the report of an attribution, whose observations are not at hand, in the form asked for.
+///
+/// # Errors
+/// As [`show`].
+pub fn print(context: &Context, form: &Form, attribution: &Attribution) -> Result<()> {
+    let text = of_attribution(context, form.format(context)?, attribution, None)?;
+    deliver(context, form, &text)?;
+    fail(attribution, &form.fail_on)
+}
+
+fn of_attribution(
+    context: &Context,
+    format: Format,
+    attribution: &Attribution,
+    recorded: Option<&[RecordedRow]>,
+) -> Result<String> {
+    let output = &context.output;
+    Ok(match format {
+        Format::Terminal => report::terminal(attribution, output.width(), output.color()),
+        Format::Markdown => report::markdown(attribution),
+        Format::Json => report::json(attribution)?,
+        Format::SqlBench => {
+            report::sql_bench(attribution, recorded, output.width(), output.color())?
+        }
+        Format::Rates => report::rates(attribution),
+        Format::Html | Format::Jsonl => {
+            return Err(Error::internal("there are no raw observations to print"));
+        }
+    })
+}
+
+/// The page, and beside it the observations where they are too many for it.
+fn page(
+    context: &Context,
+    form: &Form,
+    shown: &Shown,
+    attribution: &Attribution,
+) -> Result<String> {
+    if form.output.is_none() && context.output.is_terminal() {
+        return Err(Error::usage("a page is not for a terminal").hint("--output report.html"));
+    }
+    let flame_graph = match &form.flame_graph {
+        Some(file) => Some(flame_graph(file)?),
+        None => None,
+    };
+    let mut beside = Beside {
+        header: &shown.file.header,
+        observations: &shown.file.observations,
+        distributions: &shown.distributions,
+        data: Data::Command,
+        flame_graph: flame_graph.as_deref(),
+    };
+    // Too many are not even compressed, where nobody would get the result.
+    let few = shown.file.observations.len() <= report::MOST_EMBEDDED / LEAST_BYTES;
+    let bytes = match few || form.output.is_some() {
+        true => Some(jsonl::compressed(&shown.file)?),
+        false => None,
+    };
+    match (bytes, &form.output) {
+        (Some(bytes), _) if bytes.len() <= report::MOST_EMBEDDED => {
+            beside.data = Data::Embedded(&bytes);
+            report::html(attribution, &beside)
+        }
+        (Some(bytes), Some(output)) => {
+            let file = output.with_extension("jsonl.gz");
+            write(&file, &bytes)?;
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            beside.data = Data::File(&name, bytes.len() as u64);
+            report::html(attribution, &beside)
+        }
+        _ => report::html(attribution, &beside),
+    }
+}
+
+/// A compressed observation takes more.
+const LEAST_BYTES: usize = 8;
+
+/// The most that a flame graph may have: it is a part of the page.
+const FLAME_GRAPH: usize = 8 << 20;
+
+fn flame_graph(file: &Path) -> Result<Vec<u8>> {
+    let bytes = std::fs::read(file).map_err(|error| {
+        Error::usage(format!("cannot read {}: {error}", file.display()))
+            .hint("`perfquilt profile A B --flame-graph FILE` writes one")
+    })?;
+    let head = String::from_utf8_lossy(&bytes[..bytes.len().min(1000)]).into_owned();
+    if !head.contains("<svg") {
+        return Err(Error::usage("not a flame graph: no SVG").at(file, None));
+    }
+    if bytes.len() > FLAME_GRAPH {
+        return Err(Error::usage("a flame graph of more than 8 MiB").at(file, None));
+    }
+    Ok(bytes)
+}
+
+fn deliver(context: &Context, form: &Form, text: &str) -> Result<()> {
+    let Some(file) = &form.output else {
+        return context.output.print(text);
+    };
+    write(file, text.as_bytes())?;
+    let note = format!("{} is written", file.display());
+    context.output.progress().note(&note);
+    Ok(())
+}
+
+fn write(file: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(file, bytes).map_err(|error| Error::io("write", file, &error))
+}
+
+/// The default margins, for observations outside a workspace.
+pub fn default_margins(meter: Meter) -> f64 {
+    default_margin(meter)
+}
+
+fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
+    let names = |verdict| {
+        let patches = attribution.patches_with(verdict);
+        let names: Vec<&str> = patches.iter().map(|patch| patch.name.as_str()).collect();
+        names.join(", ")
+    };
+    if fail_on.contains(&FailOn::Regression) && attribution.is_regression() {
+        return Err(Error::new(
+            Kind::Regression,
+            format!("slower: {}", names(Verdict::Slower)),
+        ));
+    }
+    if fail_on.contains(&FailOn::Inconclusive) && attribution.is_inconclusive() {
+        let message = match names(Verdict::Unclear) {
+            _ if !attribution.is_complete() => "blocks are still to be measured".to_owned(),
+            names if names.is_empty() => "some patches have no figures".to_owned(),
+            names => format!("unclear: {names}"),
+        };
+        return Err(Error::new(Kind::Inconclusive, message));
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! Effects as tables, as a waterfall of the series, and beside each other by workload.
+
+use maud::{Markup, html};
+
+use super::super::number;
+use super::super::text::clean;
+use super::super::view::{APART, Apart, Label, Row, Tone, View};
+use super::chart::{self, Ink, Mark};
+use super::frame::{Name, Sentence, drawing, key, scroll};
+use crate::attribution::{Effect, Verdict};
+use crate::error::Result;
+use crate::observation::Meter;
+
+impl Tone {
+    /// Its class in `style.css`.
+    fn class(self) -> &'static str {
+        match self {
+            Tone::Good => "good",
+            Tone::Bad => "bad",
+            Tone::Open => "open",
+            Tone::Quiet => "quiet",
+        }
+    }
+}
+
+fn ink(effect: &Effect) -> Ink {
+    match effect.verdict {
+        _ if effect.is_stale() => Ink::Quiet,
+        Verdict::Faster => Ink::Good,
+        Verdict::Slower => Ink::Bad,
+        Verdict::NoEffect => Ink::Quiet,
+        Verdict::Unclear => Ink::Open,
+    }
+}
+
+/// An effect as readers see it, and as a machine can read it.
+pub(super) fn figure(effect: &Effect, places: usize) -> Markup {
+    let text = number::effect(effect, places);
+    html! {
+        data value=(effect.estimate) data-low=[effect.low] data-high=[effect.high] { (text) }
+    }
+}
+
+/// One table of the view's meters.
+pub(super) fn table(view: &View<'_>, about: &str, rows: &[&Row<'_>]) -> Markup {
+    let heads: Vec<(String, usize)> = view
+        .columns
+        .iter()
+        .map(|(meter, places)| (meter.to_string(), *places))
+        .collect();
+    columns(about, &heads, rows)
+}
+
+fn columns(about: &str, heads: &[(String, usize)], rows: &[&Row<'_>]) -> Markup {
+    let judged = rows.iter().any(|row| !row.verdict.is_empty());
+    let table = html! {
+        table.effects role="table" {
+            thead { tr role="row" {
+                th.n scope="col" { "#" }
+                th scope="col" { "patch" }
+                @for (head, _) in heads { th.n scope="col" { (head) } }
+                th scope="col" { @if judged { "verdict" } @else { "remarks" } }
+            } }
+            tbody { @for row in rows { (line(row, heads)) } }
+        }
+    };
+    scroll(about, &table)
+}
+
+fn line(row: &Row<'_>, heads: &[(String, usize)]) -> Markup {
+    let class = match row.label {
+        Label::Total => "total",
+        _ => "",
+    };
+    html! {
+        tr role="row" class=[Some(class).filter(|class| !class.is_empty())] {
+            td.n role="cell" { @match row.label {
+                Label::Patch { index, .. } | Label::Workload { index, .. } => (index),
+                Label::Total | Label::Control => "",
+            } }
+            th scope="row" role="rowheader" { @match row.label {
+                Label::Patch { name, title, .. } => {
+                    (Name(name))
+                    @if !title.is_empty() { br; (clean(title)) }
+                }
+                Label::Workload { name, .. } => (Name(name)),
+                Label::Total => "total",
+                Label::Control => "control (A/A)",
+            } }
+            @for (effect, (head, places)) in row.effects.iter().zip(heads) {
+                td.n role="cell" data-label=(head) { @match effect {
+                    None => "–",
+                    Some(effect) => (figure(effect, *places)),
+                } }
+            }
+            td role="cell" class=(row.tone.class()) {
+                (row.verdict)
+                @if !row.notes.is_empty() {
+                    div.soft { (Sentence(&row.notes.join("; "))) }
+                }
+            }
+        }
+    }
+}
+
+/// How the patches add up to the series, a drawing a meter.
+pub(super) fn waterfall(view: &View<'_>) -> Result<Markup> {
+    let mut drawings = Vec::new();
+    for (column, (meter, places)) in view.columns.iter().enumerate() {
+        let steps = steps(view, column);
+        if let Some(svg) = chart::rows(
+            &format!("{meter}: what each patch adds to the series, in per cent of speed"),
+            "% of speed against the bare release",
+            &steps.iter().map(Step::row).collect::<Vec<_>>(),
+        )? {
+            let table = steps_table(meter.name(), &steps, *places);
+            let caption = html! {
+                (meter) ":" (key(Ink::Good, false, "faster")) (key(Ink::Bad, false, "slower"))
+                (key(Ink::Open, false, "unclear")) (key(Ink::Quiet, false, "no effect"))
+                ". Each bar begins where the one above ends; lines are intervals of the patch."
+            };
+            drawings.push(drawing(&svg, &caption, &table));
+        }
+    }
+    Ok(html! {
+        @if !drawings.is_empty() {
+            section aria-labelledby="adds-up" {
+                h2 #adds-up { "How the series adds up" }
+                div.charts { @for drawing in &drawings { (drawing) } }
+            }
+        }
+    })
+}
+
+/// A bar of the waterfall, in fractions of speed against the release.
+struct Step<'a> {
+    label: String,
+    from: f64,
+    to: f64,
+    interval: Option<(f64, f64)>,
+    effect: &'a Effect,
+}
+
+impl Step<'_> {
+    fn row(&self) -> chart::Row {
+        let percent = |fraction: f64| 100.0 * fraction;
+        let ends = (percent(self.from), percent(self.to));
+        let mut marks = vec![Mark::Bar(ends, 12, ink(self.effect))];
+        if let Some((low, high)) = self.interval {
+            // Below the bar: on it, it would be hard to see.
+            marks.push(Mark::Whisker((percent(low), percent(high)), 9, Ink::Text));
+        }
+        chart::Row {
+            label: self.label.clone(),
+            marks,
+        }
+    }
+}
+
+/// The bars of a column: patch by patch from where the last one ended, then the total from 0.
+fn steps<'a>(view: &View<'a>, column: usize) -> Vec<Step<'a>> {
+    let mut reached = 1.0;
+    let mut steps = Vec::new();
+    for row in &view.rows {
+        let Some(effect) = row.effects[column] else {
+            continue;
+        };
+        let (label, from) = match row.label {
+            Label::Patch { index, name, .. } => (format!("{index}  {name}"), reached),
+            Label::Total => ("total".to_owned(), 1.0),
+            Label::Control | Label::Workload { .. } => continue,
+        };
+        let at = |effect: f64| from * (1.0 + effect) - 1.0;
+        steps.push(Step {
+            label,
+            from: from - 1.0,
+            to: at(effect.estimate),
+            interval: effect
+                .low
+                .zip(effect.high)
+                .map(|(low, high)| (at(low), at(high))),
+            effect,
+        });
+        reached = from * (1.0 + effect.estimate);
+    }
+    steps
+}
+
+fn steps_table(meter: &str, steps: &[Step<'_>], places: usize) -> Markup {
+    let table = html! {
+        table {
+            thead { tr {
+                th scope="col" { "patch" }
+                th.n scope="col" { "from" }
+                th.n scope="col" { "to" }
+                th.n scope="col" { "its effect" }
+            } }
+            tbody { @for step in steps {
+                tr {
+                    th scope="row" { (clean(&step.label)) }
+                    td.n { (number::signed(step.from, places)) " %" }
+                    td.n { (number::signed(step.to, places)) " %" }
+                    td.n { (figure(step.effect, places)) }
+                }
+            } }
+        }
+    };
+    scroll(&format!("{meter}: the bars of the drawing"), &table)
+}
+
+/// In order, alone and without, where such points were measured.
+pub(super) fn apart(view: &View<'_>) -> Result<Markup> {
+    let mut tables = Vec::new();
+    for table in &view.apart {
+        let heads: Vec<(String, usize)> = Apart::HEADS
+            .iter()
+            .map(|head| ((*head).to_owned(), table.places))
+            .collect();
+        let rows: Vec<&Row<'_>> = table.rows.iter().collect();
+        let inks = [Ink::First, Ink::Second, Ink::Third];
+        let lanes: Vec<chart::Row> = rows.iter().map(|row| lane(row, &inks)).collect();
+        let about = format!("{APART} ({})", table.meter);
+        let body = columns(&about, &heads, &rows);
+        let caption = html! {
+            (table.meter) ":"
+            @for (head, ink) in Apart::HEADS.iter().zip(inks) { (key(ink, ink != Ink::Second, head)) }
+        };
+        tables.push(match chart::rows(&about, "% of speed", &lanes)? {
+            Some(svg) => drawing(&svg, &caption, &body),
+            None => body,
+        });
+    }
+    Ok(html! {
+        @if !tables.is_empty() {
+            section aria-labelledby="apart" {
+                h2 #apart { "Each patch by itself" }
+                p { (APART) "." }
+                div.charts { @for table in &tables { (table) } }
+            }
+        }
+    })
+}
+
+/// A row's effects below each other, each with its interval.
+fn lane(row: &Row<'_>, inks: &[Ink]) -> chart::Row {
+    let label = match row.label {
+        Label::Patch { index, name, .. } | Label::Workload { index, name, .. } => {
+            format!("{index}  {name}")
+        }
+        Label::Total => "total".to_owned(),
+        Label::Control => "control (A/A)".to_owned(),
+    };
+    let shown: Vec<_> = row.effects.iter().zip(inks).collect();
+    let first = -3 * (i32::try_from(shown.len()).unwrap_or(1) - 1);
+    let mut marks = Vec::new();
+    for (place, (effect, ink)) in shown.into_iter().enumerate() {
+        let Some(effect) = effect else { continue };
+        let dy = first + 6 * i32::try_from(place).unwrap_or(0);
+        let percent = |fraction: f64| 100.0 * fraction;
+        if let Some((low, high)) = effect.low.zip(effect.high) {
+            marks.push(Mark::Whisker((percent(low), percent(high)), dy, *ink));
+        }
+        let at = percent(effect.estimate);
+        marks.push(match place {
+            1 => Mark::Square(at, dy, *ink),
+            _ => Mark::Dot(at, dy, *ink),
+        });
+    }
+    chart::Row { label, marks }
+}
+
+/// Every workload's effects beside each other, the workloads that changed most first.
+pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
+    let inks = [Ink::First, Ink::Second];
+    let caption = html! {
+        @for ((meter, _), ink) in view.columns.iter().zip(inks) {
+            (key(ink, ink == Ink::First, meter.name()))
+        }
+        ". Marks are estimates, lines their intervals."
+    };
+    let mut drawings = Vec::new();
+    for workload in &view.attribution.workloads {
+        let rows: Vec<Row<'_>> = match view.has_suite() {
+            true => view.rows_of(workload),
+            false => Vec::new(),
+        };
+        let rows: Vec<&Row<'_>> = match rows.is_empty() {
+            true => view.rows.iter().collect(),
+            false => rows.iter().collect(),
+        };
+        let lanes: Vec<chart::Row> = rows.iter().map(|row| lane(row, &inks)).collect();
+        let about = format!("Effect of each patch on {}", clean(workload));
+        let body = table(view, &about, &rows);
+        drawings.push(html! {
+            div {
+                h3 { (Name(workload)) }
+                @match chart::rows(&about, "% of speed", &lanes)? {
+                    Some(svg) => (drawing(&svg, &caption, &body)),
+                    None => p.soft { "No figures." },
+                }
+            }
+        });
+    }
+    let striking = view.striking();
+    Ok(html! {
+        @if !drawings.is_empty() {
+            section aria-labelledby="workloads" {
+                h2 #workloads { "Workload by workload" }
+                @if view.has_suite() && view.has_intervals() {
+                    p { @match striking.len() {
+                        0 => "No single workload shows an effect.",
+                        1 => "One pair of patch and workload shows an effect.",
+                        n => { (n) " pairs of patch and workload show an effect." }
+                    } }
+                }
+                div.charts { @for drawing in &drawings { (drawing) } }
+                (further(view))
+            }
+        }
+    })
+}
+
+/// Effects on meters that have no column.
+fn further(view: &View<'_>) -> Markup {
+    let further = view.further();
+    let figure_of = |meter: Meter, effect: &Effect| {
+        figure(effect, number::decimals(meter, [effect].into_iter()))
+    };
+    html! {
+        @if !further.is_empty() {
+            h3 { "Further meters, where there is an effect" }
+            ul { @for (index, meter, effect) in further {
+                li {
+                    "patch " (index) ", " (meter) " of "
+                    (Name(super::super::workload_words(&effect.workload))) ": "
+                    (figure_of(meter, effect))
+                }
+            } }
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! What was read, before anything was made of it: slices and blocks.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::super::number;
+use super::super::text::clean;
+use super::super::view::{View, words_of};
+use super::chart::{self, Ink, Mark, Series};
+use super::frame::{Name, drawing, key, scroll};
+use crate::attribution::{Attribution, Effect, Kind};
+use crate::error::Result;
+use crate::observation::{ExperimentHeader, Meter, Observation};
+use crate::point::Point;
+use crate::stats::{Slices, speed};
+
+/// The shares of a distribution that are kept.
+const SHARES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
+
+/// The slices of a point on a workload, over all its blocks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Distribution {
+    /// The workload.
+    pub workload: String,
+    /// The point.
+    pub point: Point,
+    /// How many slices there are.
+    pub slices: usize,
+    /// The 1st, 5th, 25th, 50th, 75th, 95th and 99th percentile, in nanoseconds a transaction.
+    pub percentiles: [f64; 7],
+}
+
+impl Distribution {
+    /// The distributions of a workload's points, in their order; `blocks` are all its slices. What is no
+    /// duration is left out.
+    pub fn of(workload: &str, blocks: &[Slices]) -> Vec<Self> {
+        let mut by_point: BTreeMap<Point, Vec<f32>> = BTreeMap::new();
+        for block in blocks {
+            let transactions = block.transactions_per_slice.max(1) as f32;
+            let usable = block.nanoseconds.iter().map(|ns| ns / transactions);
+            let values = by_point.entry(block.point).or_default();
+            values.extend(usable.filter(|ns| ns.is_finite() && *ns > 0.0));
+        }
+        by_point
+            .into_iter()
+            .filter(|(_, values)| !values.is_empty())
+            .map(|(point, mut values)| Distribution {
+                workload: workload.to_owned(),
+                point,
+                slices: values.len(),
+                percentiles: percentiles(&mut values),
+            })
+            .collect()
+    }
+}
+
+/// Each of [`SHARES`] by the nearest rank; `values` must hold something and are left in another order.
+fn percentiles(values: &mut [f32]) -> [f64; 7] {
+    let last = values.len() - 1;
+    SHARES.map(|share| {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let rank = ((share * last as f64).round() as usize).min(last);
+        let (_, value, _) = values.select_nth_unstable_by(rank, f32::total_cmp);
+        f64::from(*value)
+    })
+}
+
+/// The distribution of slices, a drawing a workload.
+pub(super) fn distributions(distributions: &[Distribution]) -> Result<Markup> {
+    let mut by_workload: BTreeMap<&str, Vec<&Distribution>> = BTreeMap::new();
+    for one in distributions {
+        by_workload.entry(&one.workload).or_default().push(one);
+    }
+    let mut drawings = Vec::new();
+    for (workload, points) in by_workload {
+        let largest = points.iter().map(|one| one.percentiles[5]);
+        let (unit, scale) = unit(largest.fold(0.0, f64::max));
+        let lanes: Vec<chart::Row> = points.iter().map(|one| lane(one, scale)).collect();
+        let about = format!("Times of single slices of {}, by point", clean(workload));
+        let axis = format!("{unit} a transaction");
+        if let Some(svg) = chart::rows_without_zero(&about, &axis, &lanes)? {
+            let caption = html! {
+                "Thin line: 5th to 95th percentile; bar: the middle half; tick: median."
+            };
+            let table = distribution_table(&about, unit, scale, &points);
+            drawings
+                .push(html! { div { h3 { (Name(workload)) } (drawing(&svg, &caption, &table)) } });
+        }
+    }
+    Ok(html! {
+        @if !drawings.is_empty() {
+            section aria-labelledby="slices" {
+                h2 #slices { "Raw slices" }
+                p {
+                    "Every slice of every block, as the clock read it. What the machine did meanwhile is in \
+                     these widths and hits all points alike; effects come from slices beside each other, and \
+                     are known far better."
+                }
+                div.charts { @for drawing in &drawings { (drawing) } }
+            }
+        }
+    })
+}
+
+fn lane(one: &Distribution, scale: f64) -> chart::Row {
+    let [_, p5, p25, p50, p75, p95, _] = one.percentiles.map(|ns| ns / scale);
+    chart::Row {
+        label: words_of(one.point),
+        marks: vec![
+            Mark::Bar((p5, p95), 2, Ink::First),
+            Mark::Bar((p25, p75), 10, Ink::First),
+            Mark::Tick(p50, Ink::Text),
+        ],
+    }
+}
+
+/// The unit in which `nanoseconds` is a readable number, and how many nanoseconds it has.
+fn unit(nanoseconds: f64) -> (&'static str, f64) {
+    match nanoseconds {
+        ns if ns >= 1e9 => ("s", 1e9),
+        ns if ns >= 1e6 => ("ms", 1e6),
+        ns if ns >= 1e3 => ("µs", 1e3),
+        _ => ("ns", 1.0),
+    }
+}
+
+fn distribution_table(about: &str, unit: &str, scale: f64, points: &[&Distribution]) -> Markup {
+    let table = html! {
+        table {
+            caption { "Percentiles, " (unit) " a transaction" }
+            thead { tr {
+                th scope="col" { "point" }
+                th.n scope="col" { "slices" }
+                @for share in SHARES { th.n scope="col" { (format!("{:.0} %", 100.0 * share)) } }
+            } }
+            tbody { @for one in points {
+                tr {
+                    th scope="row" { (words_of(one.point)) }
+                    td.n { (one.slices) }
+                    @for ns in one.percentiles { td.n { (format!("{:.4}", ns / scale)) } }
+                }
+            } }
+        }
+    };
+    scroll(about, &table)
+}
+
+/// All drawings of blocks together have so many points at most.
+const POINTS: usize = 8000;
+/// And one so many.
+const MOST: usize = 240;
+
+/// What one block says.
+struct Moment {
+    block: u32,
+    /// The release's cost against its mean over blocks, as a fraction.
+    release: f64,
+    /// The series' effect in this block alone, as a fraction of speed.
+    total: Option<f64>,
+}
+
+/// Block by block: the machine's own drift, and the series' effect in each block.
+pub(super) fn drift(
+    view: &View<'_>,
+    header: &ExperimentHeader,
+    observations: &[Observation],
+) -> Result<Markup> {
+    let Some((meter, places)) = view.columns.first().copied() else {
+        return Ok(html! {});
+    };
+    let courses = courses(view.attribution, header, observations, meter);
+    let most = (POINTS / 2 / courses.len().max(1)).clamp(20, MOST);
+    let mut drawings = Vec::new();
+    for course in courses {
+        let workload = course.workload;
+        let moments = course.moments(header.server_of(Point::BASE));
+        if moments.len() < 2 {
+            continue;
+        }
+        let shown = thinned(&moments, most);
+        let points = |of: &dyn Fn(&Moment) -> Option<f64>| -> Vec<_> {
+            let point = |m: &&Moment| Some((f64::from(m.block), 100.0 * of(m)?, None));
+            shown.iter().filter_map(point).collect()
+        };
+        let lines = [
+            Series {
+                ink: Ink::First,
+                joined: true,
+                points: points(&|moment| Some(moment.release)),
+            },
+            Series {
+                ink: Ink::Second,
+                joined: false,
+                points: points(&|moment| moment.total),
+            },
+        ];
+        let about = format!("{meter} of {} block by block", clean(workload));
+        if let Some(svg) = chart::series(&about, "block", "%", &lines)? {
+            let caption = html! {
+                (key(Ink::First, false, "cost of the bare release against its mean"))
+                (key(Ink::Second, true, "effect of the series in the block alone"))
+                @if shown.len() < moments.len() {
+                    ". " (shown.len()) " of " (moments.len()) " blocks are drawn."
+                }
+            };
+            let table = drift_table(&about, &shown, places);
+            drawings
+                .push(html! { div { h3 { (Name(workload)) } (drawing(&svg, &caption, &table)) } });
+        }
+    }
+    Ok(html! {
+        @if !drawings.is_empty() {
+            section aria-labelledby="blocks" {
+                h2 #blocks { "Block by block" }
+                p {
+                    "Whether the machine drifted, and whether the effect did with it. Points of one block \
+                     take turns, so a slow block is slow for all of them."
+                }
+                div.charts { @for drawing in &drawings { (drawing) } }
+            }
+        }
+    })
+}
+
+fn drift_table(about: &str, moments: &[&Moment], places: usize) -> Markup {
+    let table = html! {
+        table {
+            thead { tr {
+                th.n scope="col" { "block" }
+                th.n scope="col" { "release, cost" }
+                th.n scope="col" { "series, speed" }
+            } }
+            tbody { @for moment in moments {
+                tr {
+                    td.n { (moment.block) }
+                    td.n { (number::signed(moment.release, places)) " %" }
+                    td.n { @match moment.total {
+                        Some(total) => { (number::signed(total, places)) " %" }
+                        None => "–",
+                    } }
+                }
+            } }
+        }
+    };
+    scroll(about, &table)
+}
+
+type Blocks = BTreeMap<u32, BTreeMap<Point, f64>>;
+
+/// A workload's blocks, and the points whose cost stands for the series and for what it is compared with.
+struct Course<'a> {
+    workload: &'a str,
+    ends: Option<(Point, Point)>,
+    blocks: Blocks,
+}
+
+/// The experiment's own values of `meter`: of the release, and of what the total compares.
+fn courses<'a>(
+    attribution: &'a Attribution,
+    header: &ExperimentHeader,
+    observations: &[Observation],
+    meter: Meter,
+) -> Vec<Course<'a>> {
+    let total = |workload: &str| {
+        let mut totals = attribution.total.iter();
+        totals.find(|e| e.kind == Kind::Total && e.workload == workload && e.meter == meter)
+    };
+    let course = |workload: &'a String| {
+        let ends = |e: &Effect| (header.server_of(e.point), header.server_of(e.against));
+        let ends = total(workload).map(ends);
+        (workload.as_str(), (ends, Blocks::new()))
+    };
+    let mut courses: BTreeMap<&str, (Option<(Point, Point)>, Blocks)> =
+        attribution.workloads.iter().map(course).collect();
+    let release = header.server_of(Point::BASE);
+    for observation in observations {
+        let own = observation.meter == meter
+            && !observation.direct
+            && observation.value > 0.0
+            && observation.experiment == header.experiment;
+        let Some((ends, blocks)) = courses
+            .get_mut(observation.workload.as_str())
+            .filter(|_| own)
+        else {
+            continue;
+        };
+        let point = observation.point;
+        if point == release || ends.is_some_and(|(a, b)| point == a || point == b) {
+            let block = blocks.entry(observation.block).or_default();
+            block.insert(point, observation.value);
+        }
+    }
+    courses
+        .into_iter()
+        .map(|(workload, (ends, blocks))| Course {
+            workload,
+            ends,
+            blocks,
+        })
+        .collect()
+}
+
+impl Course<'_> {
+    fn moments(&self, release: Point) -> Vec<Moment> {
+        let logs = || {
+            let values = self.blocks.values();
+            values.filter_map(|points| Some(points.get(&release)?.ln()))
+        };
+        let mean = logs().sum::<f64>() / logs().count().max(1) as f64;
+        let moment = |(&block, points): (&u32, &BTreeMap<Point, f64>)| {
+            Some(Moment {
+                block,
+                release: (points.get(&release)?.ln() - mean).exp_m1(),
+                total: self.ends.and_then(|(point, against)| {
+                    Some(speed((points.get(&against)? / points.get(&point)?).ln()))
+                }),
+            })
+        };
+        self.blocks.iter().filter_map(moment).collect()
+    }
+}
+
+/// Every so many blocks only, where there are more than `most`.
+fn thinned(moments: &[Moment], most: usize) -> Vec<&Moment> {
+    let step = moments.len().div_ceil(most).max(1);
+    moments.iter().step_by(step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_all_blocks() {
+        let block = |point, from: u16, to: u16| Slices {
+            point,
+            nanoseconds: (from..=to).map(|n| f32::from(n) * 10.0).collect(),
+            transactions_per_slice: 10,
+        };
+        let mut last = block(Point::BASE, 51, 101);
+        last.nanoseconds.extend([f32::NAN, -1.0, 0.0]);
+        let blocks = [block(Point::BASE, 1, 50), last, block(Point::Step(1), 7, 7)];
+        let found = Distribution::of("w", &blocks);
+        assert_eq!(found[0].slices, 101);
+        assert_eq!(
+            found[0].percentiles,
+            [2.0, 6.0, 26.0, 51.0, 76.0, 96.0, 100.0]
+        );
+        assert_eq!(found[1].percentiles, [7.0; 7]);
+        assert_eq!(Distribution::of("w", &[]), []);
+    }
+
+    #[test]
+    fn thinning_keeps_order_and_limit() {
+        let moments: Vec<Moment> = (0..1000)
+            .map(|block| Moment {
+                block,
+                release: 0.0,
+                total: None,
+            })
+            .collect();
+        let shown = thinned(&moments, 240);
+        assert!(shown.len() <= 240 && shown.len() > 120);
+        assert!(shown.is_sorted_by_key(|moment| moment.block));
+    }
+}
