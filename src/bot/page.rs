@@ -1,10 +1,10 @@
 //! The status page: what runs, what waits, and what ended last. Pure; it needs no script and loads nothing.
 
-use std::fmt::Write;
-
+use maud::{Markup, html};
 use serde_json::json;
 
-use crate::store::queue::Job;
+use crate::report::{self, Name, clean};
+use crate::store::queue::{Job, JobState};
 
 /// What there is to show.
 #[derive(Debug, Clone)]
@@ -20,67 +20,90 @@ pub(super) struct Snapshot {
     pub past: Vec<Job>,
 }
 
-const STYLE: &str = "\
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1f2328;background:#fff}\
-h1{font-size:1.3rem}h2{font-size:1.05rem;margin-top:2rem}\
-table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #d1d9e0;vertical-align:top}\
-th{font-weight:600}code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}\
-.running{background:#ddf4ff}.failed{color:#d1242f}.quiet{color:#59636e}\
-@media(prefers-color-scheme:dark){body{color:#f0f6fc;background:#0d1117}th,td{border-color:#3d444d}.running{background:#121d2f}.quiet{color:#9198a1}.failed{color:#f85149}}";
+/// After how many seconds the page is looked at again.
+const REFRESH: u32 = 5;
 
 /// The page.
 pub(super) fn html(snapshot: &Snapshot) -> String {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <meta http-equiv=\"refresh\" content=\"5\"><title>perfquilt: {repository}</title><style>{STYLE}</style></head>\n\
-         <body><h1>perfquilt serves <code>{repository}</code></h1>\n<h2>Running and waiting</h2>\n",
-        repository = escape(&snapshot.repository),
-    );
-    if snapshot.open.is_empty() {
-        page.push_str("<p class=\"quiet\">Nothing.</p>\n");
-    } else {
-        page.push_str("<table><tr><th>#</th><th>pull request</th><th>command</th><th>asked by</th><th>since</th><th></th></tr>\n");
-        for (place, job) in snapshot.open.iter().enumerate() {
-            let running = job.started.is_some() && place == 0;
-            let (class, since, what) = match running {
-                true => (
-                    "running",
-                    job.started.unwrap_or(job.received),
-                    snapshot.progress.as_str(),
-                ),
-                false => ("", job.received, "waiting"),
-            };
-            let _ = writeln!(
-                page,
-                "<tr class=\"{class}\"><td>{}</td>{}<td>{}</td><td>{}</td></tr>",
-                place + 1,
-                cells(job),
-                since_words(snapshot.now - since),
-                escape(what),
-            );
+    let title = format!("perfquilt: {}", snapshot.repository);
+    let body = html! {
+        header { h1 { "perfquilt serves " (Name(&snapshot.repository)) } }
+        main {
+            section aria-labelledby="open" {
+                h2 #open { "Running and waiting" }
+                @if snapshot.open.is_empty() { p.soft { "Nothing." } } @else { (open(snapshot)) }
+            }
+            section aria-labelledby="past" {
+                h2 #past { "Last results" }
+                @if snapshot.past.is_empty() { p.soft { "None yet." } } @else { (past(snapshot)) }
+            }
         }
-        page.push_str("</table>\n");
-    }
-    page.push_str("<h2>Last results</h2>\n");
-    if snapshot.past.is_empty() {
-        page.push_str("<p class=\"quiet\">None yet.</p>\n");
-    } else {
-        page.push_str("<table><tr><th>pull request</th><th>command</th><th>asked by</th><th>ended</th><th>result</th></tr>\n");
-        for job in &snapshot.past {
-            let _ = writeln!(
-                page,
-                "<tr>{}<td>{} ago</td><td class=\"{state}\">{state}: {}</td></tr>",
-                cells(job),
-                since_words(snapshot.now - job.ended.unwrap_or(job.received)),
-                escape(&job.result),
-                state = job.state.name(),
-            );
+        footer { p { "Looked at again every " (REFRESH) " seconds." } }
+    };
+    report::page(&title, Some(REFRESH), &body)
+}
+
+fn open(snapshot: &Snapshot) -> Markup {
+    let line = |place: usize, job: &Job| {
+        let running = job.started.is_some() && place == 0;
+        let (class, since, what) = match running {
+            true => (
+                Some("running"),
+                job.started.unwrap_or(job.received),
+                snapshot.progress.as_str(),
+            ),
+            false => (None, job.received, "waiting"),
+        };
+        html! {
+            tr class=[class] {
+                td.n { (place + 1) }
+                (cells(job))
+                td { (since_words(snapshot.now - since)) }
+                td { (clean(what)) }
+            }
         }
-        page.push_str("</table>\n");
-    }
-    page.push_str("</body></html>\n");
-    page
+    };
+    let table = html! {
+        table {
+            thead { tr {
+                th.n scope="col" { "#" }
+                th scope="col" { "pull request" }
+                th scope="col" { "command" }
+                th scope="col" { "asked by" }
+                th scope="col" { "since" }
+                th scope="col" { "state" }
+            } }
+            tbody { @for (place, job) in snapshot.open.iter().enumerate() { (line(place, job)) } }
+        }
+    };
+    report::scroll("Running and waiting", &table)
+}
+
+fn past(snapshot: &Snapshot) -> Markup {
+    let line = |job: &Job| {
+        let state = job.state.name();
+        let class = Some("bad").filter(|_| job.state == JobState::Failed);
+        html! {
+            tr {
+                (cells(job))
+                td { (since_words(snapshot.now - job.ended.unwrap_or(job.received))) " ago" }
+                td class=[class] { (state) ": " (clean(&job.result)) }
+            }
+        }
+    };
+    let table = html! {
+        table {
+            thead { tr {
+                th scope="col" { "pull request" }
+                th scope="col" { "command" }
+                th scope="col" { "asked by" }
+                th scope="col" { "ended" }
+                th scope="col" { "result" }
+            } }
+            tbody { @for job in &snapshot.past { (line(job)) } }
+        }
+    };
+    report::scroll("Last results", &table)
 }
 
 /// The same for programs.
@@ -111,15 +134,13 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
     format!("{document}\n")
 }
 
-fn cells(job: &Job) -> String {
+fn cells(job: &Job) -> Markup {
     let head: String = job.job.head.chars().take(7).collect();
-    format!(
-        "<td>{} <code>{}</code></td><td><code>{}</code></td><td>{}</td>",
-        job.job.number,
-        escape(&head),
-        escape(&job.job.command),
-        escape(&job.job.asked_by),
-    )
+    html! {
+        td { (job.job.number) " " (Name(&head)) }
+        td { (Name(&job.job.command)) }
+        td { (clean(&job.job.asked_by)) }
+    }
 }
 
 fn since_words(seconds: i64) -> String {
@@ -131,26 +152,10 @@ fn since_words(seconds: i64) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
-    let mut result = String::new();
-    for c in text.chars() {
-        match c {
-            '&' => result.push_str("&amp;"),
-            '<' => result.push_str("&lt;"),
-            '>' => result.push_str("&gt;"),
-            '"' => result.push_str("&quot;"),
-            '\'' => result.push_str("&#39;"),
-            c if c.is_control() => result.push('\u{fffd}'),
-            c => result.push(c),
-        }
-    }
-    result
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::queue::{JobState, NewJob};
+    use crate::store::queue::NewJob;
 
     fn job(state: JobState, text: &str) -> Job {
         Job {

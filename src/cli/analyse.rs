@@ -9,16 +9,25 @@ use super::form::{Form, Shown, default_margins, print, show};
 use crate::analyse;
 use crate::error::{Error, Result};
 use crate::observation::Meter;
-use crate::store::{jsonl, sql_bench};
+use crate::store::{import, jsonl, sql_bench};
 use crate::workspace::{CONFIG_FILE, Workspace};
 
 /// Arguments of `perfquilt analyse`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt analyse observations.jsonl.gz
+  perfquilt analyse base.log patched.log               logs of sysbench, one a server, several runs in each
+  perfquilt analyse hyperfine.json                     hyperfine --export-json: the first command against the others
+  perfquilt analyse old.txt new.txt                    go test -bench . -count 10
+  perfquilt analyse observations.jsonl --format html --output report.html")]
 pub struct Arguments {
-    /// An observation file (docs/json.md) or a table of sql-bench results (docs/sql-bench.md), may be compressed
-    /// with gzip; - is standard input
+    /// An observation file (docs/json.md), a table of sql-bench results (docs/sql-bench.md), or what sysbench,
+    /// hyperfine or Go's benchmarks wrote (docs/formats.md); may be compressed with gzip; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// The same of further servers, one file each: the first one is what they are compared with
+    #[arg(value_name = "FURTHER")]
+    further: Vec<PathBuf>,
     /// Equivalence margin of a meter in per cent of speed, for example time=0.5
     #[arg(long, value_name = "METER=PERCENT", value_parser = parse_margin)]
     margin: Vec<(Meter, f64)>,
@@ -45,7 +54,20 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let head = input
         .fill_buf()
         .map_err(|error| Error::io("read", &arguments.file, &error))?;
-    let (file, recorded) = if sql_bench::is_table(head) {
+    let foreign = import::detect(head);
+    if foreign.is_none() && !arguments.further.is_empty() {
+        return Err(
+            Error::usage("several files are read of sysbench, hyperfine and Go only")
+                .hint("an observation file holds all points"),
+        );
+    }
+    let (file, recorded) = if let Some(foreign) = foreign {
+        let mut inputs = vec![(arguments.file.clone(), input)];
+        for path in &arguments.further {
+            inputs.push((path.clone(), analyse::open(path)?));
+        }
+        (import::read(foreign, inputs)?, None)
+    } else if sql_bench::is_table(head) {
         let table = sql_bench::read(input, &arguments.file)?;
         (table.file, Some(table.rows))
     } else if format.needs_observations() {

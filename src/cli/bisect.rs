@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::Context;
+use super::form::{TextForm, TextFormat};
 use crate::bisect::two_way::Whose;
 use crate::bisect::{Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session};
 use crate::error::{Error, Kind, Result};
@@ -101,10 +102,12 @@ struct Over {
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
     #[command(flatten)]
-    form: Form,
+    form: TextForm,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt bisect releases 10.11.18 11.8.6 --workload oltp_read_only")]
 struct Releases {
     /// The release before
     old: String,
@@ -116,10 +119,12 @@ struct Releases {
     #[command(flatten)]
     asking: Asking,
     #[command(flatten)]
-    form: Form,
+    form: TextForm,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt bisect commits 10.11.17 10.11.18 --workload oltp_read_only")]
 struct Commits {
     /// The release that is known to be good: a tag of a git remote
     old: String,
@@ -131,14 +136,17 @@ struct Commits {
     #[command(flatten)]
     asking: Asking,
     #[command(flatten)]
-    form: Form,
+    form: TextForm,
 }
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes are those of `git bisect run`: 0 good, 1 bad, 125 cannot be told, 128 anything else.
 
-Example, in a repository of the server:
+Examples:
+  perfquilt bisect step --good v1 --bad v2 --workload oltp_read_only
+
+In a repository of the server:
   git bisect start v2 v1
   git bisect run perfquilt -C WORKSPACE bisect step --good v1 --bad v2 --workload oltp_read_only"
 )]
@@ -154,6 +162,9 @@ struct Step {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt bisect log
+  perfquilt bisect log --raw > bisection.jsonl")]
 struct Log {
     /// The bisection's name (default: the latest)
     name: Option<String>,
@@ -164,34 +175,17 @@ struct Log {
     #[arg(long, conflicts_with = "format")]
     raw: bool,
     #[command(flatten)]
-    form: Form,
+    form: TextForm,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt bisect replay bisection.jsonl")]
 struct Replay {
     /// A log as `bisect log --raw` prints it; - is standard input
     file: PathBuf,
     #[command(flatten)]
-    form: Form,
-}
-
-/// How a bisection is shown.
-#[derive(Debug, Clone, Default, Args)]
-pub struct Form {
-    /// The report's form (--json is short for json)
-    #[arg(long, value_enum)]
-    format: Option<Format>,
-}
-
-/// A report's form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    Terminal,
-    /// For a pull request or a file
-    Markdown,
-    /// For programs
-    Json,
+    form: TextForm,
 }
 
 /// A share as a fraction, or in per cent.
@@ -337,9 +331,9 @@ fn over_releases(context: &Context, arguments: &Releases) -> Result<()> {
     let table = compare(&ws, releases, &arguments.patch, &ask, progress)?;
     let output = &context.output;
     match format {
-        Format::Terminal => output.print(&report::two_way::terminal(&table, output.width()))?,
-        Format::Markdown => output.print(&report::two_way::markdown(&table))?,
-        Format::Json => output.print_json(&table)?,
+        TextFormat::Terminal => output.print(&report::two_way::terminal(&table, output.width()))?,
+        TextFormat::Markdown => output.print(&report::two_way::markdown(&table))?,
+        TextFormat::Json => output.print_json(&table)?,
     }
     match table.whose {
         Whose::Undecided => Err(undecided()),
@@ -415,34 +409,20 @@ fn replayed(context: &Context, replay: &Replay) -> Result<()> {
     show(context, &replay.form, &outcome)
 }
 
-impl Form {
-    /// The form asked for by `--format` or `--json`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when they contradict each other.
-    pub fn format(&self, context: &Context) -> Result<Format> {
-        match (self.format, context.output.json()) {
-            (None | Some(Format::Json), true) => Ok(Format::Json),
-            (Some(_), true) => Err(Error::usage("--json and --format ask for different forms")),
-            (format, false) => Ok(format.unwrap_or(Format::Terminal)),
-        }
-    }
-}
-
 /// Prints a bisection in the form asked for.
 ///
 /// # Errors
-/// As [`Form::format`].
-pub fn show(context: &Context, form: &Form, outcome: &Outcome) -> Result<()> {
+/// As [`TextForm::format`].
+pub fn show(context: &Context, form: &TextForm, outcome: &Outcome) -> Result<()> {
     let output = &context.output;
     match form.format(context)? {
-        Format::Terminal => output.print(&report::bisect::terminal(
+        TextFormat::Terminal => output.print(&report::bisect::terminal(
             outcome,
             output.width(),
             output.color(),
         )),
-        Format::Markdown => output.print(&report::bisect::markdown(outcome)),
-        Format::Json => output.print_json(outcome),
+        TextFormat::Markdown => output.print(&report::bisect::markdown(outcome)),
+        TextFormat::Json => output.print_json(outcome),
     }
 }
 

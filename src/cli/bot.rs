@@ -19,10 +19,12 @@ pub enum Command {
 
 /// Arguments of `perfquilt bot serve`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "PERFQUILT_WEBHOOK_SECRET has the secret that GitHub signs webhooks with; who posts is said as for
-`perfquilt post`. [bot] and [commands] of the configuration say for which repository, and who may ask."
-)]
+#[command(after_help = "Examples:
+  perfquilt bot serve
+  perfquilt -C /srv/series bot serve --listen 127.0.0.1:8080
+
+PERFQUILT_WEBHOOK_SECRET has the secret that GitHub signs webhooks with; who posts is said as for
+`perfquilt post`. [bot] and [commands] of the configuration say for which repository, and who may ask.")]
 pub struct Serve {
     /// Where to listen; the outside is the business of a proxy that speaks HTTPS
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8079")]

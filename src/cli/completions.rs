@@ -8,6 +8,9 @@ use crate::error::Result;
 
 /// Arguments of `perfquilt completions`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt completions bash > ~/.local/share/bash-completion/completions/perfquilt
+  perfquilt completions zsh > ~/.zfunc/_perfquilt")]
 pub struct Arguments {
     /// The shell
     #[arg(value_enum)]

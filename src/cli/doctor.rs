@@ -13,8 +13,11 @@ use crate::workspace::{CONFIG_FILE, Workspace, cache_dir};
 /// Check that this machine has what the workspace needs.
 ///
 /// Outside a workspace: what every workspace needs. Exits with 2 when something required is missing;
-/// the last line printed is then the command that installs it.
+/// the last line printed is then the one command that brings it.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt doctor
+  perfquilt doctor --json | jq -r .repair")]
 pub struct Arguments {}
 
 /// Examines, prints, and fails when something required is missing.
@@ -134,11 +137,18 @@ fn text(examination: &Examination) -> String {
         }
         text.push_str("  `perfquilt clean` removes what nobody used for 30 days\n");
     }
-    match (&examination.install, examination.ok) {
+    if let Some(release) = &examination.release {
+        let state = match release.imported {
+            true => "fetched",
+            false => "not fetched yet",
+        };
+        let _ = writeln!(text, "\nrelease\n  {}  {state}", release.name);
+    }
+    match (&examination.repair, examination.ok) {
         (None, _) => text.push_str("\neverything needed is there\n"),
         (Some(command), ok) => {
-            let what = if ok { "recommended" } else { "missing" };
-            let _ = writeln!(text, "\nwhat is {what} is installed by\n  {command}");
+            let what = if ok { "not there yet" } else { "missing" };
+            let _ = writeln!(text, "\nwhat is {what} comes by\n  {command}");
         }
     }
     text

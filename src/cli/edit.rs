@@ -11,6 +11,9 @@ use crate::error::Result;
 
 /// Check the stack out as a git branch, one commit a patch, to be edited with plain git
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt edit                        the whole series as a branch
+  perfquilt edit 0002-row-guards.patch  stop at this patch")]
 pub struct Edit {
     /// Stop at this patch, the rest to follow: its name, its number or a part of its name
     patch: Option<String>,

@@ -13,6 +13,9 @@ use crate::{stack, upstream};
 
 /// Write a point's whole source tree into a folder
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt export 0 /tmp/bare          the bare release
+  perfquilt export without:2 /tmp/tree  the series without patch 2")]
 pub struct Export {
     /// 0 (the bare release), K (after patch K), alone:K or without:K
     point: Point,

@@ -33,13 +33,56 @@ impl Form {
     /// The form asked for by `--format` or `--json`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when they contradict each other.
+    /// [`Kind::Usage`] when they contradict each other, or ask for what only a page can show.
     pub fn format(&self, context: &Context) -> Result<Format> {
-        match (self.format, context.output.json()) {
-            (None | Some(Format::Json), true) => Ok(Format::Json),
-            (Some(_), true) => Err(Error::usage("--json and --format ask for different forms")),
-            (format, false) => Ok(format.unwrap_or(Format::Terminal)),
+        let format = chosen(context, self.format, Format::Json, Format::Terminal)?;
+        if self.flame_graph.is_some() && format != Format::Html {
+            let fault = Error::usage("only a page has room for a flame graph");
+            return Err(fault.hint("--format html"));
         }
+        Ok(format)
+    }
+}
+
+/// The form that `--format` and `--json` ask for together.
+///
+/// # Errors
+/// [`Kind::Usage`] when they contradict each other.
+pub fn chosen<F: PartialEq>(context: &Context, given: Option<F>, json: F, usual: F) -> Result<F> {
+    match (given, context.output.json()) {
+        (None, true) => Ok(json),
+        (Some(format), true) if format == json => Ok(json),
+        (Some(_), true) => Err(Error::usage("--json and --format ask for different forms")),
+        (format, false) => Ok(format.unwrap_or(usual)),
+    }
+}
+
+/// How results that have neither page nor raw data are shown.
+#[derive(Debug, Clone, Default, Args)]
+pub struct TextForm {
+    /// The report's form (--json is short for json)
+    #[arg(long, value_enum)]
+    format: Option<TextFormat>,
+}
+
+/// A report's form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TextFormat {
+    /// For people
+    Terminal,
+    /// For a pull request or a file
+    Markdown,
+    /// For programs
+    Json,
+}
+
+impl TextForm {
+    /// As [`Form::format`].
+    ///
+    /// # Errors
+    /// As [`Form::format`].
+    pub fn format(&self, context: &Context) -> Result<TextFormat> {
+        chosen(context, self.format, TextFormat::Json, TextFormat::Terminal)
     }
 }
 
@@ -56,6 +99,16 @@ pub enum Format {
     Json,
     /// The raw observations
     Jsonl,
+    /// Every effect as comma-separated values
+    Csv,
+    /// The raw observations in Go's benchmark format, for `benchstat -col /point`
+    Gobench,
+    /// The costs of all points in the Bencher Metric Format
+    Bmf,
+    /// The costs for github-action-benchmark's tool `customSmallerIsBetter`
+    GithubActionBenchmark,
+    /// Effects and costs as OpenMetrics text
+    Openmetrics,
     /// Every operation of sql-bench's programs, as sql-bench prints them and with what is known
     SqlBench,
     /// What each point does in a second, and its other costs, as Markdown
@@ -65,7 +118,7 @@ pub enum Format {
 impl Format {
     /// Whether it shows more than the attribution holds.
     pub fn needs_observations(self) -> bool {
-        matches!(self, Format::Html | Format::Jsonl)
+        matches!(self, Format::Html | Format::Jsonl | Format::Gobench)
     }
 }
 
@@ -106,9 +159,6 @@ pub fn show(
     } = &shown.file;
     let attribution = attribution::attribute_with(header, observations, supplement, margin)?;
     let format = form.format(context)?;
-    if form.flame_graph.is_some() && format != Format::Html {
-        return Err(Error::usage("only a page has room for a flame graph").hint("--format html"));
-    }
     let text = match format {
         Format::Html => page(context, form, shown, &attribution)?,
         Format::Jsonl => {
@@ -116,9 +166,10 @@ pub fn show(
             jsonl::write(&mut bytes, header, supplement, observations)?;
             String::from_utf8_lossy(&bytes).into_owned()
         }
+        Format::Gobench => report::go_benchmark(header, observations),
         _ => of_attribution(context, format, &attribution, shown.recorded.as_deref())?,
     };
-    deliver(context, form, &text)?;
+    deliver(context, form.output.as_deref(), &text)?;
     fail(&attribution, &form.fail_on)
 }
 
@@ -128,7 +179,7 @@ pub fn show(
 /// As [`show`].
 pub fn print(context: &Context, form: &Form, attribution: &Attribution) -> Result<()> {
     let text = of_attribution(context, form.format(context)?, attribution, None)?;
-    deliver(context, form, &text)?;
+    deliver(context, form.output.as_deref(), &text)?;
     fail(attribution, &form.fail_on)
 }
 
@@ -147,7 +198,11 @@ fn of_attribution(
             report::sql_bench(attribution, recorded, output.width(), output.color())?
         }
         Format::Rates => report::rates(attribution),
-        Format::Html | Format::Jsonl => {
+        Format::Csv => report::csv(attribution)?,
+        Format::Bmf => report::bencher(attribution)?,
+        Format::GithubActionBenchmark => report::github_action_benchmark(attribution)?,
+        Format::Openmetrics => report::openmetrics(attribution),
+        Format::Html | Format::Jsonl | Format::Gobench => {
             return Err(Error::internal("there are no raw observations to print"));
         }
     })
@@ -217,8 +272,12 @@ fn flame_graph(file: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn deliver(context: &Context, form: &Form, text: &str) -> Result<()> {
-    let Some(file) = &form.output else {
+/// Prints a result, or writes it to `file`.
+///
+/// # Errors
+/// [`Kind::Internal`] when it cannot be written.
+pub fn deliver(context: &Context, file: Option<&Path>, text: &str) -> Result<()> {
+    let Some(file) = file else {
         return context.output.print(text);
     };
     write(file, text.as_bytes())?;

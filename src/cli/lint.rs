@@ -10,6 +10,10 @@ use crate::lint::{self, Severity};
 
 /// Check the series and its patches; exit 3 when something is wrong
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt lint
+  perfquilt lint --fix                  mend the form of patches
+  perfquilt lint --strict               in a workflow: warnings fail it")]
 pub struct Lint {
     /// Warnings are errors
     #[arg(long)]

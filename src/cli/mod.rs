@@ -12,8 +12,10 @@ mod doctor;
 mod edit;
 mod export;
 mod form;
+mod history;
 mod init;
 mod lint;
+mod man;
 mod output;
 mod post;
 mod profile;
@@ -106,6 +108,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Report on a stored experiment again
     Report(report::Arguments),
+    /// What each patch was worth over releases and time
+    History(history::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
     /// Where two servers differ, function by function
@@ -123,6 +127,8 @@ enum Command {
     Calibrate(calibrate::Arguments),
     /// Print a shell's completion script
     Completions(completions::Arguments),
+    /// Print the manual page, or write one a command
+    Man(man::Arguments),
 }
 
 /// What a subcommand works with.
@@ -203,6 +209,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Build(arguments) => build::run(context, &arguments),
         Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
+        Command::History(arguments) => history::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Profile(arguments) => profile::run(context, &arguments),
         Command::Bisect(arguments) => return bisect::run(context, &arguments),
@@ -211,6 +218,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
+        Command::Man(arguments) => man::run(context, &arguments, Cli::command()),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::Context;
+use super::form::{TextForm, TextFormat};
 use super::output::plain;
 use crate::error::{Error, Result};
 use crate::rebase::resolve::{self, Opened};
@@ -14,6 +15,10 @@ use crate::workspace::{CONFIG_FILE, Workspace};
 
 /// Arguments of `perfquilt rebase`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt rebase 11.8.6               how each patch fits
+  perfquilt rebase 11.8.6 --write       and the moved series as a branch
+  perfquilt rebase 11.8.6 --continue    after a conflict was resolved and committed")]
 pub struct Arguments {
     /// The release to move the series to
     release: String,
@@ -49,20 +54,8 @@ pub struct Arguments {
     /// Close the open worktree without a result
     #[arg(long, conflicts_with = "write")]
     abort: bool,
-    /// The report's form (--json is short for json)
-    #[arg(long, value_enum)]
-    format: Option<Format>,
-}
-
-/// A report's form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    Terminal,
-    /// For a pull request or a file
-    Markdown,
-    /// For programs
-    Json,
+    #[command(flatten)]
+    form: TextForm,
 }
 
 /// Runs the subcommand.
@@ -71,13 +64,7 @@ pub enum Format {
 /// [`Kind::Series`](crate::error::Kind::Series) while there is something to decide; as
 /// [`rebase::rebase`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let format = match (arguments.format, context.output.json()) {
-        (None | Some(Format::Json), true) => Format::Json,
-        (Some(_), true) => {
-            return Err(Error::usage("--json and --format ask for different forms"));
-        }
-        (format, false) => format.unwrap_or(Format::Terminal),
-    };
+    let format = arguments.form.format(context)?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
     let request = Request {
@@ -164,16 +151,16 @@ fn show_open(context: &Context, report: &Report, request: &Request, open: &Opene
     context.output.print(&clean)
 }
 
-fn show(context: &Context, format: Format, report: &Report) -> Result<()> {
+fn show(context: &Context, format: TextFormat, report: &Report) -> Result<()> {
     let output = &context.output;
     match format {
-        Format::Terminal => output.print(&report::rebase::terminal(
+        TextFormat::Terminal => output.print(&report::rebase::terminal(
             report,
             output.width(),
             output.color(),
         )),
-        Format::Markdown => output.print(&report::rebase::markdown(report)),
-        Format::Json => output.print_json(report),
+        TextFormat::Markdown => output.print(&report::rebase::markdown(report)),
+        TextFormat::Json => output.print_json(report),
     }
 }
 

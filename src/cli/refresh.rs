@@ -11,6 +11,9 @@ use crate::error::Result;
 
 /// Write the edit branch back to the series and its patches
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt refresh --dry-run           what would become of each patch
+  perfquilt refresh")]
 pub struct Refresh {
     /// The release whose branch is meant (default: the only branch, or the current release's)
     #[arg(long, value_name = "VERSION")]

@@ -11,6 +11,9 @@ use crate::{stack, upstream};
 
 /// Apply the series to a release and print the chain of commits
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt stack
+  perfquilt stack --release 11.8.6")]
 pub struct Stack {
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]

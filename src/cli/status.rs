@@ -12,6 +12,9 @@ use crate::upstream::{self, Objects};
 
 /// Show the release, the series and how each patch fits
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt status
+  perfquilt status --json")]
 pub struct Status {}
 
 /// Runs the subcommand.

@@ -11,8 +11,13 @@ use crate::upstream;
 #[derive(Debug, Subcommand)]
 pub enum Upstream {
     /// Show the configured releases and how far each has come
+    #[command(after_help = "Examples:
+  perfquilt upstream list")]
     List,
     /// Fetch releases, check them and import them into the object store
+    #[command(after_help = "Examples:
+  perfquilt upstream fetch
+  perfquilt upstream fetch --all")]
     Fetch {
         /// Versions (default: the current one)
         #[arg(value_name = "VERSION")]
@@ -22,6 +27,8 @@ pub enum Upstream {
         all: bool,
     },
     /// Check that downloads, lock file and object store still agree
+    #[command(after_help = "Examples:
+  perfquilt upstream verify")]
     Verify {
         /// Versions (default: every one in the lock file)
         #[arg(value_name = "VERSION")]

@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::upstream;
 use crate::workspace::Workspace;
 
 pub use machine::{Holding, Machine};
@@ -30,10 +31,23 @@ pub struct Examination {
     pub packages: Vec<Found>,
     /// The command that installs what is missing; `None` when nothing is.
     pub install: Option<String>,
+    /// The release that the series is for; `None` outside a workspace.
+    pub release: Option<Release>,
+    /// The one command that brings everything that is missing; `None` when nothing is.
+    pub repair: Option<String>,
     /// This machine.
     pub machine: Machine,
     /// What the caches hold.
     pub caches: Vec<Holding>,
+}
+
+/// Whether a release is at hand.
+#[derive(Debug, Clone, Serialize)]
+pub struct Release {
+    /// Its name.
+    pub name: String,
+    /// Whether it is in the object store.
+    pub imported: bool,
 }
 
 impl Examination {
@@ -50,18 +64,46 @@ impl Examination {
 /// Examines this machine for `workspace`, or for what every workspace needs.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for a malformed list of packages.
+/// [`Kind::Usage`](crate::error::Kind::Usage) for a malformed list of packages or lock file.
 pub fn examine(workspace: Option<&Workspace>, cache: &Path) -> Result<Examination> {
     let found = packages::look(&packages(workspace)?);
     let state = workspace.map(Workspace::state);
+    let install = packages::install_command(&found);
+    let release = match workspace {
+        Some(workspace) => release(workspace)?,
+        None => None,
+    };
+    let fetch = workspace
+        .filter(|_| release.as_ref().is_some_and(|release| !release.imported))
+        .map(fetch_command);
+    let repair: Vec<String> = install.iter().cloned().chain(fetch).collect();
     let mut examination = Examination {
         schema: 1,
         ok: true,
-        install: packages::install_command(&found),
+        repair: Some(repair.join(" && ")).filter(|command| !command.is_empty()),
+        release,
+        install,
         packages: found,
         machine: Machine::look(cache),
         caches: machine::holdings(cache, state.as_deref()),
     };
     examination.ok = examination.missing().is_empty();
     Ok(examination)
+}
+
+fn release(workspace: &Workspace) -> Result<Option<Release>> {
+    let current = upstream::list(workspace)?.into_iter().find(|r| r.current);
+    Ok(current.map(|status| Release {
+        name: status.name,
+        imported: status.imported.is_some(),
+    }))
+}
+
+/// What fetches the release, from where the user is.
+fn fetch_command(workspace: &Workspace) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    match here.starts_with(workspace.root()) {
+        true => "perfquilt upstream fetch".to_owned(),
+        false => format!("perfquilt -C {} upstream fetch", workspace.root().display()),
+    }
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::number::{interval, margin, seconds};
-use super::text::{clean, code, markdown as escape, wrap};
+use super::page::{BOLD, Page};
+use super::text::{clean, code, markdown as escape};
 use crate::bisect::{
     Conclusion, Cost, Culprit, Decision, Direction, Effect, Ending, FileStat, How, Measured,
     Outcome, Part, Question, Rest,
@@ -14,73 +15,46 @@ const NARROWEST: usize = 60;
 /// Files of one change that are shown; `--json` has all.
 const MOST_FILES: usize = 12;
 
-const BOLD: &str = "\x1b[1m";
-const RESET: &str = "\x1b[0m";
-
 /// A bisection as text of at most `columns` columns; `color` allows ANSI colours.
 pub fn terminal(outcome: &Outcome, columns: usize, color: bool) -> String {
-    let mut page = Page {
-        width: columns.max(NARROWEST),
-        text: String::new(),
-    };
-    let headline = headline(outcome);
-    match color {
-        true => {
-            for line in wrap(&headline, page.width) {
-                let _ = writeln!(page.text, "{BOLD}{line}{RESET}");
-            }
-        }
-        false => page.paragraph(&headline, 0),
-    }
-    page.paragraph(&scope(&outcome.question), 0);
+    let mut page = Page::new(columns.max(NARROWEST), color);
+    page.paragraph(&headline(outcome), BOLD);
+    page.indented(&scope(&outcome.question), 0, "");
     for culprit in &outcome.culprits {
         page.text.push('\n');
-        page.paragraph(&culprit_words(&outcome.question, culprit), 0);
+        page.indented(&culprit_words(&outcome.question, culprit), 0, "");
         for (name, title) in names(culprit) {
-            page.paragraph(&format!("{name}  {title}"), 2);
+            page.indented(&format!("{name}  {title}"), 2, "");
         }
         for line in files(&culprit.files) {
-            page.paragraph(&line, 4);
+            page.indented(&line, 4, "");
         }
     }
     if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
         page.text.push('\n');
         for rest in &outcome.rest {
-            page.paragraph(&rest_words(&outcome.question, rest), 0);
+            page.indented(&rest_words(&outcome.question, rest), 0, "");
         }
     }
     for note in notes(outcome) {
         page.text.push('\n');
-        page.paragraph(&note, 0);
+        page.indented(&note, 0, "");
     }
     if !outcome.path.is_empty() {
         page.text.push_str("\nPath\n");
     }
     for decision in &outcome.path {
         let line = step(&outcome.question, decision);
-        page.paragraph(&format!("{:>4}  {line}", decision.after), 0);
+        page.indented(&format!("{:>4}  {line}", decision.after), 0, "");
     }
     page.text.push('\n');
-    page.paragraph(&cost(&outcome.cost), 0);
+    page.indented(&cost(&outcome.cost), 0, "");
     for (index, next) in outcome.next.iter().enumerate() {
         let word = if index == 0 { "\nnext: " } else { "      " };
         let _ = writeln!(page.text, "{word}{}", clean(&next.command));
-        page.paragraph(&format!("({})", clean(&next.what)), 8);
+        page.indented(&format!("({})", clean(&next.what)), 8, "");
     }
     page.text
-}
-
-struct Page {
-    width: usize,
-    text: String,
-}
-
-impl Page {
-    fn paragraph(&mut self, text: &str, indent: usize) {
-        for line in wrap(text, self.width - indent) {
-            let _ = writeln!(self.text, "{:indent$}{}", "", line.trim_end());
-        }
-    }
 }
 
 /// A bisection as Markdown, for a comment or a file.

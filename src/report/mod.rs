@@ -2,7 +2,9 @@
 
 pub mod bisect;
 mod comment;
+mod export;
 mod functions;
+pub mod history;
 mod html;
 mod legend;
 mod markdown;
@@ -25,12 +27,15 @@ use crate::error::{Error, Result};
 use crate::observation::Conditions;
 
 pub use comment::{Comment, Notice, Standing, Subject, comment};
+pub use export::{bencher, csv, github_action_benchmark, go_benchmark, openmetrics};
+pub(crate) use html::frame::{Name, page, scroll};
 pub use html::{Beside, Data, Distribution, MOST_EMBEDDED, html};
 pub use markdown::markdown;
 pub use profile::{Annotated, Shown, Source, profile, profile_markdown};
 pub use rates::rates;
 pub use sql_bench::sql_bench;
 pub use terminal::terminal;
+pub(crate) use text::clean;
 
 /// The attribution document as indented JSON with a line end.
 ///

@@ -18,17 +18,38 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn line(&mut self, text: &str, style: &str) {
-        let text = text.trim_end();
-        let _ = match self.color && !style.is_empty() && !text.is_empty() {
-            true => writeln!(self.text, "{style}{text}{RESET}"),
-            false => writeln!(self.text, "{text}"),
-        };
+    pub(super) fn new(width: usize, color: bool) -> Self {
+        Page {
+            width,
+            color,
+            text: String::new(),
+        }
     }
 
-    pub(super) fn paragraph(&mut self, text: &str) {
-        for line in wrap(text, self.width) {
-            self.line(&line, "");
+    pub(super) fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    pub(super) fn styled(&self, text: &str, style: &str) -> String {
+        match self.color && !style.is_empty() && !text.is_empty() {
+            true => format!("{style}{text}{RESET}"),
+            false => text.to_owned(),
+        }
+    }
+
+    pub(super) fn line(&mut self, text: &str, style: &str) {
+        let text = self.styled(text.trim_end(), style);
+        let _ = writeln!(self.text, "{text}");
+    }
+
+    pub(super) fn paragraph(&mut self, text: &str, style: &str) {
+        self.indented(text, 0, style);
+    }
+
+    pub(super) fn indented(&mut self, text: &str, indent: usize, style: &str) {
+        for line in wrap(text, self.width.saturating_sub(indent)) {
+            let line = self.styled(line.trim_end(), style);
+            let _ = writeln!(self.text, "{:indent$}{line}", "");
         }
     }
 }

@@ -45,30 +45,32 @@ pub struct Source {
 
 /// The difference on a terminal of `columns` columns; `color` allows ANSI colours.
 pub fn profile(shown: &Shown<'_>, columns: usize, color: bool) -> String {
-    let mut page = Page {
-        width: columns.max(NARROWEST),
-        color,
-        text: String::new(),
-    };
+    let mut page = Page::new(columns.max(NARROWEST), color);
     let difference = shown.difference;
-    page.paragraph(&format!(
-        "{} → {}, {}: instructions a transaction, from {} runs of {} transactions each ({})",
-        clean(&difference.before),
-        clean(&difference.after),
-        clean(&difference.workload),
-        difference.runs,
-        difference.transactions,
-        difference.source
-    ));
+    page.paragraph(
+        &format!(
+            "{} → {}, {}: instructions a transaction, from {} runs of {} transactions each ({})",
+            clean(&difference.before),
+            clean(&difference.after),
+            clean(&difference.workload),
+            difference.runs,
+            difference.transactions,
+            difference.source
+        ),
+        "",
+    );
     let headline = headline(&difference.instructions);
     page.line(&headline, BOLD);
     page.line("", "");
     let rows = functions(difference, shown.top);
     if rows.is_empty() {
-        page.paragraph("No function's own instructions changed by more than runs differ.");
+        page.paragraph(
+            "No function's own instructions changed by more than runs differ.",
+            "",
+        );
     } else {
         page.table(&rows);
-        page.paragraph(&rest(difference, &rows));
+        page.paragraph(&rest(difference, &rows), "");
     }
     if let Some((callee, edges)) = shown.callers {
         page.line("", "");
@@ -221,7 +223,10 @@ impl Page {
 
     fn callers(&mut self, edges: &[Edge]) {
         if edges.is_empty() {
-            self.paragraph("Nothing calls it, or it was inlined wherever it is used.");
+            self.paragraph(
+                "Nothing calls it, or it was inlined wherever it is used.",
+                "",
+            );
             return;
         }
         let room = self.width - 40;
@@ -252,6 +257,7 @@ impl Page {
             if lines.is_empty() {
                 self.paragraph(
                     "No lines are known: build with a recipe that has debug information (-g1).",
+                    "",
                 );
             }
             let mut file = "";

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::text::{clean, code, fit, markdown as escape, shell, width, wrap};
+use super::page::{BOLD, DIM, Page};
+use super::text::{clean, code, fit, markdown as escape, shell, width};
 use crate::rebase::{Decision, EffectChange, PatchReport, Report, Status, Worth};
 
 /// Columns narrower than this are not worth fitting into.
@@ -10,12 +11,9 @@ const NARROWEST: usize = 60;
 /// Lines of one patch's range-diff that are shown; `--json` has all.
 const MOST_LINES: usize = 60;
 
-const BOLD: &str = "\x1b[1m";
-const DIM: &str = "\x1b[2m";
 const RED: &str = "\x1b[31m";
 const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
-const RESET: &str = "\x1b[0m";
 
 /// `needs 1 decision` and the like.
 fn verdict(report: &Report) -> String {
@@ -102,13 +100,9 @@ fn remarks(decision: &Decision) -> Vec<String> {
 
 /// A rebase's report as text of at most `columns` columns; `color` allows ANSI colours.
 pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
-    let mut page = Page {
-        width: columns.max(NARROWEST),
-        color,
-        text: String::new(),
-    };
+    let mut page = Page::new(columns.max(NARROWEST), color);
     let style = if report.ready { GREEN } else { YELLOW };
-    page.paragraph(
+    page.indented(
         &format!(
             "{} → {}: {}",
             clean(&report.from),
@@ -118,9 +112,9 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
         0,
         if color { style } else { "" },
     );
-    page.paragraph(&tally(report), 0, "");
+    page.indented(&tally(report), 0, "");
     page.text.push('\n');
-    page.table(report);
+    page.decisions_table(report);
     for patch in &report.patches {
         page.decisions(report, patch);
     }
@@ -128,7 +122,7 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
     if !report.drops.is_empty() {
         page.heading("May be dropped (nothing is dropped by itself)");
         for drop in &report.drops {
-            page.paragraph(
+            page.indented(
                 &format!(
                     "{} {}: {}",
                     drop.index,
@@ -142,7 +136,7 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
     }
     for note in &report.notes {
         page.text.push('\n');
-        page.paragraph(&clean(note), 0, "");
+        page.indented(&clean(note), 0, "");
     }
     page.written(report);
     if !report.next.is_empty() {
@@ -155,31 +149,10 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
     page.text
 }
 
-struct Page {
-    width: usize,
-    color: bool,
-    text: String,
-}
-
 impl Page {
-    fn styled(&self, text: &str, style: &str) -> String {
-        if self.color && !style.is_empty() && !text.is_empty() {
-            format!("{style}{text}{RESET}")
-        } else {
-            text.to_owned()
-        }
-    }
-
-    fn paragraph(&mut self, text: &str, indent: usize, style: &str) {
-        for line in wrap(text, self.width - indent) {
-            let line = self.styled(&line, style);
-            let _ = writeln!(self.text, "{:indent$}{line}", "");
-        }
-    }
-
     fn heading(&mut self, text: &str) {
         self.text.push('\n');
-        self.paragraph(text, 0, BOLD);
+        self.indented(text, 0, BOLD);
     }
 
     /// A line of source text, cut at the page's edge.
@@ -203,7 +176,7 @@ impl Page {
         let _ = writeln!(self.text, "{:indent$}{line}", "");
     }
 
-    fn table(&mut self, report: &Report) {
+    fn decisions_table(&mut self, report: &Report) {
         let digits = report.patches.len().to_string().len();
         let speeds: Vec<String> = report
             .patches
@@ -243,7 +216,7 @@ impl Page {
             }
             let _ = writeln!(self.text, "{}", line.trim_end());
             for note in notes(patch) {
-                self.paragraph(&clean(&note), digits + 4, DIM);
+                self.indented(&clean(&note), digits + 4, DIM);
             }
         }
     }
@@ -254,12 +227,12 @@ impl Page {
         }
         self.heading(&format!("Patch {} {}", patch.index, clean(&patch.name)));
         for decision in &patch.decisions {
-            self.paragraph(&clean(&place(decision)), 0, "");
-            self.paragraph(&clean(&decision.what), 2, DIM);
+            self.indented(&clean(&place(decision)), 0, "");
+            self.indented(&clean(&decision.what), 2, DIM);
             if let Some(line) = decision.line {
-                self.paragraph("now:", 2, DIM);
+                self.indented("now:", 2, DIM);
                 if decision.now.is_empty() {
-                    self.paragraph("(nothing)", 4, DIM);
+                    self.indented("(nothing)", 4, DIM);
                 }
                 let digits = (line + decision.now.len()).to_string().len();
                 for (offset, text) in decision.now.iter().enumerate() {
@@ -270,7 +243,7 @@ impl Page {
             self.changes("the patch:", &decision.patch);
             self.changes("upstream since then:", &decision.upstream);
             for remark in remarks(decision) {
-                self.paragraph(&clean(&remark), 2, "");
+                self.indented(&clean(&remark), 2, "");
             }
         }
         let command = resolve_command(report, patch);
@@ -281,7 +254,7 @@ impl Page {
         if lines.is_empty() {
             return;
         }
-        self.paragraph(title, 2, DIM);
+        self.indented(title, 2, DIM);
         for line in lines {
             self.source(line, 4, diff_tone(line));
         }
@@ -298,7 +271,7 @@ impl Page {
         }
         self.heading("Patches that changed");
         for patch in changed {
-            self.paragraph(
+            self.indented(
                 &format!("{0}: old ! {0}: new {1}", patch.index, clean(&patch.name)),
                 0,
                 "",
@@ -308,7 +281,7 @@ impl Page {
             }
             if patch.range_diff.len() > MOST_LINES {
                 let more = patch.range_diff.len() - MOST_LINES;
-                self.paragraph(&format!("… {more} more lines (--json has all)"), 4, DIM);
+                self.indented(&format!("… {more} more lines (--json has all)"), 4, DIM);
             }
         }
     }
@@ -321,22 +294,22 @@ impl Page {
         match (&written.branch, &written.commit, &written.folder) {
             (Some(branch), Some(commit), _) => {
                 let short = commit.get(..12).unwrap_or(commit);
-                self.paragraph(
+                self.indented(
                     &format!("written: branch {} ({short})", clean(branch)),
                     0,
                     GREEN,
                 );
             }
             (_, _, Some(folder)) => {
-                self.paragraph(&format!("written: {}", clean(folder)), 0, GREEN);
+                self.indented(&format!("written: {}", clean(folder)), 0, GREEN);
             }
             _ => {}
         }
         for file in &written.files {
-            self.paragraph(&clean(file), 2, "");
+            self.indented(&clean(file), 2, "");
         }
         for aside in &written.set_aside {
-            self.paragraph(
+            self.indented(
                 &format!(
                     "{} is a comment in the series now: {}",
                     clean(&aside.name),

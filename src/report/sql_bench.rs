@@ -41,11 +41,7 @@ pub fn sql_bench(
                 .hint("`--format sql-bench` is for workloads of the kind sql-bench"),
         );
     }
-    let mut page = Page {
-        width: columns.max(NARROWEST),
-        color,
-        text: String::new(),
-    };
+    let mut page = Page::new(columns.max(NARROWEST), color);
     let table = match recorded {
         Some(rows) => Table::recorded(attribution, rows),
         None => Table::measured(attribution),
@@ -57,7 +53,7 @@ pub fn sql_bench(
     }
     for warning in &attribution.warnings {
         page.line("", "");
-        page.paragraph(&format!("Note: {}", long(warning)));
+        page.paragraph(&format!("Note: {}", long(warning)), "");
     }
     Ok(page.text)
 }
@@ -253,15 +249,17 @@ impl Page {
         self.paragraph(
             "Time relative to the first column, which is in seconds: below 1 is faster. As \
              sql-bench's compare-results prints it:",
+            "",
         );
         for (number, head) in table.heads.iter().enumerate().skip(skipped) {
             let head = fit(head, self.width - 6);
             self.line(&format!("{:>4}  {head}", number + 1), "");
         }
         if skipped > 0 {
-            self.paragraph(&format!(
-                "({skipped} more columns need a wider terminal, or a pipe.)"
-            ));
+            self.paragraph(
+                &format!("({skipped} more columns need a wider terminal, or a pipe.)"),
+                "",
+            );
         }
         let mut line = format!("{:room$}{:>10}", "operation", "seconds");
         for number in skipped + 1..=table.heads.len() {
@@ -335,7 +333,7 @@ impl Page {
             self.line(&line, row.judgement.style());
         }
         self.rule();
-        self.paragraph(&tally(&rows));
+        self.paragraph(&tally(&rows), "");
     }
 }
 

@@ -2,24 +2,23 @@
 
 use std::fmt::Write;
 
-use super::text::{clean, fit, long, width, wrap};
+use super::page::{BOLD, DIM, Page};
+use super::text::{clean, fit, long, width};
 use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
 use super::{functions, number};
 use crate::attribution::Attribution;
 use crate::observation::Meter;
 
 /// Columns narrower than this are not worth fitting into.
-const NARROWEST: usize = 60;
+const NARROWEST: usize = 40;
+/// Narrower tables have a line a figure.
+const TABLE: usize = 60;
 
 /// The report as text of at most `columns` columns (wider names use the room there is); `color` allows
 /// ANSI colours.
 pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
     let view = View::new(attribution);
-    let mut page = Page {
-        width: columns.max(NARROWEST),
-        color,
-        text: String::new(),
-    };
+    let mut page = Page::new(columns.max(NARROWEST), color);
     let scope = view.scope(&|name| clean(name));
     let recipe = match attribution.recipe.as_str() {
         "" => String::new(),
@@ -32,7 +31,7 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.paragraph(&view.headline(), BOLD);
     page.paragraph(&view.tally(&|name| clean(name)), "");
     page.blank();
-    page.table(&view, &view.rows.iter().collect::<Vec<_>>());
+    page.of_meters(&view, &view.rows.iter().collect::<Vec<_>>());
     page.blank();
     page.paragraph(&view.legend(), DIM);
     page.provenance(&view);
@@ -45,42 +44,9 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.text
 }
 
-const BOLD: &str = "\x1b[1m";
-const DIM: &str = "\x1b[2m";
-const RESET: &str = "\x1b[0m";
-
-struct Page {
-    width: usize,
-    color: bool,
-    text: String,
-}
-
 impl Page {
-    fn blank(&mut self) {
-        self.text.push('\n');
-    }
-
-    fn styled(&self, text: &str, style: &str) -> String {
-        if self.color && !style.is_empty() && !text.is_empty() {
-            format!("{style}{text}{RESET}")
-        } else {
-            text.to_owned()
-        }
-    }
-
-    fn paragraph(&mut self, text: &str, style: &str) {
-        self.indented(text, 0, style);
-    }
-
-    fn indented(&mut self, text: &str, indent: usize, style: &str) {
-        for line in wrap(text, self.width - indent) {
-            let line = self.styled(&line, style);
-            let _ = writeln!(self.text, "{:indent$}{line}", "");
-        }
-    }
-
     /// One table of the view's meters.
-    fn table(&mut self, view: &View<'_>, rows: &[&Row<'_>]) {
+    fn of_meters(&mut self, view: &View<'_>, rows: &[&Row<'_>]) {
         let names: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
         let places = view.columns.iter().map(|(_, places)| *places);
         let heads: Vec<(&str, usize)> = names.iter().map(String::as_str).zip(places).collect();
@@ -101,6 +67,9 @@ impl Page {
                     .collect()
             })
             .collect();
+        if self.width < TABLE {
+            return self.stacked(heads, rows, &cells);
+        }
         let judged = rows.iter().any(|row| !row.verdict.is_empty());
         let verdict_room = if judged { 2 + VERDICT } else { 0 };
         let widths: Vec<usize> = heads
@@ -164,6 +133,34 @@ impl Page {
                 let _ = write!(self.text, "  {verdict}");
             }
             self.remarks(row, 4 + first + figures);
+        }
+    }
+
+    /// A table for narrow screens: below each row's name a line a figure.
+    fn stacked(&mut self, heads: &[(&str, usize)], rows: &[&Row<'_>], cells: &[Vec<String>]) {
+        let longest = heads.iter().map(|(head, _)| width(head)).max().unwrap_or(0);
+        for (row, cells) in rows.iter().zip(cells) {
+            let number = match row.label {
+                Label::Patch { index, .. } | Label::Workload { index, .. } => index.to_string(),
+                _ => String::new(),
+            };
+            let name = fit(&name(row), self.width - 4);
+            self.line(&format!("{number:>2}  {name}"), BOLD);
+            for ((head, _), cell) in heads.iter().zip(cells) {
+                self.indented(&format!("{head:<longest$}  {cell}"), 4, "");
+            }
+            if !row.verdict.is_empty() {
+                self.indented(row.verdict, 4, colour(row.tone));
+            }
+            let title = match row.label {
+                Label::Patch { title, .. } => clean(title),
+                _ => String::new(),
+            };
+            for (text, style) in [(title, DIM), (clean(&row.notes.join("; ")), "")] {
+                if !text.is_empty() {
+                    self.indented(&text, 4, style);
+                }
+            }
         }
     }
 
@@ -233,7 +230,7 @@ impl Page {
                 self.paragraph("No single workload shows an effect.", "");
             } else {
                 self.paragraph("By workload, where there is an effect:", "");
-                self.table(view, &rows);
+                self.of_meters(view, &rows);
                 if others > 0 {
                     self.paragraph(
                         &format!("{others} further pairs of patch and workload show none."),

@@ -8,7 +8,7 @@ const LONGEST: usize = 160;
 
 /// One harmless line: control characters, line ends and marks that reorder or hide text are replaced,
 /// and what is too long is cut.
-pub(super) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let mut result: String = text
         .chars()
         .take(LONGEST)

@@ -2,6 +2,7 @@
 
 mod blob;
 mod earlier;
+pub mod import;
 pub mod jsonl;
 mod line;
 pub mod queue;

@@ -94,3 +94,38 @@ fn a_broken_list_or_configuration_is_named() {
     assert_eq!(code, Some(2));
     assert!(stderr.contains("perfquilt.toml"), "{stderr}");
 }
+
+#[test]
+fn one_command_brings_packages_and_release() {
+    let machine = Machine::with(&["cc", "c++", "make"]);
+    for program in ["ccache", "mold", "quilt", "cmake", "ninja", "pkg-config"] {
+        machine.script(program, "exit 0");
+    }
+    let config = CONFIG.replace(
+        "current = \"1\"",
+        "current = \"1\"\nrelease = [{ version = \"1\", directory = \"up\" }]",
+    );
+    machine.file("bench-config/perfquilt.toml", &config);
+    machine.file("up/file", "x");
+    machine.file("series", "");
+    let (code, stdout, stderr) = doctor(&machine, &[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let last = stdout.lines().last().unwrap().trim();
+    assert_eq!(last, "perfquilt upstream fetch", "{stdout}");
+
+    // It does what it says.
+    let program = Path::new(env!("CARGO_BIN_EXE_perfquilt"));
+    let fetched = machine.run(program, &["upstream", "fetch"]);
+    assert!(fetched.status.success(), "{fetched:?}");
+    let (_, stdout, _) = doctor(&machine, &[]);
+    assert!(stdout.ends_with("everything needed is there\n"), "{stdout}");
+
+    machine.file(
+        "bench-config/packages.txt",
+        "libno-dev required header:no/such.h  nothing\n",
+    );
+    let (code, stdout, _) = doctor(&machine, &["--json"]);
+    assert_eq!(code, Some(2));
+    let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(document["repair"].as_str().unwrap().ends_with(" libno-dev"));
+}

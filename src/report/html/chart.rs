@@ -233,7 +233,7 @@ pub(super) struct Series {
     pub(super) points: Vec<(f64, f64, Option<Range2>)>,
 }
 
-/// Series over one axis of places (`across` says of what) and one of values, which holds 0.
+/// Series over one axis of whole numbers (`across` says of what) and one of values, which holds 0.
 pub(super) fn series(
     about: &str,
     across: &str,
@@ -242,7 +242,8 @@ pub(super) fn series(
 ) -> Result<Option<String>> {
     const HEIGHT: u32 = 220;
     let all = || shown.iter().flat_map(|one| &one.points);
-    let Some(places) = span(all().map(|(at, ..)| (*at, *at))) else {
+    let places = span(all().map(|(at, ..)| (*at - 0.5, *at + 0.5)));
+    let Some(places) = places else {
         return Ok(None);
     };
     let ends = all().map(|(_, value, interval)| interval.unwrap_or((*value, *value)));
@@ -292,7 +293,12 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 /// Grid, axes and the words at them; `values` is the word at the vertical axis, which is not drawn without.
 fn mesh(chart: &mut Chart<'_, '_>, across: &str, values: Option<&str>) -> Result<()> {
     let (x, y) = (chart.x_range(), chart.y_range());
-    let across_label = move |value: &f64| figure(*value, &x);
+    let whole = values.is_some();
+    let across_label = move |value: &f64| match whole {
+        true if (value - value.round()).abs() > 1e-6 => String::new(),
+        true => format!("{value:.0}"),
+        false => figure(*value, &x),
+    };
     let value_label = move |value: &f64| figure(*value, &y);
     let mut mesh = chart.configure_mesh();
     mesh.light_line_style(TRANSPARENT)
@@ -401,7 +407,7 @@ mod tests {
         ];
         let label = "<script>&\"\u{202e}".to_owned();
         let row = Row { label, marks };
-        let svg = rows("effects of \"a\" <b>", "%", &[row.clone()])
+        let svg = rows("effects of \"a\" <b>", "%", std::slice::from_ref(&row))
             .unwrap()
             .unwrap();
         for part in [

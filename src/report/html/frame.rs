@@ -54,7 +54,7 @@ impl Render for Sentence<'_> {
     fn render(&self) -> Markup {
         let text = long(self.0);
         let parts: Vec<&str> = text.split('`').collect();
-        if parts.len() % 2 == 0 {
+        if parts.len().is_multiple_of(2) {
             return html! { (text) };
         }
         html! {

@@ -4,7 +4,8 @@
 mod chart;
 mod details;
 mod effects;
-mod frame;
+pub(super) mod frame;
+mod history;
 mod raw;
 #[cfg(test)]
 mod tests;

@@ -268,10 +268,14 @@ fn courses<'a>(
     };
     let course = |workload: &'a String| {
         let ends = |e: &Effect| (header.server_of(e.point), header.server_of(e.against));
-        let ends = total(workload).map(ends);
-        (workload.as_str(), (ends, Blocks::new()))
+        let course = Course {
+            workload,
+            ends: total(workload).map(ends),
+            blocks: Blocks::new(),
+        };
+        (workload.as_str(), course)
     };
-    let mut courses: BTreeMap<&str, (Option<(Point, Point)>, Blocks)> =
+    let mut courses: BTreeMap<&str, Course<'_>> =
         attribution.workloads.iter().map(course).collect();
     let release = header.server_of(Point::BASE);
     for observation in observations {
@@ -279,26 +283,19 @@ fn courses<'a>(
             && !observation.direct
             && observation.value > 0.0
             && observation.experiment == header.experiment;
-        let Some((ends, blocks)) = courses
+        let Some(course) = courses
             .get_mut(observation.workload.as_str())
             .filter(|_| own)
         else {
             continue;
         };
         let point = observation.point;
-        if point == release || ends.is_some_and(|(a, b)| point == a || point == b) {
-            let block = blocks.entry(observation.block).or_default();
+        if point == release || course.ends.is_some_and(|(a, b)| point == a || point == b) {
+            let block = course.blocks.entry(observation.block).or_default();
             block.insert(point, observation.value);
         }
     }
-    courses
-        .into_iter()
-        .map(|(workload, (ends, blocks))| Course {
-            workload,
-            ends,
-            blocks,
-        })
-        .collect()
+    courses.into_values().collect()
 }
 
 impl Course<'_> {

@@ -1,0 +1,61 @@
+//! `perfquilt man`: the manual, from the same words as `--help`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::Context;
+use crate::error::{Error, Result};
+
+/// Arguments of `perfquilt man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt man | man -l -
+  perfquilt man --output ~/.local/share/man/man1")]
+pub struct Arguments {
+    /// Write a page for every command into DIR instead
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+/// Prints the manual page of `command`, or writes the pages of all its subcommands.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be written.
+pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
+    command.build();
+    let Some(folder) = &arguments.output else {
+        return context.output.print(&page(&command, "perfquilt")?);
+    };
+    std::fs::create_dir_all(folder).map_err(|error| Error::io("make", folder, &error))?;
+    let written = write(folder, &command, "perfquilt")?;
+    let note = format!("{written} pages in {}", folder.display());
+    context.output.progress().note(&note);
+    Ok(())
+}
+
+/// Writes the page of `command`, called `name`, and those of its subcommands; how many there are.
+fn write(folder: &Path, command: &clap::Command, name: &str) -> Result<usize> {
+    let file = folder.join(format!("{name}.1"));
+    std::fs::write(&file, page(command, name)?)
+        .map_err(|error| Error::io("write", &file, &error))?;
+    let mut written = 1;
+    for sub in command.get_subcommands() {
+        if sub.get_name() != "help" {
+            written += write(folder, sub, &format!("{name}-{}", sub.get_name()))?;
+        }
+    }
+    Ok(written)
+}
+
+fn page(command: &clap::Command, name: &str) -> Result<String> {
+    let mut bytes = Vec::new();
+    clap_mangen::Man::new(command.clone())
+        .title(name)
+        .manual("perfquilt manual")
+        // The same text on every day.
+        .date("")
+        .render(&mut bytes)
+        .map_err(|error| Error::internal(format!("cannot write the manual: {error}")))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

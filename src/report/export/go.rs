@@ -1,0 +1,59 @@
+//! The Go benchmark format (golang.org/design/14313-benchmark-format), which `benchstat` reads.
+
+use std::fmt::Write;
+
+use super::one_line;
+use crate::observation::{ExperimentHeader, Meter, Observation};
+
+/// The unit of a meter in that format.
+pub fn unit(meter: Meter) -> &'static str {
+    match meter {
+        Meter::Time => "ns/op",
+        Meter::Cpu => "cpu-ns/op",
+        Meter::Instructions => "instructions/op",
+        Meter::L1iMisses => "L1i-misses/op",
+    }
+}
+
+/// Every observation as a benchmark's result, an operation being a transaction:
+/// `BenchmarkServer/workload=W/point=K N VALUE ns/op`. `benchstat -col /point` compares the points; it knows
+/// nothing of blocks, so its intervals are wider than this program's.
+pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> String {
+    let mut text = String::new();
+    let facts = [
+        ("release", &header.release),
+        ("recipe", &header.recipe),
+        ("experiment", &header.experiment),
+        ("harness", &header.harness),
+    ];
+    for (key, value) in facts.iter().filter(|(_, value)| !value.trim().is_empty()) {
+        let _ = writeln!(text, "{key}: {}", one_line(value).trim());
+    }
+    for (place, patch) in header.series.iter().enumerate() {
+        let _ = writeln!(text, "patch-{}: {}", place + 1, one_line(patch).trim());
+    }
+    for meter in Meter::ALL {
+        let _ = writeln!(text, "Unit {} better=lower", unit(meter));
+    }
+    for observation in observations.iter().filter(|o| !o.direct) {
+        let _ = writeln!(
+            text,
+            "BenchmarkServer/workload={}/point={} {} {} {}",
+            word(&observation.workload),
+            observation.point,
+            observation.n,
+            observation.value,
+            unit(observation.meter)
+        );
+    }
+    text
+}
+
+/// A name as a part of a benchmark's name: without blanks and what parts names.
+fn word(name: &str) -> String {
+    let plain = |c: char| match c {
+        c if c.is_whitespace() || c.is_control() || c == '/' => '_',
+        c => c,
+    };
+    name.chars().map(plain).collect()
+}

@@ -1,0 +1,107 @@
+//! OpenMetrics 1.0 text, for a textfile collector or a push gateway.
+
+use std::fmt::Write;
+
+use crate::attribution::{Attribution, Effect};
+
+/// A family of gauges: its name, what it is, and the value it takes of an effect.
+type Family = (&'static str, &'static str, fn(&Effect) -> Option<f64>);
+
+const EFFECTS: [Family; 3] = [
+    (
+        "perfquilt_effect_ratio",
+        "Effect as a fraction of speed, 0.01 is 1 % faster.",
+        |effect| Some(effect.estimate),
+    ),
+    (
+        "perfquilt_effect_low_ratio",
+        "Lower end of the effect's interval.",
+        |effect| effect.low,
+    ),
+    (
+        "perfquilt_effect_high_ratio",
+        "Upper end of the effect's interval.",
+        |effect| effect.high,
+    ),
+];
+
+/// Every effect with its interval, the cost of every point, and whether the experiment has ended.
+pub fn openmetrics(attribution: &Attribution) -> String {
+    let mut text = String::new();
+    let common = labels(&[
+        ("experiment", &attribution.experiment),
+        ("release", &attribution.release),
+        ("recipe", &attribution.recipe),
+    ]);
+    head(
+        &mut text,
+        "perfquilt_complete",
+        "",
+        "Whether no block is missing.",
+    );
+    let complete = i32::from(attribution.is_complete());
+    let _ = writeln!(text, "perfquilt_complete{{{common}}} {complete}");
+    let patches = attribution.patches.iter().flat_map(|patch| {
+        let effects = patch.effects.iter();
+        effects.map(move |effect| (patch.name.as_str(), effect))
+    });
+    let total = attribution.total.iter().map(|effect| ("", effect));
+    let control = attribution.noise.control.iter();
+    let control = control.map(|control| ("", &control.effect));
+    let effects: Vec<(&str, &Effect)> = patches.chain(total).chain(control).collect();
+    for (family, help, value) in EFFECTS {
+        head(&mut text, family, "ratio", help);
+        for (patch, effect) in &effects {
+            let Some(value) = value(effect).filter(|value| value.is_finite()) else {
+                continue;
+            };
+            let kind = serde_json::to_value(effect.kind).unwrap_or_default();
+            let own = labels(&[
+                ("kind", kind.as_str().unwrap_or_default()),
+                ("patch", patch),
+                ("point", &effect.point.to_string()),
+                ("workload", &effect.workload),
+                ("meter", effect.meter.name()),
+                ("verdict", &effect.verdict.to_string()),
+            ]);
+            let _ = writeln!(text, "{family}{{{common},{own}}} {value}");
+        }
+    }
+    let cost = "perfquilt_transaction_cost";
+    head(
+        &mut text,
+        cost,
+        "",
+        "Cost of a transaction in the meter's unit.",
+    );
+    for of in &attribution.costs {
+        let own = labels(&[
+            ("point", &of.point.to_string()),
+            ("workload", &of.workload),
+            ("meter", of.meter.name()),
+            ("unit", of.meter.unit()),
+        ]);
+        let _ = writeln!(text, "{cost}{{{common},{own}}} {}", of.estimate);
+    }
+    text.push_str("# EOF\n");
+    text
+}
+
+fn head(text: &mut String, family: &str, unit: &str, help: &str) {
+    let _ = writeln!(text, "# TYPE {family} gauge");
+    if !unit.is_empty() {
+        let _ = writeln!(text, "# UNIT {family} {unit}");
+    }
+    let _ = writeln!(text, "# HELP {family} {help}");
+}
+
+fn labels(labels: &[(&str, &str)]) -> String {
+    let label = |(name, value): &(&str, &str)| {
+        let value = value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        format!("{name}=\"{}\"", super::one_line(&value))
+    };
+    labels.iter().map(label).collect::<Vec<_>>().join(",")
+}

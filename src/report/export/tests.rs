@@ -1,0 +1,126 @@
+use super::*;
+use crate::attribution::attribute_with;
+use crate::config::default_margin;
+use crate::observation::Meter;
+use crate::report::tests::Experiment;
+
+fn hostile() -> Experiment {
+    let mut experiment = Experiment::new(&[(0.02, 0.01), (-0.01, 0.0)]);
+    experiment.header.series = vec!["=cmd|' /C calc'!A0,\"x\"\n".into(), "b\\\" c.patch".into()];
+    experiment.workloads = vec!["a b/c", "oltp"];
+    experiment
+}
+
+fn attribution(experiment: &Experiment) -> Attribution {
+    attribute_with(
+        &experiment.header,
+        &experiment.observations(),
+        &experiment.supplement,
+        &default_margin,
+    )
+    .unwrap()
+}
+
+#[test]
+fn comma_separated_values_read_back_to_the_same_effects() {
+    let attribution = attribution(&hostile());
+    let text = csv(&attribution).unwrap();
+    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+    let heads = reader.headers().unwrap().clone();
+    let column = |name: &str| heads.iter().position(|head| head == name).unwrap();
+    let lines: Vec<::csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    let effects: Vec<_> = attribution
+        .patches
+        .iter()
+        .flat_map(|patch| &patch.effects)
+        .chain(&attribution.total)
+        .chain(attribution.noise.control.iter().map(|c| &c.effect))
+        .collect();
+    assert_eq!(lines.len(), effects.len());
+    for (line, effect) in lines.iter().zip(effects) {
+        let number = |name: &str| line[column(name)].parse::<f64>().ok();
+        assert_eq!(number("estimate"), Some(effect.estimate));
+        assert_eq!(number("low"), effect.low);
+        assert_eq!(number("p_adjusted"), effect.p_adjusted);
+        assert_eq!(line[column("workload")], effect.workload);
+        assert_eq!(line[column("point")], effect.point.to_string());
+        // No spreadsheet computes a name.
+        assert!(!line.iter().any(|field| field.starts_with('=')), "{line:?}");
+    }
+}
+
+#[test]
+fn go_benchmarks_have_a_line_an_observation() {
+    let experiment = hostile();
+    let observations = experiment.observations();
+    let text = go_benchmark(&experiment.header, &observations);
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|l| l.starts_with("Benchmark"))
+        .collect();
+    assert_eq!(lines.len(), observations.len());
+    for (line, observation) in lines.iter().zip(&observations) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, n, value, unit] = words[..] else {
+            panic!("{line}");
+        };
+        assert!(
+            name.ends_with(&format!("/point={}", observation.point)),
+            "{line}"
+        );
+        assert_eq!(n.parse(), Ok(observation.n));
+        assert_eq!(value.parse(), Ok(observation.value));
+        assert_eq!(unit == "ns/op", observation.meter == Meter::Time);
+    }
+    assert!(text.contains("workload=a_b_c/"), "{text}");
+}
+
+#[test]
+fn services_get_the_costs() {
+    let attribution = attribution(&hostile());
+    let metrics: serde_json::Value = serde_json::from_str(&bencher(&attribution).unwrap()).unwrap();
+    let entries = github_action_benchmark(&attribution).unwrap();
+    let entries: Vec<serde_json::Value> = serde_json::from_str(&entries).unwrap();
+    assert_eq!(entries.len(), attribution.costs.len());
+    for (cost, entry) in attribution.costs.iter().zip(&entries) {
+        let name = name_of(&attribution, cost);
+        let measure = match cost.meter {
+            Meter::Time => "latency",
+            _ => "instructions",
+        };
+        assert_eq!(metrics[&name][measure]["value"], cost.estimate, "{name}");
+        assert_eq!(metrics[&name][measure]["lower_value"].as_f64(), cost.low);
+        assert_eq!(entry["value"], cost.estimate);
+        assert_eq!(entry["unit"], cost.meter.unit());
+    }
+}
+
+fn name_of(attribution: &Attribution, cost: &crate::attribution::Cost) -> String {
+    let point = one_line(&point_words(attribution, cost.point));
+    format!("{}/{point}", cost.workload)
+}
+
+/// Line by line by the grammar of OpenMetrics 1.0: metadata before samples, escaped labels, one end.
+#[test]
+fn metrics_are_well_formed() {
+    let attribution = attribution(&hostile());
+    let text = openmetrics(&attribution);
+    assert!(text.ends_with("\n# EOF\n"));
+    let sample = regex::Regex::new(
+        r#"^([a-z_]+)\{[a-z_]+="(?:[^"\\]|\\["\\n])*"(?:,[a-z_]+="(?:[^"\\]|\\["\\n])*")*\} (\S+)$"#,
+    )
+    .unwrap();
+    let mut family = String::new();
+    let mut values = 0;
+    for line in text.lines().take_while(|line| *line != "# EOF") {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            family = rest.split(' ').next().unwrap().to_owned();
+        } else if !line.starts_with("# ") {
+            let found = sample.captures(line).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(found[1], family);
+            assert!(found[2].parse::<f64>().unwrap().is_finite());
+            values += 1;
+        }
+    }
+    assert!(values > 3 * attribution.total.len());
+}

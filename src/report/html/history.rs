@@ -1,0 +1,141 @@
+//! The history of a series as a page.
+
+use maud::html;
+
+use super::super::history::{Course, History};
+use super::super::text::clean;
+use super::chart::{self, Ink, Series};
+use super::effects::figure;
+use super::frame::{self, Name, drawing, key, scroll};
+use crate::error::Result;
+
+impl History {
+    /// The history as a page like that of a report.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when a drawing cannot be written.
+    pub fn html(&self) -> Result<String> {
+        let places = self.places();
+        let (experiments, releases) = (self.experiments(), self.releases());
+        let mut drawings = Vec::new();
+        for course in &self.patches {
+            let about = format!("{}, {} over time", course.title(), self.meter);
+            let table = table(&about, course, &experiments, places);
+            let caption = html! {
+                @for (release, ink) in &releases { (key(*ink, true, &clean(release))) }
+                ". Experiments from the earliest on; lines are intervals."
+            };
+            let of = |(release, ink): &(&str, Ink)| points(course, &experiments, release, *ink);
+            let shown: Vec<Series> = releases.iter().map(of).collect();
+            let svg = chart::series(&about, "experiment", "% of speed", &shown)?;
+            drawings.push(html! {
+                div {
+                    h2 { @match &course.name {
+                        Some(name) => (Name(name)),
+                        None => "The whole series",
+                    } }
+                    @match svg {
+                        Some(svg) => (drawing(&svg, &caption, &table)),
+                        None => (table),
+                    }
+                }
+            });
+        }
+        let body = html! {
+            header {
+                h1 { "What the patches were worth, in " (self.meter) }
+                p.soft {
+                    "One figure an experiment, against the state before the patch. Experiments differ in \
+                     release, workloads and machine: the tables say which."
+                }
+            }
+            main {
+                @if drawings.is_empty() { p { "No stored experiment has figures of " (self.meter) "." } }
+                div.charts { @for drawing in &drawings { (drawing) } }
+            }
+        };
+        Ok(frame::page("perfquilt: history", None, &body))
+    }
+}
+
+impl History {
+    /// The experiments in it, the earliest first: their numbers are the same in every drawing.
+    fn experiments(&self) -> Vec<&str> {
+        let moments = self.patches.iter().flat_map(|course| &course.moments);
+        let mut found: Vec<(&str, &str)> = moments
+            .map(|m| (m.started.as_str(), m.experiment.as_str()))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+            .into_iter()
+            .map(|(_, experiment)| experiment)
+            .collect()
+    }
+
+    /// The releases in it, each with its colour; what is behind the fourth shares the last one.
+    fn releases(&self) -> Vec<(&str, Ink)> {
+        let inks = [Ink::First, Ink::Second, Ink::Third, Ink::Fourth];
+        let moments = self.patches.iter().flat_map(|course| &course.moments);
+        let mut found: Vec<&str> = moments.map(|m| m.release.as_str()).collect();
+        found.sort_unstable();
+        found.dedup();
+        let ink = |place: usize| inks.get(place).copied().unwrap_or(Ink::Fourth);
+        let found = found.into_iter().enumerate();
+        found
+            .map(|(place, release)| (release, ink(place)))
+            .collect()
+    }
+}
+
+/// An experiment's number.
+fn place(experiments: &[&str], experiment: &str) -> usize {
+    let place = experiments.iter().position(|name| *name == experiment);
+    place.map_or(0, |place| place + 1)
+}
+
+fn points(course: &Course, experiments: &[&str], release: &str, ink: Ink) -> Series {
+    let percent = |fraction: f64| 100.0 * fraction;
+    let moments = course.moments.iter().filter(|m| m.release == release);
+    Series {
+        ink,
+        joined: false,
+        points: moments
+            .map(|moment| {
+                let effect = &moment.effect;
+                let ends = effect.low.zip(effect.high);
+                let ends = ends.map(|(low, high)| (percent(low), percent(high)));
+                let at = place(experiments, &moment.experiment) as f64;
+                (at, percent(effect.estimate), ends)
+            })
+            .collect(),
+    }
+}
+
+fn table(about: &str, course: &Course, experiments: &[&str], places: usize) -> maud::Markup {
+    let table = html! {
+        table {
+            thead { tr {
+                th.n scope="col" { "#" }
+                th scope="col" { "began" }
+                th scope="col" { "release" }
+                th scope="col" { "workloads" }
+                th.n scope="col" { "effect" }
+                th scope="col" { "verdict" }
+                th scope="col" { "experiment" }
+            } }
+            tbody { @for moment in &course.moments {
+                tr {
+                    td.n { (place(experiments, &moment.experiment)) }
+                    td { (moment.day()) }
+                    td { (clean(&moment.release)) @if !moment.recipe.is_empty() { ", " (clean(&moment.recipe)) } }
+                    td { (moment.scope()) }
+                    td.n { (figure(&moment.effect, places)) }
+                    td { (moment.verdict()) }
+                    td { (Name(&moment.experiment)) }
+                }
+            } }
+        }
+    };
+    scroll(about, &table)
+}

@@ -1,0 +1,118 @@
+//! The Go benchmark format (golang.org/design/14313-benchmark-format).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{Reading, Server, at};
+use crate::error::Result;
+use crate::observation::Meter;
+use crate::point::Point;
+
+/// Whether a line is a result: `Benchmark` and a name that does not go on with a lower-case letter, a count, and
+/// a value with its unit.
+pub(super) fn is_line(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let name = words.next().and_then(|word| word.strip_prefix("Benchmark"));
+    let named = name.is_some_and(|name| !name.starts_with(char::is_lowercase));
+    let counted = words.next().is_some_and(|n| n.parse::<u64>().is_ok());
+    named && counted && words.count() >= 2
+}
+
+fn meter(unit: &str) -> Option<Meter> {
+    Some(match unit {
+        "ns/op" => Meter::Time,
+        "cpu-ns/op" => Meter::Cpu,
+        "instructions/op" => Meter::Instructions,
+        "L1i-misses/op" => Meter::L1iMisses,
+        _ => return None,
+    })
+}
+
+/// The results of a file: of one server, or of the points that names tell by `/point=`. Units that are no cost
+/// of time or instructions are passed over.
+pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<Server>> {
+    let mut servers: BTreeMap<Option<Point>, Vec<Reading>> = BTreeMap::new();
+    let mut names: BTreeMap<usize, &str> = BTreeMap::new();
+    for (number, line) in text.lines().enumerate() {
+        if let Some((key, name)) = line.split_once(": ")
+            && let Some(place) = key.strip_prefix("patch-")
+            && let Ok(place) = place.parse()
+        {
+            names.insert(place, name);
+        }
+        if !is_line(line) {
+            continue;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (workload, point) = name(words[0]).map_err(|fault| at(path, number, fault))?;
+        let n = words[1].parse::<u64>().unwrap_or(0);
+        for pair in words[2..].chunks(2) {
+            let [value, unit] = pair else {
+                return Err(at(path, number, format!("`{}` has no unit", pair[0])));
+            };
+            let Some(meter) = meter(unit) else { continue };
+            let value = value
+                .parse::<f64>()
+                .ok()
+                .filter(|v| v.is_finite() && *v > 0.0);
+            let (Some(value), true) = (value, n > 0) else {
+                let fault = format!("`{} {unit}` of {n} operations is no cost", pair[0]);
+                return Err(at(path, number, fault));
+            };
+            servers.entry(point).or_default().push(Reading {
+                workload: workload.clone(),
+                meter,
+                value,
+                n,
+            });
+        }
+    }
+    let server = |(point, readings): (Option<Point>, Vec<Reading>)| {
+        let name = match point {
+            Some(Point::Step(k)) => names
+                .get(&k)
+                .map_or(format!("point {k}"), |n| (*n).to_owned()),
+            Some(point) => point.to_string(),
+            None => stem.to_owned(),
+        };
+        Server {
+            name,
+            point,
+            readings,
+        }
+    };
+    Ok(servers.into_iter().map(server).collect())
+}
+
+/// The workload and the point of a benchmark's name, without the number of processors at its end.
+fn name(text: &str) -> std::result::Result<(String, Option<Point>), String> {
+    let text = text.strip_prefix("Benchmark").unwrap_or(text);
+    let text = match text.rsplit_once('-') {
+        Some((name, cores)) if !cores.is_empty() && cores.bytes().all(|b| b.is_ascii_digit()) => {
+            name
+        }
+        _ => text,
+    };
+    let mut point = None;
+    let mut workload = Vec::new();
+    for part in text.split('/') {
+        match (part.strip_prefix("point="), part.strip_prefix("workload=")) {
+            (Some(word), _) => {
+                let known = word.parse::<Point>();
+                point = Some(known.map_err(|error| error.message().to_owned())?);
+            }
+            (None, Some(word)) => workload.push(word),
+            (None, None) => workload.push(part),
+        }
+    }
+    // What `report --format gobench` puts before the workload.
+    if point.is_some() && workload.first() == Some(&"Server") && workload.len() > 1 {
+        workload.remove(0);
+    }
+    // A part of a workload is written with a stroke; a benchmark's parts are no such thing.
+    let workload = workload.join(".");
+    match workload.is_empty() {
+        true => Ok(("benchmark".to_owned(), point)),
+        false => Ok((workload, point)),
+    }
+}

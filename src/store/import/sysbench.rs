@@ -1,0 +1,60 @@
+//! What `sysbench … run` prints.
+
+use std::path::Path;
+
+use super::{Reading, Server, at};
+use crate::error::Result;
+use crate::observation::Meter;
+
+/// Whether a line begins what one run prints.
+pub(super) fn is_head(line: &str) -> bool {
+    line.strip_prefix("sysbench ")
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// The runs of a log: the time of one is its seconds over its events, whatever the number of threads.
+pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<Server>> {
+    let mut readings = Vec::new();
+    let mut seconds = None;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if is_head(line) {
+            seconds = None;
+        }
+        if let Some(found) = value(line, "total time:") {
+            let found = found.strip_suffix('s').unwrap_or(found);
+            let found = found.trim().parse::<f64>().ok();
+            let found = found.filter(|s| s.is_finite() && *s > 0.0);
+            let fault = || at(path, number, format!("`{line}` tells no seconds"));
+            seconds = Some(found.ok_or_else(fault)?);
+        }
+        if let Some(found) = value(line, "total number of events:") {
+            let events = found.parse::<u64>().ok().filter(|n| *n > 0);
+            let fault = || at(path, number, format!("`{line}`: no run without events"));
+            let events = events.ok_or_else(fault)?;
+            let fault = || {
+                at(
+                    path,
+                    number,
+                    "events without `total time:` before".to_owned(),
+                )
+            };
+            let seconds = seconds.take().ok_or_else(fault)?;
+            readings.push(Reading {
+                workload: "sysbench".to_owned(),
+                meter: Meter::Time,
+                value: 1e9 * seconds / events as f64,
+                n: events,
+            });
+        }
+    }
+    Ok(vec![Server {
+        name: name.to_owned(),
+        point: None,
+        readings,
+    }])
+}
+
+fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.strip_prefix(key).map(str::trim)
+}

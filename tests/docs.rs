@@ -1,0 +1,155 @@
+//! What the documents tell people to type works: the tutorial's commands are run, every other command of
+//! perfquilt's is one, and every link leads to a file.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Markdown file that people read, with its text.
+fn documents() -> Vec<(PathBuf, String)> {
+    let mut files: Vec<PathBuf> = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+    ]
+    .iter()
+    .map(|name| root().join(name))
+    .collect();
+    for folder in ["docs", "docs/results", "ci/bench"] {
+        let entries = std::fs::read_dir(root().join(folder)).unwrap();
+        files.extend(entries.map(|entry| entry.unwrap().path()));
+    }
+    files.retain(|file| file.extension().is_some_and(|end| end == "md"));
+    files.sort();
+    let read = |file: PathBuf| {
+        let text = std::fs::read_to_string(&file).unwrap();
+        (file, text)
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// The lines of a document's blocks of commands, with their numbers.
+fn commands(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for (number, line) in text.lines().enumerate() {
+        match line.trim() {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            line if inside && !line.is_empty() => found.push((number + 1, line.to_owned())),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Runs a script with the tool on `PATH` and nothing of the user's environment.
+fn bash(folder: &Path, script: &str) -> Output {
+    let program = Path::new(env!("CARGO_BIN_EXE_perfquilt"));
+    let path = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
+    Command::new("/bin/bash")
+        .args(["-e", "-u", "-c", script])
+        .current_dir(folder)
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", folder.join("home"))
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .env("TMPDIR", folder)
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .env("GIT_AUTHOR_NAME", "a")
+        .env("GIT_AUTHOR_EMAIL", "a@example.invalid")
+        .env("GIT_COMMITTER_NAME", "a")
+        .env("GIT_COMMITTER_EMAIL", "a@example.invalid")
+        .output()
+        .unwrap()
+}
+
+/// `line` without its remark, up to what another program gets.
+fn own_part(line: &str) -> &str {
+    let line = line.split("  #").next().unwrap();
+    let line = line.split(" # ").next().unwrap();
+    [" | ", " && ", "; "]
+        .iter()
+        .fold(line, |line, end| line.split(end).next().unwrap())
+        .trim()
+}
+
+#[test]
+fn every_command_of_the_documents_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checked = 0;
+    let mut wrong = Vec::new();
+    for (file, text) in documents() {
+        for (number, line) in commands(&text) {
+            let place = format!("{}:{number}", file.strip_prefix(root()).unwrap().display());
+            let first = line.split(' ').next().unwrap();
+            if let Some(script) = first.strip_prefix("ci/") {
+                assert!(root().join("ci").join(script).exists(), "{place}: {line}");
+            }
+            let own = own_part(&line);
+            let called = own.split(' ').any(|word| word == "perfquilt");
+            if !called || own.starts_with('#') || own.starts_with("git ") {
+                continue;
+            }
+            // All arguments are looked at before help is given.
+            let output = bash(folder.path(), &format!("{own} --help"));
+            if !output.status.success() {
+                wrong.push(format!(
+                    "{place}: {line}\n{}",
+                    String::from_utf8_lossy(&output.stderr)
+                ));
+            }
+            checked += 1;
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(checked > 60, "{checked}");
+}
+
+#[test]
+fn the_tutorial_works() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("home")).unwrap();
+    std::os::unix::fs::symlink(root().join("tests"), folder.path().join("tests")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/tutorial.md")).unwrap();
+    let lines: Vec<String> = commands(&text).into_iter().map(|(_, line)| line).collect();
+    assert!(lines.len() >= 20, "{lines:?}");
+    let script = lines.join("\n");
+    let output = bash(folder.path(), &script);
+    let (out, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{out}\n{errors}");
+    // What the text promises.
+    let made = |name: &str| std::fs::read_to_string(folder.path().join("first-series").join(name));
+    assert!(made("report.html").unwrap().contains("</html>"));
+    assert!(made("tree/work.h").unwrap().contains("20000u"));
+    let document: serde_json::Value = serde_json::from_str(&made("report.json").unwrap()).unwrap();
+    let effect = |patch: usize| &document["patches"][patch]["effects"][0];
+    assert_eq!(effect(0)["verdict"], "faster");
+    assert_eq!(effect(1)["identical"], true);
+    assert!(made("series").unwrap().contains("a-fifth-of-the-rounds"));
+    assert!(out.contains("the whole series"), "{out}");
+}
+
+#[test]
+fn links_lead_to_files() {
+    let link = regex::Regex::new(r"\]\(([^)#\s]+)(?:#[^)]*)?\)").unwrap();
+    for (file, text) in documents() {
+        for found in link.captures_iter(&text) {
+            let target = &found[1];
+            if target.contains("://") {
+                continue;
+            }
+            let path = file.parent().unwrap().join(target);
+            assert!(path.exists(), "{}: {target}", file.display());
+        }
+    }
+}

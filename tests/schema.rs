@@ -1,0 +1,100 @@
+//! What `--json` prints is what docs/attribution.schema.json says.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+fn document(file: &Path) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_perfquilt"))
+        .args(["--json", "analyse"])
+        .arg(file)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn validator() -> jsonschema::Validator {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/attribution.schema.json");
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    jsonschema::draft202012::new(&schema).unwrap()
+}
+
+fn faults(document: &Value) -> Vec<String> {
+    let validator = validator();
+    let told =
+        |error: jsonschema::ValidationError<'_>| format!("{}: {error}", error.instance_path());
+    validator.iter_errors(document).take(5).map(told).collect()
+}
+
+#[test]
+fn real_results_are_as_the_schema_says() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/results");
+    let mut checked = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.to_string_lossy().into_owned();
+        if name.ends_with(".jsonl.gz") || name.ends_with(".tsv") {
+            let document = document(&path);
+            assert_eq!(faults(&document), Vec::<String>::new(), "{name}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 4, "{checked}");
+}
+
+/// A header in which everything is that may be, and observations of an unfinished experiment.
+#[test]
+fn what_may_be_absent_fits_too() {
+    let header = serde_json::json!({
+        "schema": 1, "experiment": "x", "series": ["a.patch", "b.patch", "c.patch"],
+        "titles": ["A", "B", "C"], "release": "r-1", "recipe": "q", "machine": {"cores": "2"}, "harness": "h",
+        "identical": {"2": "1"}, "failed": {"3": "did not start"},
+        "planned": [{"workload": "w", "meter": "time", "blocks": 40, "min_blocks": 8, "resolution": 0.004}],
+        "builds": [{"point": "0", "key": "k", "configure": 1.0, "compile": 2.0, "link": 0.5, "overhead": 0.1,
+                    "units": 9, "cached": true}],
+        "within": [{"workload": "w", "meter": "time", "sd": 0.001}],
+        "functions": [{"patch": 1, "workload": "w", "function": "f", "before": 2.0, "after": 1.0,
+                       "half_width": 0.1, "share": -0.01}],
+        "left_out": [{"workload": "w", "meter": "time", "count": 3, "reason": "too few"}],
+        "conditions": [{"workload": "w", "blocks": 5, "steal": {"mean": 0.0, "worst": 0.0},
+                        "idle": {"mean": 0.0, "worst": 0.0}, "preempted": 1.0, "major_faults": 0,
+                        "minor_faults": 4.5, "mhz": null}]
+    });
+    let mut lines = vec![header.to_string()];
+    for block in 0..5 {
+        for (order, point) in ["0", "1", "alone:1", "without:1", "control"]
+            .iter()
+            .enumerate()
+        {
+            for workload in ["w", "w/part"] {
+                lines.push(
+                    serde_json::json!({
+                        "schema": 1, "experiment": "x", "block": block, "order": order, "point": point,
+                        "layout": 0, "workload": workload, "meter": "time", "unit": "ns/txn",
+                        "value": 1000.0 + f64::from(block * 7 % 3), "n": 9
+                    })
+                    .to_string(),
+                );
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.jsonl");
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let mut document = document(&file);
+    assert_eq!(faults(&document), Vec::<String>::new());
+    for field in ["stopping", "operations", "functions"] {
+        assert!(document.get(field).is_some(), "{field}");
+    }
+
+    // The schema can say no.
+    document["patches"][0]["effects"][0]["verdict"] = "quick".into();
+    document["noise"]["mood"] = "calm".into();
+    document.as_object_mut().unwrap().remove("warnings");
+    assert_eq!(faults(&document).len(), 3);
+}
