@@ -80,6 +80,19 @@ impl Meter {
             Meter::FrontendBound => "ratio",
         }
     }
+
+    /// The unit in Go's benchmark format, an operation being a transaction.
+    pub fn go_unit(self) -> &'static str {
+        match self {
+            Meter::Time => "ns/op",
+            Meter::Cpu => "cpu-ns/op",
+            Meter::Instructions => "instructions/op",
+            Meter::Cycles => "cycles/op",
+            Meter::L1iMisses => "L1i-misses/op",
+            Meter::BranchMisses => "branch-misses/op",
+            Meter::FrontendBound => "frontend-bound",
+        }
+    }
 }
 
 impl fmt::Display for Meter {

@@ -27,7 +27,7 @@ fn output(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-const FORMATS: [&str; 11] = [
+const FORMATS: [&str; 12] = [
     "terminal",
     "markdown",
     "html",
@@ -38,6 +38,7 @@ const FORMATS: [&str; 11] = [
     "bmf",
     "github-action-benchmark",
     "openmetrics",
+    "rates",
     "sql-bench",
 ];
 

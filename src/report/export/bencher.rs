@@ -25,7 +25,10 @@ fn measure(meter: Meter) -> &'static str {
         Meter::Time => "latency",
         Meter::Cpu => "cpu-time",
         Meter::Instructions => "instructions",
+        Meter::Cycles => "cycles",
         Meter::L1iMisses => "l1i-misses",
+        Meter::BranchMisses => "branch-misses",
+        Meter::FrontendBound => "frontend-bound",
     }
 }
 

@@ -5,16 +5,6 @@ use std::fmt::Write;
 use super::one_line;
 use crate::observation::{ExperimentHeader, Meter, Observation};
 
-/// The unit of a meter in that format.
-pub fn unit(meter: Meter) -> &'static str {
-    match meter {
-        Meter::Time => "ns/op",
-        Meter::Cpu => "cpu-ns/op",
-        Meter::Instructions => "instructions/op",
-        Meter::L1iMisses => "L1i-misses/op",
-    }
-}
-
 /// Every observation as a benchmark's result, an operation being a transaction:
 /// `BenchmarkServer/workload=W/point=K N VALUE ns/op`. `benchstat -col /point` compares the points; it knows
 /// nothing of blocks, so its intervals are wider than this program's.
@@ -33,7 +23,7 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
         let _ = writeln!(text, "patch-{}: {}", place + 1, one_line(patch).trim());
     }
     for meter in Meter::ALL {
-        let _ = writeln!(text, "Unit {} better=lower", unit(meter));
+        let _ = writeln!(text, "Unit {} better=lower", meter.go_unit());
     }
     for observation in observations.iter().filter(|o| !o.direct) {
         let _ = writeln!(
@@ -43,7 +33,7 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
             observation.point,
             observation.n,
             observation.value,
-            unit(observation.meter)
+            observation.meter.go_unit()
         );
     }
     text

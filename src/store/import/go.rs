@@ -19,13 +19,7 @@ pub(super) fn is_line(line: &str) -> bool {
 }
 
 fn meter(unit: &str) -> Option<Meter> {
-    Some(match unit {
-        "ns/op" => Meter::Time,
-        "cpu-ns/op" => Meter::Cpu,
-        "instructions/op" => Meter::Instructions,
-        "L1i-misses/op" => Meter::L1iMisses,
-        _ => return None,
-    })
+    Meter::ALL.into_iter().find(|meter| meter.go_unit() == unit)
 }
 
 /// The results of a file: of one server, or of the points that names tell by `/point=`. Units that are no cost
