@@ -34,6 +34,7 @@ pub mod progress;
 pub mod rebase;
 pub mod report;
 pub mod run;
+pub mod sandbox;
 pub mod series;
 pub mod server;
 pub mod stack;

@@ -2,9 +2,11 @@
 //! no figures, or not all; `observations.jsonl.gz` has the raw observations, of which the figures are made
 //! again (docs/json.md). Neither has to be trusted: code of a stranger's patch ran where they were made.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::analyse;
@@ -116,17 +118,12 @@ impl Outcome {
             ))
             .at(path, None)
         };
-        let file = std::fs::File::open(path).map_err(|error| {
-            Error::usage(format!("cannot read {}: {error}", path.display()))
+        let missing = || {
+            Error::usage(format!("there is no {}", path.display()))
                 .hint("`perfquilt run --outcome FOLDER` writes it")
-        })?;
-        let mut text = Vec::new();
-        file.take(LARGEST + 1)
-            .read_to_end(&mut text)
-            .map_err(|e| Error::io("read", path, &e))?;
-        if text.len() as u64 > LARGEST {
-            return Err(wrong(format!("it is larger than {LARGEST} bytes")));
-        }
+        };
+        let file = plain(path)?.ok_or_else(missing)?;
+        let text = whole(file, path, LARGEST)?;
         let mut outcome: Outcome =
             serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         if outcome.schema != 1 {
@@ -154,17 +151,61 @@ impl Outcome {
 
 /// Bytes of somebody else's observations that are read, unpacked.
 pub const MOST: u64 = 1 << 30;
+/// The same, packed.
+const MOST_PACKED: u64 = 256 << 20;
+
+/// Opens a file that somebody else may have made: a plain file, for a link could lead to what they may not
+/// read, and a pipe would never end. `None` when there is none.
+fn plain(path: &Path) -> Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let refused =
+        |why: &str| Error::usage(format!("{why}, and nothing of it is read")).at(path, None);
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(rustix::io::Errno::LOOP) => return Err(refused("it is a link")),
+        Err(error) => return Err(Error::io("read", path, &error.into())),
+    };
+    let kind = file.metadata().map_err(|e| Error::io("read", path, &e))?;
+    match kind.is_file() {
+        true => Ok(Some(file)),
+        false => Err(refused("it is no plain file")),
+    }
+}
+
+/// The bytes of `file`, of which there may be `most`.
+fn whole(file: File, path: &Path, most: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| Error::io("read", path, &e))?;
+    match bytes.len() as u64 <= most {
+        true => Ok(bytes),
+        false => Err(Error::usage(format!("it is larger than {most} bytes")).at(path, None)),
+    }
+}
+
+/// Refuses an outcome's folder that is a link.
+fn folder(dir: &Path) -> Result<()> {
+    match std::fs::symlink_metadata(dir) {
+        Ok(found) if found.is_symlink() => {
+            Err(Error::usage("it is a link, and nothing of it is read").at(dir, None))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Reads the outcome in the folder `dir`, and makes the attribution of its observations, if it has any.
 ///
 /// # Errors
 /// [`Kind::Usage`], naming the file that is not as it should be.
 pub fn read(dir: &Path, margin: &dyn Fn(Meter) -> f64) -> Result<(Outcome, Option<Attribution>)> {
+    folder(dir)?;
     let outcome = Outcome::read(&dir.join(OUTCOME_FILE))?;
     let observations = dir.join(OBSERVATIONS_FILE);
-    let attribution = match observations.is_file() {
-        true => Some(analyse::file(&observations, MOST, margin)?),
-        false => None,
+    let attribution = match plain(&observations)? {
+        Some(_) => Some(analyse::file(&observations, MOST, margin)?),
+        None => None,
     };
     Ok((outcome, attribution))
 }
@@ -173,13 +214,13 @@ pub fn read(dir: &Path, margin: &dyn Fn(Meter) -> f64) -> Result<(Outcome, Optio
 /// when it has none.
 ///
 /// # Errors
-/// [`Kind::Internal`] when they cannot be written.
+/// [`Kind::Usage`] when they are no plain file or too large; [`Kind::Internal`] when they cannot be written.
 pub fn keep(from: &Path, to: &Path) -> Result<()> {
+    folder(from)?;
     let source = from.join(OBSERVATIONS_FILE);
-    match std::fs::read(&source) {
-        Ok(packed) => publish(to, OBSERVATIONS_FILE, &packed),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => forget(to),
-        Err(error) => Err(Error::io("read", &source, &error)),
+    match plain(&source)? {
+        Some(file) => publish(to, OBSERVATIONS_FILE, &whole(file, &source, MOST_PACKED)?),
+        None => forget(to),
     }
 }
 
@@ -296,6 +337,37 @@ mod tests {
         let outcome = Outcome::read(&path).unwrap();
         assert_eq!(outcome.failures.len(), MOST_FAILURES);
         assert_eq!(outcome.failures[0].message.chars().count(), LONGEST + 1);
+    }
+
+    #[test]
+    fn links_and_pipes_are_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        Outcome::new("", Vec::new()).write(&from).unwrap();
+        let secret = dir.path().join("secret");
+        std::fs::write(&secret, "secret").unwrap();
+        let observations = from.join(OBSERVATIONS_FILE);
+        let refused = || {
+            for result in [read(&from, &|_| 0.005).map(|_| ()), keep(&from, &to)] {
+                let error = result.unwrap_err();
+                assert_eq!(error.kind(), Kind::Usage, "{error}");
+                assert!(!to.join(OBSERVATIONS_FILE).exists());
+            }
+        };
+        std::os::unix::fs::symlink(&secret, &observations).unwrap();
+        refused();
+        std::fs::remove_file(&observations).unwrap();
+        let (mode, kind) = (Mode::RUSR, rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(rustix::fs::CWD, &observations, kind, mode, 0).unwrap();
+        refused();
+        std::fs::remove_file(&observations).unwrap();
+        read(&from, &|_| 0.005).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&from, &link).unwrap();
+        assert_eq!(read(&link, &|_| 0.005).unwrap_err().kind(), Kind::Usage);
+        std::fs::remove_file(from.join(OUTCOME_FILE)).unwrap();
+        std::os::unix::fs::symlink(&secret, from.join(OUTCOME_FILE)).unwrap();
+        assert_eq!(read(&from, &|_| 0.005).unwrap_err().kind(), Kind::Usage);
     }
 
     #[test]

@@ -122,6 +122,11 @@ fn text(examination: &Examination) -> String {
         let head = if place == 0 { "counting" } else { "" };
         let _ = writeln!(text, "  {head:<10} {meter}: {events}");
     }
+    let sandbox = match &machine.no_sandbox {
+        None => "works (bubblewrap)".to_owned(),
+        Some(why) => format!("none, and strangers' patches are not run: {why}"),
+    };
+    let _ = writeln!(text, "  sandbox    {sandbox}");
     if !examination.caches.is_empty() {
         let _ = writeln!(text, "\ncaches");
         let width = examination.caches.iter().map(|held| held.what.len()).max();

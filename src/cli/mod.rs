@@ -182,8 +182,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         global: cli.global,
         output,
     };
-    let result =
-        crate::process::install_signal_handlers().and_then(|()| dispatch(&context, cli.command));
+    let result = crate::process::install_signal_handlers()
+        .and_then(|()| crate::sandbox::enter())
+        .and_then(|()| dispatch(&context, cli.command));
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -195,7 +196,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
     let done = match command {
-        Command::Run(arguments) => run::run(context, &arguments),
+        Command::Run(arguments) => return run::run(context, &arguments),
         Command::Init(arguments) => init::run(context, &arguments),
         Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Upstream(command) => upstream::run(context, command),

@@ -3,6 +3,7 @@
 mod bot;
 mod commands;
 mod load;
+mod sandbox;
 mod server;
 mod workload;
 
@@ -16,6 +17,7 @@ use crate::observation::Meter;
 pub use bot::Bot;
 pub use commands::{Association, Commands};
 pub(crate) use load::unknown;
+pub use sandbox::Limits;
 pub use server::{Adapter, CommandServer, Server};
 pub use workload::{
     CommandWorkload, HandlerForm, HandlerWorkload, SqlBenchWorkload, SysbenchWorkload, Workload,
@@ -47,6 +49,9 @@ pub struct Config {
     /// Who may command it.
     #[serde(default)]
     pub commands: Commands,
+    /// What code of pull requests may have of the machine.
+    #[serde(default)]
+    pub sandbox: Limits,
     /// Workloads by name, from `bench-config/workloads/NAME.toml`.
     #[serde(skip)]
     pub workloads: BTreeMap<String, Workload>,

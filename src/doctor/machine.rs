@@ -26,6 +26,8 @@ pub struct Machine {
     /// The meters that the processor's own counters give, each with perf's events for it; the others, and all
     /// of them where this is empty, valgrind simulates.
     pub counters: BTreeMap<Meter, String>,
+    /// Why `run --sandbox` and the bot can make no sandbox; `None` when they can.
+    pub no_sandbox: Option<String>,
 }
 
 /// One cache and its size.
@@ -59,6 +61,7 @@ impl Machine {
             disk_free: cache.ancestors().find_map(free).unwrap_or(0),
             ram_disk_free: free(Path::new("/dev/shm")).unwrap_or(0),
             counters: counters(),
+            no_sandbox: crate::sandbox::works().err(),
         }
     }
 }

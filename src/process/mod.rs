@@ -26,7 +26,7 @@ pub use signals::{check_interrupted, install_signal_handlers, interrupt, interru
 use crate::error::{Error, Result};
 
 /// Variables of our environment that children get; everything else is withheld.
-const PASSED_ON: [&str; 12] = [
+const PASSED_ON: [&str; 14] = [
     "PATH",
     "HOME",
     "USER",
@@ -36,6 +36,8 @@ const PASSED_ON: [&str; 12] = [
     "XDG_CACHE_HOME",
     "CCACHE_DIR",
     "CCACHE_MAXSIZE",
+    "CCACHE_READONLY",
+    "CCACHE_TEMPDIR",
     "SSH_AUTH_SOCK",
     "http_proxy",
     "https_proxy",
@@ -51,6 +53,8 @@ pub enum Sink {
     File(PathBuf),
     /// Read by us, see [`Child`].
     Pipe,
+    /// Where ours goes.
+    Inherit,
     /// Standard error only: into the same pipe as standard output, so that lines stay in order.
     Merged,
 }
@@ -427,6 +431,7 @@ fn open_sink(sink: &Sink) -> Result<Stdio> {
     Ok(match sink {
         Sink::Null => Stdio::null(),
         Sink::Pipe | Sink::Merged => Stdio::piped(),
+        Sink::Inherit => Stdio::inherit(),
         Sink::File(path) => {
             let file = File::options()
                 .create(true)

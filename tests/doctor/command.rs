@@ -57,7 +57,15 @@ fn what_is_missing_is_named_with_the_command_that_installs_it() {
 fn a_machine_that_has_everything_passes() {
     let all = ["cc", "c++", "make"];
     let machine = Machine::with(&all);
-    for program in ["ccache", "mold", "quilt", "cmake", "ninja", "pkg-config"] {
+    for program in [
+        "ccache",
+        "mold",
+        "quilt",
+        "cmake",
+        "ninja",
+        "pkg-config",
+        "bwrap",
+    ] {
         machine.script(program, "exit 0");
     }
     machine.file("bench-config/perfquilt.toml", CONFIG);

@@ -1,0 +1,265 @@
+//! A sandbox for code of strangers, made by bubblewrap: no network but a loopback of its own, the system
+//! read-only, a home and temporary folders of its own, an environment without secrets, processes that end
+//! with it, and limits on what it uses. What it may read and write is listed; nothing else is there.
+
+mod enter;
+mod inside;
+mod limits;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use enter::enter;
+pub use inside::Inside;
+
+use crate::config::Limits;
+use crate::error::{Error, Result};
+use crate::process::{Command, DeathSignal, Sink, find_program};
+
+/// Tells perfquilt inside which limits to take on, as JSON.
+const LIMITS: &str = "PERFQUILT_SANDBOX";
+/// Names the caches that can be read inside and whose entries are used.
+const CACHE_BELOW: &str = "PERFQUILT_CACHE_BELOW";
+
+/// Folders of the system; where they are links, links are made.
+const SYSTEM: [&str; 7] = [
+    "/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32",
+];
+/// What compilers and servers read of the system's configuration. Nothing that is secret is among it.
+const CONFIGURATION: [&str; 14] = [
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/hosts",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/localtime",
+    "/etc/perl",
+    "/etc/debian_version",
+    "/sys/devices/system",
+];
+/// The home inside.
+const HOME: &str = "/tmp/home";
+
+/// What a path is inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Mount {
+    Read(PathBuf),
+    Write(PathBuf),
+    Hide(PathBuf),
+}
+
+/// What can be seen and changed in a sandbox besides the system. Later entries lie over earlier ones.
+#[derive(Debug, Clone, Default)]
+pub struct Sandbox {
+    mounts: Vec<Mount>,
+    env: BTreeMap<OsString, OsString>,
+    limits: Limits,
+}
+
+impl Sandbox {
+    /// One with these limits in which nothing but the system can be read.
+    pub fn new(limits: &Limits) -> Self {
+        Sandbox {
+            limits: limits.clone(),
+            ..Sandbox::default()
+        }
+    }
+
+    /// `path` can be read, at the same place; nothing happens when it does not exist.
+    #[must_use]
+    pub fn read(mut self, path: &Path) -> Self {
+        self.mounts.push(Mount::Read(path.to_owned()));
+        self
+    }
+
+    /// `path`, which must exist, can be read and written.
+    #[must_use]
+    pub fn write(mut self, path: &Path) -> Self {
+        self.mounts.push(Mount::Write(path.to_owned()));
+        self
+    }
+
+    /// The folder `path` is empty.
+    #[must_use]
+    pub fn hide(mut self, path: &Path) -> Self {
+        self.mounts.push(Mount::Hide(path.to_owned()));
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.env.insert(name.into(), value.as_ref().to_owned());
+        self
+    }
+
+    /// The caches `own`, which can be written, and beside them what `below` has, which can only be read: what
+    /// runs inside finds finished servers, data and compiled units there, but can leave nothing to others.
+    #[must_use]
+    pub fn caches(self, own: &Path, below: &Path) -> Self {
+        let compiled = below.join("ccache");
+        let sandbox = self
+            .write(own)
+            .read(below)
+            .env(CACHE_BELOW, below)
+            .env("XDG_CACHE_HOME", own.parent().unwrap_or(own));
+        if !compiled.is_dir() {
+            return sandbox;
+        }
+        sandbox
+            .env("CCACHE_DIR", compiled)
+            .env("CCACHE_READONLY", "1")
+            .env("CCACHE_TEMPDIR", "/tmp")
+    }
+
+    /// Starts perfquilt, the program `tool`, with `arguments` inside, in the folder `directory`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when bubblewrap is not installed or the sandbox cannot be
+    /// made.
+    pub fn start(
+        &self,
+        tool: &Path,
+        arguments: &[OsString],
+        directory: &Path,
+        (stdout, stderr): (Sink, Sink),
+    ) -> Result<Inside> {
+        let limits = limits::settled(&self.limits);
+        let status = tempfile::tempfile()
+            .map_err(|error| Error::internal(format!("cannot make a file: {error}")))?;
+        let status = Arc::new(status);
+        let json = serde_json::to_string(&limits)
+            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+        let command = Command::new("bwrap")
+            .args(["--json-status-fd", &status.as_raw_fd().to_string()])
+            .args(apart())
+            .args(system(&limits))
+            .args(["--ro-bind".as_ref(), tool.as_os_str(), tool.as_os_str()])
+            .args(self.mounts.iter().flat_map(words))
+            .args(self.variables(&json))
+            .args(["--dir".as_ref(), directory.as_os_str()])
+            .args(["--chdir".as_ref(), directory.as_os_str()])
+            .arg("--")
+            .arg(tool)
+            .args(arguments)
+            .stdout(stdout)
+            .stderr(stderr)
+            .death_signal(DeathSignal::Kill)
+            .holding(&status);
+        let disks = self.mounts.iter().filter_map(|mount| match mount {
+            Mount::Write(path) => Some(path.clone()),
+            _ => None,
+        });
+        Ok(Inside::new(
+            command.spawn()?,
+            status,
+            limits,
+            disks.collect(),
+        ))
+    }
+
+    fn variables(&self, limits: &str) -> Vec<OsString> {
+        let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
+        let mut set = |name: &str, value: &OsStr| {
+            variables.insert(name.into(), value.to_owned());
+        };
+        for name in ["PATH", "TERM", "COLUMNS", "NO_COLOR", "USER", "LOGNAME"] {
+            if let Some(value) = std::env::var_os(name) {
+                set(name, &value);
+            }
+        }
+        set("HOME", HOME.as_ref());
+        set("TMPDIR", "/tmp".as_ref());
+        set("LC_ALL", "C.UTF-8".as_ref());
+        set(LIMITS, limits.as_ref());
+        variables.extend(self.env.clone());
+        let mut words = vec!["--clearenv".into()];
+        for (name, value) in variables {
+            words.extend(["--setenv".into(), name, value]);
+        }
+        words
+    }
+}
+
+/// Namespaces, rights and the end.
+fn apart() -> Vec<OsString> {
+    [
+        "--unshare-user",
+        "--unshare-ipc",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+        // Whoever can make a namespace of users has more of the kernel to attack.
+        "--disable-userns",
+        "--cap-drop",
+        "ALL",
+        "--new-session",
+        "--die-with-parent",
+    ]
+    .map(OsString::from)
+    .to_vec()
+}
+
+fn system(limits: &Limits) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    let mut add = |parts: &[&OsStr]| words.extend(parts.iter().map(|part| (*part).to_owned()));
+    for folder in SYSTEM {
+        match std::fs::read_link(folder) {
+            Ok(target) => add(&["--symlink".as_ref(), target.as_os_str(), folder.as_ref()]),
+            Err(_) => add(&["--ro-bind-try".as_ref(), folder.as_ref(), folder.as_ref()]),
+        }
+    }
+    for path in CONFIGURATION {
+        add(&["--ro-bind-try".as_ref(), path.as_ref(), path.as_ref()]);
+    }
+    add(&["--proc", "/proc", "--dev", "/dev"].map(OsStr::new));
+    let bytes = |mib: u64| (mib << 20).to_string();
+    let (shared, temporary) = (bytes(limits.memory_mib / 2), bytes(limits.memory_mib / 4));
+    add(&["--size", &shared, "--tmpfs", "/dev/shm"].map(OsStr::new));
+    add(&["--size", &temporary, "--tmpfs", "/tmp"].map(OsStr::new));
+    add(&["--dir", HOME].map(OsStr::new));
+    words
+}
+
+fn words(mount: &Mount) -> Vec<OsString> {
+    let bind = |how: &str, path: &Path| vec![how.into(), path.into(), path.into()];
+    match mount {
+        Mount::Read(path) => bind("--ro-bind-try", path),
+        Mount::Write(path) => bind("--bind", path),
+        Mount::Hide(path) => vec!["--tmpfs".into(), path.into()],
+    }
+}
+
+/// Whether sandboxes can be made on this machine.
+///
+/// # Errors
+/// In words, why not.
+pub fn works() -> std::result::Result<(), String> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    if find_program("bwrap").is_none() {
+        return Err("bubblewrap is not installed".to_owned());
+    }
+    let output = Command::new("bwrap")
+        .args(apart())
+        .args(system(&limits::settled(&Limits::default())))
+        .args(["--", "/bin/sh", "-c", "exit 0"])
+        .run_within(PATIENCE)
+        .map_err(|error| error.to_string())?;
+    match output.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "bubblewrap cannot make one: {}",
+            output.tail(1).join(" ")
+        )),
+    }
+}
