@@ -142,6 +142,19 @@ pub fn remove(entry: &Entry) -> Result<bool> {
     Ok(true)
 }
 
+/// Removes the file at `path`, if there is one.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove_file(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("remove", path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a built server's description says it is, else the last part of `entry`.
 fn name(entry: &Path, mark: &Path) -> String {
     #[derive(serde::Deserialize)]

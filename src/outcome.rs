@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analyse;
 use crate::attribution::Attribution;
+use crate::bisect;
 use crate::error::{Error, Kind, Result};
 use crate::git::Git;
 use crate::observation::Meter;
@@ -20,9 +21,14 @@ use crate::store::{ExperimentId, Store, jsonl};
 use crate::workspace::Workspace;
 
 /// The file that says what failed.
-const OUTCOME_FILE: &str = "outcome.json";
+pub const OUTCOME_FILE: &str = "outcome.json";
 /// The file with the raw observations, where there are any.
 const OBSERVATIONS_FILE: &str = "observations.jsonl.gz";
+
+/// The file with a bisection's session, where there is one.
+const BISECTION_FILE: &str = "bisection.json";
+/// Bytes of a session that are read.
+const LARGEST_SESSION: u64 = 16 << 20;
 
 /// Characters of one line that are kept.
 const LONGEST: usize = 1000;
@@ -224,6 +230,46 @@ pub fn keep(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
+/// Reads the bisection in the folder `dir`, if there is one, and decides again from its observations.
+///
+/// # Errors
+/// [`Kind::Usage`] when it is not as it should be.
+pub fn bisection(dir: &Path) -> Result<Option<bisect::Session>> {
+    folder(dir)?;
+    let path = dir.join(BISECTION_FILE);
+    let Some(file) = plain(&path)? else {
+        return Ok(None);
+    };
+    let bytes = whole(file, &path, LARGEST_SESSION)?;
+    let text =
+        std::str::from_utf8(&bytes).map_err(|_| Error::usage("it is no text").at(&path, None))?;
+    bisect::Session::parse(text)
+        .map(Some)
+        .map_err(|error| error.at(&path, None))
+}
+
+/// Removes what an earlier outcome in the folder `dir` has besides failures.
+///
+/// # Errors
+/// [`Kind::Internal`] when it cannot be removed.
+pub fn discard(dir: &Path) -> Result<()> {
+    forget(dir)?;
+    keep_bisection(dir, None)
+}
+
+/// Writes a bisection to the folder `dir`, or removes the one there.
+///
+/// # Errors
+/// [`Kind::Internal`] when it cannot be written.
+pub fn keep_bisection(dir: &Path, session: Option<&bisect::Session>) -> Result<()> {
+    let Some(session) = session else {
+        return crate::caches::remove_file(&dir.join(BISECTION_FILE));
+    };
+    let text = serde_json::to_vec(session)
+        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    publish(dir, BISECTION_FILE, &text)
+}
+
 /// Writes what failed to the folder `dir`.
 ///
 /// # Errors
@@ -234,13 +280,7 @@ pub fn tell(dir: &Path, outcome: &Outcome) -> Result<()> {
 
 /// Removes the observations in the folder `dir`: those of an earlier run would be taken for this one's.
 fn forget(dir: &Path) -> Result<()> {
-    let path = dir.join(OBSERVATIONS_FILE);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io("remove", &path, &error))
-        }
-        _ => Ok(()),
-    }
+    crate::caches::remove_file(&dir.join(OBSERVATIONS_FILE))
 }
 
 /// The failures of a run, as they are told: what ended it, then point by point.

@@ -28,6 +28,11 @@ pub enum Command {
         /// Its number, from 1.
         patch: usize,
     },
+    /// Run the code of a commit that changes how the server is built.
+    Approve {
+        /// The whole commit id, in small letters.
+        commit: String,
+    },
     /// Stop what runs or waits for this pull request.
     Cancel,
     /// Say what runs and what waits.
@@ -46,6 +51,7 @@ impl fmt::Display for Command {
             Command::RunPatch { patch } => write!(f, "run {patch:04}"),
             Command::Bisect { workload } => write!(f, "bisect {workload}"),
             Command::DropDryRun { patch } => write!(f, "drop {patch:04} --dry-run"),
+            Command::Approve { commit } => write!(f, "approve {commit}"),
             Command::Cancel => f.write_str("cancel"),
             Command::Status => f.write_str("status"),
             Command::Help => f.write_str("help"),
@@ -96,7 +102,7 @@ impl fmt::Display for Wrong {
 }
 
 /// The words, how they are written, and what they do.
-const COMMANDS: [(&str, &str, &str); 6] = [
+const COMMANDS: [(&str, &str, &str); 7] = [
     (
         "run",
         "run [PRESET|PATCH NUMBER]",
@@ -111,6 +117,11 @@ const COMMANDS: [(&str, &str, &str); 6] = [
         "drop",
         "drop PATCH-NUMBER --dry-run",
         "what the series is without a patch",
+    ),
+    (
+        "approve",
+        "approve COMMIT",
+        "run a commit that changes how the server is built; its whole id",
     ),
     (
         "cancel",
@@ -211,6 +222,7 @@ fn command(line: &str) -> Result<Command, Wrong> {
         },
         ("bisect", [workload]) => word(workload).map(|workload| Command::Bisect { workload }),
         ("drop", [patch, "--dry-run"]) => number(patch).map(|patch| Command::DropDryRun { patch }),
+        ("approve", [commit]) => whole_id(commit).map(|commit| Command::Approve { commit }),
         ("cancel", []) => Some(Command::Cancel),
         ("status", []) => Some(Command::Status),
         ("help", []) => Some(Command::Help),
@@ -223,6 +235,12 @@ fn command(line: &str) -> Result<Command, Wrong> {
 fn number(text: &str) -> Option<usize> {
     let digits = text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|&number| digits && number > 0)
+}
+
+/// A whole commit id. Beginnings of ids are no names: two commits with the same first digits are quickly made.
+fn whole_id(text: &str) -> Option<String> {
+    let hex = text.bytes().all(|b| b.is_ascii_hexdigit());
+    (hex && [40, 64].contains(&text.len())).then(|| text.to_ascii_lowercase())
 }
 
 /// A preset's or workload's name. It begins with a letter, so that it is no option and no path.
@@ -273,6 +291,11 @@ mod tests {
         assert_eq!(
             ok("@perfquilt drop 0003 --dry-run"),
             Command::DropDryRun { patch: 3 }
+        );
+        let commit = "0123456789abcdef0123456789abcdef01234567".to_owned();
+        assert_eq!(
+            ok(&format!("@perfquilt approve {}", commit.to_uppercase())),
+            Command::Approve { commit }
         );
         assert_eq!(ok("@perfquilt cancel"), Command::Cancel);
         assert_eq!(ok("@perfquilt status"), Command::Status);
@@ -352,6 +375,10 @@ mod tests {
             "@perfquilt drop 3 --yes",
             "@perfquilt drop --dry-run 3",
             "@perfquilt cancel now",
+            "@perfquilt approve",
+            "@perfquilt approve 0123456789ab",
+            "@perfquilt approve HEAD",
+            "@perfquilt approve 0123456789abcdef0123456789abcdef0123456g",
         ] {
             assert!(
                 matches!(of(wrong), Parsed::Wrong(Wrong::Usage(_))),

@@ -1,270 +1,305 @@
-//! One job in a folder of its own: the series and patches of a pull request, everything else the bot's.
-//!
-//! A pull request brings data only: its `series` and `patches/`, as plain files. Configuration, recipes and
-//! workloads are commands, so they are those of the bot's own workspace. What a patch makes of the server's
-//! source is code all the same, which is why whose patches are run is decided before.
+//! One job: perfquilt in the workspace of a pull request, in a sandbox or without.
 
-use std::io::Read;
-use std::path::{Component, Path, PathBuf};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, ExitStatus};
 use std::time::Duration;
 
+use super::area::Area;
 use super::command::Command as Wish;
+use super::places::Places;
+use super::source;
+use crate::config::{Config, Untrusted, UseSandbox};
 use crate::error::{Error, Kind, Result};
-use crate::forge::is_commit;
-use crate::git::Git;
-use crate::process::{Command, Sink};
+use crate::process::{Child, Command, Sink};
+use crate::sandbox::{Inside, Sandbox};
 use crate::workspace::Workspace;
 
-/// Bytes of a pull request's series and patches that are taken.
-const LARGEST: u64 = 64 << 20;
-/// Files of them.
-const MOST: usize = 10_000;
-
-/// Where the bot keeps what it needs besides the queue.
-#[derive(Debug, Clone)]
-pub(super) struct Places {
-    root: PathBuf,
+/// How a job's code is kept from doing harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// Not at all.
+    Bare,
+    /// In a sandbox that may write the bot's caches and results.
+    Shared,
+    /// In a sandbox with caches and results of its own.
+    Apart,
 }
 
-impl Places {
-    pub(super) fn new(ws: &Workspace) -> Self {
-        Places {
-            root: ws.state().join("bot"),
+impl Guard {
+    /// How code of an author who is `trusted`, or not, is run.
+    ///
+    /// # Errors
+    /// In words, why it is not.
+    pub(super) fn of(
+        config: &Config,
+        sandbox: &std::result::Result<(), String>,
+        trusted: bool,
+    ) -> std::result::Result<Self, String> {
+        let bot = &config.bot;
+        let stranger = "the author is not among those whose code is run here";
+        if !trusted && bot.run_untrusted == Untrusted::Never {
+            return Err(stranger.to_owned());
+        }
+        let missing = match (bot.sandbox, sandbox) {
+            (UseSandbox::Off, _) => "the sandbox is switched off",
+            (_, Ok(())) if trusted => return Ok(Guard::Shared),
+            (_, Ok(())) => return Ok(Guard::Apart),
+            (UseSandbox::Required, Err(why)) => return Err(format!("there is no sandbox: {why}")),
+            (UseSandbox::Auto, Err(why)) => why,
+        };
+        match trusted || bot.run_untrusted == Untrusted::Unsandboxed {
+            true => Ok(Guard::Bare),
+            false => Err(format!("{stranger} without a sandbox: {missing}")),
         }
     }
-
-    pub(super) fn queue(&self) -> PathBuf {
-        self.root.join("queue.db")
-    }
-
-    /// The outcome of the last job of a pull request.
-    pub(super) fn outcome(&self, number: u64) -> PathBuf {
-        self.root.join("outcomes").join(number.to_string())
-    }
-
-    fn repository(&self) -> PathBuf {
-        self.root.join("commits.git")
-    }
-
-    fn job(&self) -> PathBuf {
-        self.root.join("job")
-    }
-}
-
-/// Fetches the last commit of pull request `number` and returns it.
-///
-/// # Errors
-/// [`Kind::Forge`] when it cannot be fetched.
-pub(super) fn fetch(places: &Places, remote: &str, number: u64) -> Result<String> {
-    let folder = places.repository();
-    std::fs::create_dir_all(&folder).map_err(|e| Error::io("make", &folder, &e))?;
-    let git = Git::new(&folder);
-    git.ok(&["init", "--quiet", "--bare", "."])?;
-    let name = format!("refs/pull/{number}/head");
-    let fetched = git.run(&[
-        "-c",
-        "protocol.ext.allow=never",
-        "fetch",
-        "--quiet",
-        "--no-tags",
-        "--depth=1",
-        "--no-recurse-submodules",
-        "--",
-        remote,
-        &format!("+{name}:{name}"),
-    ])?;
-    if !fetched.success() {
-        return Err(Error::forge(format!("cannot fetch pull request {number}"))
-            .details(fetched.tail(5))
-            .hint("[bot] `remote` says where from; git needs to be allowed to read there"));
-    }
-    let commit = git.ok(&["rev-parse", "--verify", &name])?;
-    match is_commit(&commit) {
-        true => Ok(commit),
-        false => Err(Error::internal("git names no commit")),
-    }
-}
-
-/// Makes the workspace of a job: `commit`'s series and patches, the rest of `ws`.
-///
-/// # Errors
-/// [`Kind::Series`] when the commit has no series, or too much of one.
-pub(super) fn workspace(places: &Places, ws: &Workspace, commit: &str) -> Result<PathBuf> {
-    let files = ws.config.series_of(None)?;
-    let job = places.job();
-    match std::fs::remove_dir_all(&job) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Error::io("remove", &job, &error));
-        }
-        _ => std::fs::create_dir_all(&job).map_err(|e| Error::io("make", &job, &e))?,
-    }
-    let first = |path: &Path| {
-        path.components()
-            .next()
-            .map(|part| part.as_os_str().to_owned())
-    };
-    let theirs = [first(&files.file), first(&files.patches)];
-    let entries = std::fs::read_dir(ws.root()).map_err(|e| Error::io("read", ws.root(), &e))?;
-    for entry in entries {
-        let entry = entry.map_err(|e| Error::io("read", ws.root(), &e))?;
-        let name = entry.file_name();
-        if name == ".git" || theirs.contains(&Some(name.clone())) {
-            continue;
-        }
-        let link = job.join(&name);
-        std::os::unix::fs::symlink(entry.path(), &link)
-            .map_err(|e| Error::io("link", &link, &e))?;
-    }
-    unpack(
-        &Git::new(&places.repository()),
-        commit,
-        &[&files.file, &files.patches],
-        &job,
-    )?;
-    match job.join(&files.file).is_file() {
-        true => Ok(job),
-        false => Err(Error::series(format!(
-            "the pull request has no file {}",
-            files.file.display()
-        ))),
-    }
-}
-
-/// Writes the plain files of `commit` below `paths` to `folder`. Links are left out: they could lead
-/// anywhere.
-fn unpack(git: &Git, commit: &str, paths: &[&Path], folder: &Path) -> Result<()> {
-    let words: Vec<String> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    let mut list = vec!["ls-tree", "-r", "-l", "-z", commit, "--"];
-    list.extend(words.iter().map(String::as_str));
-    let listed = git.ok(&list)?;
-    let sizes = listed.split('\0').filter(|line| !line.is_empty());
-    let sizes: Vec<u64> = sizes
-        .filter_map(|line| line.split_whitespace().nth(3)?.parse().ok())
-        .collect();
-    if sizes.len() > MOST || sizes.iter().sum::<u64>() > LARGEST {
-        return Err(Error::series(format!(
-            "the series and patches of the pull request are more than {MOST} files or {} MB",
-            LARGEST >> 20
-        )));
-    }
-    let mut archive = vec!["archive", "--format=tar", commit, "--"];
-    archive.extend(words.iter().map(String::as_str));
-    let packed = git.run(&archive)?;
-    // Paths that are not there are no fault: the series is looked for afterwards.
-    let mut tar = tar::Archive::new(&packed.stdout[..]);
-    let broken =
-        |error: std::io::Error| Error::internal(format!("git's archive cannot be read: {error}"));
-    for entry in tar.entries().map_err(broken)? {
-        let mut entry = entry.map_err(broken)?;
-        let path = entry.path().map_err(broken)?.into_owned();
-        let plain = path
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)));
-        if !entry.header().entry_type().is_file() || !plain {
-            continue;
-        }
-        let target = folder.join(&path);
-        let failed = |error: std::io::Error| Error::io("write", &target, &error);
-        if let Some(parent) = target.parent() {
-            std::fs::create_dir_all(parent).map_err(failed)?;
-        }
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).map_err(failed)?;
-        std::fs::write(&target, bytes).map_err(failed)?;
-    }
-    Ok(())
 }
 
 /// How a job's process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ended {
     /// By itself; the outcome says what it came to.
     Itself,
     /// Because the job is not wanted any more.
     Cancelled,
+    /// Because it used more than it may, of what this says.
+    Limited(String),
 }
 
-/// The arguments of `perfquilt` that carry out a wish; `None` for what is no measurement.
+/// The arguments of `perfquilt` that carry out a wish; `None` for what is no job.
 pub(super) fn arguments(wish: &Wish, preset: &str) -> Option<Vec<String>> {
-    let words = |words: &[&str]| {
-        words
-            .iter()
-            .map(|word| (*word).to_owned())
-            .collect::<Vec<_>>()
+    let run = |preset: &str, more: &[&str]| {
+        let words = ["run", "--preset", preset]
+            .into_iter()
+            .chain(more.iter().copied());
+        words.map(str::to_owned).collect::<Vec<_>>()
     };
-    let before = |patch: usize| patch.saturating_sub(1).to_string();
     Some(match wish {
-        Wish::Run { preset: named } => {
-            words(&["run", "--preset", named.as_deref().unwrap_or(preset)])
+        Wish::Run { preset: named } => run(named.as_deref().unwrap_or(preset), &[]),
+        Wish::RunPatch { patch } => {
+            let before = patch.saturating_sub(1).to_string();
+            run(preset, &["--point", &before, "--point", &patch.to_string()])
         }
-        Wish::RunPatch { patch } => words(&[
-            "run",
-            "--preset",
+        Wish::DropDryRun { patch } => run(
             preset,
-            "--point",
-            &before(*patch),
-            "--point",
-            &patch.to_string(),
-        ]),
-        Wish::DropDryRun { patch } => words(&[
-            "run",
-            "--preset",
-            preset,
-            "--effects",
-            "without",
-            "--point",
-            &patch.to_string(),
-        ]),
+            &["--effects", "without", "--point", &patch.to_string()],
+        ),
+        Wish::Bisect { workload } => ["bisect", "--preset", preset, "--workload", workload]
+            .map(str::to_owned)
+            .into(),
         _ => return None,
     })
 }
 
-/// Runs `perfquilt` with `arguments` in the workspace `job` until it ends, `unwanted` says so, or a signal
-/// asks the bot to stop. `tell` gets what it says it is doing.
+/// The arguments of `perfquilt` that build what `wish` measures; `None` when what is built follows from what is
+/// measured, or the preset is unknown.
+pub(super) fn building(wish: &Wish, config: &Config) -> Option<Vec<String>> {
+    let usual = &config.bot.preset;
+    let (preset, points) = match wish {
+        Wish::Run { preset } => (preset.as_ref().unwrap_or(usual), Vec::new()),
+        Wish::RunPatch { patch } => {
+            let before = patch.saturating_sub(1).to_string();
+            (usual, vec!["0".to_owned(), before, patch.to_string()])
+        }
+        Wish::DropDryRun { patch } => {
+            let points = [
+                "0".to_owned(),
+                patch.to_string(),
+                format!("without:{patch}"),
+            ];
+            (usual, points.into())
+        }
+        _ => return None,
+    };
+    let recipe = &config.preset.get(preset)?.recipe;
+    let mut words = vec!["build".to_owned(), "--recipe".to_owned(), recipe.clone()];
+    words.extend(points);
+    Some(words)
+}
+
+/// A job whose workspace is made.
+#[derive(Debug)]
+pub(super) struct Ready {
+    /// Its workspace.
+    pub folder: PathBuf,
+    /// What it may see and write; `None` for everything.
+    pub sandbox: Option<Sandbox>,
+}
+
+impl Ready {
+    /// The workspace of `job`, a job of `ws`, guarded so.
+    pub(super) fn new(
+        ws: &Workspace,
+        places: &Places,
+        job: &Path,
+        guard: Guard,
+        area: Option<&Area>,
+    ) -> Result<Self> {
+        let outcome = source::outcome(job);
+        for folder in [&*outcome, ws.cache()] {
+            std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
+        }
+        let inside = Sandbox::new(&ws.config.sandbox).read(&ws.bench_config());
+        let sandbox = match (guard, area) {
+            (Guard::Bare, _) => None,
+            (Guard::Apart, Some(area)) => {
+                Some(inside.write(&area.state).caches(&area.cache, ws.cache()))
+            }
+            _ => Some(
+                inside
+                    .real_time()
+                    .write(&ws.state())
+                    .hide(places.root())
+                    .write(ws.cache())
+                    .env("XDG_CACHE_HOME", ws.cache().parent().unwrap_or(ws.root())),
+            ),
+        };
+        Ok(Ready {
+            folder: job.to_owned(),
+            sandbox: sandbox.map(|sandbox| sandbox.read(job).write(&outcome)),
+        })
+    }
+}
+
+/// A process of a job.
+enum Running {
+    Bare(Child),
+    Inside(Inside),
+}
+
+impl Running {
+    fn take_stderr(&mut self) -> Option<ChildStderr> {
+        match self {
+            Running::Bare(child) => child.take_stderr(),
+            Running::Inside(inside) => inside.take_stderr(),
+        }
+    }
+
+    fn wait_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        match self {
+            Running::Bare(child) => child.wait_within(limit),
+            Running::Inside(inside) => inside.wait_within(limit),
+        }
+    }
+
+    fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
+        match self {
+            Running::Bare(child) => child.stop(grace),
+            Running::Inside(inside) => inside.stop(grace),
+        }
+    }
+
+    fn keep_limits(&mut self) -> Result<Option<String>> {
+        match self {
+            Running::Bare(_) => Ok(None),
+            Running::Inside(inside) => inside.keep_limits(),
+        }
+    }
+}
+
+/// Runs the program `tool` with `arguments` in the workspace of `job` until it ends, `unwanted` says so, or a
+/// signal asks the bot to stop; on the processors `cpus`, or all when there are none. `tell` gets what it says
+/// it is doing.
 ///
 /// # Errors
 /// [`Kind::Interrupted`] when the bot is to stop: the next run of the same job goes on.
 pub(super) fn run(
     tool: &Path,
-    job: &Path,
+    job: &Ready,
     arguments: &[String],
+    cpus: &[usize],
     unwanted: &dyn Fn() -> bool,
     tell: impl Fn(&str) + Send + 'static,
 ) -> Result<Ended> {
     const GRACE: Duration = Duration::from_secs(60);
-    const GLANCE: Duration = Duration::from_millis(500);
-    let mut child = Command::new(tool)
-        .args(["-C".as_ref(), job.as_os_str()])
-        .args(arguments)
-        .args(["--outcome".as_ref(), job.join("outcome").as_os_str()])
-        .stdout(Sink::Null)
-        .stderr(Sink::Pipe)
-        .spawn()?;
-    if let Some(stream) = child.take_stderr() {
-        use std::io::{BufRead, BufReader};
-        // The pipe must be emptied; the thread ends with it.
+    const GLANCE: Duration = Duration::from_millis(250);
+    let mut words: Vec<OsString> = vec!["-C".into(), job.folder.clone().into()];
+    words.extend(arguments.iter().map(OsString::from));
+    let mut running = match &job.sandbox {
+        Some(sandbox) => {
+            let sandbox = sandbox.clone().cpus(cpus);
+            Running::Inside(sandbox.start(tool, &words, &job.folder, (Sink::Null, Sink::Pipe))?)
+        }
+        None => {
+            let command = Command::new(tool).args(words);
+            let command = match cpus {
+                [] => command,
+                cpus => command.cpus(cpus),
+            };
+            Running::Bare(command.stdout(Sink::Null).stderr(Sink::Pipe).spawn()?)
+        }
+    };
+    if let Some(stream) = running.take_stderr() {
+        use std::io::{BufRead, BufReader, Read};
+        // The pipe must be emptied; the thread ends with it. A line that never ends is cut.
         std::thread::spawn(move || {
-            for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            const LONGEST: u64 = 4096;
+            let mut reader = BufReader::new(stream);
+            let mut line = Vec::new();
+            while matches!(
+                reader.by_ref().take(LONGEST).read_until(b'\n', &mut line),
+                Ok(1..)
+            ) {
                 tell(String::from_utf8_lossy(&line).trim());
+                line.clear();
             }
         });
     }
     loop {
-        match child.wait_within(GLANCE) {
+        match running.wait_within(GLANCE) {
             Ok(Some(_)) => return Ok(Ended::Itself),
             Ok(None) if unwanted() => {
-                child.stop(GRACE)?;
+                running.stop(GRACE)?;
                 return Ok(Ended::Cancelled);
             }
             Ok(None) => {}
             Err(error) if error.kind() == Kind::Interrupted => {
-                child.stop(GRACE)?;
+                running.stop(GRACE)?;
                 return Err(error);
             }
             Err(error) => return Err(error),
+        }
+        if let Some(what) = running.keep_limits()? {
+            return Ok(Ended::Limited(what));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_code_runs_where() {
+        let text = "[upstream]\nname=\"x\"\ncurrent=\"1\"\n[recipe]\n[preset]\n[server]\nadapter=\"mariadb\"\n[bot]\n";
+        let of = |bot: &str, works: bool, trusted: bool| {
+            let config: Config = toml::from_str(&format!("{text}{bot}")).unwrap();
+            let sandbox = works.then_some(()).ok_or_else(|| "no bwrap".to_owned());
+            Guard::of(&config, &sandbox, trusted).ok()
+        };
+        let (never, open) = (
+            "run_untrusted = \"never\"",
+            "run_untrusted = \"unsandboxed\"",
+        );
+        let (off, required) = ("sandbox = \"off\"", "sandbox = \"required\"");
+        let off_open = format!("{off}\n{open}");
+        for (bot, works, trusted, expected) in [
+            ("", true, true, Some(Guard::Shared)),
+            ("", true, false, Some(Guard::Apart)),
+            ("", false, true, Some(Guard::Bare)),
+            ("", false, false, None),
+            (never, true, true, Some(Guard::Shared)),
+            (never, true, false, None),
+            (open, true, false, Some(Guard::Apart)),
+            (open, false, false, Some(Guard::Bare)),
+            (off, true, true, Some(Guard::Bare)),
+            (off, true, false, None),
+            (&off_open, true, false, Some(Guard::Bare)),
+            (required, false, true, None),
+            (required, false, false, None),
+            (required, true, true, Some(Guard::Shared)),
+        ] {
+            assert_eq!(of(bot, works, trusted), expected, "{bot} {works} {trusted}");
         }
     }
 }

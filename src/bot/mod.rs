@@ -2,15 +2,22 @@
 //! shows what it does. Who may ask, and in which words, is decided here too.
 
 mod access;
+mod ahead;
+mod area;
 mod command;
 mod job;
 mod metrics;
 mod page;
+mod places;
+mod prepare;
 mod serve;
+mod source;
+mod speak;
 pub mod webhook;
 mod worker;
 
 pub use access::{Access, Speaker};
+pub use ahead::check as check_processors;
 pub use command::{Command, Parsed, Wrong, help, parse};
 pub use serve::{Service, serve};
-pub use worker::Bot;
+pub use worker::{Bot, State};

@@ -45,14 +45,14 @@ pub(super) fn html(snapshot: &Snapshot) -> String {
 
 fn open(snapshot: &Snapshot) -> Markup {
     let line = |place: usize, job: &Job| {
-        let running = job.started.is_some() && place == 0;
-        let (class, since, what) = match running {
-            true => (
+        let (class, since, what) = match job.state {
+            JobState::Running => (
                 Some("running"),
                 job.started.unwrap_or(job.received),
                 snapshot.progress.as_str(),
             ),
-            false => (None, job.received, "waiting"),
+            JobState::Held => (None, job.received, "needs an approval"),
+            _ => (None, job.received, "waiting"),
         };
         html! {
             tr class=[class] {

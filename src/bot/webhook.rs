@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::access::{Access, Speaker};
 use super::command::{self, Command, Parsed};
-use crate::config::Config;
+use crate::config::{Config, Untrusted};
 use crate::forge::{Repository, Secret, is_commit};
 use crate::store::queue::{Change, NewJob, NewReply};
 
@@ -236,23 +236,14 @@ fn said(
             };
             return vec![cancel, reply("+1", String::new())];
         }
-        Command::Bisect { .. } => {
-            let answer =
-                "Not understood: this bot does not bisect yet; `run` names the patch in order.";
-            return vec![reply("confused", answer.to_owned())];
+        Command::Bisect { workload } if !config.workloads.contains_key(workload) => {
+            let answer = names("workload", config.workloads.keys());
+            return vec![reply("confused", answer)];
         }
         Command::Run {
             preset: Some(preset),
         } if !config.preset.contains_key(preset) => {
-            let known: Vec<String> = config
-                .preset
-                .keys()
-                .map(|name| format!("`{name}`"))
-                .collect();
-            let answer = format!(
-                "Not understood: there is no such preset; there are {}.",
-                known.join(", ")
-            );
+            let answer = names("preset", config.preset.keys());
             return vec![reply("confused", answer)];
         }
         _ => {}
@@ -262,6 +253,15 @@ fn said(
             "confused",
             "Nothing done: the pull request is closed.".to_owned(),
         )];
+    }
+    if let Command::Approve { commit } = command {
+        return vec![Change::Approve {
+            repository: repository.to_string(),
+            number: issue.number,
+            commit,
+            by: comment.user.login.clone(),
+            comment: comment.id,
+        }];
     }
     let trusted = speaker(&issue.user, &issue.author_association) == Access::Allowed;
     let job = NewJob {
@@ -273,9 +273,16 @@ fn said(
         asked_by: comment.user.login.clone(),
         trusted,
     };
-    if !trusted && !config.bot.run_untrusted {
+    if !trusted && config.bot.run_untrusted == Untrusted::Never {
         let answer = "Nothing done: the author of this pull request is not among those whose code is run here.";
         return vec![reply("-1", answer.to_owned())];
     }
     vec![Change::Add(job), reply("rocket", String::new())]
+}
+
+/// What is said where a comment names something that is not there.
+fn names<'a>(what: &str, known: impl Iterator<Item = &'a String>) -> String {
+    let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
+    let known = known.join(", ");
+    format!("Not understood: there is no such {what}; there are {known}.")
 }

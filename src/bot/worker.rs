@@ -1,26 +1,28 @@
-//! Does what is in the queue: one job after the other, and answers beside them.
+//! Does what is in the queue: one job after the other, builds of the next beside it, and answers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use super::command::Command as Wish;
-use super::job::{self, Ended, Places};
+use super::job::{self, Ended, Guard};
+use super::places::Places;
+use super::prepare::{Brought, Prepared};
 use super::serve::now;
+use super::{ahead, source};
 use crate::error::{Error, Kind, Result};
 use crate::forge::event::Target;
-use crate::forge::{self, Client, Credentials, Found, Policy, Posting, Repository};
+use crate::forge::{self, Client, Credentials, Found, Policy, Repository};
 use crate::outcome::{self, Failure, Outcome};
 use crate::process;
 use crate::progress::Progress;
 use crate::report::{Notice, Subject};
-use crate::store::queue::{Job, JobState, Queue, Reply};
+use crate::store::queue::{Job, JobState, Queue};
 use crate::workspace::Workspace;
 
 /// How often the queue is looked at.
-const GLANCE: Duration = Duration::from_millis(200);
-/// How often an answer is tried.
-const MOST_ATTEMPTS: u32 = 8;
+pub(super) const GLANCE: Duration = Duration::from_millis(200);
 
 /// What the bot's threads share.
 #[derive(Clone)]
@@ -37,9 +39,29 @@ pub struct Bot {
     pub policy: Policy,
     /// This program.
     pub tool: PathBuf,
-    /// What the running job does.
-    pub doing: Arc<Mutex<String>>,
+    /// Whether sandboxes can be made here; else why not.
+    pub sandbox: std::result::Result<(), String>,
+    /// What goes on.
+    pub state: State,
 }
+
+/// What the bot's threads know of each other.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// What the running job does.
+    doing: Arc<Mutex<String>>,
+    /// What is built for the next one.
+    pub(super) ahead: Arc<Mutex<String>>,
+    /// Held by whoever makes a job's workspace and builds in it.
+    pub(super) workshop: Arc<Mutex<()>>,
+    /// Held by whoever measures, and by whoever builds on the processors that are measured.
+    pub(super) machine: Arc<Mutex<()>>,
+    /// Held by whoever finds out what to say on a pull request, and says it: the latest word must stay.
+    pub(super) speaking: Arc<Mutex<()>>,
+}
+
+/// What became of a job.
+type Done = (JobState, String);
 
 impl Bot {
     /// Where the queue is.
@@ -47,12 +69,14 @@ impl Bot {
         Places::new(&self.workspace).queue()
     }
 
-    /// What the running job does at the moment.
+    /// What the running job does at the moment, and what is built ahead of it.
     pub fn doing(&self) -> String {
-        self.doing
-            .lock()
-            .map(|text| text.clone())
-            .unwrap_or_default()
+        let text = |of: &Mutex<String>| of.lock().map(|text| text.clone()).unwrap_or_default();
+        let (doing, ahead) = (text(&self.state.doing), text(&self.state.ahead));
+        match ahead.is_empty() {
+            true => doing,
+            false => format!("{doing} (building ahead: {ahead})"),
+        }
     }
 
     /// Does jobs until a signal asks to stop. What was running when the bot ended last is done first.
@@ -68,6 +92,9 @@ impl Bot {
                 "{back} jobs were running when the bot ended, and go on"
             ));
         }
+        if let Err(why) = &self.sandbox {
+            progress.warn(&format!("there is no sandbox: {why}"));
+        }
         while !process::interrupted() {
             let Some(job) = queue.next(now())? else {
                 std::thread::sleep(GLANCE);
@@ -75,48 +102,43 @@ impl Bot {
             };
             let name = format!("{} on pull request {}", job.job.command, job.job.number);
             progress.note(&format!("job {}: {name}", job.id));
-            let (state, result) = match self.carry_out(&queue, &client, &job, progress) {
+            let carried = || self.carry_out(&queue, &client, &job, progress);
+            // What code of strangers left is read here; nothing in it may end the bot.
+            let done = catch_unwind(AssertUnwindSafe(carried))
+                .unwrap_or_else(|_| Err(Error::internal("the job's results end the program")));
+            let (state, result) = match done {
                 Ok(done) => done,
                 // The job stays in the queue as running, and goes on at the next start.
                 Err(error) if error.kind() == Kind::Interrupted => break,
                 Err(error) => (JobState::Failed, error.to_string()),
             };
             progress.note(&format!("job {}: {}: {result}", job.id, state.name()));
-            queue.end(job.id, state, &result, now())?;
+            if state != JobState::Held {
+                queue.end(job.id, state, &result, now())?;
+            }
+            if [JobState::Cancelled, JobState::Failed].contains(&state) {
+                self.excuse(&queue, &client, job.job.number, progress);
+            }
+            super::area::remove(&Places::new(&self.workspace).job(job.id))?;
             self.tell("");
         }
         Ok(())
     }
 
-    /// Gives answers until a signal asks to stop.
+    /// Builds what is measured next, until a signal asks to stop.
     ///
     /// # Errors
-    /// [`Kind::Internal`] when the queue cannot be read or written.
-    pub fn answer(&self, progress: &dyn Progress) -> Result<()> {
-        let queue = Queue::open(&self.queue())?;
-        let client = self.client()?;
-        while !process::interrupted() {
-            let Some(reply) = queue.next_reply(now())? else {
-                std::thread::sleep(GLANCE);
-                continue;
-            };
-            match self.give(&queue, &client, &reply, progress) {
-                Ok(()) => queue.answered(reply.id)?,
-                Err(error) if error.kind() == Kind::Interrupted => break,
-                Err(error) if reply.attempts + 1 >= MOST_ATTEMPTS => {
-                    progress.warn(&format!("an answer is given up: {error}"));
-                    queue.answered(reply.id)?;
-                }
-                Err(error) => {
-                    progress.warn(&error.to_string());
-                    queue.later(reply.id, now() + (10 << reply.attempts.min(8)))?;
-                }
-            }
-        }
-        Ok(())
+    /// [`Kind::Internal`] when the queue cannot be read.
+    pub fn build_ahead(&self, progress: &dyn Progress) -> Result<()> {
+        ahead::build(
+            self,
+            &Queue::open(&self.queue())?,
+            &self.client()?,
+            progress,
+        )
     }
 
-    fn client(&self) -> Result<Client> {
+    pub(super) fn client(&self) -> Result<Client> {
         Client::new(
             self.repository.clone(),
             &self.api,
@@ -126,13 +148,13 @@ impl Bot {
     }
 
     fn tell(&self, text: &str) {
-        if let Ok(mut doing) = self.doing.lock() {
+        if let Ok(mut doing) = self.state.doing.lock() {
             doing.clear();
             doing.push_str(text);
         }
     }
 
-    fn find(&self, client: &Client, number: u64) -> Result<Found> {
+    pub(super) fn find(&self, client: &Client, number: u64) -> Result<Found> {
         let target = Target {
             number: Some(number),
             ..Target::default()
@@ -140,99 +162,23 @@ impl Bot {
         forge::find_pull_request(client, &target)
     }
 
-    /// A reaction, and our comment with what waits and runs for the pull request.
-    fn give(
-        &self,
-        queue: &Queue,
-        client: &Client,
-        reply: &Reply,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let reply = &reply.reply;
-        forge::react(client, reply.comment, &reply.reaction)?;
-        // Whoever may not command is not talked to.
-        if reply.reaction == "-1" && reply.answer.is_empty() {
-            return Ok(());
-        }
-        let found = self.find(client, reply.number)?;
-        let activity = self.activity(queue, reply.number)?;
-        self.update(client, &found, Some(activity), &reply.answer, progress)
-    }
-
-    /// What waits or runs for a pull request, in a sentence.
-    fn activity(&self, queue: &Queue, number: u64) -> Result<String> {
-        let (open, past) = queue.list(super::serve::PAST)?;
-        let Some(place) = open.iter().position(|job| job.job.number == number) else {
-            return Ok("Nothing runs or waits for this pull request.".to_owned());
-        };
-        if open[place].state == JobState::Running {
-            let doing = self.doing();
-            return Ok(match doing.is_empty() {
-                true => "Running.".to_owned(),
-                false => format!("Running: {doing}"),
-            });
-        }
-        let took: Vec<i64> = past
-            .iter()
-            .filter(|job| job.state == JobState::Done)
-            .filter_map(|job| Some(job.ended? - job.started?))
-            .collect();
-        let about = match took.len() {
-            0 => String::new(),
-            count => {
-                let mean = took.iter().sum::<i64>() / i64::try_from(count).unwrap_or(1);
-                let jobs = i64::try_from(place).unwrap_or(0).max(1);
-                format!(", begins in about {} min", (mean * jobs).div_euclid(60) + 1)
+    /// Waits for a lock; gives up when the bot is to stop, or `unwanted` says so.
+    pub(super) fn wait<'a>(
+        lock: &'a Mutex<()>,
+        unwanted: &dyn Fn() -> bool,
+    ) -> Result<Option<MutexGuard<'a, ()>>> {
+        loop {
+            match lock.try_lock() {
+                Ok(guard) => return Ok(Some(guard)),
+                // Whoever held it left nothing half done that the next one does not make anew.
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(Some(poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) => {}
             }
-        };
-        Ok(match place {
-            0 => "Waiting: it is next.".to_owned(),
-            1 => format!("Waiting: 1 job before it{about}."),
-            more => format!("Waiting: {more} jobs before it{about}."),
-        })
-    }
-
-    /// Our comment with the last results, if there are any, and what goes on.
-    fn update(
-        &self,
-        client: &Client,
-        found: &Found,
-        activity: Option<String>,
-        answer: &str,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let folder = Places::new(&self.workspace).outcome(found.number);
-        let margin = |meter| self.workspace.config.margin(meter);
-        let (outcome, attribution) = match folder.is_dir() {
-            true => outcome::read(&folder, &margin)?,
-            false => (Outcome::new("", Vec::new()), None),
-        };
-        let notice = Notice {
-            attribution: attribution.as_ref(),
-            failures: &outcome.failures,
-            activity,
-            answer: answer.to_owned(),
-            subject: Subject {
-                head: outcome.head.clone(),
-                ..Subject::default()
-            },
-            ..Notice::default()
-        };
-        let quiet = Posting {
-            check: false,
-            label: None,
-            ..self.posting()
-        };
-        forge::post(client, &quiet, found, &notice, progress).map(|_| ())
-    }
-
-    fn posting(&self) -> Posting {
-        Posting {
-            id: "default".into(),
-            check: true,
-            label: self.workspace.config.bot.label.clone(),
-            fail_on_regression: false,
-            fail_on_inconclusive: false,
+            process::check_interrupted()?;
+            if unwanted() {
+                return Ok(None);
+            }
+            std::thread::sleep(GLANCE / 4);
         }
     }
 
@@ -243,87 +189,189 @@ impl Bot {
         client: &Client,
         job: &Job,
         progress: &dyn Progress,
-    ) -> Result<(JobState, String)> {
-        let config = &self.workspace.config.bot;
+    ) -> Result<Done> {
+        let config = &self.workspace.config;
         let number = job.job.number;
         let not = |why: &str| Ok((JobState::Cancelled, why.to_owned()));
         let found = self.find(client, number)?;
         if !found.open {
             return not("the pull request is closed");
         }
-        if !job.job.trusted && !config.run_untrusted {
-            return not("the author is not among those whose code is run here");
-        }
         if !job.job.head.is_empty() && job.job.head != found.newest {
             return not("the pull request has a newer commit");
         }
         let wish = Wish::written(&job.job.command);
-        let Some(arguments) = wish.and_then(|wish| job::arguments(&wish, &config.preset)) else {
+        let arguments = wish
+            .as_ref()
+            .and_then(|wish| job::arguments(wish, &config.bot.preset));
+        let (Some(wish), Some(arguments)) = (wish, arguments) else {
             return Err(Error::usage(format!("`{}` is no job", job.job.command)));
         };
+        let guard = match Guard::of(config, &self.sandbox, job.job.trusted) {
+            Ok(guard) => guard,
+            Err(why) => return not(&why),
+        };
+        self.tell("");
+        self.say(queue, client, &found, "", progress)?;
         self.tell("fetching the pull request");
-        self.update(client, &found, Some("Running.".to_owned()), "", progress)?;
-        let places = Places::new(&self.workspace);
-        let fallback = format!("https://github.com/{}.git", self.repository);
-        let remote = config.remote.as_deref().unwrap_or(&fallback);
-        let head = job::fetch(&places, remote, number)?;
-        if !job.job.head.is_empty() && head != job.job.head {
-            return not("the pull request has a newer commit");
-        }
         let unwanted = || {
             queue
                 .state(job.id)
                 .is_ok_and(|state| state == Some(JobState::Cancelled))
         };
-        let outcome = match job::workspace(&places, &self.workspace, &head) {
-            // A pull request without a series is told so.
-            Err(error) if error.kind() == Kind::Series => {
-                Outcome::new(&head, vec![Failure::new(&error, None)])
-            }
-            Err(error) => return Err(error),
-            Ok(folder) => {
-                let doing = Arc::clone(&self.doing);
-                let tell = move |line: &str| {
-                    if let (false, Ok(mut doing)) = (line.is_empty(), doing.lock()) {
-                        doing.clear();
-                        doing.push_str(line);
-                    }
-                };
-                if job::run(&self.tool, &folder, &arguments, &unwanted, tell)? == Ended::Cancelled {
-                    let found = self.find(client, number)?;
-                    let why = format!("Cancelled: {}.", self.why(queue, job.id)?);
-                    self.update(client, &found, Some(why), "", progress)?;
-                    return not("cancelled");
-                }
-                let (outcome, _) = outcome::read(&folder.join("outcome"), &|_| 0.005)?;
-                outcome::keep(&folder.join("outcome"), &places.outcome(number))?;
-                outcome
-            }
+        // The queue knows why.
+        let cancelled = || not("cancelled");
+        let Some(workshop) = Self::wait(&self.state.workshop, &unwanted)? else {
+            return cancelled();
         };
+        let prepared = match self.prepare(queue, &found, job, guard, progress)? {
+            Brought::Newer => return not("the pull request has a newer commit"),
+            Brought::Steering { head, files } => {
+                queue.hold(job.id, &head, &files.join("\n"))?;
+                self.say(queue, client, &found, "", progress)?;
+                return Ok((JobState::Held, format!("{} files", files.len())));
+            }
+            // A pull request without a series is told so.
+            Brought::Nothing { head, error } => {
+                let outcome = Outcome::new(&head, vec![Failure::new(&error, None)]);
+                return self.publish(queue, client, job, outcome, progress);
+            }
+            Brought::Series(prepared) => prepared,
+        };
+        let run = |arguments: &[String]| {
+            let doing = Arc::clone(&self.state.doing);
+            let tell = move |line: &str| {
+                if let (false, Ok(mut doing)) = (line.is_empty(), doing.lock()) {
+                    doing.clear();
+                    doing.push_str(line);
+                }
+            };
+            let Some(_machine) = Self::wait(&self.state.machine, &unwanted)? else {
+                return Ok(Ended::Cancelled);
+            };
+            let cpus = ahead::measured(&config.bot);
+            job::run(
+                &self.tool,
+                &prepared.ready,
+                arguments,
+                &cpus,
+                &unwanted,
+                tell,
+            )
+        };
+        let mut ended = Ended::Itself;
+        if let Some(building) = job::building(&wish, config) {
+            ended = run(&building)?;
+        }
+        drop(workshop);
+        if ended == Ended::Itself {
+            let outcome = source::outcome(&prepared.ready.folder)
+                .display()
+                .to_string();
+            let mut arguments = arguments;
+            arguments.extend(["--outcome".to_owned(), outcome]);
+            ended = run(&arguments)?;
+        }
+        match ended {
+            Ended::Cancelled => cancelled(),
+            Ended::Limited(what) => {
+                let error = Error::bench(format!("the sandbox was ended: {what}"))
+                    .hint("[sandbox] of the bot's configuration sets its limits");
+                let outcome = Outcome::new(&prepared.head, vec![Failure::new(&error, None)]);
+                self.publish(queue, client, job, outcome, progress)
+            }
+            Ended::Itself => self.publish_run(queue, client, job, (&prepared, &wish), progress),
+        }
+    }
+
+    /// Takes over what a job came to, and posts it.
+    fn publish_run(
+        &self,
+        queue: &Queue,
+        client: &Client,
+        job: &Job,
+        (prepared, wish): (&Prepared, &Wish),
+        progress: &dyn Progress,
+    ) -> Result<Done> {
+        let from = source::outcome(&prepared.ready.folder);
+        if !from.join(outcome::OUTCOME_FILE).exists() {
+            return Err(Error::internal("the job ended without a result").details([self.doing()]));
+        }
+        let kept = Places::new(&self.workspace).outcome(job.job.number);
+        let margin = |meter| self.workspace.config.margin(meter);
+        // Nothing is kept that cannot be read again.
+        let (outcome, _) = outcome::read(&from, &margin)?;
+        let session = outcome::bisection(&from)?;
+        if let Some(session) = &session {
+            session.replay().outcome();
+        }
+        let before = match kept.is_dir() {
+            true => outcome::read(&kept, &margin)?.0.head,
+            false => String::new(),
+        };
+        let same = before == prepared.head;
         let outcome = Outcome {
-            head: head.clone(),
+            head: prepared.head.clone(),
             ..outcome
         };
-        outcome::tell(&places.outcome(number), &outcome)?;
+        // A bisection leaves what was measured of the same commit, and the other way round.
+        if matches!(wish, Wish::Bisect { .. }) {
+            if !same {
+                outcome::keep(&from, &kept)?;
+            }
+            outcome::keep_bisection(&kept, session.as_ref())?;
+        } else {
+            outcome::keep(&from, &kept)?;
+            if !same {
+                outcome::keep_bisection(&kept, None)?;
+            }
+        }
+        outcome::tell(&kept, &outcome)?;
+        self.post(queue, client, job, progress)
+    }
+
+    /// Posts an outcome without figures.
+    fn publish(
+        &self,
+        queue: &Queue,
+        client: &Client,
+        job: &Job,
+        outcome: Outcome,
+        progress: &dyn Progress,
+    ) -> Result<Done> {
+        let kept = Places::new(&self.workspace).outcome(job.job.number);
+        outcome::discard(&kept)?;
+        outcome::tell(&kept, &outcome)?;
+        self.post(queue, client, job, progress)
+    }
+
+    /// Posts what is kept for the pull request of `job`, which is done then.
+    fn post(
+        &self,
+        queue: &Queue,
+        client: &Client,
+        job: &Job,
+        progress: &dyn Progress,
+    ) -> Result<Done> {
+        let number = job.job.number;
+        let kept = Places::new(&self.workspace).outcome(number);
         let margin = |meter| self.workspace.config.margin(meter);
-        let (outcome, attribution) = outcome::read(&places.outcome(number), &margin)?;
+        let (outcome, attribution) = outcome::read(&kept, &margin)?;
+        let bisection = self.bisection(number)?;
         let notice = Notice {
             attribution: attribution.as_ref(),
             failures: &outcome.failures,
+            bisection: bisection.as_ref(),
             subject: Subject {
-                head,
+                head: outcome.head.clone(),
                 ..Subject::default()
             },
             ..Notice::default()
         };
         let found = self.find(client, number)?;
+        let _speaking = Self::wait(&self.state.speaking, &|| false)?;
         let posted = forge::post(client, &self.posting(), &found, &notice, progress)?;
+        queue.end(job.id, JobState::Done, &posted.title, now())?;
         Ok((JobState::Done, posted.title))
-    }
-
-    fn why(&self, queue: &Queue, id: i64) -> Result<String> {
-        let (_, past) = queue.list(super::serve::PAST)?;
-        let job = past.into_iter().find(|job| job.id == id);
-        Ok(job.map_or_else(|| "it is not wanted any more".to_owned(), |job| job.result))
     }
 }

@@ -12,6 +12,7 @@ use crate::bisect::two_way::Whose;
 use crate::bisect::{Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session};
 use crate::error::{Error, Kind, Result};
 use crate::observation::Meter;
+use crate::outcome::{self, Failure};
 use crate::point::Point;
 use crate::report;
 use crate::run::bisect::{Ask, Side, bisect, shown, side};
@@ -101,6 +102,9 @@ struct Over {
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
+    /// Write what it came to into this folder, for a pull request: the session, or what failed
+    #[arg(long, value_name = "FOLDER")]
+    outcome: Option<PathBuf>,
     #[command(flatten)]
     form: TextForm,
 }
@@ -297,18 +301,38 @@ fn one_step(context: &Context, step: &Step) -> u8 {
 fn over_series(context: &Context, over: &Over) -> Result<()> {
     over.form.format(context)?;
     let ws = context.workspace()?;
+    let done = search_series(context, over, &ws);
+    let Some(folder) = &over.outcome else {
+        return done;
+    };
+    let failures = match &done {
+        Err(error) if error.kind() != Kind::Inconclusive => vec![Failure::new(error, None)],
+        _ => Vec::new(),
+    };
+    outcome::write(folder, &ws, &failures, None)?;
+    done
+}
+
+fn search_series(context: &Context, over: &Over, ws: &Workspace) -> Result<()> {
     let progress = context.output.progress();
-    let ask = over.asking.ask(&ws)?;
+    let ask = over.asking.ask(ws)?;
     let version = over.release.as_deref();
-    let prepared = prepare(&ws, version, progress)?;
+    let prepared = prepare(ws, version, progress)?;
     let states = SeriesStates::new(&prepared, version, over.good, over.bad)?;
-    let mut finished = bisect(&ws, &states, &ask, progress)?;
+    if let Some(folder) = &over.outcome {
+        outcome::keep_bisection(folder, None)?;
+    }
+    let mut finished = bisect(ws, &states, &ask, progress)?;
+    if let Some(folder) = &over.outcome {
+        let kept = Sessions::of(ws).find(Some(&finished.name))?;
+        outcome::keep_bisection(folder, Some(&kept.session))?;
+    }
     // Patches may be edited while it runs; what was asked about are those of before.
     let trees = |prepared: &crate::run::Prepared| -> Vec<String> {
         let steps = prepared.stack.steps.iter();
         steps.map(|step| step.tree.clone()).collect()
     };
-    let changed = match prepare(&ws, version, progress) {
+    let changed = match prepare(ws, version, progress) {
         Ok(now) => trees(&now) != trees(&prepared),
         Err(_) => true,
     };

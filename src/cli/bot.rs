@@ -1,12 +1,12 @@
 //! `perfquilt bot`: serves pull requests.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 
 use super::Context;
-use crate::bot::{Bot, Service, serve};
+use crate::bot::{Bot, Service, State, check_processors, serve};
 use crate::error::{Error, Result};
 use crate::forge::{self, Credentials, Policy, Repository, Secret};
 
@@ -48,6 +48,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
             .hint("a section [bot] with `repository = \"OWNER/NAME\"`"));
     }
     let repository: Repository = config.bot.repository.parse()?;
+    check_processors(&config.bot)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let secret = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
         Error::usage("PERFQUILT_WEBHOOK_SECRET is not set")
@@ -66,7 +67,8 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         credentials: Credentials::from_environment(&|name| std::env::var(name).ok())?,
         policy: Policy::default(),
         tool,
-        doing: Arc::new(Mutex::new(String::new())),
+        sandbox: crate::sandbox::works(),
+        state: State::default(),
     };
     let service = Service {
         repository,
@@ -77,6 +79,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let progress = context.output.progress();
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| together(bot.work(progress)));
+        let builder = scope.spawn(|| together(bot.build_ahead(progress)));
         let answerer = scope.spawn(|| together(bot.answer(progress)));
         let doing = bot.clone();
         let started =
@@ -93,12 +96,12 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
             result
                 .unwrap_or_else(|_| Err(Error::internal("a thread of the bot ended unexpectedly")))
         };
-        let (worked, answered) = (ended(worker), ended(answerer));
-        served.and(worked).and(answered)
+        let (worked, built, answered) = (ended(worker), ended(builder), ended(answerer));
+        served.and(worked).and(built).and(answered)
     })
 }
 
-/// None of the three goes on without the others.
+/// None of them goes on without the others.
 fn together(result: Result<()>) -> Result<()> {
     if result.is_err() {
         crate::process::interrupt();

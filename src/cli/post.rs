@@ -10,6 +10,7 @@ use super::analyse::workspace;
 use super::form::FailOn;
 use crate::analyse;
 use crate::attribution::{Attribution, attribute_with};
+use crate::bisect;
 use crate::config::default_margin;
 use crate::error::{Error, Result};
 use crate::forge::event::Target;
@@ -97,8 +98,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         attribution: material.attribution.as_ref(),
         failures: &material.outcome.failures,
         earlier: material.earlier.as_ref(),
-        activity: None,
-        answer: String::new(),
+        bisection: material.bisection.as_ref(),
         subject: Subject {
             number: target.number,
             head,
@@ -106,6 +106,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             report: arguments.link.clone(),
             ..Subject::default()
         },
+        ..Notice::default()
     };
     let posting = Posting {
         id: arguments.id.clone(),
@@ -167,6 +168,7 @@ struct Material {
     attribution: Option<Attribution>,
     outcome: Outcome,
     earlier: Option<Attribution>,
+    bisection: Option<bisect::Outcome>,
 }
 
 impl Material {
@@ -175,8 +177,11 @@ impl Material {
         let mut outcome = Outcome::new("", Vec::new());
         let what = arguments.what.as_deref();
         let folder = what.map(Path::new).filter(|path| path.is_dir());
+        let mut bisection = None;
         let attribution = match folder {
             Some(folder) => {
+                let session = outcome::bisection(folder)?;
+                bisection = session.map(|session| session.replay().outcome());
                 let read = outcome::read(folder, &margin(ws.as_ref()))?;
                 outcome = read.0;
                 read.1
@@ -191,6 +196,7 @@ impl Material {
             attribution,
             outcome,
             earlier,
+            bisection,
         })
     }
 }

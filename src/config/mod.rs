@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::observation::Meter;
 
-pub use bot::Bot;
+pub use bot::{Approval, Bot, Kind as BotKind, Untrusted, UseSandbox};
 pub use commands::{Association, Commands};
 pub(crate) use load::unknown;
 pub use sandbox::Limits;

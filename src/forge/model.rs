@@ -34,6 +34,8 @@ pub(super) struct Comment {
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Branch {
     pub sha: String,
+    #[serde(rename = "ref", default)]
+    pub name: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]

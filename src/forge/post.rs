@@ -81,6 +81,8 @@ pub struct Found {
     pub newest: String,
     /// The last commit of the branch it is to.
     pub base: String,
+    /// The name of that branch.
+    pub branch: String,
     /// Whether it is open.
     pub open: bool,
 }
@@ -91,6 +93,7 @@ impl From<PullRequest> for Found {
             number: found.number,
             newest: found.head.sha,
             base: found.base.sha,
+            branch: found.base.name,
             open: found.state == "open",
         }
     }

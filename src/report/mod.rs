@@ -26,7 +26,7 @@ use crate::attribution::{Attribution, SUITE};
 use crate::error::{Error, Result};
 use crate::observation::Conditions;
 
-pub use comment::{Comment, Notice, Standing, Subject, comment};
+pub use comment::{Comment, Held, Notice, Standing, Subject, comment};
 pub use export::{bencher, csv, github_action_benchmark, go_benchmark, openmetrics};
 pub(crate) use html::frame::{Name, page, scroll};
 pub use html::{Beside, Data, Distribution, MOST_EMBEDDED, html};

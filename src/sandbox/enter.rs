@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::{CACHE_BELOW, LIMITS, limits};
+use super::{CACHE_BELOW, LIMITS, REAL_TIME, limits};
 use crate::config::Limits;
 use crate::error::{Error, Result};
 use crate::workspace::cache_dir;
@@ -24,7 +24,7 @@ pub fn enter() -> Result<()> {
     };
     let given: Limits = serde_json::from_str(&text.to_string_lossy())
         .map_err(|error| Error::internal(format!("{LIMITS} is no set of limits: {error}")))?;
-    limits::take_on(&given);
+    limits::take_on(&given, std::env::var_os(REAL_TIME).is_some());
     match std::env::var_os(CACHE_BELOW) {
         Some(below) => borrow(&cache_dir()?, Path::new(&below)),
         None => Ok(()),

@@ -19,13 +19,30 @@ pub(super) fn settled(limits: &Limits) -> Limits {
 
 /// MiB that a process may reserve beyond what all together may use: allocators reserve what they never touch.
 const RESERVED_MIB: u64 = 4 << 10;
+/// The real-time priority that servers and clients are measured with.
+const PRIORITY: u64 = 1;
 /// First of all processes to end when the machine has no memory left.
 const FIRST_TO_END: &str = "1000";
+
+/// Lets programs that this one starts ask for real-time scheduling without further rights; nothing happens when
+/// this program has none to give.
+pub(super) fn allow_real_time() {
+    let priority = Some(PRIORITY);
+    let now = getrlimit(Resource::Rtprio);
+    // No limit, or a higher one, is as good.
+    if now.current.is_some_and(|current| current < PRIORITY) {
+        let new = Rlimit {
+            current: priority,
+            maximum: now.maximum.map(|maximum| maximum.max(PRIORITY)),
+        };
+        let _ = setrlimit(Resource::Rtprio, new);
+    }
+}
 
 /// Takes on what the kernel keeps: for this process and all it starts. Limits that are lower already stay.
 ///
 /// The kernel counts neither root's processes nor the memory of several together; [`super::Inside`] does.
-pub(super) fn take_on(limits: &Limits) {
+pub(super) fn take_on(limits: &Limits, real_time: bool) {
     let mib = |count: u64| count.saturating_mul(1 << 20);
     for (resource, most) in [
         (Resource::Data, mib(limits.memory_mib + RESERVED_MIB)),
@@ -34,6 +51,7 @@ pub(super) fn take_on(limits: &Limits) {
         (Resource::Nofile, limits.open_files),
         (Resource::Cpu, limits.hours.saturating_mul(3600)),
         (Resource::Core, 0),
+        (Resource::Rtprio, u64::from(real_time) * PRIORITY),
     ] {
         let now = getrlimit(resource);
         let lower = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));

@@ -22,6 +22,8 @@ use crate::process::{Command, DeathSignal, Sink, find_program};
 
 /// Tells perfquilt inside which limits to take on, as JSON.
 const LIMITS: &str = "PERFQUILT_SANDBOX";
+/// Tells it to leave real-time scheduling allowed.
+const REAL_TIME: &str = "PERFQUILT_REAL_TIME";
 /// Names the caches that can be read inside and whose entries are used.
 const CACHE_BELOW: &str = "PERFQUILT_CACHE_BELOW";
 
@@ -63,6 +65,8 @@ pub struct Sandbox {
     mounts: Vec<Mount>,
     env: BTreeMap<OsString, OsString>,
     limits: Limits,
+    cpus: Vec<usize>,
+    real_time: bool,
 }
 
 impl Sandbox {
@@ -92,6 +96,21 @@ impl Sandbox {
     #[must_use]
     pub fn hide(mut self, path: &Path) -> Self {
         self.mounts.push(Mount::Hide(path.to_owned()));
+        self
+    }
+
+    /// Only these processors are used; all when there are none.
+    #[must_use]
+    pub fn cpus(mut self, cpus: &[usize]) -> Self {
+        self.cpus = cpus.to_vec();
+        self
+    }
+
+    /// What runs inside may ask for real-time scheduling, as far as this program may: precise, but whoever
+    /// has it can keep a processor to themselves but for the share the kernel reserves.
+    #[must_use]
+    pub fn real_time(mut self) -> Self {
+        self.real_time = true;
         self
     }
 
@@ -137,6 +156,9 @@ impl Sandbox {
         let status = tempfile::tempfile()
             .map_err(|error| Error::internal(format!("cannot make a file: {error}")))?;
         let status = Arc::new(status);
+        if self.real_time {
+            limits::allow_real_time();
+        }
         let json = serde_json::to_string(&limits)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
         let command = Command::new("bwrap")
@@ -155,6 +177,10 @@ impl Sandbox {
             .stderr(stderr)
             .death_signal(DeathSignal::Kill)
             .holding(&status);
+        let command = match self.cpus.as_slice() {
+            [] => command,
+            cpus => command.cpus(cpus),
+        };
         let disks = self.mounts.iter().filter_map(|mount| match mount {
             Mount::Write(path) => Some(path.clone()),
             _ => None,
@@ -181,6 +207,9 @@ impl Sandbox {
         set("TMPDIR", "/tmp".as_ref());
         set("LC_ALL", "C.UTF-8".as_ref());
         set(LIMITS, limits.as_ref());
+        if self.real_time {
+            set(REAL_TIME, "1".as_ref());
+        }
         variables.extend(self.env.clone());
         let mut words = vec!["--clearenv".into()];
         for (name, value) in variables {

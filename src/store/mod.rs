@@ -101,6 +101,18 @@ impl Store {
         })
     }
 
+    /// Writes everything to a new database at `path`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written, or is there already.
+    pub fn copy_to(&self, path: &Path) -> Result<()> {
+        let target = path.to_string_lossy();
+        self.connection
+            .execute("VACUUM INTO ?1", [target.as_ref()])
+            .map(|_| ())
+            .map_err(self.failed("copy"))
+    }
+
     /// The experiment that was begun or gone on with last through this value.
     pub fn current(&self) -> Option<ExperimentId> {
         self.current.get()

@@ -308,7 +308,7 @@ fn pull_request(state: &State, request: &PullRequest, schema: &str) -> Value {
         "state": if request.open { "open" } else { "closed" },
         "locked": request.locked,
         "head": { "sha": request.head },
-        "base": { "sha": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d" },
+        "base": { "sha": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "ref": "main" },
     });
     state.contract.example(schema, fields)
 }

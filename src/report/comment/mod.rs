@@ -9,6 +9,7 @@ mod standing;
 mod tests;
 
 use crate::attribution::{Attribution, change};
+use crate::bisect;
 use crate::outcome::Failure;
 use crate::point::Point;
 
@@ -28,10 +29,25 @@ pub struct Notice<'a> {
     pub earlier: Option<&'a Attribution>,
     /// What goes on at this moment, as a sentence without names of strangers.
     pub activity: Option<String>,
+    /// What must be approved before it is run, if something must.
+    pub held: Option<Held>,
+    /// What a bisection of the commit came to, if there was one.
+    pub bisection: Option<&'a bisect::Outcome>,
     /// What answers a question: Markdown of this program, with nothing of strangers in it.
     pub answer: String,
     /// What the comment is about, and where there is more.
     pub subject: Subject,
+}
+
+/// A commit that is not run before somebody approves it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// What the bot is called.
+    pub name: String,
+    /// The whole commit id.
+    pub head: String,
+    /// The files that are the reason.
+    pub files: Vec<String>,
 }
 
 /// The pull request and its commits.

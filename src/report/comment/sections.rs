@@ -3,10 +3,12 @@
 use std::fmt::Write;
 
 use super::length::Section;
-use super::{Notice, Standing, Subject};
+use super::{Held, Notice, Standing, Subject};
 use crate::attribution::{Attribution, SUITE};
+use crate::bisect;
 use crate::error::Kind;
 use crate::outcome::Failure;
+use crate::report::bisect::markdown as bisect_page;
 use crate::report::markdown as page;
 use crate::report::number;
 use crate::report::text::{address, code, fenced};
@@ -16,6 +18,8 @@ use crate::report::view::{Apart, Label, Row, Tone, View, words_of};
 const OPEN_ROWS: usize = 12;
 /// Failures that are told in full.
 pub(super) const TOLD: usize = 5;
+/// Files to be approved that are named.
+const HELD_FILES: usize = 20;
 /// What is said of a run that somebody stopped.
 const INTERRUPTED: &str =
     "The run was interrupted. What was measured is kept; the next run goes on from there.";
@@ -34,6 +38,9 @@ pub(super) fn of(
     ];
     if let Some(view) = view {
         sections.push(main_table(view));
+    }
+    if let Some(found) = notice.bisection {
+        sections.push(Section::new(2, bisection(found)));
     }
     sections.push(Section::new(2, failures(notice.failures)));
     if let Some(view) = view {
@@ -84,6 +91,9 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
         // Four blanks behind the mark would begin a block of code.
         let _ = writeln!(text, "\n> {}", page::sentence(activity).trim());
     }
+    if let Some(held) = &notice.held {
+        text.push_str(&approval(held));
+    }
     if !notice.answer.is_empty() {
         let _ = writeln!(text, "\n{}", notice.answer.trim_end());
     }
@@ -114,6 +124,36 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
         view.scope(&|name| code(name))
     );
     text
+}
+
+/// Which files must be looked at, and the command that says that they were.
+fn approval(held: &Held) -> String {
+    let mut text = format!(
+        "\n> Not run yet: {} changes files that steer the build. Whoever may command can read them and then say \
+         `@{} approve {}`. A newer commit needs an approval of its own.\n",
+        commit(&held.head),
+        held.name,
+        held.head
+    );
+    text.push('\n');
+    for file in held.files.iter().take(HELD_FILES) {
+        let _ = writeln!(text, "- {}", code(file));
+    }
+    let more = held.files.len().saturating_sub(HELD_FILES);
+    if more > 0 {
+        let _ = writeln!(text, "- and {more} more");
+    }
+    text
+}
+
+/// A bisection's own page, one heading further down. Which files a change touches stands in the pull request.
+fn bisection(found: &bisect::Outcome) -> String {
+    let mut found = found.clone();
+    for culprit in &mut found.culprits {
+        culprit.files.clear();
+    }
+    found.next.clear();
+    format!("\n#{}", bisect_page(&found).trim_start_matches('\n'))
 }
 
 /// What the whole series was worth before, on what it is measured on now.

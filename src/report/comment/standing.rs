@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{Notice, no_longer_helps};
 use crate::attribution::{Kind, Verdict};
+use crate::bisect::Conclusion;
 use crate::error;
 use crate::report::view::{Label, Row, View};
 
@@ -177,6 +178,9 @@ fn some(
 /// The title where there are no figures at all.
 fn nothing(notice: &Notice<'_>) -> &'static str {
     let Some(failure) = notice.failures.first() else {
+        if let Some(found) = notice.bisection {
+            return bisected(found.conclusion);
+        }
         return match notice.activity {
             Some(_) => "Nothing is measured yet",
             None => "Nothing was measured",
@@ -189,5 +193,16 @@ fn nothing(notice: &Notice<'_>) -> &'static str {
         error::Kind::Usage => "Nothing was measured: the configuration is wrong",
         error::Kind::Interrupted => "Nothing was measured: the run was interrupted",
         _ => "Nothing was measured: the run failed",
+    }
+}
+
+/// The title of a bisection without any other figures.
+fn bisected(conclusion: Conclusion) -> &'static str {
+    match conclusion {
+        Conclusion::Found => "The bisection found what changes the workload",
+        Conclusion::Nothing => "The bisection found no change",
+        Conclusion::Opposite => "The bisection found a change in the other direction",
+        Conclusion::Undecided => "The bisection could not be decided",
+        Conclusion::Unfinished => "The bisection is not finished",
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::bisect::{Direction, Event, Question, Session, State};
 use crate::error::Error;
 use crate::observation::{Meter, Planned};
 use crate::point::Point;
@@ -303,6 +304,50 @@ const HOSTILE: [&str; 34] = [
     "\\",
 ];
 
+/// A bisection in which strangers wrote whatever can be written.
+fn bisection(word: &dyn Fn(usize) -> String) -> bisect::Outcome {
+    let state = |k: usize| State {
+        label: word(k),
+        name: word(k + 1),
+        title: word(k + 2),
+        tree: word(k + 3),
+    };
+    let mut session = Session::new(Question {
+        states: (0..4).map(state).collect(),
+        change: word(31),
+        release: word(32),
+        recipe: word(33),
+        workload: word(4),
+        meter: Meter::Time,
+        direction: Direction::Slower,
+        size: 0.005,
+        error: 0.01,
+        most_blocks: 9,
+        known_sd: None,
+    });
+    session.events.push(Event::Unusable {
+        state: 3,
+        reason: word(5),
+        crashed: true,
+    });
+    let mut outcome = session.replay().outcome();
+    outcome.culprits.push(bisect::Culprit {
+        from: 0,
+        to: 2,
+        names: (6..8).map(word).collect(),
+        titles: (8..10).map(word).collect(),
+        effect: None,
+        confirmed: true,
+        range: Some(word(10)),
+        files: vec![bisect::FileStat {
+            path: word(11),
+            lines: Some((1, 2)),
+        }],
+    });
+    outcome.notes.push(word(12));
+    outcome
+}
+
 /// A notice in which strangers wrote whatever can be written.
 fn hostile(words: &[&str]) -> Comment {
     let word = |k: usize| words[k % words.len()].to_owned();
@@ -341,11 +386,18 @@ fn hostile(words: &[&str]) -> Comment {
         Failure::new(&error, Some(Point::Step(2))),
         Failure::new(&error, None),
     ];
+    let bisected = bisection(&word);
     let notice = Notice {
         attribution: Some(&attribution),
         failures: &failures,
         earlier: Some(&attribution),
         activity: Some(word(19)),
+        held: Some(Held {
+            name: "perfquilt".into(),
+            head: "0123456789abcdef0123456789abcdef01234567".into(),
+            files: (25..30).map(word).collect(),
+        }),
+        bisection: Some(&bisected),
         answer: String::new(),
         subject: Subject {
             number: Some(7),

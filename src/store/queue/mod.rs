@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 /// The database of the bot ("pquQ").
 const QUEUE: schema::Kind = schema::Kind {
     application: 0x7071_7551,
-    migrations: &["
+    migrations: &[
+        "
     CREATE TABLE deliveries (
         id       TEXT PRIMARY KEY,
         received INTEGER NOT NULL
@@ -47,7 +48,18 @@ const QUEUE: schema::Kind = schema::Kind {
         not_before INTEGER NOT NULL DEFAULT 0
     ) STRICT;
     CREATE INDEX jobs_by_pull_request ON jobs (repository, number);
-"],
+",
+        "
+    CREATE TABLE approvals (
+        repository TEXT NOT NULL,
+        number     INTEGER NOT NULL,
+        head       TEXT NOT NULL,
+        approver   TEXT NOT NULL,
+        given      INTEGER NOT NULL,
+        PRIMARY KEY (repository, number, head)
+    ) STRICT, WITHOUT ROWID;
+",
+    ],
     name: "queue",
     maker: "perfquilt bot serve",
 };
@@ -62,6 +74,8 @@ const REMEMBERED: i64 = 7 * 86_400;
 pub enum JobState {
     /// Waits for its turn.
     Waiting,
+    /// Waits until somebody approves its commit; its result names the files, a line each.
+    Held,
     /// Is being done.
     Running,
     /// Is done.
@@ -74,8 +88,9 @@ pub enum JobState {
 
 impl JobState {
     /// All of them.
-    pub const ALL: [JobState; 5] = [
+    pub const ALL: [JobState; 6] = [
         JobState::Waiting,
+        JobState::Held,
         JobState::Running,
         JobState::Done,
         JobState::Failed,
@@ -86,6 +101,7 @@ impl JobState {
     pub fn name(self) -> &'static str {
         match self {
             JobState::Waiting => "waiting",
+            JobState::Held => "held",
             JobState::Running => "running",
             JobState::Done => "done",
             JobState::Failed => "failed",
@@ -174,6 +190,19 @@ pub enum Change {
     },
     /// A comment is to be answered.
     Reply(NewReply),
+    /// Somebody who may approves a commit that jobs of this pull request are held for; is answered.
+    Approve {
+        /// The repository.
+        repository: String,
+        /// The pull request.
+        number: u64,
+        /// The whole commit id.
+        commit: String,
+        /// Who approves.
+        by: String,
+        /// The id of the comment that says so.
+        comment: u64,
+    },
 }
 
 /// The bot's queue.
@@ -243,21 +272,28 @@ impl Queue {
 
     fn make(&self, transaction: &Transaction<'_>, change: &Change, now: i64) -> Result<()> {
         let cancel = "UPDATE jobs SET state = 'cancelled', ended = ?1, result = ?2
-                      WHERE state IN ('waiting', 'running') AND repository = ?3 AND number = ?4";
+                      WHERE state IN ('waiting', 'held', 'running') AND repository = ?3 AND number = ?4";
         let result = match change {
             Change::Cancel { repository, number, why } => {
                 transaction.execute(cancel, params![now, why, repository, signed(*number)])
             }
-            Change::Reply(reply) => transaction.execute(
-                "INSERT INTO replies (repository, number, comment, reaction, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![
-                    reply.repository,
-                    signed(reply.number),
-                    signed(reply.comment),
-                    reply.reaction,
-                    reply.answer
-                ],
-            ),
+            Change::Reply(reply) => to_be_answered(transaction, reply),
+            Change::Approve { repository, number, commit, by, comment } => {
+                approve(transaction, (repository, *number, commit), by, now).and_then(|held| {
+                    let (reaction, answer) = match held {
+                        0 => ("confused", "Nothing done: nothing waits for an approval of this commit."),
+                        _ => ("rocket", ""),
+                    };
+                    let reply = NewReply {
+                        repository: repository.clone(),
+                        number: *number,
+                        comment: *comment,
+                        reaction: reaction.to_owned(),
+                        answer: answer.to_owned(),
+                    };
+                    to_be_answered(transaction, &reply)
+                })
+            }
             Change::Add(job) => transaction
                 .execute(
                     &format!("{cancel} AND head <> ?5 AND ?5 <> ''"),
@@ -268,7 +304,7 @@ impl Queue {
                     transaction.execute(
                         "INSERT INTO jobs (repository, number, head, command, asked_by, trusted, state, received)
                          SELECT ?1, ?2, ?3, ?4, ?5, ?6, 'waiting', ?7
-                         WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE state IN ('waiting', 'running')
+                         WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE state IN ('waiting', 'held', 'running')
                              AND repository = ?1 AND number = ?2 AND head = ?3 AND command = ?4)",
                         params![
                             job.repository,
@@ -353,6 +389,36 @@ impl Queue {
             .map_err(self.failed("write"))
     }
 
+    /// Has a running job wait until somebody approves the commit `head`, for what it does to `files`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn hold(&self, id: i64, head: &str, files: &str) -> Result<()> {
+        self.connection
+            .execute(
+                "UPDATE jobs SET state = 'held', head = ?2, result = ?3, attempts = 0
+                 WHERE id = ?1 AND state = 'running'",
+                params![id, head, files],
+            )
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+
+    /// Whether somebody approved the commit `head` of a pull request.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    pub fn is_approved(&self, repository: &str, number: u64, head: &str) -> Result<bool> {
+        self.connection
+            .query_row(
+                "SELECT count(*) FROM approvals WHERE repository = ?1 AND number = ?2 AND head = ?3",
+                params![repository, signed(number), head],
+                |row| row.get::<_, i64>(0),
+            )
+            .map(|count| count > 0)
+            .map_err(self.failed("read"))
+    }
+
     /// Where a job is now.
     ///
     /// # Errors
@@ -371,10 +437,11 @@ impl Queue {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
     pub fn list(&self, ended: usize) -> Result<(Vec<Job>, Vec<Job>)> {
         let open = format!(
-            "{SELECT} WHERE state IN ('running', 'waiting') ORDER BY state <> 'running', attempts = 0, id"
+            "{SELECT} WHERE state IN ('running', 'waiting', 'held')
+             ORDER BY state <> 'running', state = 'held', attempts = 0, id"
         );
         let past = format!(
-            "{SELECT} WHERE state NOT IN ('running', 'waiting') ORDER BY ended DESC, id DESC LIMIT {ended}"
+            "{SELECT} WHERE state NOT IN ('running', 'waiting', 'held') ORDER BY ended DESC, id DESC LIMIT {ended}"
         );
         Ok((self.select(&open)?, self.select(&past)?))
     }
@@ -500,6 +567,41 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
         ended: row.get(11)?,
         result: row.get(12)?,
     })
+}
+
+fn to_be_answered(transaction: &Transaction<'_>, reply: &NewReply) -> rusqlite::Result<usize> {
+    transaction.execute(
+        "INSERT INTO replies (repository, number, comment, reaction, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            reply.repository,
+            signed(reply.number),
+            signed(reply.comment),
+            reply.reaction,
+            reply.answer
+        ],
+    )
+}
+
+/// Remembers the approval of a commit that jobs are held for, and has them wait for their turn; returns how
+/// many.
+fn approve(
+    transaction: &Transaction<'_>,
+    (repository, number, commit): (&str, u64, &str),
+    by: &str,
+    now: i64,
+) -> rusqlite::Result<usize> {
+    let held = transaction.execute(
+        "UPDATE jobs SET state = 'waiting', result = ''
+         WHERE state = 'held' AND repository = ?1 AND number = ?2 AND head = ?3",
+        params![repository, signed(number), commit],
+    )?;
+    if held > 0 {
+        transaction.execute(
+            "INSERT OR IGNORE INTO approvals VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![repository, signed(number), commit, by, now],
+        )?;
+    }
+    Ok(held)
 }
 
 fn signed(number: u64) -> i64 {

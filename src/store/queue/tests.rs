@@ -137,5 +137,52 @@ fn counts() {
     let (_folder, queue) = queue();
     queue.take("a", &add(1, "h1"), 10).unwrap();
     assert_eq!(queue.counts().unwrap()[0], (JobState::Waiting, 1));
-    assert_eq!(queue.counts().unwrap()[1], (JobState::Running, 0));
+    assert_eq!(queue.counts().unwrap()[1], (JobState::Held, 0));
+}
+
+#[test]
+fn a_held_job_waits_for_its_approval() {
+    let (_folder, queue) = queue();
+    let approve = |commit: &str, comment: u64| Change::Approve {
+        repository: "acme/series".into(),
+        number: 1,
+        commit: commit.into(),
+        by: "alice".into(),
+        comment,
+    };
+    queue.take("a", &add(1, ""), 10).unwrap();
+    let begun = queue.next(11).unwrap().unwrap();
+    queue.hold(begun.id, "c1", "Makefile").unwrap();
+    assert_eq!(queue.next(12).unwrap(), None);
+    assert_eq!(queue.recover(12).unwrap(), 0);
+    assert_eq!(queue.list(9).unwrap().0[0].result, "Makefile");
+    queue.take("b", &[approve("c2", 1)], 13).unwrap();
+    assert_eq!(queue.next(14).unwrap(), None);
+    assert!(!queue.is_approved("acme/series", 1, "c2").unwrap());
+    queue.take("c", &[approve("c1", 2)], 15).unwrap();
+    assert!(queue.is_approved("acme/series", 1, "c1").unwrap());
+    assert!(!queue.is_approved("acme/series", 2, "c1").unwrap());
+    let again = queue.next(16).unwrap().unwrap();
+    assert_eq!((again.id, again.job.head.as_str()), (begun.id, "c1"));
+    let reactions = |reply: Reply| {
+        queue.answered(reply.id).unwrap();
+        (reply.reply.comment, reply.reply.reaction)
+    };
+    assert_eq!(
+        reactions(queue.next_reply(17).unwrap().unwrap()),
+        (1, "confused".into())
+    );
+    assert_eq!(
+        reactions(queue.next_reply(17).unwrap().unwrap()),
+        (2, "rocket".into())
+    );
+    // A newer commit makes it void.
+    queue.hold(again.id, "c1", "Makefile").unwrap();
+    let cancel = Change::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        why: "a newer commit".into(),
+    };
+    queue.take("d", &[cancel, approve("c1", 3)], 18).unwrap();
+    assert_eq!(queue.next(19).unwrap(), None);
 }

@@ -1,0 +1,145 @@
+//! Builds of the job that is measured next, while another one is measured.
+//!
+//! Whoever compiles beside a measurement changes it: caches, memory and, on one chip, clock rates are shared. So
+//! builds run meanwhile only on processors that the configuration sets apart (`ahead_cpus`), on which then nothing
+//! is measured. Without, they run when nothing is measured: while results are posted, or commits fetched.
+
+use std::collections::BTreeSet;
+
+use super::command::Command as Wish;
+use super::job::{self, Guard};
+use super::prepare::Brought;
+use super::worker::{Bot, GLANCE};
+use crate::config;
+use crate::error::{Error, Kind, Result};
+use crate::forge::Client;
+use crate::process;
+use crate::progress::Progress;
+use crate::store::queue::{Job, JobState, Queue};
+use crate::workload::allowed_cpus;
+
+/// The processors that jobs are measured on; all when there are none.
+pub(super) fn measured(bot: &config::Bot) -> Vec<usize> {
+    match bot.ahead_cpus.is_empty() {
+        true => Vec::new(),
+        false => {
+            let mut cpus = allowed_cpus();
+            cpus.retain(|cpu| !bot.ahead_cpus.contains(cpu));
+            cpus
+        }
+    }
+}
+
+/// Checks that processors remain to measure on, and that those to build on exist.
+///
+/// # Errors
+/// [`Kind::Usage`].
+pub fn check(bot: &config::Bot) -> Result<()> {
+    let cpus = allowed_cpus();
+    let unknown = bot.ahead_cpus.iter().find(|cpu| !cpus.contains(cpu));
+    let why = match unknown {
+        Some(cpu) => format!("there is no processor {cpu}"),
+        None if !bot.ahead_cpus.is_empty() && measured(bot).is_empty() => {
+            "no processor is left to measure on".to_owned()
+        }
+        None => return Ok(()),
+    };
+    Err(Error::usage(why)
+        .at(crate::workspace::CONFIG_FILE, None)
+        .hint(format!(
+            "`ahead_cpus` of [bot] are some of {cpus:?}, not all"
+        )))
+}
+
+/// Builds ahead until a signal asks to stop.
+pub(super) fn build(
+    bot: &Bot,
+    queue: &Queue,
+    client: &Client,
+    progress: &dyn Progress,
+) -> Result<()> {
+    // What was built, or cannot be; a job of that number does not come again.
+    let mut seen = BTreeSet::new();
+    while !process::interrupted() {
+        let (open, _) = queue.list(0)?;
+        let busy = open.iter().any(|job| job.state == JobState::Running);
+        let next = open
+            .into_iter()
+            .find(|job| job.state == JobState::Waiting && !seen.contains(&job.id));
+        let (true, Some(job)) = (busy, next) else {
+            std::thread::sleep(GLANCE);
+            continue;
+        };
+        seen.insert(job.id);
+        match one(bot, queue, client, &job, progress) {
+            Ok(()) => {}
+            Err(error) if error.kind() == Kind::Interrupted => break,
+            // The job's own turn tells.
+            Err(error) => progress.note(&format!("job {} cannot be built ahead: {error}", job.id)),
+        }
+        if let Ok(mut ahead) = bot.state.ahead.lock() {
+            ahead.clear();
+        }
+    }
+    Ok(())
+}
+
+fn one(
+    bot: &Bot,
+    queue: &Queue,
+    client: &Client,
+    job: &Job,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let config = &bot.workspace.config;
+    let wish = Wish::written(&job.job.command);
+    let Some(arguments) = wish.and_then(|wish| job::building(&wish, config)) else {
+        return Ok(());
+    };
+    let Ok(guard) = Guard::of(config, &bot.sandbox, job.job.trusted) else {
+        return Ok(());
+    };
+    let unwanted = || {
+        queue
+            .state(job.id)
+            .is_ok_and(|state| state == Some(JobState::Cancelled))
+    };
+    let Some(_workshop) = Bot::wait(&bot.state.workshop, &unwanted)? else {
+        return Ok(());
+    };
+    // Its turn may have come meanwhile.
+    if queue.state(job.id)? != Some(JobState::Waiting) {
+        return Ok(());
+    }
+    let found = bot.find(client, job.job.number)?;
+    let Brought::Series(prepared) = bot.prepare(queue, &found, job, guard, progress)? else {
+        return Ok(());
+    };
+    let apart = !config.bot.ahead_cpus.is_empty();
+    let _machine = match apart {
+        true => None,
+        false => match Bot::wait(&bot.state.machine, &unwanted)? {
+            None => return Ok(()),
+            held => held,
+        },
+    };
+    let number = job.job.number;
+    progress.note(&format!("job {}: building ahead", job.id));
+    let ahead = std::sync::Arc::clone(&bot.state.ahead);
+    let tell = move |line: &str| {
+        if let (false, Ok(mut ahead)) = (line.is_empty(), ahead.lock()) {
+            *ahead = format!("pull request {number}: {line}");
+        }
+    };
+    let cpus = &config.bot.ahead_cpus;
+    job::run(
+        &bot.tool,
+        &prepared.ready,
+        &arguments,
+        cpus,
+        &unwanted,
+        tell,
+    )?;
+    progress.note(&format!("job {}: built ahead", job.id));
+    Ok(())
+}

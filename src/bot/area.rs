@@ -1,0 +1,132 @@
+//! What strangers' pull requests leave behind: state and caches, apart for each, so that nobody's results depend
+//! on what a stranger's code wrote.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::places::Places;
+use crate::error::{Error, Result};
+use crate::server::copy_tree;
+use crate::store::Store;
+use crate::upstream::Release;
+use crate::workspace::Workspace;
+
+/// Pull requests whose state is kept; each may take as much as a source and a build tree.
+const MOST: usize = 3;
+/// Says, beside an area, which release it has.
+const STAMP: &str = "stamp";
+
+/// State and caches of one pull request.
+#[derive(Debug, Clone)]
+pub(super) struct Area {
+    /// What `.perfquilt` is for it.
+    pub state: PathBuf,
+    /// What `$XDG_CACHE_HOME/perfquilt` is.
+    pub cache: PathBuf,
+}
+
+impl Area {
+    /// The area of pull request `number`, with `release` and the results of `ws` when it is new. Areas that were
+    /// used longest ago are removed.
+    ///
+    /// # Errors
+    /// Failures of the file system.
+    pub(super) fn open(
+        places: &Places,
+        ws: &Workspace,
+        number: u64,
+        release: &Release,
+    ) -> Result<Self> {
+        let folder = places.areas().join(number.to_string());
+        let area = Area {
+            state: folder.join("state"),
+            cache: folder.join("cache/perfquilt"),
+        };
+        let stamp = folder.join(STAMP);
+        let wanted = format!("{} {}\n", release.name, release.commit);
+        if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+            crate::caches::touch(&stamp);
+            return Ok(area);
+        }
+        evict(places, number)?;
+        remove(&folder)?;
+        std::fs::create_dir_all(&area.cache).map_err(|e| Error::io("make", &area.cache, &e))?;
+        let objects = ws.object_store();
+        copy_tree(&objects, &area.state.join("objects.git"))?;
+        if ws.results().is_file() {
+            Store::open_existing(&ws.results())?.copy_to(&area.state.join("results.db"))?;
+        }
+        std::fs::write(&stamp, wanted).map_err(|e| Error::io("write", &stamp, &e))?;
+        Ok(area)
+    }
+}
+
+/// Removes what is too much beside the area of pull request `number`.
+fn evict(places: &Places, number: u64) -> Result<()> {
+    let folder = places.areas();
+    let mut others: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(&folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name() != *number.to_string())
+        .map(|entry| {
+            let used = std::fs::metadata(entry.path().join(STAMP)).and_then(|meta| meta.modified());
+            (used.unwrap_or(SystemTime::UNIX_EPOCH), entry.path())
+        })
+        .collect();
+    others.sort_unstable();
+    let many = others.len().saturating_sub(MOST - 1);
+    others
+        .into_iter()
+        .take(many)
+        .try_for_each(|(_, path)| remove(&path))
+}
+
+/// Removes the folder `path`, whatever rights were taken from folders in it. Links are not followed.
+///
+/// # Errors
+/// What cannot be removed.
+pub(super) fn remove(path: &Path) -> Result<()> {
+    let removed = |path: &Path| match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    if removed(path).is_ok() {
+        return Ok(());
+    }
+    unlock(path);
+    removed(path).map_err(|e| Error::io("remove", path, &e))
+}
+
+fn unlock(path: &Path) {
+    if !std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+        return;
+    }
+    let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700));
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        unlock(&entry.path());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_without_rights_are_removed_and_links_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (area, outside) = (folder.path().join("area"), folder.path().join("outside"));
+        std::fs::create_dir_all(area.join("a/b")).unwrap();
+        std::fs::create_dir_all(&outside).unwrap();
+        std::fs::write(outside.join("x"), "").unwrap();
+        std::os::unix::fs::symlink(&outside, area.join("a/link")).unwrap();
+        for closed in ["a/b", "a"] {
+            let none = std::fs::Permissions::from_mode(0o000);
+            std::fs::set_permissions(area.join(closed), none).unwrap();
+        }
+        remove(&area).unwrap();
+        remove(&area).unwrap();
+        assert!(!area.exists() && outside.join("x").is_file());
+    }
+}

@@ -1,0 +1,99 @@
+//! From a job in the queue to a workspace in which it can be carried out.
+
+use super::area::Area;
+use super::job::{Guard, Ready};
+use super::places::Places;
+use super::source;
+use super::worker::Bot;
+use crate::config::Approval;
+use crate::error::{Error, Kind, Result};
+use crate::forge::Found;
+use crate::progress::Progress;
+use crate::store::queue::{Job, Queue};
+use crate::upstream;
+
+/// A job that can be carried out.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// The commit.
+    pub head: String,
+    /// Its workspace.
+    pub ready: Ready,
+}
+
+/// What a pull request brings.
+#[derive(Debug)]
+pub(super) enum Brought {
+    /// A series.
+    Series(Prepared),
+    /// Nothing that is a series: why.
+    Nothing {
+        /// The commit.
+        head: String,
+        /// Why.
+        error: Error,
+    },
+    /// Changes of files that steer builds, which nobody approved.
+    Steering {
+        /// The commit.
+        head: String,
+        /// The files.
+        files: Vec<String>,
+    },
+    /// Another commit than the one the job is about.
+    Newer,
+}
+
+impl Bot {
+    /// Makes the workspace of `job`, in which code runs as `guard` says. Runs nothing that the pull request brings.
+    ///
+    /// # Errors
+    /// When the commits or the release cannot be had; [`Kind::Interrupted`].
+    pub(super) fn prepare(
+        &self,
+        queue: &Queue,
+        found: &Found,
+        job: &Job,
+        guard: Guard,
+        progress: &dyn Progress,
+    ) -> Result<Brought> {
+        let ws = &self.workspace;
+        let places = Places::new(ws);
+        let fallback = format!("https://github.com/{}.git", self.repository);
+        let remote = ws.config.bot.remote.as_deref().unwrap_or(&fallback);
+        let head = source::fetch(&places, &ws.config, remote, found)?;
+        if !job.job.head.is_empty() && head != job.job.head {
+            return Ok(Brought::Newer);
+        }
+        let folder = places.job(job.id);
+        let theirs = match source::workspace(&places, ws, found, &head, &folder) {
+            Err(error) if error.kind() == Kind::Series => {
+                return Ok(Brought::Nothing { head, error });
+            }
+            made => made?,
+        };
+        let asked = match ws.config.bot.approval {
+            Approval::Nobody => false,
+            Approval::Strangers => !job.job.trusted,
+            Approval::Everybody => true,
+        };
+        let repository = self.repository.to_string();
+        if asked && !queue.is_approved(&repository, job.job.number, &head)? {
+            let files = source::steering(ws, &theirs);
+            if !files.is_empty() {
+                return Ok(Brought::Steering { head, files });
+            }
+        }
+        let release = upstream::ensure(&theirs, None, progress)?;
+        source::remember(&places, &theirs)?;
+        let area = match guard {
+            Guard::Apart => Some(Area::open(&places, ws, job.job.number, &release)?),
+            Guard::Bare | Guard::Shared => None,
+        };
+        if let Some(area) = &area {
+            source::with_state(&folder, &area.state)?;
+        }
+        let ready = Ready::new(ws, &places, &folder, guard, area.as_ref())?;
+        Ok(Brought::Series(Prepared { head, ready }))
+    }
+}

@@ -1,0 +1,199 @@
+//! What is said on pull requests besides results: reactions, what waits and runs, why something did not.
+
+use super::places::Places;
+use super::serve::now;
+use super::worker::{Bot, GLANCE};
+use crate::error::{Kind, Result};
+use crate::forge::{self, Client, Found, Posting};
+use crate::outcome::{self, Outcome};
+use crate::process;
+use crate::progress::Progress;
+use crate::report::{Held, Notice, Subject};
+use crate::store::queue::{Job, JobState, Queue, Reply};
+
+/// How often an answer is tried.
+const MOST_ATTEMPTS: u32 = 8;
+
+impl Bot {
+    /// Gives answers until a signal asks to stop.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the queue cannot be read or written.
+    pub fn answer(&self, progress: &dyn Progress) -> Result<()> {
+        let queue = Queue::open(&self.queue())?;
+        let client = self.client()?;
+        while !process::interrupted() {
+            let Some(reply) = queue.next_reply(now())? else {
+                std::thread::sleep(GLANCE);
+                continue;
+            };
+            match self.give(&queue, &client, &reply, progress) {
+                Ok(()) => queue.answered(reply.id)?,
+                Err(error) if error.kind() == Kind::Interrupted => break,
+                Err(error) if reply.attempts + 1 >= MOST_ATTEMPTS => {
+                    progress.warn(&format!("an answer is given up: {error}"));
+                    queue.answered(reply.id)?;
+                }
+                Err(error) => {
+                    progress.warn(&error.to_string());
+                    queue.later(reply.id, now() + (10 << reply.attempts.min(8)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A reaction, and our comment with what waits and runs for the pull request.
+    fn give(
+        &self,
+        queue: &Queue,
+        client: &Client,
+        reply: &Reply,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let reply = &reply.reply;
+        forge::react(client, reply.comment, &reply.reaction)?;
+        // Whoever may not command is not talked to.
+        if reply.reaction == "-1" && reply.answer.is_empty() {
+            return Ok(());
+        }
+        let found = self.find(client, reply.number)?;
+        self.say(queue, client, &found, &reply.answer, progress)
+    }
+
+    /// What waits or runs for a pull request, in a sentence.
+    fn activity(&self, queue: &Queue, number: u64) -> Result<String> {
+        let (open, past) = queue.list(super::serve::PAST)?;
+        let last = past.iter().find(|job| job.job.number == number);
+        let last = last.map(|job| (job.state, job.result.as_str()));
+        let cancelled = match last {
+            Some((JobState::Cancelled, why)) => format!("Cancelled: {why}."),
+            _ => String::new(),
+        };
+        let Some(place) = open.iter().position(|job| job.job.number == number) else {
+            return Ok(match last {
+                Some((JobState::Cancelled, _)) => cancelled,
+                Some((JobState::Failed, _)) => {
+                    "The job could not be carried out; the bot's log and page say why.".to_owned()
+                }
+                _ => "Nothing runs or waits for this pull request.".to_owned(),
+            });
+        };
+        if open[place].state == JobState::Held {
+            return Ok("Waiting for an approval.".to_owned());
+        }
+        if open[place].state == JobState::Running {
+            let doing = self.doing();
+            return Ok(match doing.is_empty() {
+                true => "Running.".to_owned(),
+                false => format!("Running: {doing}"),
+            });
+        }
+        let took: Vec<i64> = past
+            .iter()
+            .filter(|job| job.state == JobState::Done)
+            .filter_map(|job| Some(job.ended? - job.started?))
+            .collect();
+        let about = match took.len() {
+            0 => String::new(),
+            count => {
+                let mean = took.iter().sum::<i64>() / i64::try_from(count).unwrap_or(1);
+                let jobs = i64::try_from(place).unwrap_or(0).max(1);
+                format!(", begins in about {} min", (mean * jobs).div_euclid(60) + 1)
+            }
+        };
+        let waiting = match place {
+            0 => "Waiting: it is next.".to_owned(),
+            1 => format!("Waiting: 1 job before it{about}."),
+            more => format!("Waiting: {more} jobs before it{about}."),
+        };
+        Ok(format!("{cancelled} {waiting}").trim().to_owned())
+    }
+
+    /// Our comment with the last results, if there are any, what goes on, and `answer`.
+    pub(super) fn say(
+        &self,
+        queue: &Queue,
+        client: &Client,
+        found: &Found,
+        answer: &str,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let _speaking = Self::wait(&self.state.speaking, &|| false)?;
+        let activity = Some(self.activity(queue, found.number)?);
+        let folder = Places::new(&self.workspace).outcome(found.number);
+        let margin = |meter| self.workspace.config.margin(meter);
+        let (outcome, attribution) = match folder.is_dir() {
+            true => outcome::read(&folder, &margin)?,
+            false => (Outcome::new("", Vec::new()), None),
+        };
+        let bisection = self.bisection(found.number)?;
+        let notice = Notice {
+            attribution: attribution.as_ref(),
+            failures: &outcome.failures,
+            bisection: bisection.as_ref(),
+            held: self.held(found.number)?,
+            activity,
+            answer: answer.to_owned(),
+            subject: Subject {
+                head: outcome.head.clone(),
+                ..Subject::default()
+            },
+            ..Notice::default()
+        };
+        let quiet = Posting {
+            check: false,
+            label: None,
+            ..self.posting()
+        };
+        forge::post(client, &quiet, found, &notice, progress).map(|_| ())
+    }
+
+    pub(super) fn posting(&self) -> Posting {
+        Posting {
+            id: "default".into(),
+            check: true,
+            label: self.workspace.config.bot.label.clone(),
+            fail_on_regression: false,
+            fail_on_inconclusive: false,
+        }
+    }
+
+    /// Tells a pull request that its last job was not carried out. What went wrong may have to do with the
+    /// network, too; then nobody is told.
+    pub(super) fn excuse(
+        &self,
+        queue: &Queue,
+        client: &Client,
+        number: u64,
+        progress: &dyn Progress,
+    ) {
+        let told = self
+            .find(client, number)
+            .and_then(|found| match found.open {
+                true => self.say(queue, client, &found, "", progress),
+                false => Ok(()),
+            });
+        if let Err(error) = told {
+            progress.warn(&error.to_string());
+        }
+    }
+
+    /// Which files of a pull request must be approved, if something waits for that.
+    fn held(&self, number: u64) -> Result<Option<Held>> {
+        let (open, _) = Queue::open(&self.queue())?.list(0)?;
+        let held = |job: &Job| job.job.number == number && job.state == JobState::Held;
+        Ok(open.into_iter().find(held).map(|job| Held {
+            name: self.workspace.config.commands.name.clone(),
+            head: job.job.head,
+            files: job.result.lines().map(str::to_owned).collect(),
+        }))
+    }
+
+    /// The bisection that was kept for a pull request.
+    pub(super) fn bisection(&self, number: u64) -> Result<Option<crate::bisect::Outcome>> {
+        let folder = Places::new(&self.workspace).outcome(number);
+        let session = outcome::bisection(&folder)?;
+        Ok(session.map(|session| session.replay().outcome()))
+    }
+}

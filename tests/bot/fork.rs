@@ -1,0 +1,122 @@
+//! Pull requests to a server: every commit is a patch.
+
+use std::path::{Path, PathBuf};
+
+use crate::common;
+use crate::world::{World, commit_all, git};
+
+/// A repository of the server with a branch `main`, checked out.
+fn server(world: &World) -> PathBuf {
+    let workspace = world.environment.workspace();
+    let folder = workspace.parent().unwrap().join("server");
+    common::copy(&workspace.join("upstream"), &folder);
+    git(&folder, &["init", "--quiet", "--initial-branch=main", "."]);
+    commit_all(&folder, "the server");
+    push(world, &folder, "HEAD:refs/heads/main");
+    git(&folder, &["checkout", "--quiet", "-b", "topic"]);
+    folder
+}
+
+fn push(world: &World, folder: &Path, what: &str) -> String {
+    git(
+        folder,
+        &[
+            "push",
+            "--quiet",
+            "--force",
+            world.repository.to_str().unwrap(),
+            what,
+        ],
+    );
+    git(folder, &["rev-parse", "HEAD"])
+}
+
+fn edit(folder: &Path, file: &str, from: &str, to: &str, message: &str) {
+    let path = folder.join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from));
+    std::fs::write(path, text.replace(from, to)).unwrap();
+    commit_all(folder, message);
+}
+
+#[test]
+fn every_commit_is_a_patch_on_where_it_branched_off() {
+    let world = World::new("kind = \"fork\"");
+    let folder = server(&world);
+    edit(
+        &folder,
+        "work.h",
+        "100000u",
+        "25000u",
+        "work: a quarter of the rounds",
+    );
+    edit(&folder, "work.h", "25000u", "12000u", "work: an eighth");
+    // The branch goes on without the pull request.
+    git(&folder, &["checkout", "--quiet", "main"]);
+    edit(&folder, "toyc.c", "int main", "int  main", "later");
+    push(&world, &folder, "HEAD:refs/heads/main");
+    git(&folder, &["checkout", "--quiet", "topic"]);
+    let head = push(&world, &folder, "HEAD:refs/pull/7/head");
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let told = world.github.ours(7)[0].clone();
+    assert!(
+        told.contains("0001-work-a-quarter-of-the-rounds.patch"),
+        "{told}"
+    );
+    assert!(
+        told.contains("0002-work-an-eighth.patch") && !told.contains("later"),
+        "{told}"
+    );
+    // One more commit: what was measured before is carried over.
+    edit(&folder, "work.h", "12000u", "6000u", "work: less");
+    let head = push(&world, &folder, "HEAD:refs/pull/7/head");
+    world.github.pushes(7, &head);
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    bot.until_done(2);
+    let told = world.github.ours(7)[0].clone();
+    assert!(told.contains("0003-work-less.patch"), "{told}");
+    assert!(told.contains("arried over"), "{told}");
+    // A merge is no patch.
+    git(
+        &folder,
+        &[
+            "fetch",
+            "--quiet",
+            world.repository.to_str().unwrap(),
+            "main",
+        ],
+    );
+    let who = ["-c", "user.name=x", "-c", "user.email=x@example.org"];
+    let merge = ["merge", "--quiet", "--no-ff", "-m", "merge", "FETCH_HEAD"];
+    git(&folder, &[&who[..], &merge[..]].concat());
+    let head = push(&world, &folder, "HEAD:refs/pull/7/head");
+    world.github.pushes(7, &head);
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    bot.until_done(3);
+    let told = world.github.ours(7)[0].clone();
+    assert!(
+        told.contains("is a merge, and no patch can be made of it"),
+        "{told}"
+    );
+    assert!(told.contains("rebase the pull request"), "{told}");
+}
+
+#[test]
+fn nothing_in_common_is_told() {
+    let world = World::new("kind = \"fork\"");
+    let folder = server(&world);
+    git(&folder, &["checkout", "--quiet", "--orphan", "alone"]);
+    commit_all(&folder, "from nowhere");
+    let head = push(&world, &folder, "HEAD:refs/pull/7/head");
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let told = &world.github.ours(7)[0];
+    assert!(told.contains("no commit in common"), "{told}");
+}

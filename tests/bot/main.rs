@@ -1,0 +1,239 @@
+//! `perfquilt bot serve`: webhooks come in, jobs run on the toy server, answers go to a GitHub that remembers.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+
+mod ahead;
+#[path = "../common/mod.rs"]
+mod common;
+mod fork;
+#[path = "../github/mod.rs"]
+mod github;
+mod strangers;
+mod world;
+
+use github::{LOGIN, TOKEN};
+use serde_json::json;
+use world::{SECRET, SERIES, World, commented, eventually, pushed, user};
+
+#[test]
+fn a_comment_is_carried_out() {
+    let world = World::new("label = \"perf\"");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    assert_eq!(
+        bot.comment(&world, "alice", "COLLABORATOR", "Nice.\n\n@perfquilt run"),
+        202
+    );
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let conversation = world.github.conversation(7);
+    assert!(
+        conversation.contains("alice: Nice. :rocket:"),
+        "{conversation}"
+    );
+    assert!(
+        conversation.contains(&format!("{LOGIN}: ## ✅ The series is ")),
+        "{conversation}"
+    );
+    assert!(
+        conversation.contains("labels: perf: faster"),
+        "{conversation}"
+    );
+    assert_eq!(world.github.ours(7).len(), 1);
+    assert!(world.github.ours(7)[0].contains(&head));
+    // What the bot shows of it.
+    let page = bot.get("/");
+    assert!(page.contains("done: The series is "), "{page}");
+    let metrics = bot.get("/metrics");
+    assert!(
+        metrics.contains("perfquilt_jobs{state=\"done\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("perfquilt_deliveries_total{result=\"accepted\"} 1"),
+        "{metrics}"
+    );
+    assert_eq!(bot.get("/health"), "ok\n");
+    // The last result stays when somebody asks something else.
+    bot.comment(&world, "alice", "COLLABORATOR", "@perfquilt help");
+    eventually("no help", || {
+        world.github.ours(7)[0].contains("`@perfquilt run [PRESET|PATCH NUMBER]`")
+    });
+    assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
+    assert_eq!(bot.stops(), Some(0));
+    assert_eq!(world.environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn only_some_may_command_and_only_github_is_believed() {
+    let world = World::new("run_untrusted = \"never\"");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    assert_eq!(
+        bot.comment(&world, "mallory", "NONE", "@perfquilt run"),
+        202
+    );
+    assert_eq!(
+        bot.comment(&world, "robot[bot]", "OWNER", "@perfquilt run"),
+        200
+    );
+    assert_eq!(
+        bot.comment(&world, "alice", "MEMBER", "@perfquilt rnu"),
+        202
+    );
+    assert_eq!(
+        bot.comment(&world, "alice", "MEMBER", "nothing for the bot"),
+        200
+    );
+    let run = commented(101, "alice", "MEMBER", "@perfquilt run").to_string();
+    assert_eq!(
+        bot.delivered("issue_comment", "forged-1", &run, "another secret"),
+        401
+    );
+    let unsigned = bot.request("POST", "/webhook", "X-GitHub-Event: ping\r\n", "{}");
+    assert_eq!(unsigned.0, 401);
+    let elsewhere = run.replace("acme/series", "acme/other");
+    assert_eq!(
+        bot.delivered("issue_comment", "foreign-1", &elsewhere, SECRET),
+        403
+    );
+    assert_eq!(
+        bot.delivered("issue_comment", "broken-1", &run[..run.len() - 9], SECRET),
+        400
+    );
+    assert_eq!(
+        bot.delivered("issue_comment", "large-1", &" ".repeat(6 << 20), SECRET),
+        413
+    );
+    assert_eq!(bot.delivered("ping", "ping-1", "{}", SECRET), 200);
+    assert_eq!(bot.request("GET", "/webhook", "", "").0, 405);
+    assert_eq!(bot.request("GET", "/../etc/passwd", "", "").0, 404);
+    // The author of the code is a stranger, whoever asks.
+    let mut stranger = commented(
+        world.github.says(7, "alice", "@perfquilt run"),
+        "alice",
+        "OWNER",
+        "@perfquilt run",
+    );
+    stranger["issue"]["user"] = user("mallory");
+    stranger["issue"]["author_association"] = json!("NONE");
+    assert_eq!(bot.hears("issue_comment", &stranger), 202);
+    eventually("no answer", || {
+        world.github.conversation(7).matches(":-1:").count() == 2
+    });
+    eventually("no answer", || {
+        world.github.conversation(7).contains(":confused:")
+    });
+    let status = bot.status();
+    assert_eq!((&status["open"], &status["past"]), (&json!([]), &json!([])));
+    let metrics = bot.get("/metrics");
+    assert!(metrics.contains("{result=\"forged\"} 2"), "{metrics}");
+}
+
+#[test]
+fn a_delivery_that_comes_twice_counts_once() {
+    let world = World::new("");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let bot = world.serve();
+    let id = world.github.says(7, "alice", "@perfquilt run");
+    let run = commented(id, "alice", "MEMBER", "@perfquilt run").to_string();
+    assert_eq!(bot.delivered("issue_comment", "same-1", &run, SECRET), 202);
+    assert_eq!(bot.delivered("issue_comment", "same-1", &run, SECRET), 200);
+    let status = bot.until_done(1);
+    assert_eq!(status["past"].as_array().unwrap().len(), 1);
+    assert_eq!(bot.delivered("issue_comment", "same-1", &run, SECRET), 200);
+    assert_eq!(bot.status()["open"], json!([]));
+}
+
+#[test]
+fn a_job_survives_a_kill() {
+    let world = World::new("preset = \"quick\"");
+    world
+        .environment
+        .replace("bench-config/perfquilt.toml", "blocks = 5", "blocks = 12");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    bot.until("it measures nothing", |status| {
+        status["progress"].as_str().unwrap().contains("block 3")
+    });
+    bot.dies();
+    let bot = world.serve();
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    assert_eq!(world.github.ours(7).len(), 1);
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn a_push_cancels_what_runs() {
+    let world = World::new("on_push = true");
+    world
+        .environment
+        .replace("bench-config/perfquilt.toml", "blocks = 5", "blocks = 200");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    assert_eq!(bot.hears("pull_request", &pushed("opened", &head)), 202);
+    bot.until("it measures nothing", |status| {
+        status["progress"].as_str().unwrap().contains("block")
+    });
+    let newer = world.commit("# no patch\n");
+    world.github.pushes(7, &newer);
+    assert_eq!(
+        bot.hears("pull_request", &pushed("synchronize", &newer)),
+        202
+    );
+    // What comes next may be said in the same comment right away.
+    let words = "Cancelled: the pull request has a newer commit";
+    eventually("nothing is said of it", || world.github.said(7, words));
+    assert_eq!(bot.hears("pull_request", &pushed("closed", &newer)), 202);
+    let status = bot.until("no end", |status| {
+        status["open"].as_array().unwrap().is_empty()
+    });
+    let states: Vec<&str> = status["past"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| job["state"].as_str().unwrap())
+        .collect();
+    assert!(states.contains(&"cancelled"), "{status:#}");
+    assert_eq!(bot.stops(), Some(0));
+    assert_eq!(world.environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_not_configured_is_told() {
+    let world = World::new("");
+    let serve = |variables: &[(&str, &str)]| {
+        let mut command = world.environment.command(&["bot", "serve"]);
+        command.envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, said) = serve(&[]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("PERFQUILT_WEBHOOK_SECRET"), "{said}");
+    let (code, said) = serve(&[
+        ("PERFQUILT_WEBHOOK_SECRET", "short"),
+        ("GITHUB_TOKEN", TOKEN),
+    ]);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("16 characters") && !said.contains(TOKEN),
+        "{said}"
+    );
+    world
+        .environment
+        .replace("bench-config/perfquilt.toml", "acme/series", "acme");
+    let (code, said) = serve(&[]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("perfquilt.toml:"), "{said}");
+}

@@ -1,0 +1,258 @@
+//! Code of authors who may not command: where it runs, and what must be approved. The tests that run it need
+//! bubblewrap.
+
+use std::fs;
+
+use crate::github::TOKEN;
+use crate::world::{SECRET, World, commented, eventually, pushed};
+
+const STRANGER: (&str, &str) = ("mallory", "NONE");
+
+/// A patch that has the server run `script` whenever it starts.
+fn server_runs(script: &str) -> String {
+    assert!(!script.contains(['"', '\\', '\n']));
+    format!(
+        "Subject: server: begin well\n\ndiff --git a/toyd.c b/toyd.c\n--- a/toyd.c\n+++ b/toyd.c\n\
+         @@ -35,6 +35,7 @@\n     return 2;\n   }}\n   signal(SIGPIPE, SIG_IGN);\n\
+         +  if (system(\"{script}\")) {{ }}\n   listener = listen_at(argv[1]);\n\
+         \x20  fprintf(stderr, \"toyd is ready\\n\");\n   for (;;)\n"
+    )
+}
+
+const BUILD: &str = "Subject: build: faster
+
+diff --git a/Makefile b/Makefile
+--- a/Makefile
++++ b/Makefile
+@@ -1,4 +1,4 @@
+-CFLAGS = -O2 -g0 -Wall
++CFLAGS = -O3 -g0 -Wall
+ 
+ all: toyd toyc
+ 
+";
+
+#[test]
+fn a_stranger_reads_no_secret_and_changes_nothing_of_others() {
+    let world = World::new("");
+    let environment = &world.environment;
+    let (workspace, cache) = (environment.workspace(), environment.cache());
+    // What the bot itself measured, which others rely on.
+    let own = environment.run(&["run", "--point", "0", "--point", "1"]);
+    assert_eq!(own.code, Some(0), "{}", own.stderr);
+    let results = fs::read(workspace.join(".perfquilt/results.db")).unwrap();
+    let home = workspace.parent().unwrap().join("home");
+    fs::write(home.join("secret"), "a-secret-of-the-home").unwrap();
+    let state = workspace.join(".perfquilt");
+    let script = format!(
+        "exec >> {state}/bot/areas/7/state/findings 2>&1; echo began; cat {home}/secret; env; \
+         cat /proc/[0-9]*/environ; cat {state}/bot/queue.db; echo x >> {state}/results.db; \
+         echo x >> {state}/objects.git/HEAD; touch {cache}/builds/x {cache}/x {home}/x; \
+         for i in {cache}/builds/*; do echo x >> $i/build.json; done; echo ended",
+        state = state.display(),
+        home = home.display(),
+        cache = cache.display(),
+    );
+    let patches = [("0001-hostile.patch", server_runs(&script))];
+    let head = world.commit_to(
+        7,
+        "0001-hostile.patch\n",
+        &[("0001-hostile.patch", &patches[0].1)],
+    );
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    assert_eq!(bot.asked(&world, 7, STRANGER, "@perfquilt run"), 202);
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let found = fs::read(state.join("bot/areas/7/state/findings")).unwrap();
+    let found = String::from_utf8_lossy(&found).into_owned();
+    assert!(
+        found.starts_with("began") && found.ends_with("ended\n"),
+        "{found}"
+    );
+    for secret in ["a-secret-of-the-home", TOKEN, SECRET] {
+        assert!(!found.contains(secret), "{secret}: {found}");
+        assert!(!world.github.ours(7)[0].contains(secret));
+    }
+    assert!(!found.contains("acme/series"), "it read the queue: {found}");
+    assert_eq!(fs::read(state.join("results.db")).unwrap(), results);
+    let exists = |path: std::path::PathBuf| path.exists();
+    assert!(!exists(cache.join("builds/x")) && !exists(cache.join("x")) && !exists(home.join("x")));
+    // What the bot built before was used, and is as it was: the whole of it counts for the next run.
+    assert!(
+        world.github.ours(7)[0].contains("## "),
+        "{:?}",
+        world.github.ours(7)
+    );
+    let again = environment.run(&["run", "--point", "0", "--point", "1"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(
+        again.stderr.matches("is in the cache").count() >= 2,
+        "{}",
+        again.stderr
+    );
+    assert_eq!(bot.stops(), Some(0));
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn what_uses_too_much_is_ended_and_told() {
+    let world = World::new("");
+    let file = "bench-config/perfquilt.toml";
+    world
+        .environment
+        .replace(file, "[bot]", "[sandbox]\nprocesses = 150\n\n[bot]");
+    let script = "for i in $(seq 2000); do sleep 600 & done; wait";
+    let head = world.commit_to(
+        7,
+        "0001-hostile.patch\n",
+        &[("0001-hostile.patch", &server_runs(script))],
+    );
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let told = &world.github.ours(7)[0];
+    let root = rustix::process::geteuid().is_root();
+    assert!(!root || told.contains("more than 150 processes"), "{told}");
+    assert!(told.contains("❌"), "{told}");
+    assert_eq!(bot.stops(), Some(0));
+    eventually("something survives", || {
+        world.environment.processes().is_empty()
+    });
+}
+
+#[test]
+fn what_steers_a_build_is_approved_first() {
+    let world = World::new("");
+    let series = "0001-build.patch\n0001-fewer-rounds.patch\n";
+    let head = world.commit_to(7, series, &[("0001-build.patch", BUILD)]);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    let held = |status: &serde_json::Value| status["open"][0]["state"] == "held";
+    bot.until("it is not held", held);
+    let command = format!("`@perfquilt approve {head}`");
+    eventually("nobody is told", || {
+        let told = world.github.ours(7).concat();
+        told.contains(&command) && told.contains("- `Makefile`") && !told.contains("work.h")
+    });
+    // Not by the author, not another commit, not a part of the id.
+    let approve = format!("@perfquilt approve {head}");
+    bot.comment(&world, "mallory", "NONE", &approve);
+    let other = format!("@perfquilt approve {}", "0".repeat(40));
+    bot.comment(&world, "alice", "OWNER", &other);
+    bot.comment(&world, "alice", "OWNER", &approve[..approve.len() - 1]);
+    eventually("no answers", || {
+        let said = world.github.conversation(7);
+        said.matches(":confused:").count() == 2 && said.contains(":-1:")
+    });
+    assert!(held(&bot.status()));
+    // A newer commit makes it void.
+    let newer = world.commit_to(
+        7,
+        &format!("# again\n{series}"),
+        &[("0001-build.patch", BUILD)],
+    );
+    world.github.pushes(7, &newer);
+    let mut push = pushed("synchronize", &newer);
+    push["pull_request"]["user"] = crate::user("mallory");
+    push["pull_request"]["author_association"] = "NONE".into();
+    bot.hears("pull_request", &push);
+    bot.comment(&world, "alice", "OWNER", &approve);
+    eventually("no answer", || {
+        world.github.conversation(7).matches(":confused:").count() == 3
+    });
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.until("it is not held", held);
+    bot.comment(
+        &world,
+        "alice",
+        "OWNER",
+        &format!("@perfquilt approve {newer}"),
+    );
+    let status = bot.until("no end", |status| {
+        let ended = status["past"].as_array().unwrap();
+        ended.iter().any(|job| job["state"] == "done")
+    });
+    assert_eq!(status["open"], serde_json::json!([]), "{status:#}");
+    eventually("no result", || {
+        world.github.ours(7)[0].contains("`0001-build.patch`")
+    });
+    // What is approved needs no second approval, and whoever may command needs none.
+    bot.asked(&world, 7, STRANGER, "@perfquilt run 0002");
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run 0001");
+    let status = bot.until_done(4);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+}
+
+#[test]
+fn without_a_sandbox_strangers_are_not_run() {
+    let world = World::new("sandbox = \"off\"");
+    let head = world.commit(crate::SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
+    let words = "Cancelled: the author is not among those whose code is run here without a sandbox";
+    eventually("nobody is told", || {
+        world.github.ours(7).concat().contains(words)
+    });
+    assert!(!world.environment.cache().join("builds").exists());
+    // The configuration may say otherwise.
+    assert_eq!(bot.stops(), Some(0));
+    let file = "bench-config/perfquilt.toml";
+    world
+        .environment
+        .replace(file, "\"off\"", "\"off\"\nrun_untrusted = \"unsandboxed\"");
+    let mut bot = world.serve();
+    let id = world.github.says(7, "alice", "@perfquilt run");
+    let mut payload = commented(id, "alice", "OWNER", "@perfquilt run");
+    payload["issue"]["user"] = crate::user("mallory");
+    payload["issue"]["author_association"] = "NONE".into();
+    bot.hears("issue_comment", &payload);
+    let status = bot.until_done(2);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+}
+
+#[test]
+fn a_bisection_is_answered_in_the_comment() {
+    let world = World::new("");
+    let slower = "Subject: work: thorough\n\ndiff --git a/work.h b/work.h\n--- a/work.h\n+++ b/work.h\n\
+                  @@ -1,5 +1,5 @@\n /* What one request costs. */\n-#define ROUNDS 100000u\n+#define ROUNDS 220000u\n \n \
+                  static unsigned work(unsigned state)\n {\n";
+    let series = "0003-thorough.patch\n";
+    let head = world.commit_to(7, series, &[("0003-thorough.patch", slower)]);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.asked(&world, 7, STRANGER, "@perfquilt bisect reqeusts");
+    eventually("no answer", || {
+        world
+            .github
+            .ours(7)
+            .concat()
+            .contains("no such workload; there are `requests`")
+    });
+    bot.asked(&world, 7, STRANGER, "@perfquilt bisect requests");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let told = world.github.ours(7)[0].clone();
+    assert!(
+        told.contains("The bisection found what changes the workload"),
+        "{told}"
+    );
+    assert!(
+        told.contains("`0003-thorough.patch`") && told.contains("The path taken"),
+        "{told}"
+    );
+    // It stays beside what is measured of the same commit.
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.until_done(2);
+    let told = world.github.ours(7)[0].clone();
+    assert!(
+        told.contains("requests") && told.contains("The path taken"),
+        "{told}"
+    );
+}

@@ -1,0 +1,290 @@
+//! A bot, the repository of its pull requests, and a GitHub.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::common::{self, TestEnvironment};
+use crate::github::{GitHub, TOKEN};
+
+pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// A workspace with a bot, the repository of its pull requests, and a GitHub.
+pub struct World {
+    pub environment: TestEnvironment,
+    pub github: GitHub,
+    pub repository: PathBuf,
+}
+
+impl World {
+    pub fn new(config: &str) -> Self {
+        let environment = TestEnvironment::with_fixture("toy");
+        let repository = environment.workspace().parent().unwrap().join("forge.git");
+        let file = environment.workspace().join("bench-config/perfquilt.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let remote = repository.display();
+        let bot =
+            format!("\n[bot]\nrepository = \"acme/series\"\nremote = \"{remote}\"\n{config}\n");
+        std::fs::write(file, text + &bot).unwrap();
+        git(
+            Path::new("/"),
+            &["init", "--quiet", "--bare", repository.to_str().unwrap()],
+        );
+        World {
+            environment,
+            github: GitHub::start(),
+            repository,
+        }
+    }
+
+    /// Commits the workspace's series and patches as the last commit of pull request 7.
+    pub fn commit(&self, series: &str) -> String {
+        self.commit_to(7, series, &[])
+    }
+
+    /// As [`World::commit`], of pull request `number` and with these patches besides.
+    pub fn commit_to(&self, number: u64, series: &str, patches: &[(&str, &str)]) -> String {
+        let workspace = self.environment.workspace();
+        let folder = workspace.parent().unwrap().join("checkout");
+        let _ = std::fs::remove_dir_all(&folder);
+        common::copy(&workspace.join("patches"), &folder.join("patches"));
+        std::fs::write(folder.join("series"), series).unwrap();
+        for (name, text) in patches {
+            std::fs::write(folder.join("patches").join(name), text).unwrap();
+        }
+        git(&folder, &["init", "--quiet", "."]);
+        // A link must not be followed, wherever it leads.
+        std::os::unix::fs::symlink("/etc/passwd", folder.join("patches/link.patch")).unwrap();
+        self.push(&folder, number)
+    }
+
+    /// Commits what is in the folder and pushes it as the last commit of pull request `number`.
+    pub fn push(&self, folder: &Path, number: u64) -> String {
+        commit_all(folder, "x");
+        let head = format!("HEAD:refs/pull/{number}/head");
+        let repository = self.repository.to_str().unwrap();
+        git(folder, &["push", "--quiet", "--force", repository, &head]);
+        git(folder, &["rev-parse", "HEAD"])
+    }
+
+    pub fn serve(&self) -> Serving {
+        let mut command = self
+            .environment
+            .command(&["bot", "serve", "--listen", "127.0.0.1:0"]);
+        command
+            .env("GITHUB_TOKEN", TOKEN)
+            .env("GITHUB_API_URL", self.github.uri())
+            .env("PERFQUILT_WEBHOOK_SECRET", SECRET)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut seen = Vec::new();
+        let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let address = line.split("listening at http://").nth(1).map(str::to_owned);
+            seen.push(line);
+            address
+        });
+        let address = address.unwrap_or_else(|| panic!("it does not listen: {seen:?}"));
+        let said = Arc::new(Mutex::new(seen));
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .for_each(|line| heard.lock().unwrap().push(line));
+        });
+        Serving {
+            child,
+            address,
+            deliveries: 0,
+            said,
+        }
+    }
+}
+
+/// A bot that runs.
+pub struct Serving {
+    pub child: Child,
+    pub address: String,
+    pub deliveries: u32,
+    /// What it wrote to standard error.
+    pub said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Serving {
+    /// Sends a delivery as GitHub does; returns the status.
+    pub fn hears(&mut self, event: &str, payload: &Value) -> u16 {
+        self.deliveries += 1;
+        let id = format!("delivery-{}-{}", self.child.id(), self.deliveries);
+        self.delivered(event, &id, &payload.to_string(), SECRET)
+    }
+
+    pub fn delivered(&self, event: &str, id: &str, body: &str, secret: &str) -> u16 {
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
+        let tag = ring::hmac::sign(&key, body.as_bytes());
+        let tag: String = tag
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let head = format!(
+            "X-GitHub-Event: {event}\r\nX-GitHub-Delivery: {id}\r\nX-Hub-Signature-256: sha256={tag}\r\n"
+        );
+        self.request("POST", "/webhook", &head, body).0
+    }
+
+    /// Somebody comments on pull request 7, and GitHub says so.
+    pub fn comment(&mut self, world: &World, author: &str, association: &str, body: &str) -> u16 {
+        let id = world.github.says(7, author, body);
+        self.hears("issue_comment", &commented(id, author, association, body))
+    }
+
+    /// An owner of the repository comments on pull request `number` of `author`.
+    pub fn asked(&mut self, world: &World, number: u64, author: (&str, &str), body: &str) -> u16 {
+        let id = world.github.says(number, "alice", body);
+        let mut payload = commented(id, "alice", "OWNER", body);
+        payload["issue"]["number"] = json!(number);
+        payload["issue"]["user"] = user(author.0);
+        payload["issue"]["author_association"] = json!(author.1);
+        self.hears("issue_comment", &payload)
+    }
+
+    pub fn request(&self, method: &str, path: &str, head: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{head}\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        // A bot that does not want the rest may close.
+        let _ = stream.write_all(body.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (
+            head.split(' ').nth(1).unwrap().parse().unwrap(),
+            body.to_owned(),
+        )
+    }
+
+    pub fn get(&self, path: &str) -> String {
+        let (status, body) = self.request("GET", path, "", "");
+        assert_eq!(status, 200, "{body}");
+        body
+    }
+
+    pub fn status(&self) -> Value {
+        serde_json::from_str(&self.get("/status.json")).unwrap()
+    }
+
+    /// Waits until `done` holds.
+    pub fn until(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+        let started = Instant::now();
+        loop {
+            let status = self.status();
+            if done(&status) {
+                return status;
+            }
+            assert!(
+                started.elapsed() < Duration::from_secs(180),
+                "{what}: {status:#}"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub fn until_done(&self, jobs: usize) -> Value {
+        self.until("no end", |status| {
+            status["open"].as_array().unwrap().is_empty()
+                && status["past"].as_array().unwrap().len() == jobs
+        })
+    }
+
+    /// Asks it to stop; returns its exit code.
+    pub fn stops(mut self) -> Option<i32> {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().code()
+    }
+
+    pub fn dies(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let ended = self.child.try_wait();
+            println!("the bot ({ended:?}) said: {:#?}", self.said.lock().unwrap());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn git(folder: &Path, args: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command
+        .current_dir(folder)
+        .args(args)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null");
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+pub fn commit_all(folder: &Path, message: &str) {
+    git(folder, &["add", "--all"]);
+    let who = ["-c", "user.name=x", "-c", "user.email=x@example.org"];
+    let commit = ["commit", "--quiet", "--allow-empty", "-m", message];
+    git(folder, &[&who[..], &commit[..]].concat());
+}
+
+pub fn user(login: &str) -> Value {
+    json!({ "login": login, "type": "User" })
+}
+
+pub fn commented(id: u64, author: &str, association: &str, body: &str) -> Value {
+    json!({
+        "action": "created",
+        "repository": { "full_name": "acme/series" },
+        "issue": {
+            "number": 7, "state": "open", "pull_request": {},
+            "user": user("alice"), "author_association": "COLLABORATOR",
+        },
+        "comment": { "id": id, "body": body, "user": user(author), "author_association": association },
+    })
+}
+
+pub fn pushed(action: &str, head: &str) -> Value {
+    json!({
+        "action": action,
+        "repository": { "full_name": "acme/series" },
+        "pull_request": {
+            "number": 7, "head": { "sha": head }, "draft": false,
+            "user": user("alice"), "author_association": "COLLABORATOR",
+        },
+    })
+}
+
+pub fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+pub const SERIES: &str = "0001-fewer-rounds.patch\n";
