@@ -70,9 +70,10 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// One with these limits in which nothing but the system can be read.
+    /// One with these limits in which nothing can be read but the system and what the limits name.
     pub fn new(limits: &Limits) -> Self {
         Sandbox {
+            mounts: limits.read.iter().cloned().map(Mount::Read).collect(),
             limits: limits.clone(),
             ..Sandbox::default()
         }
