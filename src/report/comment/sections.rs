@@ -39,9 +39,6 @@ pub(super) fn of(
     if let Some(view) = view {
         sections.push(main_table(view));
     }
-    if let Some(found) = notice.bisection {
-        sections.push(Section::new(2, bisection(found)));
-    }
     sections.push(Section::new(2, failures(notice.failures)));
     if let Some(view) = view {
         // In the order they stand; the numbers say in which they go.
@@ -56,6 +53,7 @@ pub(super) fn of(
         });
         part(4, &|text| page::provenance(text, view));
         part(5, &|text| workloads(text, view));
+        part(2, &|text| text.push_str(&bisection(notice.bisection)));
         part(7, &|text| page::apart(text, view));
         part(13, &|text| page::all_workloads(text, view));
         part(8, &|text| page::changed_functions(text, view.attribution));
@@ -66,6 +64,9 @@ pub(super) fn of(
         part(6, &|text| {
             page::reproduce(text, view.attribution, &checkout(&notice.subject));
         });
+    }
+    if view.is_none() {
+        sections.push(Section::new(2, bisection(notice.bisection)));
     }
     sections.push(Section::new(1, links(&notice.subject)));
     sections
@@ -147,8 +148,10 @@ fn approval(held: &Held) -> String {
 }
 
 /// A bisection's own page, one heading further down. Which files a change touches stands in the pull request.
-fn bisection(found: &bisect::Outcome) -> String {
-    let mut found = found.clone();
+fn bisection(found: Option<&bisect::Outcome>) -> String {
+    let Some(mut found) = found.cloned() else {
+        return String::new();
+    };
     for culprit in &mut found.culprits {
         culprit.files.clear();
     }
