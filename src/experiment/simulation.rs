@@ -157,6 +157,7 @@ fn workload(name: &str) -> Workload {
         sysbench: None,
         command: None,
         sql_bench: None,
+        handler: None,
     }
 }
 

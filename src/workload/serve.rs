@@ -32,7 +32,7 @@ enum Client<'a> {
         threads: u64,
     },
     Command(Cow<'a, CommandWorkload>),
-    Handler(RefCell<handler::Reader>),
+    Handler(Box<RefCell<handler::Reader>>),
 }
 
 impl<'a> Serving<'a> {
@@ -74,7 +74,7 @@ impl<'a> Serving<'a> {
         let reader = handler::Reader::new(settings, running, seed)?;
         Ok(Serving {
             workload,
-            client: Client::Handler(RefCell::new(reader)),
+            client: Client::Handler(Box::new(RefCell::new(reader))),
         })
     }
 

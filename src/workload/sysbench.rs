@@ -178,6 +178,7 @@ mod tests {
             sysbench: Some(settings),
             command: None,
             sql_bench: None,
+            handler: None,
         }
     }
 
