@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::number::{interval, margin, seconds};
 use super::page::{BOLD, Page};
-use super::text::{clean, code, markdown as escape};
+use super::text::{self, clean, code};
 use crate::bisect::{
     Conclusion, Cost, Culprit, Decision, Direction, Effect, Ending, FileStat, How, Measured,
     Outcome, Part, Question, Rest,
@@ -428,6 +428,11 @@ fn capital(text: &str) -> String {
         Some(first) => first.to_uppercase().chain(chars).collect(),
         None => String::new(),
     }
+}
+
+/// A sentence as Markdown. One that begins with a name of blanks would be a block of code.
+fn escape(sentence: &str) -> String {
+    text::markdown(sentence.trim())
 }
 
 #[cfg(test)]
