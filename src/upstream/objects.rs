@@ -4,13 +4,17 @@ use std::cell::OnceCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
 use super::packed::{Chain, Content, Packs};
 use crate::error::{Error, Result};
 use crate::process::check_interrupted;
+
+/// How long a reference's lock may stay the same before it counts as left behind, and how often it is looked at.
+const LOCK_HELD: Duration = Duration::from_secs(1);
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// Mode of a plain file in a tree.
 pub const MODE_FILE: u32 = 0o100_644;
@@ -196,9 +200,43 @@ impl Objects {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
     pub fn set_reference(&self, name: &str, oid: Oid) -> Result<()> {
         if self.reference(name)? != Some(oid) {
-            self.repository.reference(name, oid, true, "perfquilt")?;
+            self.past_lock(name, || {
+                self.repository
+                    .reference(name, oid, true, "perfquilt")
+                    .map(drop)
+            })?;
         }
         Ok(())
+    }
+
+    /// Does what locks the reference `name`. Locks are held for a moment only; one that stays was left by a
+    /// process that was killed while it had it, and is removed.
+    fn past_lock(
+        &self,
+        name: &str,
+        work: impl Fn() -> std::result::Result<(), git2::Error>,
+    ) -> std::result::Result<(), git2::Error> {
+        let lock = self.repository.path().join(format!("{name}.lock"));
+        let made = || {
+            std::fs::metadata(&lock)
+                .and_then(|meta| meta.modified())
+                .ok()
+        };
+        let (mut seen, mut since) = (made(), Instant::now());
+        loop {
+            let result = work();
+            let locked = |error: &git2::Error| error.code() == git2::ErrorCode::Locked;
+            if !result.as_ref().err().is_some_and(locked) {
+                return result;
+            }
+            std::thread::sleep(LOCK_POLL);
+            let now = made();
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            } else if since.elapsed() > LOCK_HELD {
+                std::fs::remove_file(&lock).or(result)?;
+            }
+        }
     }
 
     /// The names of the references that match a pattern such as `refs/stacks/*`.
@@ -219,8 +257,11 @@ impl Objects {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be removed.
     pub fn remove_reference(&self, name: &str) -> Result<()> {
-        let found = self.repository.find_reference(name);
-        match found.and_then(|mut reference| reference.delete()) {
+        let removed = self.past_lock(name, || {
+            let found = self.repository.find_reference(name);
+            found.and_then(|mut reference| reference.delete())
+        });
+        match removed {
             Err(error) if error.code() != git2::ErrorCode::NotFound => Err(error.into()),
             _ => Ok(()),
         }
@@ -417,6 +458,24 @@ mod tests {
             empty_tree().to_string(),
             "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
         );
+    }
+
+    #[test]
+    fn a_lock_that_was_left_behind_is_no_hindrance() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Objects::open_or_create(&folder.path().join("store")).unwrap();
+        let blob = store.repository.blob(b"x").unwrap();
+        std::fs::create_dir_all(store.repository.path().join("refs/kept")).unwrap();
+        let lock = store.repository.path().join("refs/kept/x.lock");
+        for _ in 0..2 {
+            std::fs::write(&lock, "").unwrap();
+            store.set_reference("refs/kept/x", blob).unwrap();
+            assert_eq!(store.reference("refs/kept/x").unwrap(), Some(blob));
+            std::fs::write(&lock, "").unwrap();
+            store.remove_reference("refs/kept/x").unwrap();
+            assert_eq!(store.reference("refs/kept/x").unwrap(), None);
+        }
+        assert!(!lock.exists());
     }
 
     #[test]

@@ -13,9 +13,9 @@ fn server_runs(script: &str) -> String {
     assert!(!script.contains(['"', '\\', '\n']));
     format!(
         "Subject: server: begin well\n\ndiff --git a/toyd.c b/toyd.c\n--- a/toyd.c\n+++ b/toyd.c\n\
-         @@ -35,6 +35,7 @@\n     return 2;\n   }}\n   signal(SIGPIPE, SIG_IGN);\n\
-         +  if (system(\"{script}\")) {{ }}\n   listener = listen_at(argv[1]);\n\
-         \x20  fprintf(stderr, \"toyd is ready\\n\");\n   for (;;)\n"
+         @@ -44,6 +44,7 @@\n     return 2;\n   }}\n   signal(SIGPIPE, SIG_IGN);\n\
+         +  if (system(\"{script}\")) {{ }}\n   sigaction(SIGTERM, &action, NULL);\n   listener = listen_at(argv[1]);\n\
+         \x20  fprintf(stderr, \"toyd is ready\\n\");\n"
     )
 }
 

@@ -106,7 +106,15 @@ fn a_broken_list_or_configuration_is_named() {
 #[test]
 fn one_command_brings_packages_and_release() {
     let machine = Machine::with(&["cc", "c++", "make"]);
-    for program in ["ccache", "mold", "quilt", "cmake", "ninja", "pkg-config"] {
+    for program in [
+        "ccache",
+        "mold",
+        "quilt",
+        "cmake",
+        "ninja",
+        "pkg-config",
+        "bwrap",
+    ] {
         machine.script(program, "exit 0");
     }
     let config = CONFIG.replace(
