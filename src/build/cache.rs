@@ -55,10 +55,7 @@ impl Cache {
         let dir = self.dir.join(key);
         let text = std::fs::read(dir.join(META)).ok()?;
         let meta: Meta = serde_json::from_slice(&text).ok()?;
-        let whole = meta.format == FORMAT
-            && meta.files.iter().all(|(name, size)| {
-                std::fs::metadata(dir.join(name)).is_ok_and(|found| found.len() == *size)
-            });
+        let whole = meta.format == FORMAT && is_whole(&dir, &meta.files);
         whole.then(|| {
             caches::touch(&dir.join(META));
             Built {
@@ -224,7 +221,15 @@ fn is_match(pattern: &str, name: &str) -> bool {
     ends.any(|index| is_match(rest, &name[index..]))
 }
 
-fn list(dir: &Path) -> Result<BTreeMap<String, u64>> {
+/// Whether all `files` are in `dir`, each of its size.
+pub(super) fn is_whole(dir: &Path, files: &BTreeMap<String, u64>) -> bool {
+    files.iter().all(|(name, size)| {
+        std::fs::metadata(dir.join(name)).is_ok_and(|found| found.len() == *size)
+    })
+}
+
+/// Every file below `dir` by relative path, with its size in bytes.
+pub(super) fn list(dir: &Path) -> Result<BTreeMap<String, u64>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {

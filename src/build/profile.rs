@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::builder::Builder;
-use super::identity::hex;
+use super::cache::{is_whole, list};
+use super::identity::{hex, of_files};
 use super::work::remove;
 use super::{BuildItem, Built, SourceTree};
 use crate::caches;
@@ -122,9 +123,9 @@ impl Compiler {
             Compiler::Gcc => "gcda",
             Compiler::Clang => "profraw",
         };
-        let found = files(raw)?;
-        let found: Vec<&PathBuf> = found
-            .iter()
+        let found: Vec<PathBuf> = list(raw)?
+            .keys()
+            .map(|name| raw.join(name))
             .filter(|path| path.extension().is_some_and(|e| e == ending))
             .collect();
         if found.is_empty() {
@@ -136,7 +137,7 @@ impl Compiler {
             );
         }
         if self == Compiler::Gcc {
-            for from in found {
+            for from in &found {
                 let name = from.file_name().unwrap_or_default();
                 std::fs::copy(from, to.join(name)).map_err(|e| Error::io("copy", from, &e))?;
             }
@@ -236,10 +237,7 @@ impl Guide {
         let dir = self.profiles.join(self.key(tree));
         let text = std::fs::read(dir.join(META)).ok()?;
         let meta: Meta = serde_json::from_slice(&text).ok()?;
-        let whole = meta.files.iter().all(|(name, size)| {
-            std::fs::metadata(dir.join(name)).is_ok_and(|found| found.len() == *size)
-        });
-        whole.then(|| {
+        is_whole(&dir, &meta.files).then(|| {
             caches::touch(&dir.join(META));
             Kept {
                 dir,
@@ -297,38 +295,12 @@ impl Guide {
 }
 
 fn describe(dir: &Path, of: &str) -> Result<Meta> {
-    let mut digest = Sha256::new();
-    let mut listed = BTreeMap::new();
-    for path in files(dir)? {
-        let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        digest.update((name.len() as u64).to_le_bytes());
-        digest.update(name.as_bytes());
-        digest.update(Sha256::digest(&bytes));
-        listed.insert(name.into_owned(), bytes.len() as u64);
-    }
+    let files = list(dir)?;
     Ok(Meta {
-        digest: hex(&digest.finalize()),
+        digest: of_files(dir, &files)?,
         of: of.to_owned(),
-        files: listed,
+        files,
     })
-}
-
-/// All files below `dir`, in order.
-fn files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut folders = vec![dir.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(|e| Error::io("read", &folder, &e))? {
-            let entry = entry.map_err(|e| Error::io("read", &folder, &e))?;
-            match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                true => folders.push(entry.path()),
-                false => found.push(entry.path()),
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 /// `recipe` for an instrumented build, and for one that uses a profile: the compiler's flags come by the
