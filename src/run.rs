@@ -2,6 +2,7 @@
 
 pub mod bisect;
 pub mod commits;
+mod explain;
 pub mod releases;
 pub mod sessions;
 pub mod states;

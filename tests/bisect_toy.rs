@@ -115,6 +115,7 @@ fn changes(count: usize, others: &[(usize, Change)]) -> Vec<Change> {
 /// Looks for changes of 20 %, which a busy test machine can tell in few blocks.
 fn bisect(environment: &TestEnvironment, args: &[&str]) -> Finished {
     let mut all = vec!["bisect", "--size", "20%", "--error", "5%", "--json"];
+    all.push("--no-profile");
     all.extend(args);
     environment.run(&all)
 }
@@ -145,6 +146,8 @@ fn a_planted_culprit_is_found_with_few_builds_and_confirmed() {
     let environment = environment(&changes(16, &[(9, Rounds(40_000))]));
     let finished = bisect(&environment, &[]);
     let found = outcome(&finished);
+    let explained = environment.run(&["bisect", "--size", "20%", "--error", "5%", "--json"]);
+    let explained = outcome(&explained);
     assert_eq!(found["conclusion"], "found");
     assert_eq!(culprits(&found), [(8, 9)]);
     let culprit = &found["culprits"][0];
@@ -168,6 +171,14 @@ fn a_planted_culprit_is_found_with_few_builds_and_confirmed() {
         finished.stderr
     );
 
+    // Which functions it is, is looked up afterwards where it was not at once, and once.
+    assert_eq!(found["culprits"][0]["functions"], Value::Null);
+    assert_eq!(explained["path"], found["path"]);
+    let functions = &explained["culprits"][0]["functions"];
+    assert_eq!(functions[0]["function"], "main", "{functions}");
+    let share = functions[0]["share"].as_f64().unwrap();
+    assert!((0.5..1.1).contains(&share), "{functions}");
+
     // The same question again is answered from the session.
     let again = bisect(&environment, &[]);
     assert_eq!(outcome(&again)["path"], found["path"]);
@@ -183,7 +194,16 @@ fn a_planted_culprit_is_found_with_few_builds_and_confirmed() {
     let raw = environment.run(&["bisect", "log", "--raw"]);
     environment.write("log.json", &raw.stdout);
     let replayed = environment.run(&["bisect", "replay", "log.json", "--json"]);
-    assert_eq!(outcome(&replayed)["path"], found["path"]);
+    let replayed = outcome(&replayed);
+    for part in ["path", "culprits", "next"] {
+        assert_eq!(replayed[part], explained[part]);
+    }
+    assert!(shown.stdout.contains("main +"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("next: perfquilt run"),
+        "{}",
+        shown.stdout
+    );
     let markdown = environment
         .run(&["bisect", "log", "--format", "markdown"])
         .stdout;
@@ -230,7 +250,7 @@ fn no_difference_and_the_other_direction_are_told() {
         (&"nothing".into(), &0.into())
     );
 
-    let faster = environment(&changes(4, &[(2, Rounds(8_000))]));
+    let faster = environment(&changes(4, &[(2, Rounds(500))]));
     let found = outcome(&bisect(&faster, &[]));
     assert_eq!(found["conclusion"], "opposite");
     let found = outcome(&bisect(&faster, &["--direction", "faster"]));

@@ -24,7 +24,7 @@ pub use document::{
     Attribution, Closure, ControlEffect, Cost, Effect, Interval, Kind, Noise, NoiseSpread,
     Operation, Part, PatchEffects, Progress, Provenance, SUITE, Verdict,
 };
-pub use functions::function_changes;
+pub use functions::{compared, function_changes};
 pub use stopping::{Open, Stopping};
 pub use summary::Agreement;
 

@@ -4,7 +4,7 @@ mod narrow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::evidence::{Event, Evidence};
+use super::evidence::{Event, Evidence, Explained};
 use super::judge::{Judgement, Sample};
 use super::outcome::{
     Conclusion, Cost, Culprit, Decision, Effect, Ending, How, Measured, Outcome, Rest,
@@ -92,6 +92,8 @@ pub struct Engine {
     cost: Cost,
     /// First state with a server, by its identity.
     identities: BTreeMap<String, usize>,
+    /// By the ends of a change.
+    explained: BTreeMap<(usize, usize), Explained>,
 }
 
 /// Blocks before the first look where deviations must be estimated.
@@ -127,6 +129,7 @@ impl Engine {
             path: Vec::new(),
             cost: Cost::default(),
             identities: BTreeMap::new(),
+            explained: BTreeMap::new(),
         };
         engine.action = engine.decide();
         engine
@@ -154,6 +157,11 @@ impl Engine {
 
     /// Takes in what happened. Decisions are made when what was asked for is there, never between.
     pub fn apply(&mut self, event: &Event) {
+        if let Event::Explained(explained) = event {
+            let place = (explained.from, explained.to);
+            self.explained.insert(place, explained.clone());
+            return;
+        }
         let since = self.events;
         self.events += 1;
         let stored = match event {
@@ -174,7 +182,7 @@ impl Engine {
                 self.unusable(*state, reason);
                 false
             }
-            Event::Imported => false,
+            Event::Imported | Event::Explained(_) => false,
             Event::Block(block) => {
                 self.evidence.add(block, since);
                 let own = block.source.is_empty();
@@ -435,7 +443,7 @@ impl Engine {
     pub fn outcome(&self) -> Outcome {
         let total = self.measured(0, self.question.last(), None);
         let done = self.action == Action::Done;
-        let (mut culprits, mut rest) = (Vec::new(), Vec::new());
+        let (mut culprits, mut rest, mut next) = (Vec::new(), Vec::new(), Vec::new());
         let mut undecided = false;
         for span in &self.spans {
             let measured = self.measured(span.from, span.to, span.since);
@@ -446,6 +454,7 @@ impl Engine {
                     let states = &self.question.states[span.from + 1..=span.to];
                     states.iter().map(|state| text(state).clone()).collect()
                 };
+                let explained = self.explained.get(&(span.from, span.to));
                 culprits.push(Culprit {
                     from: span.from,
                     to: span.to,
@@ -454,8 +463,10 @@ impl Engine {
                     effect: measured.effect,
                     confirmed: span.verdict == Some(Verdict::Confirmed),
                     range: span.range.clone(),
-                    files: Vec::new(),
+                    files: explained.map_or(Vec::new(), |known| known.files.clone()),
+                    functions: explained.and_then(|known| known.functions.clone()),
                 });
+                next.extend(explained.iter().flat_map(|known| known.next.clone()));
                 continue;
             }
             let ending = match (unchanged, self.evidence.are_same(span.from, span.to)) {
@@ -486,7 +497,7 @@ impl Engine {
             path: self.path.clone(),
             cost: self.cost,
             notes: Vec::new(),
-            next: Vec::new(),
+            next,
         }
     }
 

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::outcome::{FileStat, Next};
+use crate::observation::FunctionChange;
 use crate::point::Point;
 use crate::stats::Units;
 
@@ -35,6 +37,23 @@ pub enum Event {
     Block(Block),
     /// All blocks that earlier experiments have were told: decisions wait for the last of them.
     Imported,
+    /// What is known of a change that was found, beside its effect; decides nothing.
+    Explained(Explained),
+}
+
+/// What somebody who has sources and servers knows of a change.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// The last state without it.
+    pub from: usize,
+    /// The first state with it.
+    pub to: usize,
+    /// The files it changes.
+    pub files: Vec<FileStat>,
+    /// The functions whose own instructions it changed, largest first; `None` where nobody looked.
+    pub functions: Option<Vec<FunctionChange>>,
+    /// The commands that go on from here.
+    pub next: Vec<Next>,
 }
 
 /// One randomised round: every server in it started afresh.

@@ -30,7 +30,7 @@ pub mod two_way;
 mod tests;
 
 pub use engine::{Action, Engine};
-pub use evidence::{Block, Event};
+pub use evidence::{Block, Event, Explained};
 pub use outcome::{
     Conclusion, Cost, Culprit, Decision, Effect, Ending, FileStat, How, Measured, Next, Outcome,
     Part, Rest,

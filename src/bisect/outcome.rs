@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::question::Question;
+use crate::observation::FunctionChange;
 
 /// An effect as fractions of speed, with its interval over all looks; its level is what the question's
 /// error rate leaves.
@@ -120,9 +121,12 @@ pub struct Culprit {
     /// Why it is a range and no single change, as a fragment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
-    /// The files it changes; empty until somebody who has the sources fills it in.
+    /// The files it changes, where they are known.
     #[serde(default)]
     pub files: Vec<FileStat>,
+    /// The functions whose own instructions it changed, largest first; `None` where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub functions: Option<Vec<FunctionChange>>,
 }
 
 /// What a change does to a file.

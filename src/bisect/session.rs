@@ -51,6 +51,7 @@ impl Session {
         let fits = session.events.iter().all(|event| match event {
             Event::Built { state, .. } | Event::Unusable { state, .. } => *state <= last,
             Event::Imported => true,
+            Event::Explained(explained) => explained.from < explained.to && explained.to <= last,
             Event::Block(block) => block.values.keys().all(|state| *state <= last),
         });
         match fits {

@@ -15,7 +15,7 @@ use crate::observation::Meter;
 use crate::outcome::{self, Failure};
 use crate::point::Point;
 use crate::report;
-use crate::run::bisect::{Ask, Side, bisect, shown, side};
+use crate::run::bisect::{Ask, Side, bisect, side};
 use crate::run::commits::CommitStates;
 use crate::run::prepare;
 use crate::run::releases::compare;
@@ -87,6 +87,9 @@ pub struct Asking {
     /// Use no stored measurement, and begin a new bisection where one is finished
     #[arg(long)]
     fresh: bool,
+    /// Do not look, at the end, which functions the change made dearer or cheaper
+    #[arg(long)]
+    no_profile: bool,
 }
 
 #[derive(Debug, Args)]
@@ -232,6 +235,7 @@ impl Asking {
             most_blocks: self.blocks,
             preset,
             fresh: self.fresh,
+            profile: !self.no_profile,
         })
     }
 }
@@ -387,7 +391,7 @@ fn show_log(context: &Context, log: &Log) -> Result<()> {
     if log.raw {
         return context.output.print_json(&kept.session);
     }
-    show(context, &log.form, &shown(&ws, &kept)?)
+    show(context, &log.form, &kept.session.replay().outcome())
 }
 
 fn list(context: &Context, sessions: &Sessions) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::bisect::{
     Conclusion, Cost, Culprit, Decision, Direction, Effect, Ending, FileStat, How, Measured,
     Outcome, Part, Question, Rest,
 };
+use crate::observation::FunctionChange;
 
 /// Columns narrower than this are not worth fitting into.
 const NARROWEST: usize = 60;
@@ -28,6 +29,9 @@ pub fn terminal(outcome: &Outcome, columns: usize, color: bool) -> String {
         }
         for line in files(&culprit.files) {
             page.indented(&line, 4, "");
+        }
+        if let Some(functions) = functions(culprit, &clean) {
+            page.indented(&functions, 2, "");
         }
     }
     if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
@@ -76,6 +80,9 @@ pub fn markdown(outcome: &Outcome) -> String {
                 let _ = writeln!(page, "{}", line.replace('`', "'"));
             }
             page.push_str("```\n");
+        }
+        if let Some(functions) = functions(culprit, &code) {
+            let _ = writeln!(page, "\n{functions}");
         }
     }
     if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
@@ -346,6 +353,20 @@ fn files(files: &[FileStat]) -> Vec<String> {
         lines.push(format!("and {} more files", files.len() - MOST_FILES));
     }
     lines
+}
+
+/// Where the change's instructions went; `name` makes a function's name harmless.
+fn functions(culprit: &Culprit, name: &dyn Fn(&str) -> String) -> Option<String> {
+    let changes: Vec<&FunctionChange> = culprit.functions.as_ref()?.iter().collect();
+    Some(match changes.is_empty() {
+        true => "No function's own instructions changed: code that moved, or time that is not \
+                 spent on instructions."
+            .to_owned(),
+        false => format!(
+            "Own instructions, as shares of all: {}.",
+            super::functions::row(&changes, name)
+        ),
+    })
 }
 
 fn label(question: &Question, state: usize) -> String {

@@ -37,22 +37,27 @@ pub(super) fn lines(
     for (patch, mut workloads) in by_patch {
         workloads.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
         for (workload, changes) in workloads.into_iter().take(WORKLOADS) {
-            let told: Vec<String> = changes
-                .iter()
-                .take(FUNCTIONS)
-                .map(|change| {
-                    let share = number::signed(change.share, 2);
-                    format!("{} {share} %", name(&short(&change.function)))
-                })
-                .collect();
-            let more = match changes.len().saturating_sub(FUNCTIONS) {
-                0 => String::new(),
-                n => format!("; {n} more"),
-            };
-            lines.push((patch, workload.to_owned(), told.join(", ") + &more));
+            lines.push((patch, workload.to_owned(), row(&changes, name)));
         }
     }
     lines
+}
+
+/// `f −1.20 %, g +0.31 %; 3 more`.
+pub(super) fn row(changes: &[&FunctionChange], name: &dyn Fn(&str) -> String) -> String {
+    let told: Vec<String> = changes
+        .iter()
+        .take(FUNCTIONS)
+        .map(|change| {
+            let share = number::signed(change.share, 2);
+            format!("{} {share} %", name(&short(&change.function)))
+        })
+        .collect();
+    let more = match changes.len().saturating_sub(FUNCTIONS) {
+        0 => String::new(),
+        n => format!("; {n} more"),
+    };
+    told.join(", ") + &more
 }
 
 /// A function's name without its parameters, which no reader needs to know it by.

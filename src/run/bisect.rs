@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::explain;
 use super::sessions::{Kept, Sessions};
 use super::states::States;
 use super::{StoredTrees, builder_on};
 use crate::bisect::{
-    Action, Block, Conclusion, Direction, Engine, Event, FileStat, How, Outcome, Question, State,
+    Action, Block, Direction, Engine, Event, Explained, How, Outcome, Question, State,
 };
 use crate::build::{Builder, Built};
 use crate::config::Preset;
 use crate::error::{Error, Kind, Result};
 use crate::experiment::probe::{self, Names, Probe, Values};
-use crate::git::Git;
-use crate::observation::{ExperimentHeader, Meter};
+use crate::observation::{ExperimentHeader, FunctionChange, Meter};
 use crate::progress::Progress;
 use crate::report;
 use crate::store::Store;
@@ -43,6 +43,8 @@ pub struct Ask {
     pub preset: Preset,
     /// Leave stored measurements alone and begin a new session.
     pub fresh: bool,
+    /// Look which functions a change that was found made dearer or cheaper.
+    pub profile: bool,
 }
 
 impl Ask {
@@ -108,13 +110,10 @@ pub fn bisect(
     let builder = builder_on(ws, &ask.preset.recipe, &states.item(0)?)?;
     let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
     hunt.run(&|_| false)?;
-    let mut outcome = hunt.engine.outcome();
-    let tree = |state| states.item(state).ok().map(|item| item.tree);
-    add_files(ws, &tree, &mut outcome)?;
-    add_next(states, ask, &mut outcome);
+    hunt.explain(ask)?;
     Ok(Finished {
+        outcome: hunt.engine.outcome(),
         name: hunt.kept.name,
-        outcome,
     })
 }
 
@@ -480,6 +479,56 @@ impl<'a> Hunt<'a> {
         Ok(())
     }
 
+    /// Looks into the changes that were found, as far as that was not done before.
+    fn explain(&mut self, ask: &Ask) -> Result<()> {
+        for culprit in self.engine.outcome().culprits {
+            let (from, to) = (culprit.from, culprit.to);
+            let wanted = ask.profile && culprit.confirmed && culprit.functions.is_none();
+            if !wanted && !culprit.files.is_empty() {
+                continue;
+            }
+            let trees = (self.states.item(from)?.tree, self.states.item(to)?.tree);
+            let functions = match wanted {
+                true => self.functions(ask, from, to)?,
+                false => culprit.functions,
+            };
+            self.tell(Event::Explained(Explained {
+                from,
+                to,
+                files: explain::files(self.ws, &trees.0, &trees.1)?,
+                functions,
+                next: self.states.next(from, to, &ask.workload),
+            }))?;
+        }
+        self.kept.write()
+    }
+
+    /// The functions a change made dearer or cheaper; `None` where that cannot be told.
+    fn functions(
+        &mut self,
+        ask: &Ask,
+        from: usize,
+        to: usize,
+    ) -> Result<Option<Vec<FunctionChange>>> {
+        for state in [from, to] {
+            if !self.servers.contains_key(&state) {
+                let (built, _) = self.make(state)?;
+                self.have(state, &built)?;
+            }
+        }
+        let servers = [&self.servers[&from], &self.servers[&to]];
+        let release = self.states.release();
+        match explain::functions(self.ws, ask, release, to, servers, self.progress) {
+            Ok(functions) => Ok(Some(functions)),
+            Err(error) if error.kind() == Kind::Interrupted => Err(error),
+            Err(error) => {
+                self.progress
+                    .warn(&format!("which functions it is cannot be told: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
     fn broken(&self, state: usize) -> Error {
         let which = if state == 0 { "good" } else { "bad" };
         let label = &self.states.states()[state].label;
@@ -518,79 +567,5 @@ fn block(source: String, values: Values, seconds: f64) -> Block {
         values: values.costs,
         layouts: values.layouts,
         seconds,
-    }
-}
-
-/// A session again, with the files its culprits change where their trees are known.
-///
-/// # Errors
-/// [`Kind::Usage`] when git does not run.
-pub fn shown(ws: &Workspace, kept: &Kept) -> Result<Outcome> {
-    let mut outcome = kept.session.replay().outcome();
-    let trees: Vec<String> = outcome
-        .question
-        .states
-        .iter()
-        .map(|state| state.tree.clone())
-        .collect();
-    let tree = |state: usize| trees.get(state).filter(|tree| !tree.is_empty()).cloned();
-    add_files(ws, &tree, &mut outcome)?;
-    Ok(outcome)
-}
-
-/// Fills in which files the culprits change.
-fn add_files(
-    ws: &Workspace,
-    tree: &dyn Fn(usize) -> Option<String>,
-    outcome: &mut Outcome,
-) -> Result<()> {
-    let git = Git::new(&ws.object_store());
-    for culprit in &mut outcome.culprits {
-        let [Some(before), Some(after)] = [culprit.from, culprit.to].map(tree) else {
-            continue;
-        };
-        let stat = git.ok(&["diff", "--numstat", "--no-renames", "-z", &before, &after])?;
-        culprit.files = stat.split_terminator('\0').filter_map(file_stat).collect();
-    }
-    Ok(())
-}
-
-/// One entry of `git diff --numstat -z`.
-fn file_stat(entry: &str) -> Option<FileStat> {
-    let mut parts = entry.splitn(3, '\t');
-    let (added, removed, path) = (parts.next()?, parts.next()?, parts.next()?);
-    Some(FileStat {
-        path: path.to_owned(),
-        lines: added.parse().ok().zip(removed.parse().ok()),
-    })
-}
-
-/// The commands to be suggested.
-fn add_next(states: &dyn States, ask: &Ask, outcome: &mut Outcome) {
-    match outcome.conclusion {
-        Conclusion::Found | Conclusion::Undecided => {
-            for culprit in &outcome.culprits {
-                let commands = states.next(culprit.from, culprit.to, &ask.workload);
-                outcome.next.extend(commands);
-            }
-        }
-        Conclusion::Nothing | Conclusion::Opposite | Conclusion::Unfinished => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_numstat_is_read() {
-        let text = file_stat("3\t1\tsql/item.cc").unwrap();
-        assert_eq!(
-            (text.path.as_str(), text.lines),
-            ("sql/item.cc", Some((3, 1)))
-        );
-        assert_eq!(file_stat("-\t-\ta\tb.bin").unwrap().path, "a\tb.bin");
-        assert_eq!(file_stat("-\t-\tlogo.png").unwrap().lines, None);
-        assert!(file_stat("nonsense").is_none());
     }
 }

@@ -343,6 +343,15 @@ fn bisection(word: &dyn Fn(usize) -> String) -> bisect::Outcome {
             path: word(11),
             lines: Some((1, 2)),
         }],
+        functions: Some(vec![crate::observation::FunctionChange {
+            patch: 2,
+            workload: word(4),
+            function: word(13),
+            before: 10.0,
+            after: 20.0,
+            half_width: 1.0,
+            share: 0.1,
+        }]),
     });
     outcome.notes.push(word(12));
     outcome

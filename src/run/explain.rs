@@ -1,0 +1,110 @@
+//! Looks into a change that a bisection found: which files, which functions, and what to do next.
+
+use std::collections::BTreeMap;
+
+use super::bisect::Ask;
+use crate::attribution;
+use crate::bisect::FileStat;
+use crate::build::Built;
+use crate::error::{Error, Result};
+use crate::git::Git;
+use crate::observation::FunctionChange;
+use crate::profile::{self, Subject, Table};
+use crate::progress::Progress;
+use crate::workspace::Workspace;
+
+/// Runs of each server: what starts differ by must be known to tell what changed.
+const RUNS: u32 = 3;
+
+/// The files that differ between two trees.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when git does not run.
+pub(super) fn files(ws: &Workspace, before: &str, after: &str) -> Result<Vec<FileStat>> {
+    let git = Git::new(&ws.object_store());
+    let stat = git.ok(&["diff", "--numstat", "--no-renames", "-z", before, after])?;
+    Ok(stat.split_terminator('\0').filter_map(file_stat).collect())
+}
+
+/// The functions whose own instructions differ between the servers without and with the change that ends at
+/// state `to`, on the workload asked about.
+///
+/// # Errors
+/// As [`profile::measure`].
+pub(super) fn functions(
+    ws: &Workspace,
+    ask: &Ask,
+    release: &str,
+    to: usize,
+    [before, after]: [&Built; 2],
+    progress: &dyn Progress,
+) -> Result<Vec<FunctionChange>> {
+    let recipe = ws.config.recipe(&ask.preset.recipe)?;
+    let binary = recipe.binary.as_ref().ok_or_else(|| {
+        Error::usage(format!(
+            "the recipe {} names no `binary` to look into",
+            ask.preset.recipe
+        ))
+    })?;
+    let subject = |label: &str, built: &Built| Subject {
+        label: label.to_owned(),
+        executable: built.dir.join(binary),
+        server: built.dir.clone(),
+        release: release.to_owned(),
+        data: release.to_owned(),
+        base: before.dir.clone(),
+    };
+    let workload = ws.config.workload(&ask.workload)?;
+    let pair = profile::measure(
+        ws,
+        workload,
+        &subject("without the change", before),
+        &subject("with the change", after),
+        None,
+        RUNS,
+        progress,
+    )?;
+    let own = |tables: &[Table]| -> Vec<BTreeMap<String, f64>> {
+        let costs = |table: &Table| {
+            let functions = table.functions.iter();
+            functions
+                .map(|(name, costs)| (name.clone(), costs.own))
+                .collect()
+        };
+        tables.iter().map(costs).collect()
+    };
+    let (before, after) = (own(&pair.before), own(&pair.after));
+    Ok(attribution::compared(
+        to,
+        &ask.workload,
+        &(0..).zip(&before).collect(),
+        &(0..).zip(&after).collect(),
+    ))
+}
+
+/// One entry of `git diff --numstat -z`.
+fn file_stat(entry: &str) -> Option<FileStat> {
+    let mut parts = entry.splitn(3, '\t');
+    let (added, removed, path) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(FileStat {
+        path: path.to_owned(),
+        lines: added.parse().ok().zip(removed.parse().ok()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_numstat_is_read() {
+        let text = file_stat("3\t1\tsql/item.cc").unwrap();
+        assert_eq!(
+            (text.path.as_str(), text.lines),
+            ("sql/item.cc", Some((3, 1)))
+        );
+        assert_eq!(file_stat("-\t-\ta\tb.bin").unwrap().path, "a\tb.bin");
+        assert_eq!(file_stat("-\t-\tlogo.png").unwrap().lines, None);
+        assert!(file_stat("nonsense").is_none());
+    }
+}
