@@ -25,6 +25,9 @@ pub use supplement::{
     FunctionChange, LeftOut, Planned, PointBuild, PointFunctions, Supplement, Within,
 };
 
+/// What a client's own processor time is called among the operations of a workload.
+pub const CLIENT_OPERATION: &str = "client";
+
 /// What is read while a server works. All meters are costs: less is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

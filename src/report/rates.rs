@@ -6,7 +6,7 @@ use super::number;
 use super::text::markdown;
 use super::workload_words;
 use crate::attribution::{Attribution, Cost, Effect, Kind};
-use crate::observation::Meter;
+use crate::observation::{CLIENT_OPERATION, Meter};
 use crate::point::Point;
 
 /// The rates of an experiment as Markdown: a table a meter, a row a workload and point, with what the point is
@@ -23,13 +23,20 @@ pub fn rates(attribution: &Attribution) -> String {
         if costs.is_empty() {
             continue;
         }
+        let parts: Vec<Option<f64>> = costs
+            .iter()
+            .map(|cost| clients_part(attribution, cost))
+            .collect();
+        let told = parts.iter().any(Option::is_some);
         let head = heading(meter);
-        let _ = write!(
+        let _ = writeln!(
             text,
-            "\n### {head}\n\n| workload | server | {head} | 95 % interval | against point 0 |\n|---|---|--:|--:|--:|\n"
+            "\n### {head}\n\n| workload | server | {head} | 95 % interval | against point 0 |{}\n|---|---|--:|--:|--:|{}",
+            if told { " client's part |" } else { "" },
+            if told { "--:|" } else { "" },
         );
-        for cost in costs {
-            let _ = writeln!(
+        for (cost, part) in costs.into_iter().zip(parts) {
+            let _ = write!(
                 text,
                 "| {} | {} | {} | {} | {} |",
                 markdown(workload_words(&cost.workload)),
@@ -38,6 +45,12 @@ pub fn rates(attribution: &Attribution) -> String {
                 between(meter, cost),
                 gain(attribution, cost),
             );
+            match part {
+                Some(part) => text.push_str(&format!(" {:.0} % |", 100.0 * part)),
+                None if told => text.push_str(" |"),
+                None => {}
+            }
+            text.push('\n');
         }
     }
     text.push_str(
@@ -48,6 +61,19 @@ pub fn rates(attribution: &Attribution) -> String {
         let _ = writeln!(text, "\nNote: {}", markdown(warning));
     }
     text
+}
+
+/// The client's share of all processor time that client and server took together, where the client told its own.
+fn clients_part(attribution: &Attribution, server: &Cost) -> Option<f64> {
+    if server.meter != Meter::Cpu {
+        return None;
+    }
+    let own = format!("{}/{CLIENT_OPERATION}", server.workload);
+    let mut costs = attribution.costs.iter();
+    let client = costs.find(|cost| {
+        (cost.meter, cost.point) == (Meter::Time, server.point) && cost.workload == own
+    })?;
+    Some(client.estimate / (client.estimate + server.estimate))
 }
 
 fn heading(meter: Meter) -> &'static str {
@@ -141,7 +167,30 @@ fn gain(attribution: &Attribution, cost: &Cost) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::Experiment;
     use super::*;
+
+    #[test]
+    fn the_clients_part_is_told_where_the_client_told_its_own_time() {
+        let mut attribution = Experiment::new(&[(0.01, 0.0)]).attribution();
+        assert!(!rates(&attribution).contains("client's part"));
+        let of_time = |cost: &&Cost| cost.meter == Meter::Time && cost.point == Point::BASE;
+        let time = attribution.costs.iter().find(of_time).unwrap().clone();
+        let server = Cost {
+            meter: Meter::Cpu,
+            estimate: 30_000.0,
+            ..time.clone()
+        };
+        let client = Cost {
+            workload: format!("{}/client", time.workload),
+            estimate: 10_000.0,
+            ..time
+        };
+        attribution.costs.extend([server, client]);
+        let text = rates(&attribution);
+        assert!(text.contains("| 33,333 |"), "{text}");
+        assert!(text.contains(" 25 % |"), "{text}");
+    }
 
     #[test]
     fn figures_are_grouped() {

@@ -16,6 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{Clients, Failure, Measured, Placement, Timed};
 use crate::config::{HandlerForm, HandlerWorkload};
 use crate::error::{Error, Result};
+use crate::observation::CLIENT_OPERATION;
 use crate::point::Point;
 use crate::process::check_interrupted;
 use crate::server::{Running, processor_time};
@@ -28,8 +29,6 @@ const BATCH: u32 = 500;
 /// How long a slice is to last with one connection, and with several, which are to get into each other's way.
 const SLICE: Duration = Duration::from_millis(1);
 const BURST: Duration = Duration::from_millis(20);
-/// What the client's own processor time is called among the operations.
-pub const CLIENT: &str = "client";
 
 /// Makes and fills the table.
 pub(super) fn prepare(settings: &HandlerWorkload, running: &Running) -> Result<()> {
@@ -431,7 +430,7 @@ fn take_turns(
             true => rows(&|slice| slice.server),
             false => Vec::new(),
         },
-        operations: [(CLIENT.to_owned(), rows(&|slice| slice.client))].into(),
+        operations: [(CLIENT_OPERATION.to_owned(), rows(&|slice| slice.client))].into(),
         rounds: rounds.len() as u64,
         spoiled_rounds: 0,
     })

@@ -34,7 +34,6 @@ use crate::stats::Slices;
 use crate::upstream;
 use crate::workspace::Workspace;
 
-pub use handler::CLIENT;
 pub use placement::{Placement, allowed_cpus};
 pub use serve::Serving;
 pub use watch::Watch;
