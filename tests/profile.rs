@@ -106,3 +106,40 @@ fn what_cannot_be_compared_is_told() {
     refused(&callers, "did you mean `main`?");
     assert_eq!(environment.processes(), Vec::<String>::new());
 }
+
+#[test]
+fn time_is_sampled_by_function_where_perf_may() {
+    let environment = with_debug_information();
+    let args = [
+        "profile", "0", "1", "--source", "perf", "--runs", "2", "--json",
+    ];
+    let profile = environment.run(&args);
+    if perfquilt::meter::samples::Sampled::detect().is_err() {
+        assert_eq!(profile.code, Some(2), "{}", profile.stderr);
+        assert!(profile.stderr.contains("perf"), "{}", profile.stderr);
+        return;
+    }
+    assert_eq!(profile.code, Some(0), "{}", profile.stderr);
+    let difference: Value = serde_json::from_str(&profile.stdout).unwrap();
+    assert_eq!(difference["source"], "perf");
+    let unit = difference["unit"].as_str().unwrap();
+    assert!(["nanoseconds", "cycles"].contains(&unit), "{unit}");
+    // The patch leaves a quarter of the rounds; the loop was inlined.
+    let functions = difference["functions"].as_array().unwrap();
+    let work = functions.iter().find(|f| f["name"] == "work").unwrap();
+    assert_eq!(work["inlined"], true, "{work}");
+    let share =
+        work["own"]["before"].as_f64().unwrap() / difference["total"]["before"].as_f64().unwrap();
+    assert!(share > 0.5, "{work} of {}", difference["total"]);
+    let part = |key: &str| work["own"][key].as_f64().unwrap();
+    assert!(part("after") < 0.6 * part("before"), "{work}");
+
+    let callers = environment.run(&["profile", "0", "1", "--source", "perf", "--callers", "main"]);
+    assert_eq!(callers.code, Some(2), "{}", callers.stderr);
+    assert!(
+        callers.stderr.contains("--source callgrind"),
+        "{}",
+        callers.stderr
+    );
+    assert_eq!(environment.processes(), Vec::<String>::new());
+}

@@ -48,6 +48,7 @@ pub(super) fn again(
     let mut kept = Kept {
         build,
         work,
+        compiles: link.iter().any(|word| word.starts_with("-flto")),
         files: Vec::new(),
     };
     let mut again = Vec::new();
@@ -68,13 +69,18 @@ pub(super) fn again(
 struct Kept<'a> {
     build: &'a Path,
     work: &'a Path,
+    /// Whether code is made while linking, so that the linker needs what compilers need.
+    compiles: bool,
     files: Vec<(String, PathBuf)>,
 }
 
 impl Kept<'_> {
     /// A word of the new command; `None` where it is of no use there.
     fn word(&mut self, word: &str) -> Result<Option<String>, String> {
-        if word.contains("-prefix-map=") {
+        let of_profile = ["-fprofile-use", "-fprofile-prefix-path"]
+            .iter()
+            .any(|option| word.starts_with(option));
+        if word.contains("-prefix-map=") || (of_profile && !self.compiles) {
             return Ok(None);
         }
         if word.starts_with('@') {
@@ -214,6 +220,21 @@ mod tests {
             build.display()
         );
         assert!(why(&inside).contains("rpath"));
+    }
+
+    #[test]
+    fn a_profile_is_for_compilers_alone() {
+        let (folder, build) = tree(&["main.o"]);
+        let work = folder.path();
+        let profiled = format!(
+            "cc -fprofile-use=/p -fprofile-prefix-path={} main.o -o d",
+            build.display()
+        );
+        let found = again(&profiled, "d", &build, work).unwrap();
+        assert_eq!(found.words.join(" "), "cc 0-main.o -o {output}");
+        let compiling = profiled.replace("cc ", "cc -flto=2 ");
+        let why = again(&compiling, "d", &build, work).unwrap_err();
+        assert!(why.contains("-fprofile-prefix-path"), "{why}");
     }
 
     #[test]

@@ -7,8 +7,10 @@ use clap::{Args, ValueEnum};
 use super::Context;
 use crate::config::Workload;
 use crate::error::{Error, Result};
-use crate::profile::{self, Difference, Hot, Pair, Subject};
-use crate::report::{self, Annotated, Shown, Source};
+use crate::meter::Counter;
+use crate::meter::samples::Sampled;
+use crate::profile::{self, Difference, Hot, Pair, Source, Subject};
+use crate::report::{self, Annotated, Line, Shown};
 use crate::run::Target;
 use crate::upstream;
 use crate::workspace::Workspace;
@@ -20,6 +22,7 @@ use crate::workspace::Workspace;
   perfquilt profile 1 2 --workload row_guards --flame-graph guards.svg
   perfquilt profile 10.11.18:0 11.8.6:0 --recipe plain two releases
   perfquilt profile 0 ../other/server                  and a server built elsewhere
+  perfquilt profile 0 4 --source perf                  processor time instead of instructions
   perfquilt profile 0 1 --callers 'String::append(char const*, unsigned int)'")]
 pub struct Arguments {
     /// The first server: [RELEASE:]POINT[@RECIPE], or the folder of one built elsewhere
@@ -35,6 +38,10 @@ pub struct Arguments {
     /// inlined functions and lines
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
+    /// Where costs come from: every instruction, counted by callgrind, or time, sampled by perf (default:
+    /// callgrind, and perf where that is missing)
+    #[arg(long, value_enum, value_name = "WHAT")]
+    source: Option<SourceName>,
     /// Runs of each server, from fresh starts; two at least for intervals
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -58,6 +65,42 @@ pub struct Arguments {
     format: Format,
 }
 
+/// Where costs come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SourceName {
+    /// Callgrind: instructions, calls, callers
+    Callgrind,
+    /// Perf: processor time at full speed, without calls
+    Perf,
+}
+
+impl Arguments {
+    /// Where costs come from.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] where this machine has none, or perf cannot tell what is asked for.
+    fn source(&self) -> Result<Source> {
+        let source = match self.source {
+            Some(SourceName::Callgrind) => Source::Callgrind,
+            Some(SourceName::Perf) => Source::Perf(Sampled::detect()?),
+            None if Counter::callgrind().is_ok() => Source::Callgrind,
+            None => Source::Perf(Sampled::detect()?),
+        };
+        let calls = match (&self.callers, &self.flame_graph) {
+            (Some(_), _) => Some("--callers"),
+            (None, Some(_)) => Some("--flame-graph"),
+            (None, None) => None,
+        };
+        match (source, calls) {
+            (Source::Perf(_), Some(option)) => Err(Error::usage(format!(
+                "`{option}` needs to know who calls whom, which samples do not tell"
+            ))
+            .hint("`--source callgrind` does, where valgrind is installed")),
+            _ => Ok(source),
+        }
+    }
+}
+
 /// The form of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -73,6 +116,7 @@ enum Format {
 /// [`Kind::Usage`] for an unknown point, function, workload or missing tools; [`Kind::Build`] when a server
 /// cannot be built; as [`profile::measure`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let source = arguments.source()?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
     let quick = ws
@@ -98,13 +142,16 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let pair = profile::measure(
         &ws,
         workload,
-        &subject(&ws, &before, recipe)?,
-        &subject(&ws, &after, recipe)?,
+        source,
+        [
+            &subject(&ws, &before, recipe)?,
+            &subject(&ws, &after, recipe)?,
+        ],
         arguments.transactions,
         arguments.runs,
         progress,
     )?;
-    let difference = difference(&before, &after, workload, &pair);
+    let difference = difference([&before, &after], workload, source, &pair);
     if let Some(file) = &arguments.flame_graph {
         let title = format!(
             "{} → {}, {}",
@@ -159,16 +206,22 @@ fn subject(ws: &Workspace, target: &Target, recipe: &str) -> Result<Subject> {
     })
 }
 
-fn difference(before: &Target, after: &Target, workload: &Workload, pair: &Pair) -> Difference {
+fn difference(
+    [before, after]: [&Target; 2],
+    workload: &Workload,
+    source: Source,
+    pair: &Pair,
+) -> Difference {
     Difference {
         schema: 1,
         before: before.label.clone(),
         after: after.label.clone(),
         workload: workload.name.clone(),
-        source: "callgrind".to_owned(),
+        source: source.name().to_owned(),
+        unit: source.unit().to_owned(),
         runs: pair.before.len(),
         transactions: pair.transactions,
-        instructions: Difference::instructions_of(&pair.before, &pair.after),
+        total: Difference::total_of(&pair.before, &pair.after),
         functions: Difference::functions_of(&pair.before, &pair.after),
     }
 }
@@ -206,7 +259,7 @@ fn annotated(
     pair: &Pair,
     function: &str,
 ) -> Result<Annotated> {
-    let side = |target: &Target, tables: &[profile::Table]| -> Result<Vec<Source>> {
+    let side = |target: &Target, tables: &[profile::Table]| -> Result<Vec<Line>> {
         let lines = Difference::lines(tables, function);
         let mut sources = Vec::new();
         let mut text: Option<(String, Option<String>)> = None;
@@ -216,7 +269,7 @@ fn annotated(
             }
             let content = text.as_ref().and_then(|(_, content)| content.as_deref());
             let line = content.and_then(|content| content.lines().nth(hot.line as usize - 1));
-            sources.push(Source {
+            sources.push(Line {
                 text: line.map(str::to_owned),
                 hot,
             });

@@ -7,6 +7,7 @@ pub mod call_graph;
 pub mod callgrind;
 mod name;
 mod perf;
+pub mod samples;
 mod vgdb;
 
 use std::path::Path;
@@ -193,10 +194,11 @@ fn count_with_perf(
     transactions: u64,
     run: &RunTransactions<'_>,
 ) -> Result<Counts> {
-    let mut session = perf::Session::attach(running, sources)?;
+    let mut session = perf::Session::count(running, sources)?;
     session.enable()?;
     let n = done(running, transactions, run)?;
-    let text = session.finish()?;
+    let file = session.finish()?;
+    let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
     let counted = perf::readings(&text, sources, n)?
         .into_iter()
         .map(|(meter, value)| Counted { meter, value, n })

@@ -81,12 +81,21 @@ pub(super) fn supported() -> Result<Vec<&'static Source>> {
     if find_program("perf").is_none() {
         return Ok(Vec::new());
     }
-    of_machine(&|events| {
-        let output = Command::new("perf")
-            .args(["stat", "-x,", "-e", events, "--", "true"])
-            .run_within(PATIENCE)?;
-        Ok(output.success().then(|| output.stderr_text()))
-    })
+    of_machine(&stat)
+}
+
+/// What `perf stat` counts of these events in a program that does nothing; `None` where it refuses them.
+fn stat(events: &str) -> Result<Option<String>> {
+    let output = Command::new("perf")
+        .args(["stat", "-x,", "-e", events, "--", "true"])
+        .run_within(PATIENCE)?;
+    Ok(output.success().then(|| output.stderr_text()))
+}
+
+/// Whether an event counts anything on this machine.
+pub(super) fn counts(event: &str) -> Result<bool> {
+    let text = stat(event)?.unwrap_or_default();
+    Ok(value_of(&text, event).is_some_and(|value| value > 0.0))
 }
 
 /// The first source of each meter that counts something. Each is tried by itself: perf refuses all events for
@@ -129,7 +138,7 @@ fn value_of(text: &str, event: &str) -> Option<f64> {
     })
 }
 
-/// perf attached to a server, counting between [`Session::enable`] and [`Session::finish`].
+/// perf attached to a server, counting or sampling between [`Session::enable`] and [`Session::finish`].
 pub(super) struct Session {
     child: Child,
     control: File,
@@ -138,12 +147,14 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Attaches to all threads of `running` and those they will start.
-    pub(super) fn attach(running: &Running, sources: &[&Source]) -> Result<Self> {
-        Self::attach_events(running.dir(), running.pid(), &events(sources))
+    /// Attaches `perf stat` to all threads of `running` and those they will start.
+    pub(super) fn count(running: &Running, sources: &[&Source]) -> Result<Self> {
+        let words = ["stat", "-x,", "-e", &events(sources)];
+        Self::attach(running.dir(), running.pid(), &words)
     }
 
-    fn attach_events(dir: &Path, pid: u32, events: &str) -> Result<Self> {
+    /// Attaches perf with these `words` to all threads of process `pid`; its files are in `dir`.
+    pub(super) fn attach(dir: &Path, pid: u32, words: &[&str]) -> Result<Self> {
         let (control_path, answer_path) = (dir.join("perf-control"), dir.join("perf-answer"));
         let out = dir.join("perf-out");
         for path in [&control_path, &answer_path, &out] {
@@ -157,7 +168,8 @@ impl Session {
         fifo.push(",");
         fifo.push(&answer_path);
         let child = Command::new("perf")
-            .args(["stat", "-x,", "--delay=-1", "-e", events, "-p"])
+            .args(words)
+            .args(["--delay=-1", "-p"])
             .arg(pid.to_string())
             .arg(fifo)
             .arg("-o")
@@ -171,19 +183,19 @@ impl Session {
         })
     }
 
-    /// Starts counting; returns once perf has done so.
+    /// Starts; returns once perf has done so.
     pub(super) fn enable(&mut self) -> Result<()> {
         self.command("enable")
     }
 
-    /// Stops counting and returns what `perf stat` wrote.
-    pub(super) fn finish(mut self) -> Result<String> {
+    /// Stops and returns the file that perf wrote.
+    pub(super) fn finish(mut self) -> Result<PathBuf> {
         self.command("disable")?;
         self.child.interrupt();
         if self.child.wait_within(PATIENCE)?.is_none() {
             return Err(Error::bench("perf did not end"));
         }
-        std::fs::read_to_string(&self.out).map_err(|e| Error::io("read", &self.out, &e))
+        Ok(self.out)
     }
 
     fn command(&mut self, word: &str) -> Result<()> {
@@ -226,7 +238,7 @@ fn pipe(path: &Path) -> Result<File> {
         .map_err(|e| Error::io("make a pipe", path, &e))
 }
 
-/// The readings of `sources` in what [`Session::finish`] returned, for `n` transactions.
+/// The readings of `sources` in what `perf stat` wrote, for `n` transactions.
 pub(super) fn readings(text: &str, sources: &[&Source], n: u64) -> Result<Vec<(Meter, f64)>> {
     sources
         .iter()

@@ -52,9 +52,9 @@ pub struct Function {
     pub name: String,
     /// Whether it was inlined somewhere, so that its costs were found by debug information.
     pub inlined: bool,
-    /// Instructions it executed itself.
+    /// Its own cost.
     pub own: Change,
-    /// With those of what it calls.
+    /// With that of what it calls.
     pub inclusive: Change,
     /// Calls of it.
     pub calls: Change,
@@ -69,7 +69,7 @@ pub struct Edge {
     pub callee: String,
     /// How many calls.
     pub calls: Change,
-    /// Instructions executed during them.
+    /// Their cost.
     pub inclusive: Change,
 }
 
@@ -80,7 +80,7 @@ pub struct Hot {
     pub file: String,
     /// The line.
     pub line: u32,
-    /// Own instructions a transaction.
+    /// Own cost a transaction.
     pub own: f64,
 }
 
@@ -101,9 +101,11 @@ pub struct Difference {
     pub runs: usize,
     /// Transactions of a run.
     pub transactions: u64,
-    /// All instructions.
-    pub instructions: Change,
-    /// The functions, the largest difference of own instructions first.
+    /// The unit of costs: `instructions`, `cycles` or `nanoseconds`.
+    pub unit: String,
+    /// Everything.
+    pub total: Change,
+    /// The functions, the largest difference of own cost first.
     pub functions: Vec<Function>,
 }
 
@@ -141,11 +143,10 @@ impl Difference {
         functions
     }
 
-    /// All instructions of `before` and `after`.
-    pub fn instructions_of(before: &[Table], after: &[Table]) -> Change {
-        let all = |tables: &[Table]| -> Vec<f64> {
-            tables.iter().map(|table| table.instructions).collect()
-        };
+    /// All costs of `before` and `after`.
+    pub fn total_of(before: &[Table], after: &[Table]) -> Change {
+        let all =
+            |tables: &[Table]| -> Vec<f64> { tables.iter().map(|table| table.total).collect() };
         Change::of(&all(before), &all(after))
     }
 
@@ -219,7 +220,7 @@ mod tests {
             (name.to_owned(), costs)
         });
         Table {
-            instructions: costs.iter().map(|(_, own)| own).sum(),
+            total: costs.iter().map(|(_, own)| own).sum(),
             functions: functions.collect(),
             ..Table::default()
         }
@@ -245,7 +246,7 @@ mod tests {
         );
         assert!(functions[0].own.is_shown() && functions[1].own.is_shown());
         assert!(!functions[2].own.is_shown());
-        let all = Difference::instructions_of(&before, &after);
+        let all = Difference::total_of(&before, &after);
         assert!((all.difference() + 3.0).abs() < 1e-9 && all.is_shown());
         // One run has no interval.
         let single = Difference::functions_of(&before[..1], &after[..1]);

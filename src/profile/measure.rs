@@ -1,4 +1,4 @@
-//! Runs two servers under callgrind with the same transactions.
+//! Runs two servers with the same transactions, under callgrind or sampled by perf.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -6,7 +6,9 @@ use std::time::Instant;
 use super::table::Table;
 use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
-use crate::meter::{self, call_graph::CallGraph};
+use crate::meter::call_graph::CallGraph;
+use crate::meter::samples::{self, Sampled, Samples};
+use crate::meter::{self, Counter};
 use crate::process::check_interrupted;
 use crate::progress::Progress;
 use crate::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
@@ -14,11 +16,40 @@ use crate::workload::{Clients, Serving};
 use crate::workspace::Workspace;
 
 /// Seconds that a run's transactions take under valgrind without counting: counted, they take some tenfold.
-const RUN_SECONDS: f64 = 0.3;
+const COUNTED_SECONDS: f64 = 0.3;
+/// Seconds of a sampled run.
+const SAMPLED_SECONDS: f64 = 4.0;
 /// The share of the counted transactions that is done uncounted before.
 const WARM_UP: u64 = 5;
 /// Room for the data of a server, beside its template's size.
 const SERVERS: usize = 2;
+
+/// Where costs come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Every instruction is counted, by callgrind.
+    Callgrind,
+    /// The server is sampled at full speed, by perf.
+    Perf(Sampled),
+}
+
+impl Source {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Callgrind => "callgrind",
+            Source::Perf(_) => "perf",
+        }
+    }
+
+    /// The unit of its costs, in words.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Source::Callgrind => "instructions",
+            Source::Perf(by) => by.unit(),
+        }
+    }
+}
 
 /// A server to look into.
 #[derive(Debug, Clone)]
@@ -37,7 +68,7 @@ pub struct Subject {
     pub base: PathBuf,
 }
 
-/// What both servers executed, a table a run; run `i` of both did the same transactions.
+/// What transactions cost both servers, a table a run; run `i` of both did the same transactions.
 #[derive(Debug, Clone, Default)]
 pub struct Pair {
     /// The first server's.
@@ -49,25 +80,28 @@ pub struct Pair {
 }
 
 /// Looks into both servers `runs` times, each time from fresh starts, with `transactions` (`None`: as many as
-/// take some seconds).
+/// take some seconds). Counted, both run side by side; sampled, one after the other, the first one first in every
+/// other run.
 ///
 /// # Errors
-/// [`Kind::Usage`] when valgrind or a workload's script is missing; [`Kind::Bench`] when a server or client
+/// [`Kind::Usage`] when valgrind, perf or a workload's script is missing; [`Kind::Bench`] when a server or client
 /// fails.
 pub fn measure(
     ws: &Workspace,
     workload: &Workload,
-    before: &Subject,
-    after: &Subject,
+    source: Source,
+    [before, after]: [&Subject; 2],
     transactions: Option<u64>,
     runs: u32,
     progress: &dyn Progress,
 ) -> Result<Pair> {
     // Says what is missing before anything is started.
-    meter::Counter::callgrind()?;
+    if source == Source::Callgrind {
+        Counter::callgrind()?;
+    }
     let sides = [
-        Side::new(ws, workload, before, progress)?,
-        Side::new(ws, workload, after, progress)?,
+        Side::new(ws, workload, source, before, progress)?,
+        Side::new(ws, workload, source, after, progress)?,
     ];
     let step = progress.begin("profile", Some(u64::from(runs)));
     let transactions = match transactions {
@@ -83,14 +117,25 @@ pub fn measure(
         let message = format!("{} transactions of {}", transactions, workload.name);
         step.update(u64::from(run), Some(u64::from(runs)), &message);
         let [first, second] = &sides;
-        let (one, other) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| second.run(transactions, u64::from(run) + 1));
-            let one = first.run(transactions, u64::from(run) + 1);
-            (one, other.join())
-        });
+        let seed = u64::from(run) + 1;
+        let (one, other) = match (source, run % 2) {
+            (Source::Callgrind, _) => std::thread::scope(|scope| {
+                let other = scope.spawn(|| second.run(transactions, seed));
+                let one = first.run(transactions, seed);
+                let panicked = |_| Err(Error::internal("a run ended in a panic"));
+                (one, other.join().unwrap_or_else(panicked))
+            }),
+            (Source::Perf(_), 0) => (
+                first.run(transactions, seed),
+                second.run(transactions, seed),
+            ),
+            (Source::Perf(_), _) => {
+                let other = second.run(transactions, seed);
+                (first.run(transactions, seed), other)
+            }
+        };
         pair.before.push(one?);
-        pair.after
-            .push(other.map_err(|_| Error::internal("a run ended in a panic"))??);
+        pair.after.push(other?);
     }
     step.finish(&format!(
         "{runs} runs of {transactions} transactions on each server"
@@ -100,6 +145,7 @@ pub fn measure(
 
 /// One server and what it needs to be started.
 struct Side<'a> {
+    source: Source,
     subject: &'a Subject,
     workload: &'a Workload,
     adapter: Box<dyn ServerAdapter>,
@@ -112,6 +158,7 @@ impl<'a> Side<'a> {
     fn new(
         ws: &Workspace,
         workload: &'a Workload,
+        source: Source,
         subject: &'a Subject,
         progress: &dyn Progress,
     ) -> Result<Self> {
@@ -128,6 +175,7 @@ impl<'a> Side<'a> {
         )?;
         let scratch = Scratch::open(ws, SERVERS, server::size_of_tree(&template)?)?;
         Ok(Side {
+            source,
             subject,
             workload,
             adapter,
@@ -146,7 +194,9 @@ impl<'a> Side<'a> {
         let dir = self.scratch.fresh()?;
         let mut launch = Launch::new(&self.subject.label, &self.subject.server, &dir);
         launch.template = Some(&self.template);
-        launch.under = meter::under_for_call_graph(&dir);
+        if self.source == Source::Callgrind {
+            launch.under = meter::under_for_call_graph(&dir);
+        }
         let mut running = self.adapter.start(&launch)?;
         self.clients
             .after_start(self.workload, &running)
@@ -162,6 +212,10 @@ impl<'a> Side<'a> {
 
     /// Transactions that make a run long enough.
     fn enough(&self) -> Result<u64> {
+        let wanted_seconds = match self.source {
+            Source::Callgrind => COUNTED_SECONDS,
+            Source::Perf(_) => SAMPLED_SECONDS,
+        };
         self.with(0, |running, serving, _| {
             let mut transactions = 1;
             // The first ones open tables and fill caches.
@@ -171,8 +225,8 @@ impl<'a> Side<'a> {
                 let started = Instant::now();
                 let done = serving.request(running, transactions)?;
                 let seconds = started.elapsed().as_secs_f64();
-                if seconds >= RUN_SECONDS / 4.0 || done >= 1 << 24 {
-                    let wanted = done as f64 * RUN_SECONDS / seconds.max(1e-6);
+                if seconds >= wanted_seconds / 4.0 || done >= 1 << 24 {
+                    let wanted = done as f64 * wanted_seconds / seconds.max(1e-6);
                     return Ok((wanted.ceil() as u64).max(1));
                 }
                 transactions = done * 2;
@@ -181,18 +235,35 @@ impl<'a> Side<'a> {
     }
 
     fn run(&self, transactions: u64, seed: u64) -> Result<Table> {
-        let (graph, done): (CallGraph, u64) = self.with(seed, |running, serving, _| {
-            meter::call_graph(
-                running,
-                self.adapter.client_threads(),
-                transactions.div_ceil(WARM_UP),
-                transactions,
-                &|running, transactions| serving.request(running, transactions),
-            )
-        })?;
-        if done == 0 {
-            return Err(Error::new(Kind::Bench, "no transaction was done"));
+        let warm_up = transactions.div_ceil(WARM_UP);
+        let executable = &self.subject.executable;
+        let (table, done) = match self.source {
+            Source::Callgrind => {
+                let (graph, done): (CallGraph, u64) = self.with(seed, |running, serving, _| {
+                    let threads = self.adapter.client_threads();
+                    meter::call_graph(running, threads, warm_up, transactions, &|running, n| {
+                        serving.request(running, n)
+                    })
+                })?;
+                (Table::new(&graph, done, executable), done)
+            }
+            Source::Perf(by) => {
+                let (samples, done): (Samples, u64) = self.with(seed, |running, serving, _| {
+                    samples::sample(
+                        running,
+                        by,
+                        executable,
+                        warm_up,
+                        transactions,
+                        &|running, n| serving.request(running, n),
+                    )
+                })?;
+                (Table::sampled(&samples, done, executable), done)
+            }
+        };
+        match done {
+            0 => Err(Error::new(Kind::Bench, "no transaction was done")),
+            _ => Ok(table),
         }
-        Ok(Table::new(&graph, done, &self.subject.executable))
     }
 }

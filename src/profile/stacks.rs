@@ -73,7 +73,7 @@ impl<'a> Walk<'a> {
         Walk {
             table,
             callees,
-            least: LEAST * table.instructions,
+            least: LEAST * table.total,
             runs,
         }
     }
@@ -131,7 +131,7 @@ mod tests {
         let edge = |inclusive| costs(0.0, inclusive);
         let key = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         Table {
-            instructions: 100.0 + leaf,
+            total: 100.0 + leaf,
             functions: BTreeMap::from([
                 ("main".to_owned(), costs(10.0, 100.0 + leaf)),
                 ("f".to_owned(), costs(60.0, 60.0 + 0.75 * leaf)),

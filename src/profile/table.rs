@@ -1,4 +1,4 @@
-//! What each function cost, from a call graph.
+//! What each function cost, from a call graph or from samples.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -6,31 +6,32 @@ use std::path::Path;
 use super::frames::{DebugInfo, Frame};
 use crate::meter::call_graph::{CallGraph, Site};
 use crate::meter::plain_name;
+use crate::meter::samples::Samples;
 
-/// Instructions of a function, and calls of it, a transaction.
+/// What a function costs a transaction, in instructions or whatever was sampled by, and calls of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Costs {
-    /// Instructions it executed itself, without those of what it calls.
+    /// Its own cost, without that of what it calls.
     pub own: f64,
-    /// With those of what it calls. Calls of itself are counted once; in larger cycles, what is on the way
-    /// round is counted more than once.
+    /// With that of what it calls; from samples, of what was inlined into it alone. Calls of itself are counted
+    /// once; in larger cycles, what is on the way round is counted more than once.
     pub inclusive: f64,
-    /// Calls of it; none where it was inlined.
+    /// Calls of it; none where it was inlined, and from samples.
     pub calls: f64,
 }
 
-/// What one server executed a transaction, by function.
+/// What a transaction costs one server, by function.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
-    /// All instructions.
-    pub instructions: f64,
+    /// Everything.
+    pub total: f64,
     /// By name.
     pub functions: BTreeMap<String, Costs>,
     /// The names that were, somewhere, inlined into another function.
     pub inlined: BTreeSet<String>,
     /// Calls and what they cost altogether, by the names of caller and callee.
     pub calls: BTreeMap<(String, String), Costs>,
-    /// Own instructions by function, file and line; where lines are known.
+    /// Own cost by function, file and line; where lines are known.
     pub lines: BTreeMap<(String, String, u32), f64>,
 }
 
@@ -41,27 +42,11 @@ impl Table {
         let each = 1.0 / transactions.max(1) as f64;
         let mut places = Places::new(graph, executable);
         let mut table = Table {
-            instructions: graph.instructions as f64 * each,
+            total: graph.instructions as f64 * each,
             ..Table::default()
         };
         for (&(function, site), &cost) in &graph.own {
-            let cost = cost as f64 * each;
-            let at = places.at(function, site);
-            for (depth, name) in at.names.iter().enumerate() {
-                if at.names[..depth].contains(name) {
-                    continue;
-                }
-                let costs = table.functions.entry(name.clone()).or_default();
-                costs.inclusive += cost;
-                costs.own += if depth == 0 { cost } else { 0.0 };
-                if depth + 1 < at.names.len() {
-                    table.inlined.insert(name.clone());
-                }
-            }
-            if let (Some((file, line)), Some(name)) = (&at.place, at.names.first()) {
-                let key = (name.clone(), file.clone(), *line);
-                *table.lines.entry(key).or_default() += cost;
-            }
+            table.add(&places.at(function, site), cost as f64 * each);
         }
         for (&(caller, site, callee), calls) in &graph.calls {
             let (count, cost) = (calls.count as f64 * each, calls.inclusive as f64 * each);
@@ -82,9 +67,45 @@ impl Table {
             }
         }
         for costs in table.functions.values_mut() {
-            costs.inclusive = costs.inclusive.min(table.instructions);
+            costs.inclusive = costs.inclusive.min(table.total);
         }
         table
+    }
+
+    /// The costs in `samples` of `transactions`; `executable` as in [`Table::new`].
+    pub fn sampled(samples: &Samples, transactions: u64, executable: &Path) -> Self {
+        let each = 1.0 / transactions.max(1) as f64;
+        let debug = DebugInfo::open(executable);
+        let mut table = Table::default();
+        for (place, cost) in &samples.spent {
+            let frames = match (&debug, place.address) {
+                (Some(debug), Some(address)) => debug.frames(address),
+                _ => Vec::new(),
+            };
+            let cost = cost * each;
+            table.total += cost;
+            table.add(&At::of(&frames, place.function.clone()), cost);
+        }
+        table
+    }
+
+    /// Adds the own cost of a place.
+    fn add(&mut self, at: &At, cost: f64) {
+        for (depth, name) in at.names.iter().enumerate() {
+            if at.names[..depth].contains(name) {
+                continue;
+            }
+            let costs = self.functions.entry(name.clone()).or_default();
+            costs.inclusive += cost;
+            costs.own += if depth == 0 { cost } else { 0.0 };
+            if depth + 1 < at.names.len() {
+                self.inlined.insert(name.clone());
+            }
+        }
+        if let (Some((file, line)), Some(name)) = (&at.place, at.names.first()) {
+            let key = (name.clone(), file.clone(), *line);
+            *self.lines.entry(key).or_default() += cost;
+        }
     }
 }
 
@@ -133,7 +154,18 @@ impl<'a> Places<'a> {
             (Some(debug), true) if site.address > 0 => debug.frames(site.address),
             _ => Vec::new(),
         };
-        // The last frame is the function that callgrind names in its own spelling.
+        let at = At::of(&frames, own);
+        At {
+            place: at.place.or(told),
+            ..at
+        }
+    }
+}
+
+impl At {
+    /// The place of these frames in the function `own`, as the source of costs spells it.
+    fn of(frames: &[Frame], own: String) -> Self {
+        // The last frame is that function in debug information's spelling.
         let inlined = frames.len().saturating_sub(1);
         let named = |frame: &Frame| plain_name(&frame.function);
         let mut names: Vec<String> = frames[..inlined]
@@ -142,10 +174,9 @@ impl<'a> Places<'a> {
             .filter(|name| !name.is_empty())
             .collect();
         names.push(own);
-        let place = frames.first().and_then(|frame| frame.place.clone());
         At {
             names,
-            place: place.or(told),
+            place: frames.first().and_then(|frame| frame.place.clone()),
         }
     }
 }
@@ -188,7 +219,7 @@ mod tests {
     #[test]
     fn own_and_inclusive_costs_are_those_of_a_transaction() {
         let table = Table::new(&graph(), 10, Path::new("/none/server"));
-        assert_eq!(table.instructions, 100.0);
+        assert_eq!(table.total, 100.0);
         let of = |name: &str| table.functions[name];
         let costs = |own, inclusive, calls| Costs {
             own,

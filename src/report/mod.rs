@@ -31,7 +31,7 @@ pub use export::{bencher, csv, github_action_benchmark, go_benchmark, openmetric
 pub(crate) use html::frame::{Name, page, scroll};
 pub use html::{Beside, Data, Distribution, MOST_EMBEDDED, html};
 pub use markdown::markdown;
-pub use profile::{Annotated, Shown, Source, profile, profile_markdown};
+pub use profile::{Annotated, Line, Shown, profile, profile_markdown};
 pub use rates::rates;
 pub use sql_bench::sql_bench;
 pub use terminal::terminal;

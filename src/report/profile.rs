@@ -29,14 +29,14 @@ pub struct Annotated {
     /// The function.
     pub function: String,
     /// The first server's lines.
-    pub before: Vec<Source>,
+    pub before: Vec<Line>,
     /// The second's.
-    pub after: Vec<Source>,
+    pub after: Vec<Line>,
 }
 
 /// A line of source and its cost.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct Line {
     /// Where it is and what it costs.
     pub hot: Hot,
     /// Its text, where the source is known.
@@ -49,23 +49,24 @@ pub fn profile(shown: &Shown<'_>, columns: usize, color: bool) -> String {
     let difference = shown.difference;
     page.paragraph(
         &format!(
-            "{} → {}, {}: instructions a transaction, from {} runs of {} transactions each ({})",
+            "{} → {}, {}: {} a transaction, from {} runs of {} transactions each ({})",
             clean(&difference.before),
             clean(&difference.after),
             clean(&difference.workload),
+            difference.unit,
             difference.runs,
             difference.transactions,
             difference.source
         ),
         "",
     );
-    let headline = headline(&difference.instructions);
+    let headline = headline(difference);
     page.line(&headline, BOLD);
     page.line("", "");
     let rows = functions(difference, shown.top);
     if rows.is_empty() {
         page.paragraph(
-            "No function's own instructions changed by more than runs differ.",
+            "No function's own cost changed by more than runs differ.",
             "",
         );
     } else {
@@ -88,11 +89,12 @@ pub fn profile(shown: &Shown<'_>, columns: usize, color: bool) -> String {
 pub fn profile_markdown(shown: &Shown<'_>) -> String {
     let difference = shown.difference;
     let mut text = format!(
-        "**{}**\n\n{} → {}, {}: instructions a transaction, {} runs of {} transactions each ({}).\n\n",
-        headline(&difference.instructions),
+        "**{}**\n\n{} → {}, {}: {} a transaction, {} runs of {} transactions each ({}).\n\n",
+        headline(difference),
         code(&difference.before),
         code(&difference.after),
         code(&difference.workload),
+        difference.unit,
         difference.runs,
         difference.transactions,
         difference.source
@@ -116,7 +118,7 @@ pub fn profile_markdown(shown: &Shown<'_>) -> String {
     if let Some((callee, edges)) = shown.callers {
         let _ = writeln!(
             text,
-            "\nCallers of {}:\n\n| caller | calls before | after | instructions before | after |\n|:--|--:|--:|--:|--:|",
+            "\nCallers of {}:\n\n| caller | calls before | after | cost before | after |\n|:--|--:|--:|--:|--:|",
             code(callee)
         );
         for edge in edges {
@@ -135,21 +137,23 @@ pub fn profile_markdown(shown: &Shown<'_>) -> String {
 }
 
 /// `−1.24 % ± 0.02 instructions a transaction: 92,345 → 91,200`.
-fn headline(all: &Change) -> String {
+fn headline(difference: &Difference) -> String {
+    let all = &difference.total;
     let share = |cost: f64| cost / all.before.max(f64::MIN_POSITIVE);
     let half = match all.half_width {
         Some(width) => format!(" ± {}", number::plain(share(width), 3)),
         None => String::new(),
     };
     format!(
-        "{} %{half} instructions a transaction: {} → {}",
+        "{} %{half} {} a transaction: {} → {}",
         number::signed(share(all.difference()), 3),
+        difference.unit,
         count(all.before),
         count(all.after)
     )
 }
 
-/// The functions whose own instructions changed, largest first; all with a difference where a single run
+/// The functions whose own cost changed, largest first; all with a difference where a single run
 /// knows no interval.
 fn functions(difference: &Difference, top: usize) -> Vec<&Function> {
     let shown = |function: &&Function| match function.own.half_width {
@@ -164,10 +168,11 @@ fn functions(difference: &Difference, top: usize) -> Vec<&Function> {
 /// What the rows above leave.
 fn rest(difference: &Difference, rows: &[&Function]) -> String {
     let told: f64 = rows.iter().map(|f| f.own.difference()).sum();
-    let left = difference.instructions.difference() - told;
+    let left = difference.total.difference() - told;
     format!(
-        "Own instructions a transaction, largest difference first; ± is the 95 % interval over runs. {} \
+        "Own {} a transaction, largest difference first; ± is the 95 % interval over runs. {} \
          functions ran; those not shown changed by {} together.",
+        difference.unit,
         difference.functions.len(),
         count_signed(left)
     )
@@ -250,7 +255,7 @@ impl Page {
     fn lines(&mut self, annotated: &Annotated) {
         for (side, lines) in [("before", &annotated.before), ("after", &annotated.after)] {
             let head = format!(
-                "{} {side}: own instructions a transaction by line",
+                "{} {side}: own cost a transaction by line",
                 clean(&annotated.function)
             );
             self.line(&fit(&head, self.width), BOLD);

@@ -58,8 +58,11 @@ pub(super) fn functions(
     let pair = profile::measure(
         ws,
         workload,
-        &subject("without the change", before),
-        &subject("with the change", after),
+        profile::Source::Callgrind,
+        [
+            &subject("without the change", before),
+            &subject("with the change", after),
+        ],
         None,
         RUNS,
         progress,

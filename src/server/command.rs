@@ -78,7 +78,7 @@ impl CommandAdapter {
             .any(|words| uses(words, "{port}"));
         let port = wants_port.then(free_port).transpose()?;
         let place = Place::new(launch.dir, port)?;
-        let values = values(launch, &place, Some(&self.config));
+        let values = values(launch, &place, &self.config);
         let env = self
             .commands
             .env
@@ -183,17 +183,15 @@ fn uses(words: &[String], placeholder: &str) -> bool {
 pub(super) fn values(
     launch: &Launch<'_>,
     place: &Place,
-    config: Option<&Path>,
+    config: &Path,
 ) -> BTreeMap<String, String> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut values = BTreeMap::from([
         ("server".to_owned(), text(launch.server)),
         ("dir".to_owned(), text(&launch.dir.join("data"))),
         ("socket".to_owned(), text(&place.socket)),
+        ("config".to_owned(), text(config)),
     ]);
-    if let Some(config) = config {
-        values.insert("config".to_owned(), text(config));
-    }
     if let Some(port) = place.port {
         values.insert("port".to_owned(), port.to_string());
     }

@@ -140,10 +140,8 @@ pub fn adapter(ws: &Workspace) -> Result<Box<dyn ServerAdapter>> {
     let server = &ws.config.server;
     Ok(match server.adapter {
         Adapter::Mariadb => Box::new(mariadb::Mariadb::new(
-            server
-                .config
-                .as_ref()
-                .map(|file| ws.bench_config().join(file)),
+            ws.bench_config(),
+            server.config.as_deref(),
             server.start_seconds,
             logs(ws),
         )?),

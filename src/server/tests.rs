@@ -368,7 +368,7 @@ fn fake_mariadb(base: &Path, script: &str) -> PathBuf {
 fn mariadb_is_bootstrapped_by_the_built_results_own_tables() {
     let world = World::new();
     let server = fake_mariadb(world.base.path(), r#"echo "$@" > args; cat > input"#);
-    let adapter = Mariadb::new(None, 5.0, world.logs()).unwrap();
+    let adapter = Mariadb::new(world.base.path().into(), None, 5.0, world.logs()).unwrap();
     let data = world.base.path().join("data");
     adapter.prepare(&server, &data, &Silent).unwrap();
     let input = std::fs::read_to_string(data.join("input")).unwrap();
@@ -387,7 +387,7 @@ fn a_bootstrap_that_complains_has_failed_whatever_it_exits_with() {
     let world = World::new();
     let script = r#"cat > /dev/null; echo "ERROR: 1146  Table 'a' doesn't exist" >&2"#;
     let server = fake_mariadb(world.base.path(), script);
-    let adapter = Mariadb::new(None, 5.0, world.logs()).unwrap();
+    let adapter = Mariadb::new(world.base.path().into(), None, 5.0, world.logs()).unwrap();
     let error = adapter
         .prepare(&server, &world.base.path().join("data"), &Silent)
         .unwrap_err();
@@ -403,7 +403,7 @@ fn an_incomplete_result_is_named() {
     let world = World::new();
     let server = fake_mariadb(world.base.path(), "");
     std::fs::remove_file(server.join("share/mysql_system_tables.sql")).unwrap();
-    let adapter = Mariadb::new(None, 5.0, world.logs()).unwrap();
+    let adapter = Mariadb::new(world.base.path().into(), None, 5.0, world.logs()).unwrap();
     let dir = world.scratch.fresh().unwrap();
     let error = adapter.start(&Launch::new("0", &server, &dir)).unwrap_err();
     assert_eq!(
@@ -417,7 +417,7 @@ fn a_configuration_the_server_would_ignore_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let base = tempfile::tempdir().unwrap();
     let file = base.path().join("server.cnf");
-    let new = || Mariadb::new(Some(file.clone()), 5.0, base.path().into());
+    let new = || Mariadb::new(base.path().into(), Some(&file), 5.0, base.path().into());
     assert_eq!(new().unwrap_err().kind(), Kind::Usage);
     std::fs::write(&file, "[mysqld]\n").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();

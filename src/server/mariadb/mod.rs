@@ -39,6 +39,7 @@ const OPTIONS_VERSION: u32 = 1;
 /// Runs `bin/mariadbd` of a built server.
 #[derive(Debug)]
 pub struct Mariadb {
+    bench_config: PathBuf,
     config: Option<PathBuf>,
     start_seconds: f64,
     logs: PathBuf,
@@ -53,13 +54,19 @@ struct Layout {
 }
 
 impl Mariadb {
-    /// An adapter whose servers read `config`, may take `start_seconds` to start, and whose logs
+    /// An adapter whose servers read `config` (a file in the workspace's `bench_config`), may take `start_seconds` to start, and whose logs
     /// are kept in `logs` when they fail.
     ///
     /// # Errors
     /// [`Kind::Usage`] when the file is missing or the server would
     /// ignore it.
-    pub fn new(config: Option<PathBuf>, start_seconds: f64, logs: PathBuf) -> Result<Self> {
+    pub fn new(
+        bench_config: PathBuf,
+        config: Option<&Path>,
+        start_seconds: f64,
+        logs: PathBuf,
+    ) -> Result<Self> {
+        let config = config.map(|file| bench_config.join(file));
         if let Some(file) = &config {
             let meta = std::fs::metadata(file).map_err(|e| {
                 Error::usage(format!("cannot read the server's configuration: {e}")).at(file, None)
@@ -74,6 +81,7 @@ impl Mariadb {
             }
         }
         Ok(Mariadb {
+            bench_config,
             config,
             start_seconds,
             logs,
@@ -203,7 +211,7 @@ impl ServerAdapter for Mariadb {
         if matches!(launch.under, Under::Callgrind { .. }) {
             words.extend(CALLGRIND_OPTIONS.map(OsString::from));
         }
-        let values = command::values(launch, &place, self.config.as_deref());
+        let values = command::values(launch, &place, &self.bench_config);
         let plan = Plan {
             launch,
             words,

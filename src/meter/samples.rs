@@ -1,0 +1,250 @@
+//! Where a server spends its time, from `perf record`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use object::{Object, ObjectSegment};
+use regex::Regex;
+
+use super::perf::{self, Session};
+use super::{RunTransactions, plain_name};
+use crate::error::{Error, Kind, Result};
+use crate::process::{Command, find_program};
+use crate::server::Running;
+
+/// Samples a second. Off the beat of what runs a thousand times a second.
+const FREQUENCY: &str = "3989";
+
+/// What samples are taken by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sampled {
+    /// Processor cycles, from the processor's own counters.
+    Cycles,
+    /// Nanoseconds of processor time, from the kernel's clock.
+    Nanoseconds,
+}
+
+impl Sampled {
+    /// What this machine can sample by, cycles being preferred.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when perf is not installed or not allowed to sample.
+    pub fn detect() -> Result<Self> {
+        if find_program("perf").is_none() {
+            return Err(Error::usage("perf is not installed")
+                .hint("Debian's package linux-perf has it; `--source callgrind` does without"));
+        }
+        if perf::counts("cycles:u")? {
+            return Ok(Sampled::Cycles);
+        }
+        match perf::counts("cpu-clock:u")? {
+            true => Ok(Sampled::Nanoseconds),
+            false => Err(Error::usage("perf may not sample processes here").hint(
+                "lower /proc/sys/kernel/perf_event_paranoid to 2, or use `--source callgrind`",
+            )),
+        }
+    }
+
+    fn event(self) -> &'static str {
+        match self {
+            Sampled::Cycles => "cycles:u",
+            Sampled::Nanoseconds => "cpu-clock:u",
+        }
+    }
+
+    /// The unit of costs, in words.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Sampled::Cycles => "cycles",
+            Sampled::Nanoseconds => "nanoseconds",
+        }
+    }
+}
+
+/// Where a sample was taken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The function, without parts of a compiler's making.
+    pub function: String,
+    /// The address in the server's own executable; `None` for places elsewhere.
+    pub address: Option<u64>,
+}
+
+/// What a server's threads spent, by place; user space only.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Samples {
+    /// In the unit of what was sampled by.
+    pub spent: BTreeMap<Place, f64>,
+}
+
+/// Samples `running` while it does `transactions` after as many unsampled ones as `warm_up` says; and how many
+/// transactions it did. `executable` is the server's own file.
+///
+/// # Errors
+/// [`Kind::Bench`] when perf, the server or `run` fails.
+pub fn sample(
+    running: &Running,
+    by: Sampled,
+    executable: &Path,
+    warm_up: u64,
+    transactions: u64,
+    run: &RunTransactions<'_>,
+) -> Result<(Samples, u64)> {
+    if warm_up > 0 {
+        run(running, warm_up)?;
+    }
+    let words = ["record", "-q", "-F", FREQUENCY, "-e", by.event()];
+    let mut session = Session::attach(running.dir(), running.pid(), &words)?;
+    session.enable()?;
+    let done = run(running, transactions)?;
+    let file = session.finish()?;
+    let output = Command::new("perf")
+        .args([
+            "script",
+            "--show-mmap-events",
+            "-F",
+            "tid,period,ip,sym,symoff,dso",
+            "-i",
+        ])
+        .arg(&file)
+        .run_ok(Kind::Bench)?;
+    let samples = Samples::parse(&output.stdout_text(), &Segments::of(executable));
+    match samples.spent.is_empty() {
+        true => Err(Error::bench(format!(
+            "perf took no sample of {}",
+            running.label()
+        ))),
+        false => Ok((samples, done)),
+    }
+}
+
+/// `tid period ip symbol+offset (object)`.
+static SAMPLE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^\s*\d+\s+(\d+)\s+([0-9a-f]+)\s+(.*?)(?:\+0x[0-9a-f]+)?\s+\((.*)\)$")
+        .unwrap_or_else(|error| unreachable!("{error}"))
+});
+
+/// `… PERF_RECORD_MMAP2 pid/tid: [start(length) @ offset device inode generation]: r-xp path`; the offset of an
+/// anonymous mapping is 0 without 0x.
+static MAPPING: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"PERF_RECORD_MMAP2? -?\d+/\d+: \[0x([0-9a-f]+)\(0x([0-9a-f]+)\) @ (?:0x)?([0-9a-f]+)[^\]]*\]: \S+ (.*)$",
+    )
+    .unwrap_or_else(|error| unreachable!("{error}"))
+});
+
+impl Samples {
+    /// What `perf script --show-mmap-events -F tid,period,ip,sym,symoff,dso` printed of a server with this
+    /// executable.
+    fn parse(text: &str, executable: &Segments) -> Self {
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
+        let mut mappings: Vec<(u64, u64, u64)> = Vec::new();
+        let mut spent: BTreeMap<Place, f64> = BTreeMap::new();
+        for line in text.lines() {
+            if let Some(found) = MAPPING.captures(line) {
+                if executable.is(&found[4]) {
+                    mappings.push((number(&found[1]), number(&found[2]), number(&found[3])));
+                }
+                continue;
+            }
+            let Some(found) = SAMPLE.captures(line) else {
+                continue;
+            };
+            let ip = number(&found[2]);
+            let own = mappings
+                .iter()
+                .find(|(start, length, _)| (*start..start.saturating_add(*length)).contains(&ip));
+            let place = Place {
+                function: plain_name(&found[3]),
+                address: own.and_then(|(start, _, offset)| executable.address(ip - start + offset)),
+            };
+            *spent.entry(place).or_default() += found[1].parse::<f64>().unwrap_or(0.0);
+        }
+        Samples { spent }
+    }
+}
+
+/// An executable's segments, to tell addresses in it by places in its file.
+struct Segments {
+    name: String,
+    /// Place in the file, length, address.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+impl Segments {
+    /// Those of the file at `path`; none where it cannot be read.
+    fn of(path: &Path) -> Self {
+        let bytes = std::fs::read(path).unwrap_or_default();
+        let segments = match object::File::parse(bytes.as_slice()) {
+            Ok(file) => file
+                .segments()
+                .map(|segment| {
+                    let (place, length) = segment.file_range();
+                    (place, length, segment.address())
+                })
+                .collect(),
+            Err(_) => Vec::new(),
+        };
+        let name = path.file_name().unwrap_or_default();
+        Segments {
+            name: name.to_string_lossy().into_owned(),
+            segments,
+        }
+    }
+
+    /// Whether a mapped file has its name: servers run from copies of their file.
+    fn is(&self, mapped: &str) -> bool {
+        mapped.rsplit('/').next() == Some(&self.name)
+    }
+
+    fn address(&self, place: u64) -> Option<u64> {
+        let mut segments = self.segments.iter();
+        let (start, _, address) = segments
+            .find(|(start, length, _)| (*start..start.saturating_add(*length)).contains(&place))?;
+        Some(place - start + address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_read_with_their_addresses() {
+        let executable = Segments {
+            name: "server".into(),
+            segments: vec![(0, 0x1000, 0), (0x1290, 0x2000, 0x2290)],
+        };
+        let text = "    0 PERF_RECORD_MMAP2 7/7: [0x5000(0x2000) @ 0x1000 fe:00 99 0]: r-xp /x y/server\n\
+                    0 PERF_RECORD_MMAP2 7/7: [0x9000(0x1000) @ 0 00:00 0 0]: r-xp [vdso]\n\
+                    9     250000      5300 String::append(char const*, unsigned int)+0x10 (/x y/server)\n\
+                    9     250000      5300 String::append(char const*, unsigned int)+0x10 (/x y/server)\n\
+                    9     250000      9010 [unknown] ([vdso])\n\
+                    8          1      9110 main (/lib/libc.so.6)\n\
+                    nonsense\n";
+        let samples = Samples::parse(text, &executable);
+        let place = |function: &str, address| Place {
+            function: function.into(),
+            address,
+        };
+        assert_eq!(
+            samples.spent,
+            BTreeMap::from([
+                (
+                    place("String::append(char const*, unsigned int)", Some(0x2300)),
+                    500_000.0
+                ),
+                (place("[unknown]", None), 250_000.0),
+                (place("main", None), 1.0),
+            ])
+        );
+    }
+
+    #[test]
+    fn the_segments_of_this_test_are_read() {
+        let own = Segments::of(&std::env::current_exe().unwrap());
+        assert!(own.segments.len() > 2);
+        assert!(Segments::of(Path::new("/none")).segments.is_empty());
+    }
+}
