@@ -22,7 +22,7 @@ pub use conditions::{Conditions, Moment, Share};
 pub use origin::Origin;
 pub use recorded::{Level, RecordedRow};
 pub use supplement::{
-    FunctionChange, LeftOut, Planned, PointBuild, PointFunctions, Supplement, Within,
+    FunctionChange, LeftOut, Planned, PointBuild, PointFunctions, Profiled, Supplement, Within,
 };
 
 /// What a client's own processor time is called among the operations of a workload.

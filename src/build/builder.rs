@@ -11,7 +11,7 @@ use super::cmake::{Cmake, Made, ccache_env};
 use super::command::Commands;
 use super::diagnose::{self, Cause, Fault};
 use super::identity::hex;
-use super::profile::{self, Guide, Kept, Profiled, Training};
+use super::profile::{self, Guide, Kept, Training};
 use super::relink::Keep;
 use super::run::Log;
 use super::toolchain::Toolchain;
@@ -20,6 +20,7 @@ use super::{BuildItem, BuildSeconds, Built, SourceTree};
 use crate::config::{BuildSystem, Profile, Recipe};
 use crate::doctor::{self, FoundBy};
 use crate::error::{DISK_FULL, Error, Result};
+use crate::observation::Profiled;
 use crate::progress::{Progress, Step};
 use crate::workspace::Workspace;
 

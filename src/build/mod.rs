@@ -34,8 +34,9 @@ use crate::observation::PointBuild;
 use crate::point::Point;
 use crate::progress::Progress;
 
+pub use crate::observation::Profiled;
 pub use builder::Builder;
-pub use profile::{Profiled, Training};
+pub use profile::Training;
 pub use relink::{Relink, sweep};
 
 /// Moves a source tree from point to point.
@@ -100,6 +101,7 @@ impl Built {
             overhead: self.seconds.overhead,
             units: self.compiled_units,
             cached: self.cached,
+            profile: self.profile.clone(),
         }
     }
 }

@@ -53,20 +53,6 @@ pub trait Training: Send + Sync + std::fmt::Debug {
     ) -> Result<()>;
 }
 
-/// How a built server came by its profile, and how well that fitted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Profiled {
-    /// Digest of the profile's files.
-    pub digest: String,
-    /// What was instrumented and trained.
-    pub of: String,
-    /// Functions whose code is not that of the profile, so that theirs was not used: those the compiler
-    /// told of while the units of this point were compiled.
-    pub changed: u64,
-    /// Files that the profile knows nothing of, likewise.
-    pub without: u64,
-}
-
 /// A compiler's ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compiler {

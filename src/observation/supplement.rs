@@ -135,6 +135,23 @@ pub struct PointBuild {
     /// Whether this experiment found the server in the cache; the seconds are then those of the
     /// build that made it, as far as they are known.
     pub cached: bool,
+    /// The profile it was compiled with, where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profiled>,
+}
+
+/// How a built server came by its profile, and how well that fitted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Profiled {
+    /// Digest of the profile's files.
+    pub digest: String,
+    /// What was instrumented and trained.
+    pub of: String,
+    /// Functions whose code is not that of the profile, so that theirs was not used: those the compiler
+    /// told of while the units of this point were compiled.
+    pub changed: u64,
+    /// Files that the profile knows nothing of, likewise.
+    pub without: u64,
 }
 
 /// How exactly the values of one workload and meter are known within a block.

@@ -363,6 +363,9 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
     let mut body = String::from(
         "| point | configure | compile | link | units | tool's own |\n|:--|--:|--:|--:|--:|--:|\n",
     );
+    if let Some(words) = super::guided::words(attribution, &escape) {
+        body = format!("{words}\n\n{body}");
+    }
     for build in &attribution.builds {
         let from = if build.cached {
             " (from the cache)"

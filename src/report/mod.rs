@@ -4,6 +4,7 @@ pub mod bisect;
 mod comment;
 mod export;
 mod functions;
+mod guided;
 pub mod history;
 mod html;
 mod legend;

@@ -336,6 +336,9 @@ impl Page {
                 "",
             );
         }
+        if let Some(words) = super::guided::words(attribution, &clean) {
+            self.paragraph(&words, "");
+        }
     }
 }
 

@@ -215,6 +215,7 @@ fn all_faster() {
             overhead: 1.25,
             units: 860,
             cached,
+            profile: None,
         })
         .into();
     experiment.supplement.functions = [

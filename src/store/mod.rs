@@ -209,7 +209,11 @@ impl Store {
         for build in builds {
             let conflict = if build.cached { "IGNORE" } else { "REPLACE" };
             let seconds =
-                format!("INSERT OR {conflict} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
+                format!("INSERT OR {conflict} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
+            let profile = build.profile.as_ref().map(serde_json::to_string);
+            let profile = profile
+                .transpose()
+                .map_err(|error| Error::internal(format!("cannot write a profile: {error}")))?;
             transaction
                 .execute(
                     &seconds,
@@ -219,7 +223,8 @@ impl Store {
                         build.compile,
                         build.link,
                         build.overhead,
-                        signed(build.units)
+                        signed(build.units),
+                        profile
                     ],
                 )
                 .and_then(|_| {

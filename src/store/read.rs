@@ -205,7 +205,7 @@ impl Store {
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
         let mut builds = self
             .rows(
-                "SELECT point, key, configure, compile, link, overhead, units, cached
+                "SELECT point, key, configure, compile, link, overhead, units, cached, profile
                  FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1",
                 params![id.0],
                 |row| {
@@ -218,6 +218,10 @@ impl Store {
                         overhead: row.get(5)?,
                         units: unsigned(row.get(6)?),
                         cached: row.get(7)?,
+                        // What cannot be read is told as none: it decides nothing.
+                        profile: row
+                            .get::<_, Option<String>>(8)?
+                            .and_then(|text| serde_json::from_str(&text).ok()),
                     };
                     Ok((row.get::<_, String>(0)?, build))
                 },

@@ -168,6 +168,10 @@ const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (experiment, workload, block, point)
     ) STRICT;
 ",
+    "
+    -- The profile a server was compiled with: JSON.
+    ALTER TABLE builds ADD COLUMN profile TEXT;
+",
 ];
 
 /// Opens (and makes, when `create`) the database of `kind` at `path` with the current schema.

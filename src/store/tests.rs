@@ -309,6 +309,7 @@ fn supplements_come_back() {
         overhead: 0.5,
         units: 860,
         cached,
+        profile: None,
     };
     store.record_builds(id, &[build(false, 1338.0)]).unwrap();
     store.record_builds(id, &[build(true, 0.0)]).unwrap();

@@ -257,6 +257,9 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
         section aria-labelledby="builds" {
             h2 #builds { "Builds" }
             p { (number::seconds(all)) " in all." }
+            @if let Some(words) = super::super::guided::words(attribution, &str::to_owned) {
+                p { (words) }
+            }
             @match chart::rows(about, "seconds", &lanes)? {
                 Some(svg) => (drawing(&svg, &caption, &body)),
                 None => (body),

@@ -51,6 +51,7 @@ fn whole() -> Experiment {
         overhead: 1.0,
         units: 860,
         cached: false,
+        profile: None,
     }];
     experiment.apart = vec![(Point::Alone(1), 0.02), (Point::Without(1), 0.03)];
     experiment

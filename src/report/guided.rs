@@ -1,0 +1,101 @@
+//! With which profiles the servers were compiled, in words.
+
+use std::collections::BTreeSet;
+
+use super::view::words_of;
+use crate::attribution::Attribution;
+use crate::observation::PointBuild;
+
+/// A sentence or more on profile-guided builds; `None` where there are none. `name` makes a name harmless.
+pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Option<String> {
+    let builds = attribution.builds.iter();
+    let guided: Vec<_> = builds
+        .filter_map(|build| Some((build, build.profile.as_ref()?)))
+        .collect();
+    let (_, first) = guided.first()?;
+    let digests: BTreeSet<&String> = guided.iter().map(|(_, profile)| &profile.digest).collect();
+    let mut text = match (guided.len() == attribution.builds.len(), digests.len()) {
+        (true, 1) => format!(
+            "Profile-guided: all servers were compiled with the profile of {}.",
+            name(&first.of)
+        ),
+        (true, _) => {
+            "Profile-guided: servers were compiled with profiles of their own, so an effect holds \
+                      what its profile changed too."
+                .to_owned()
+        }
+        (false, _) => {
+            let which: Vec<String> = guided.iter().map(|(b, _)| words_of(b.point)).collect();
+            format!(
+                "Profile-guided: {}, compiled with the profile of {}; the others were not.",
+                which.join(", "),
+                name(&first.of)
+            )
+        }
+    };
+    let misfit = |build: &PointBuild, changed: u64| {
+        let plural = if changed == 1 { "" } else { "s" };
+        format!("{changed} function{plural} of {}", words_of(build.point))
+    };
+    let misfits: Vec<String> = guided
+        .iter()
+        .filter(|(_, profile)| profile.changed > 0)
+        .map(|(build, profile)| misfit(build, profile.changed))
+        .collect();
+    if !misfits.is_empty() {
+        text.push_str(&format!(
+            " It did not fit, and was not used for, {}.",
+            misfits.join(", ")
+        ));
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Experiment;
+    use super::*;
+    use crate::observation::Profiled;
+    use crate::point::Point;
+
+    fn told(profiles: &[Option<(&str, u64)>]) -> Option<String> {
+        let mut experiment = Experiment::new(&[(0.01, 0.0), (0.0, 0.0)]);
+        let build = |(point, profile): (usize, &Option<(&str, u64)>)| PointBuild {
+            point: Point::Step(point),
+            key: point.to_string(),
+            configure: 1.0,
+            compile: 2.0,
+            link: 3.0,
+            overhead: 0.0,
+            units: 1,
+            cached: false,
+            profile: profile.map(|(digest, changed)| Profiled {
+                digest: digest.into(),
+                of: "toy-1".into(),
+                changed,
+                without: 0,
+            }),
+        };
+        experiment.supplement.builds = profiles.iter().enumerate().map(build).collect();
+        words(&experiment.attribution(), &str::to_owned)
+    }
+
+    #[test]
+    fn shared_and_own_profiles_and_misfits_are_told_apart() {
+        assert_eq!(told(&[None, None]), None);
+        let shared = told(&[Some(("a", 0)), Some(("a", 3)), Some(("a", 1))]).unwrap();
+        assert!(
+            shared.contains("compiled with the profile of toy-1."),
+            "{shared}"
+        );
+        assert!(shared.contains("3 functions of"), "{shared}");
+        assert!(shared.contains("1 function of"), "{shared}");
+        let own = told(&[Some(("a", 0)), Some(("b", 0))]).unwrap();
+        assert!(
+            own.contains("profiles of their own") && !own.contains("fit"),
+            "{own}"
+        );
+        let one = told(&[None, Some(("a", 0))]).unwrap();
+        assert!(one.contains("the others were not"), "{one}");
+    }
+}
