@@ -86,21 +86,23 @@ impl Target {
         recipe: &str,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let recipe = name.recipe.unwrap_or(recipe);
-        ws.config.recipe(recipe)?;
+        let own = name.recipe.unwrap_or(recipe);
+        ws.config.recipe(own)?;
         let prepared = prepare(ws, name.release, progress)?;
         let tree = prepared.stack.tree(name.point)?;
-        let points = match name.point {
-            Point::BASE | Point::Control => vec![Point::BASE],
-            point => vec![Point::BASE, point],
+        let build = |recipe: &str, point: Point| -> Result<(String, Built)> {
+            let mut servers = build_points(ws, &prepared, recipe, &[point], progress)?;
+            let server = servers
+                .pop()
+                .ok_or_else(|| Error::new(Kind::Internal, "nothing was built"))?;
+            Ok((server.label, server.built?))
         };
-        let mut servers = Vec::new();
-        for built in build_points(ws, &prepared, recipe, &points, progress)? {
-            servers.push((built.label, built.built?));
-        }
-        let base = servers.first().map(|(_, built)| built.dir.clone());
-        let (Some(base), Some((label, built))) = (base, servers.pop()) else {
-            return Err(Error::new(Kind::Internal, "nothing was built"));
+        // The data is always made by the bare release as it is built by default, whatever is looked at.
+        let base = build(recipe, Point::BASE)?;
+        let (label, built) = match name.point {
+            Point::BASE | Point::Control if own == recipe => base.clone(),
+            Point::BASE | Point::Control => build(own, Point::BASE)?,
+            point => build(own, point)?,
         };
         Ok(Target {
             label: match name.recipe {
@@ -110,7 +112,7 @@ impl Target {
             built,
             release: prepared.release.name.clone(),
             data: prepared.release.name,
-            base,
+            base: base.1.dir,
             tree: Some(tree),
         })
     }
