@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::table::{Costs, Table};
-use crate::stats::Interval;
+use crate::stats::{Interval, LEVEL, benjamini_hochberg};
 
 /// A number of two servers, a transaction, and how well their difference is known.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -58,6 +58,9 @@ pub struct Function {
     pub inclusive: Change,
     /// Calls of it.
     pub calls: Change,
+    /// Whether its own cost is shown to have changed: of the functions of which this is said, one in twenty has not,
+    /// on average (Benjamini and Hochberg). Always false with a single run.
+    pub changed: bool,
 }
 
 /// Calls from one function to another.
@@ -115,9 +118,14 @@ impl Difference {
         let tables = || before.iter().chain(after);
         let names: std::collections::BTreeSet<&String> =
             tables().flat_map(|table| table.functions.keys()).collect();
+        let mut chances = Vec::new();
         let mut functions: Vec<Function> = names
             .into_iter()
             .map(|name| {
+                let own = |table: &Table| table.functions.get(name).map_or(0.0, |costs| costs.own);
+                let pairs = before.iter().zip(after);
+                let differences: Vec<f64> = pairs.map(|(b, a)| own(a) - own(b)).collect();
+                chances.push(Interval::of(&differences).map_or(1.0, |interval| interval.p_value()));
                 let change = |number: fn(&Costs) -> f64| {
                     let of = |tables: &[Table]| -> Vec<f64> {
                         let costs = tables.iter().map(|table| table.functions.get(name));
@@ -131,9 +139,14 @@ impl Difference {
                     own: change(|costs| costs.own),
                     inclusive: change(|costs| costs.inclusive),
                     calls: change(|costs| costs.calls),
+                    changed: false,
                 }
             })
             .collect();
+        let adjusted = benjamini_hochberg(&chances);
+        for (function, chance) in functions.iter_mut().zip(adjusted) {
+            function.changed = chance <= 1.0 - LEVEL && function.own.is_shown();
+        }
         let size = |function: &Function| function.own.difference().abs();
         functions.sort_by(|a, b| {
             size(b)
@@ -244,13 +257,43 @@ mod tests {
             (functions[0].own.before, functions[0].own.after),
             (150.0, 140.0)
         );
-        assert!(functions[0].own.is_shown() && functions[1].own.is_shown());
-        assert!(!functions[2].own.is_shown());
+        let changed: Vec<bool> = functions.iter().map(|f| f.changed).collect();
+        assert_eq!(changed, [true, true, false]);
         let all = Difference::total_of(&before, &after);
         assert!((all.difference() + 3.0).abs() < 1e-9 && all.is_shown());
         // One run has no interval.
         let single = Difference::functions_of(&before[..1], &after[..1]);
         assert_eq!(single[0].own.half_width, None);
-        assert!(!single[0].own.is_shown());
+        assert!(!single[0].changed);
+    }
+
+    #[test]
+    fn of_many_functions_that_only_vary_hardly_any_is_said_to_have_changed() {
+        // Sampled costs: every function varies by itself from run to run, one has changed.
+        let mut state = 7u32;
+        let mut noise = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f64::from(state >> 16) / 65_536.0
+        };
+        let mut run = |changed: f64| -> Table {
+            let names: Vec<String> = (0..1000).map(|k| format!("f{k}")).collect();
+            let costs: Vec<(&str, f64)> = names
+                .iter()
+                .enumerate()
+                .map(|(k, name)| (name.as_str(), if k == 0 { changed } else { 50.0 } + noise()))
+                .collect();
+            table(&costs)
+        };
+        let before: Vec<Table> = (0..5).map(|_| run(100.0)).collect();
+        let after: Vec<Table> = (0..5).map(|_| run(60.0)).collect();
+        let functions = Difference::functions_of(&before, &after);
+        let by_chance = functions.iter().filter(|f| f.own.is_shown()).count();
+        let changed: Vec<&str> = functions
+            .iter()
+            .filter(|f| f.changed)
+            .map(|f| f.name.as_str())
+            .collect();
+        assert!(by_chance > 20, "{by_chance}");
+        assert_eq!(changed, ["f0"]);
     }
 }

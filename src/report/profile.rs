@@ -157,7 +157,7 @@ fn headline(difference: &Difference) -> String {
 /// knows no interval.
 fn functions(difference: &Difference, top: usize) -> Vec<&Function> {
     let shown = |function: &&Function| match function.own.half_width {
-        Some(_) => function.own.is_shown(),
+        Some(_) => function.changed,
         None => function.own.difference() != 0.0,
     };
     let mut functions: Vec<&Function> = difference.functions.iter().filter(shown).collect();
@@ -170,8 +170,8 @@ fn rest(difference: &Difference, rows: &[&Function]) -> String {
     let told: f64 = rows.iter().map(|f| f.own.difference()).sum();
     let left = difference.total.difference() - told;
     format!(
-        "Own {} a transaction, largest difference first; ± is the 95 % interval over runs. {} \
-         functions ran; those not shown changed by {} together.",
+        "Own {} a transaction, largest difference first; ± is the 95 % interval over runs, and one in twenty of \
+         these functions has not changed, on average. {} functions ran; those not shown changed by {} together.",
         difference.unit,
         difference.functions.len(),
         count_signed(left)

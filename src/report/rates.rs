@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::markdown::sentence;
 use super::number;
 use super::text::markdown;
 use super::workload_words;
@@ -58,7 +59,7 @@ pub fn rates(attribution: &Attribution) -> String {
          points share: servers are compared by the last column.\n",
     );
     for warning in &attribution.warnings {
-        let _ = writeln!(text, "\nNote: {}", markdown(warning));
+        let _ = writeln!(text, "\n> {}", sentence(warning));
     }
     text
 }
