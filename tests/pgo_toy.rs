@@ -167,6 +167,8 @@ fn what_cannot_work_is_told() {
         build.stderr
     );
     assert!(build.stderr.contains("CFLAGS"), "{}", build.stderr);
+    // Once, not for every point.
+    assert_eq!(build.stderr.matches("training ").count(), 1);
     environment.replace(CONFIG, "transactions = 300", "transactions = 0");
     let none = environment.run(&["build", "--recipe", "pgo"]);
     assert_eq!(none.code, Some(2), "{}", none.stderr);

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -20,7 +20,7 @@ use super::work::remove;
 use super::{BuildItem, Built, SourceTree};
 use crate::caches;
 use crate::config::{ProfileOf, Recipe};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::process::{Command, find_program};
 use crate::progress::Progress;
 
@@ -185,6 +185,8 @@ pub(super) struct Guide {
     /// Digest of the training.
     identity: String,
     profiles: PathBuf,
+    /// Why there is no shared profile: what failed once is not tried again for every point.
+    failed: Arc<OnceLock<Error>>,
 }
 
 impl Guide {
@@ -202,6 +204,7 @@ impl Guide {
             identity: training.identity()?,
             training,
             profiles: cache.join("profiles"),
+            failed: Arc::default(),
         })
     }
 
@@ -241,7 +244,28 @@ impl Guide {
         if let Some(kept) = self.kept(&item.tree) {
             return Ok(kept);
         }
-        let trained = self.shared.as_ref().unwrap_or(item);
+        let Some(shared) = &self.shared else {
+            return self.make(item, source, progress);
+        };
+        if let Some(failed) = self.failed.get() {
+            return Err(failed.clone());
+        }
+        let made = self.make(shared, source, progress);
+        if let Err(error) = &made
+            && error.kind() != Kind::Interrupted
+        {
+            let _ = self.failed.set(error.clone());
+        }
+        made
+    }
+
+    /// Builds and trains what is to be trained, and keeps its profile.
+    fn make(
+        &self,
+        trained: &BuildItem,
+        source: &dyn SourceTree,
+        progress: &dyn Progress,
+    ) -> Result<Kept> {
         let label = format!("{}, instrumented", trained.label);
         let instrumented = BuildItem {
             label: label.clone(),
@@ -267,13 +291,13 @@ impl Guide {
             .map_err(|error| Error::internal(format!("cannot describe a profile: {error}")))?;
         let path = ready.path().join(META);
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
-        let dir = self.profiles.join(self.key(&item.tree));
+        let dir = self.profiles.join(self.key(&trained.tree));
         // What is not whole would be in the way; whoever was quicker with a whole one was right.
-        if self.kept(&item.tree).is_none() {
+        if self.kept(&trained.tree).is_none() {
             remove(&dir)?;
             std::fs::rename(ready.path(), &dir).map_err(|e| Error::io("write", &dir, &e))?;
         }
-        self.kept(&item.tree)
+        self.kept(&trained.tree)
             .ok_or_else(|| Error::internal(format!("{} is not whole", dir.display())))
     }
 }
