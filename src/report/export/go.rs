@@ -25,7 +25,10 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
     for meter in Meter::ALL {
         let _ = writeln!(text, "Unit {} better=lower", meter.go_unit());
     }
-    for observation in observations.iter().filter(|o| !o.direct) {
+    // benchstat's columns are in the order of first appearance, and the first one is what it compares with.
+    let mut rows: Vec<&Observation> = observations.iter().filter(|o| !o.direct).collect();
+    rows.sort_by_key(|observation| observation.point);
+    for observation in rows {
         let _ = writeln!(
             text,
             "BenchmarkServer/workload={}/point={} {} {} {}",
