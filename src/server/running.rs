@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+
 use super::scratch::{Scratch, socket_folder};
 use super::{Launch, Under, log};
 use crate::error::{Error, Kind, Result};
@@ -206,7 +209,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Processor time that its living threads have taken so far; `None` where the kernel does not
+    /// Processor time that it has taken so far, threads that ended included; `None` where the kernel does not
     /// tell. Processes that the server starts do not count.
     pub fn processor_time(&self) -> Option<Duration> {
         processor_time(self.pid())
@@ -430,14 +433,7 @@ pub(crate) fn vgdb_prefix(dir: &Path) -> PathBuf {
 
 /// [`Running::processor_time`] of the process `pid`.
 pub fn processor_time(pid: u32) -> Option<Duration> {
-    let mut nanoseconds = 0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
-        // The first number of `schedstat` is time on a processor in nanoseconds. A thread may
-        // end between its listing and its reading.
-        let Ok(text) = std::fs::read_to_string(task.ok()?.path().join("schedstat")) else {
-            continue;
-        };
-        nanoseconds += text.split_whitespace().next()?.parse::<u64>().ok()?;
-    }
-    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?);
+    let time = clock_gettime(clock_getcpuclockid(pid).ok()?).ok()?;
+    Some(Duration::from(time))
 }
