@@ -14,7 +14,7 @@ pub(super) const FOLDER: &str = "sql-bench";
 
 /// Its programs' lines about operations, as its own `run-all-tests` reads them, but for exponents: with
 /// fractions of seconds asked for, Perl's Benchmark module writes `4.1e-05`.
-const OPERATIONS: &str = r"(?mi)^(?:estimated )?time (?:to|for) (?P<name>[^\s:]+)\s*\((?P<commands>\d+)(?::\d+)*\)[^:]*:\s*(?P<seconds>[-+.e\d]+) ";
+const OPERATIONS: &str = r"(?mi)^(?:estimated )?time (?:to|for) (?P<name>[^\s:]+)\s*\((?P<commands>\d+)(?::\d+)*\)[^:\n]*:[ \t]*(?P<seconds>[-+.e\d]+) ";
 
 /// The line at the end.
 const TOTAL: &str = r"(?mi)^total time:\s*([-+.e\d]+) ";
@@ -184,6 +184,14 @@ mod tests {
                 .map(|found| (&found["name"], &found["commands"], &found["seconds"]));
             assert_eq!(found, expected, "{line}");
         }
+        // A line without a time does not take that of the next one.
+        let two =
+            "Time for an_operation (1)\nTime for insert_select_1_key (1):  0.0022 wallclock secs\n";
+        let found: Vec<&str> = pattern
+            .captures_iter(two)
+            .map(|found| found.name("name").unwrap().as_str())
+            .collect();
+        assert_eq!(found, ["insert_select_1_key"]);
         let total = regex::Regex::new(TOTAL).unwrap();
         assert_eq!(
             &total
