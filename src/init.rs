@@ -18,6 +18,7 @@ macro_rules! bundled {
 /// `tests/init.rs` holds this list against the repository's own `bench-config/`.
 const FILES: &[File] = &[
     bundled!("bench-config/cmake/precompile.cmake"),
+    bundled!("bench-config/handler/reads.sql"),
     bundled!("bench-config/packages.txt"),
     bundled!("bench-config/perfquilt.toml"),
     bundled!("bench-config/server.cnf"),
@@ -35,6 +36,12 @@ const FILES: &[File] = &[
     bundled!("bench-config/workloads/handler_prepare_innodb_64.toml"),
     bundled!("bench-config/workloads/handler_prepare_myisam.toml"),
     bundled!("bench-config/workloads/handler_prepare_myisam_64.toml"),
+    bundled!("bench-config/workloads/handler_slap_aria.toml"),
+    bundled!("bench-config/workloads/handler_slap_aria_64.toml"),
+    bundled!("bench-config/workloads/handler_slap_innodb.toml"),
+    bundled!("bench-config/workloads/handler_slap_innodb_64.toml"),
+    bundled!("bench-config/workloads/handler_slap_myisam.toml"),
+    bundled!("bench-config/workloads/handler_slap_myisam_64.toml"),
     bundled!("bench-config/workloads/handler_text_aria.toml"),
     bundled!("bench-config/workloads/handler_text_aria_64.toml"),
     bundled!("bench-config/workloads/handler_text_innodb.toml"),
