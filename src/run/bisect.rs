@@ -433,14 +433,19 @@ impl<'a> Hunt<'a> {
         })
     }
 
-    fn measure(&mut self, states: &[usize], blocks: usize) -> Result<()> {
-        // A session that goes on may find the cache emptied meanwhile.
+    /// Sees to it that these states have servers: a session that goes on may find the cache emptied meanwhile.
+    fn make_ready(&mut self, states: &[usize]) -> Result<()> {
         for &state in states {
             if !self.servers.contains_key(&state) {
                 let (built, _) = self.make(state)?;
                 self.have(state, &built)?;
             }
         }
+        Ok(())
+    }
+
+    fn measure(&mut self, states: &[usize], blocks: usize) -> Result<()> {
+        self.make_ready(states)?;
         let labels: Vec<&str> = states
             .iter()
             .map(|&state| self.states.states()[state].label.as_str())
@@ -510,12 +515,7 @@ impl<'a> Hunt<'a> {
         from: usize,
         to: usize,
     ) -> Result<Option<Vec<FunctionChange>>> {
-        for state in [from, to] {
-            if !self.servers.contains_key(&state) {
-                let (built, _) = self.make(state)?;
-                self.have(state, &built)?;
-            }
-        }
+        self.make_ready(&[from, to])?;
         let servers = [&self.servers[&from], &self.servers[&to]];
         let release = self.states.release();
         match explain::functions(self.ws, ask, release, to, servers, self.progress) {
