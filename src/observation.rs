@@ -170,6 +170,10 @@ pub struct ExperimentHeader {
     /// The recipe the points were built with.
     #[serde(default)]
     pub recipe: String,
+    /// What point 0 is where somebody named the servers, whose points are then no series of patches on a
+    /// release; else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub base: String,
     /// The machine: processor, cores, memory, kernel, virtualisation.
     pub machine: BTreeMap<String, String>,
     /// Identity of the measuring harness (tool version and digest of its scripts and settings).
@@ -213,6 +217,7 @@ impl ExperimentHeader {
             titles: Vec::new(),
             release: release.to_owned(),
             recipe: recipe.to_owned(),
+            base: String::new(),
             machine: BTreeMap::new(),
             harness: String::new(),
             identical: BTreeMap::new(),

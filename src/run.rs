@@ -47,12 +47,27 @@ pub struct Prepared {
 pub fn prepare(ws: &Workspace, release: Option<&str>, progress: &dyn Progress) -> Result<Prepared> {
     let series = Series::load_for(ws, release)?;
     let release = upstream::ensure(ws, release, progress)?;
-    let stack = stack::apply(ws, &release, &series)?;
+    let stack = stack::apply(ws, &release, &series)
+        .map_err(|error| of_another_release(ws, &release, error))?;
     Ok(Prepared {
         release,
         series,
         stack,
     })
+}
+
+/// Says how a series that is the current release's gets to another one, to which it does not apply.
+fn of_another_release(ws: &Workspace, release: &Release, error: Error) -> Error {
+    let version = &release.version;
+    let configured = ws.config.release(Some(version));
+    let has_own = configured.is_ok_and(|release| release.patches.is_some());
+    match error.kind() == Kind::Series && *version != ws.config.upstream.current && !has_own {
+        true => error.hint(format!(
+            "the series is that of {}; `perfquilt rebase {version}` moves it to this release",
+            ws.config.upstream.current
+        )),
+        false => error,
+    }
 }
 
 /// Source trees of a workspace's object store.

@@ -60,6 +60,14 @@ fn servers_built_elsewhere_are_measured() {
     let report = environment.run(&args);
     assert_eq!(report.code, Some(0), "{}", report.stderr);
     assert!(report.stdout.contains("elsewhere"), "{}", report.stdout);
+    // Somebody's servers are no series, nor a moment in its history.
+    assert!(
+        report.stdout.contains("\n1 further server: "),
+        "{}",
+        report.stdout
+    );
+    let history = environment.run(&["history"]);
+    assert!(!history.stdout.contains("quick"), "{}", history.stdout);
 
     std::fs::remove_file(elsewhere.join("bin/toyd")).unwrap();
     refused(&environment.run(&args), 2, "elsewhere/bin/toyd");
@@ -88,6 +96,7 @@ fn servers_are_named_by_point_and_recipe_and_told_by_rate() {
         .filter(|line| line.starts_with("| requests"))
         .collect();
     assert_eq!(rows.len(), 3, "{}", rates.stdout);
+    assert!(rows[0].contains("toy-1.0 (slow)"), "{rows:#?}");
     assert!(
         rows[1].contains("toy-1.0") && rows[2].contains("0001-fewer-rounds.patch"),
         "{rows:#?}"

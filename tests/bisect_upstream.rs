@@ -342,3 +342,16 @@ fn steps_tell_git_what_is_wrong() {
         assert_eq!(finished.code, Some(code), "{commit}: {}", finished.stderr);
     }
 }
+
+#[test]
+fn a_series_of_another_release_says_how_it_is_moved() {
+    let other = Sources {
+        switch: false,
+        ..PLAIN
+    };
+    let environment = environment(&[PLAIN, other]);
+    let finished = environment.run(&["run", "--release", "2.0"]);
+    assert_eq!(finished.code, Some(3), "{}", finished.stderr);
+    let hint = "the series is that of 1.0; `perfquilt rebase 2.0` moves it to this release";
+    assert!(finished.stderr.contains(hint), "{}", finished.stderr);
+}

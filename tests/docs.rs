@@ -1,14 +1,15 @@
-//! What the documents tell people to type works: the tutorial's commands are run, every other command of
-//! perfquilt's is one, and every link leads to a file.
+//! What the documents tell people to type works: the tutorial's commands are run (those of other documents in
+//! `docs_commands.rs`), every command of perfquilt's is one, and every link leads to a file.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "common/documents.rs"]
+mod documents;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use documents::{commands, root, without_remark};
 
 /// Every Markdown file that people read, with its text.
 fn documents() -> Vec<(PathBuf, String)> {
@@ -34,21 +35,6 @@ fn documents() -> Vec<(PathBuf, String)> {
     files.into_iter().map(read).collect()
 }
 
-/// The lines of a document's blocks of commands, with their numbers.
-fn commands(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    let mut inside = false;
-    for (number, line) in text.lines().enumerate() {
-        match line.trim() {
-            "```sh" => inside = true,
-            "```" => inside = false,
-            line if inside && !line.is_empty() => found.push((number + 1, line.to_owned())),
-            _ => {}
-        }
-    }
-    found
-}
-
 /// Runs a script with the tool on `PATH` and nothing of the user's environment.
 fn bash(folder: &Path, script: &str) -> Output {
     let program = Path::new(env!("CARGO_BIN_EXE_perfquilt"));
@@ -72,11 +58,11 @@ fn bash(folder: &Path, script: &str) -> Output {
 
 /// `line` without its remark, up to what another program gets.
 fn own_part(line: &str) -> &str {
-    let line = line.split("  #").next().unwrap();
-    let line = line.split(" # ").next().unwrap();
     [" | ", " && ", "; "]
         .iter()
-        .fold(line, |line, end| line.split(end).next().unwrap())
+        .fold(without_remark(line), |line, end| {
+            line.split(end).next().unwrap()
+        })
         .trim()
 }
 
@@ -110,6 +96,33 @@ fn every_command_of_the_documents_is_one() {
     }
     assert_eq!(wrong, Vec::<String>::new());
     assert!(checked > 60, "{checked}");
+}
+
+#[test]
+fn commands_within_sentences_are_ones() {
+    let named = regex::Regex::new("`(perfquilt [a-z][^`]*)`").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut wrong = Vec::new();
+    for (file, text) in documents() {
+        for found in named.captures_iter(&text) {
+            // What stands for a number or a word of a list.
+            let command = found[1]
+                .replace("--fuzz N", "--fuzz 1")
+                .replace("report --format FORMAT", "report --format csv")
+                .replace("FILE --format FORMAT", "FILE --format csv");
+            if !seen.insert(command.clone()) {
+                continue;
+            }
+            let output = bash(folder.path(), &format!("{command} --help"));
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                wrong.push(format!("{}: {command}\n{said}", file.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(seen.len() > 40, "{seen:#?}");
 }
 
 #[test]

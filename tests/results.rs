@@ -124,6 +124,7 @@ fn header(patches: usize) -> ExperimentHeader {
         titles: Vec::new(),
         release: "demo-1.0".into(),
         recipe: "quick".into(),
+        base: String::new(),
         machine: BTreeMap::new(),
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),

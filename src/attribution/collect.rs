@@ -175,6 +175,7 @@ impl<'a> Collector<'a> {
             experiment: header.experiment.clone(),
             release: header.release.clone(),
             recipe: header.recipe.clone(),
+            base: header.base.clone(),
             started: header.started.clone(),
             machine: header.machine.clone(),
             harness: header.harness.clone(),

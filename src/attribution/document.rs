@@ -23,6 +23,9 @@ pub struct Attribution {
     pub release: String,
     /// The recipe the points were built with; empty when unknown.
     pub recipe: String,
+    /// What point 0 is where somebody named the servers; else empty: the release.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub base: String,
     /// When the experiment began, RFC 3339 in UTC; empty when unknown.
     pub started: String,
     /// The machine.

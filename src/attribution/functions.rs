@@ -50,7 +50,7 @@ pub fn function_changes(
 type Blocks<'a> = BTreeMap<Point, BTreeMap<u32, &'a BTreeMap<String, f64>>>;
 
 /// The functions whose own instructions differ between two servers, which did the same transactions of `workload`
-/// in the blocks of `before` and `after`; largest first, [`MOST`] at most. `patch` is what the changes are put down to.
+/// in the blocks of `before` and `after`; largest first, some at most. `patch` is what the changes are put down to.
 /// Of all that are named, one in twenty is not changed, on average (Benjamini and Hochberg).
 pub fn compared(
     patch: usize,

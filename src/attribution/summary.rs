@@ -59,6 +59,14 @@ impl Agreement {
 }
 
 impl Attribution {
+    /// What everything is compared with: the release, or the server that somebody named.
+    pub fn base(&self) -> &str {
+        match self.base.as_str() {
+            "" => &self.release,
+            base => base,
+        }
+    }
+
     /// The meter verdicts are about: time where it was read, else the first that was.
     pub fn main_meter(&self) -> Option<Meter> {
         self.margins.keys().next().copied()

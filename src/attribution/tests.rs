@@ -19,6 +19,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         titles: Vec::new(),
         release: "mariadb-10.11.18".into(),
         recipe: "quick".into(),
+        base: String::new(),
         machine: BTreeMap::new(),
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),

@@ -226,7 +226,8 @@ fn named(
         return Err(Error::usage("there is nothing to compare with")
             .hint("`--server 0=…` names the server all others are compared with"));
     };
-    let mut header = ExperimentHeader::new(&base.release, &preset.recipe);
+    let mut header = ExperimentHeader::new(&base.release, &base.recipe);
+    header.base = base.label.clone();
     let label = |target: &Target| target.label.clone();
     let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
     let last = targets.keys().filter_map(|point| place(*point)).max();

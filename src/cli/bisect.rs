@@ -30,7 +30,7 @@ use crate::workspace::Workspace;
     args_conflicts_with_subcommands = true,
     after_help = "Examples:
   perfquilt bisect --workload oltp_read_only        the whole series
-  perfquilt bisect --workload oltp_read_only --meter instructions --good 4 --bad 12
+  perfquilt bisect --workload oltp_read_only --meter instructions --good 1 --bad 4
   perfquilt bisect log                              what was found, and how
 
 What is measured already is used, only what is needed is built, and an interrupted bisection goes on

@@ -59,6 +59,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let store = Store::open_existing(&ws.results())?;
     let mut listed = store.list()?;
+    // Servers that somebody named are no moment of the series.
+    listed.retain(|one| one.header.base.is_empty());
     for (asked, what, of) in [
         (&arguments.release, "release", 0),
         (&arguments.recipe, "recipe", 1),

@@ -16,6 +16,9 @@ pub struct Change {
     pub after: f64,
     /// Half the width of the 95 % interval of `after − before`; `null` with a single run.
     pub half_width: Option<f64>,
+    /// How probable a difference of this size is where there is none; 1 with a single run.
+    #[serde(skip)]
+    p_value: f64,
 }
 
 impl Change {
@@ -30,6 +33,7 @@ impl Change {
             half_width: interval
                 .map(|interval| interval.half_width)
                 .filter(|width| width.is_finite()),
+            p_value: interval.map_or(1.0, |interval| interval.p_value()),
         }
     }
 
@@ -118,14 +122,9 @@ impl Difference {
         let tables = || before.iter().chain(after);
         let names: std::collections::BTreeSet<&String> =
             tables().flat_map(|table| table.functions.keys()).collect();
-        let mut chances = Vec::new();
         let mut functions: Vec<Function> = names
             .into_iter()
             .map(|name| {
-                let own = |table: &Table| table.functions.get(name).map_or(0.0, |costs| costs.own);
-                let pairs = before.iter().zip(after);
-                let differences: Vec<f64> = pairs.map(|(b, a)| own(a) - own(b)).collect();
-                chances.push(Interval::of(&differences).map_or(1.0, |interval| interval.p_value()));
                 let change = |number: fn(&Costs) -> f64| {
                     let of = |tables: &[Table]| -> Vec<f64> {
                         let costs = tables.iter().map(|table| table.functions.get(name));
@@ -143,6 +142,7 @@ impl Difference {
                 }
             })
             .collect();
+        let chances: Vec<f64> = functions.iter().map(|f| f.own.p_value).collect();
         let adjusted = benjamini_hochberg(&chances);
         for (function, chance) in functions.iter_mut().zip(adjusted) {
             function.changed = chance <= 1.0 - LEVEL && function.own.is_shown();

@@ -63,8 +63,8 @@ fn latest(
     for listed in store.list()? {
         let ours = |name: &String| report.patches.iter().any(|patch| patch.name == *name);
         let header = &listed.header;
-        if header.release != release || listed.observations == 0 || !header.series.iter().any(ours)
-        {
+        let of_release = header.release == release && header.base.is_empty();
+        if !of_release || listed.observations == 0 || !header.series.iter().any(ours) {
             continue;
         }
         let (header, observations) = store.load(listed.id)?;

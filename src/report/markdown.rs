@@ -22,7 +22,7 @@ pub fn markdown(attribution: &Attribution) -> String {
     let _ = writeln!(
         page,
         "{}{recipe}: {}\n",
-        code(&attribution.release),
+        code(attribution.base()),
         view.scope(&|name| code(name))
     );
     table(&mut page, &view, &view.rows.iter().collect::<Vec<_>>());

@@ -15,6 +15,7 @@ mod page;
 mod profile;
 mod rates;
 pub mod rebase;
+mod sentences;
 mod sql_bench;
 mod terminal;
 #[cfg(test)]

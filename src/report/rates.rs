@@ -13,7 +13,7 @@ use crate::point::Point;
 /// The rates of an experiment as Markdown: a table a meter, a row a workload and point, with what the point is
 /// worth against point 0. Times are told as transactions a second, everything else as its cost.
 pub fn rates(attribution: &Attribution) -> String {
-    let mut text = format!("## {}\n", markdown(&attribution.release));
+    let mut text = format!("## {}\n", markdown(attribution.base()));
     for meter in Meter::ALL {
         let costs: Vec<&Cost> = attribution
             .costs
@@ -100,7 +100,7 @@ fn server(attribution: &Attribution, point: Point) -> String {
     };
     match patch {
         Some(name) => format!("{point}: {name}"),
-        None => format!("{point}: {}", attribution.release),
+        None => format!("{point}: {}", attribution.base()),
     }
 }
 

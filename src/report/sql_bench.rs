@@ -46,7 +46,7 @@ pub fn sql_bench(
         Some(rows) => Table::recorded(attribution, rows),
         None => Table::measured(attribution),
     };
-    page.line(&clean(&attribution.release), BOLD);
+    page.line(&clean(attribution.base()), BOLD);
     page.relative(&table);
     for point in 1..=attribution.patches.len() {
         page.judged(attribution, Point::Step(point), recorded);

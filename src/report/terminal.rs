@@ -25,7 +25,7 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
         recipe => format!(", recipe {}", clean(recipe)),
     };
     page.paragraph(
-        &format!("{}{recipe}: {scope}", clean(&attribution.release)),
+        &format!("{}{recipe}: {scope}", clean(attribution.base())),
         "",
     );
     page.paragraph(&view.headline(), BOLD);

@@ -55,6 +55,7 @@ impl Experiment {
                 titles: names.iter().map(|(_, title)| (*title).into()).collect(),
                 release: "mariadb-10.11.18".into(),
                 recipe: "quick".into(),
+                base: String::new(),
                 machine: BTreeMap::from([
                     ("cores".into(), "2".into()),
                     ("memory".into(), "24 GiB".into()),

@@ -1,8 +1,6 @@
-//! What a report shows, in words, before it takes a form: headline, rows and notes of one attribution.
+//! What a report shows, in words, before it takes a form: rows and notes of one attribution.
 
-use crate::attribution::{
-    Agreement, Attribution, Effect, Kind, PatchEffects, SUITE, Stopping, Verdict,
-};
+use crate::attribution::{Agreement, Attribution, Effect, Kind, PatchEffects, SUITE, Verdict};
 use crate::observation::Meter;
 use crate::point::Point;
 
@@ -388,195 +386,6 @@ impl<'a> View<'a> {
             notes: Vec::new(),
         })
     }
-
-    /// The verdict on the series in one sentence without full stop.
-    pub(super) fn headline(&self) -> String {
-        let attribution = self.attribution;
-        let text = match self.unfinished() {
-            Some(progress) => format!("{progress}: "),
-            None => String::new(),
-        };
-        let Some((meter, places)) = self.columns.first().copied() else {
-            return sentence_after(text, "nothing was measured");
-        };
-        let Some(total) = attribution.main_effect(&attribution.total, Kind::Total, meter) else {
-            let sentence = match attribution.failed.get(&Point::BASE) {
-                Some(_) => "no figure for the series: the bare release failed",
-                None if attribution.progress.iter().all(|p| p.done == 0) => {
-                    "nothing is measured yet"
-                }
-                None if self.has_intervals() => {
-                    "no figure for the series: the bare release was not measured with it"
-                }
-                None => "no figure for the series: no patch has figures",
-            };
-            return sentence_after(text, sentence);
-        };
-        let all = attribution.patches.len();
-        let subject = match total.point {
-            Point::Step(k) if k == all => "the series".to_owned(),
-            Point::Step(1) => "patch 1 alone".to_owned(),
-            Point::Step(k) => format!("the series up to patch {k}"),
-            _ => "the series".to_owned(),
-        };
-        let counted = match meter {
-            Meter::Time => String::new(),
-            meter => format!(" counted in {meter}"),
-        };
-        let interval = match (total.low, total.high) {
-            (Some(low), Some(high)) => {
-                let (low, high) = match total.verdict {
-                    Verdict::Slower => (-high, -low),
-                    _ => (low, high),
-                };
-                let show = |value| match total.verdict {
-                    Verdict::Faster | Verdict::Slower => number::plain(value, places),
-                    _ => number::signed(value, places),
-                };
-                let level = 100.0 * total.level;
-                format!(" ({level:.0} % interval {} to {} %)", show(low), show(high))
-            }
-            _ => String::new(),
-        };
-        let size = number::plain(total.estimate.abs(), places);
-        let sentence = match total.verdict {
-            _ if total.identical => format!("{subject} leaves the binary as it is"),
-            _ if total.is_stale() => format!(
-                "what {subject} does is not measured here yet; before it was {} %{interval}",
-                number::signed(total.estimate, places)
-            ),
-            Verdict::Faster => format!("{subject} is {size} % faster{counted}{interval}"),
-            Verdict::Slower => format!("{subject} is {size} % slower{counted}{interval}"),
-            Verdict::NoEffect => format!(
-                "{subject} has no effect{counted} beyond ±{}{interval}",
-                number::margin(attribution.margins[&meter])
-            ),
-            Verdict::Unclear if total.low.is_none() => {
-                format!(
-                    "unclear what {subject} does{counted}: {}",
-                    no_interval(total)
-                )
-            }
-            Verdict::Unclear => format!("unclear what {subject} does{counted}{interval}"),
-        };
-        sentence_after(text, &sentence)
-    }
-
-    /// How many patches got which verdict; `name` makes a patch's name fit for the form.
-    pub(super) fn tally(&self, name: &dyn Fn(&str) -> String) -> String {
-        let patches: Vec<(&Row<'_>, &str)> = self
-            .rows
-            .iter()
-            .filter_map(|row| match row.label {
-                Label::Patch { name, .. } => Some((row, name)),
-                _ => None,
-            })
-            .collect();
-        let of = |verdict: &str| -> Vec<&str> {
-            patches
-                .iter()
-                .filter(|(row, _)| row.verdict == verdict)
-                .map(|(_, name)| *name)
-                .collect()
-        };
-        let mut parts = Vec::new();
-        for verdict in [
-            "faster",
-            "slower",
-            "no effect",
-            "unclear",
-            "stale",
-            "failed",
-            "no figures",
-        ] {
-            let names = of(verdict);
-            if names.is_empty() {
-                continue;
-            }
-            let mut part = match verdict {
-                "no figures" => format!("{} without figures", names.len()),
-                verdict => format!("{} {verdict}", names.len()),
-            };
-            if ["slower", "failed"].contains(&verdict) {
-                let names: Vec<String> = names.iter().take(3).map(|n| name(n)).collect();
-                part.push_str(&format!(" ({})", names.join(", ")));
-            }
-            parts.push(part);
-        }
-        match patches.len() {
-            0 => "The series has no patches".to_owned(),
-            1 => format!("1 patch: {}", parts.join(", ")),
-            n => format!("{n} patches: {}", parts.join(", ")),
-        }
-    }
-
-    /// What the figures are of: `18 blocks of oltp_read_only`.
-    pub(super) fn scope(&self, name: &dyn Fn(&str) -> String) -> String {
-        let names: Vec<String> = self.attribution.workloads.iter().map(|w| name(w)).collect();
-        let workloads = match names.len() {
-            0 => return "no workload".to_owned(),
-            1..=3 => names.join(", "),
-            n => format!("{} and {} more workloads", names[..2].join(", "), n - 2),
-        };
-        let planned = |p: &crate::attribution::Progress| p.planned == Some(0);
-        if self.attribution.progress.iter().all(planned) {
-            return format!("{workloads}; nothing was measured anew");
-        }
-        let blocks: Vec<String> = self
-            .columns
-            .iter()
-            .map(|&(meter, _)| {
-                let (done, _) = self.blocks_of(meter);
-                format!("{done} of {meter}")
-            })
-            .collect();
-        format!("{workloads}; blocks: {}", blocks.join(", "))
-    }
-
-    /// The fewest blocks any workload has of `meter`, and the most that are planned.
-    fn blocks_of(&self, meter: Meter) -> (u32, Option<u32>) {
-        let of_meter = || {
-            self.attribution
-                .progress
-                .iter()
-                .filter(|p| p.meter == meter)
-        };
-        (
-            of_meter().map(|p| p.done).min().unwrap_or(0),
-            of_meter().filter_map(|p| p.planned).max(),
-        )
-    }
-
-    /// `After 3 of 12 blocks`, while blocks are missing.
-    fn unfinished(&self) -> Option<String> {
-        if self.attribution.is_complete() {
-            return None;
-        }
-        let open: Vec<String> = self
-            .attribution
-            .margins
-            .keys()
-            .filter_map(|&meter| {
-                let (done, planned) = self.blocks_of(meter);
-                let mut of_meter = self
-                    .attribution
-                    .progress
-                    .iter()
-                    .filter(|p| p.meter == meter);
-                let planned = planned.filter(|_| of_meter.any(|p| !p.ended))?;
-                let stops = |stopping: &Stopping| stopping.meter == meter;
-                let most = match self.attribution.stopping.as_ref().is_some_and(stops) {
-                    true => "at most ",
-                    false => "",
-                };
-                Some(match self.attribution.main_meter() == Some(meter) {
-                    true => format!("{done} of {most}{planned} blocks"),
-                    false => format!("{done} of {most}{planned} of {meter}"),
-                })
-            })
-            .collect();
-        Some(format!("After {}", open.join(" and ")))
-    }
 }
 
 fn shown(attribution: &Attribution, meter: Meter) -> impl Iterator<Item = &Effect> {
@@ -589,7 +398,7 @@ fn shown(attribution: &Attribution, meter: Meter) -> impl Iterator<Item = &Effec
 }
 
 /// Why an effect has no interval.
-fn no_interval(effect: &Effect) -> &'static str {
+pub(super) fn no_interval(effect: &Effect) -> &'static str {
     match effect.blocks {
         0 | 1 => "a single block tells no interval",
         _ => "too few blocks to tell before the end",
@@ -604,14 +413,5 @@ pub(super) fn words_of(point: Point) -> String {
         Point::Alone(k) => format!("patch {k} alone"),
         Point::Without(k) => format!("the series without patch {k}"),
         Point::Control => "the control".to_owned(),
-    }
-}
-
-/// A sentence behind its introduction, or with a capital letter when there is none.
-fn sentence_after(introduction: String, sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    match chars.next() {
-        Some(first) if introduction.is_empty() => first.to_uppercase().chain(chars).collect(),
-        _ => introduction + sentence,
     }
 }

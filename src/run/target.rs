@@ -17,6 +17,8 @@ use crate::workspace::Workspace;
 pub struct Target {
     /// What it is, for people.
     pub label: String,
+    /// The recipe it was built with; empty where nobody knows.
+    pub recipe: String,
     /// The server.
     pub built: Built,
     /// The release whose configuration and clients it gets.
@@ -109,6 +111,7 @@ impl Target {
                 Some(recipe) => format!("{label} ({recipe})"),
                 None => label,
             },
+            recipe: own.to_owned(),
             built,
             release: prepared.release.name.clone(),
             data: prepared.release.name,
@@ -123,6 +126,7 @@ impl Target {
         let upstream = &ws.config.upstream;
         Ok(Target {
             label: dir.display().to_string(),
+            recipe: String::new(),
             release: format!("{}-{}", upstream.name, upstream.current),
             // Nobody knows whether another server's data would do.
             data: format!("elsewhere-{}", &built.identity[..16]),

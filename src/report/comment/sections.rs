@@ -121,7 +121,7 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     let _ = writeln!(
         text,
         "\n{}{recipe}: {}",
-        code(&attribution.release),
+        code(attribution.base()),
         view.scope(&|name| code(name))
     );
     text

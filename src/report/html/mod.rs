@@ -97,7 +97,7 @@ pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
             (alerts(attribution))
             p { (view.tally(&|name| clean(name))) "." }
             p.soft {
-                (Name(&attribution.release)) (recipe) ": " (view.scope(&|name| clean(name))) "."
+                (Name(attribution.base())) (recipe) ": " (view.scope(&|name| clean(name))) "."
             }
             nav aria-label="Sections" { ul {
                 @for (id, name, section) in &sections {
@@ -110,7 +110,7 @@ pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
             p { "perfquilt " (env!("CARGO_PKG_VERSION")) ", experiment " (Name(&attribution.experiment)) }
         }
     };
-    let title = format!("{}: {headline}", attribution.release);
+    let title = format!("{}: {headline}", attribution.base());
     Ok(frame::page(&title, None, &body))
 }
 
