@@ -4,13 +4,14 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
-use std::collections::BTreeMap;
+mod made_up;
+
 use std::time::Instant;
 
 use clap::Parser;
 use perfquilt::attribution::attribute;
 use perfquilt::forge::LONGEST_COMMENT;
-use perfquilt::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt::observation::{Meter, Observation};
 use perfquilt::point::Point;
 use perfquilt::report::{Notice, comment};
 
@@ -29,17 +30,7 @@ struct Arguments {
 
 fn main() {
     let wanted = Arguments::parse();
-    let header = ExperimentHeader {
-        experiment: "made-up".into(),
-        series: (1..=wanted.patches)
-            .map(|k| format!("{k:04}-made-up.patch"))
-            .collect(),
-        titles: (1..=wanted.patches)
-            .map(|k| format!("Change number {k}"))
-            .collect(),
-        machine: BTreeMap::from([("cores".into(), "2".into())]),
-        ..ExperimentHeader::new("made-up-1.0", "quick")
-    };
+    let header = made_up::header("made-up", wanted.patches);
     let mut observations = Vec::new();
     for (meter, blocks, noise) in [
         (Meter::Time, 12u32, 0.004),

@@ -10,13 +10,14 @@
     missing_docs
 )]
 
-use std::collections::BTreeMap;
+mod made_up;
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use clap::Parser;
-use perfquilt::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt::observation::{Meter, Observation};
 use perfquilt::point::Point;
 use perfquilt::store::{SliceBlob, Store};
 use rand::rngs::StdRng;
@@ -90,11 +91,13 @@ fn measure(folder: &Path, name: &str) {
     let html = std::fs::File::create(&page).unwrap();
     drop(html);
     let seconds = time(&["--format", "html"]);
-    time(&["--format", "html", "--output", page.to_str().unwrap()]);
-    let megabytes = std::fs::metadata(&page).unwrap().len() as f64 / 1e6;
+    let beside = time(&["--format", "html", "--output", page.to_str().unwrap()]);
+    let megabytes = |path: &Path| std::fs::metadata(path).unwrap().len() as f64 / 1e6;
+    let observations = megabytes(&folder.join("report.jsonl.gz"));
+    let megabytes = megabytes(&page);
     println!(
         "{name}: page {seconds:.2} s (limit 2 s, ratio {:.2}), {megabytes:.2} MB (limit 3 MB, ratio {:.2}); \
-         the JSON document alone {plain:.2} s",
+         with the observations in a file beside it ({observations:.1} MB) {beside:.2} s; the JSON document alone {plain:.2} s",
         seconds / 2.0,
         megabytes / 3.0
     );
@@ -102,17 +105,7 @@ fn measure(folder: &Path, name: &str) {
 
 /// An experiment of so many blocks, with so many slices a point and block.
 fn fill(store: &Store, wanted: &Arguments, name: &str, blocks: usize, slices: usize) {
-    let header = ExperimentHeader {
-        experiment: name.into(),
-        series: (1..=wanted.patches)
-            .map(|k| format!("{k:04}-made-up.patch"))
-            .collect(),
-        titles: (1..=wanted.patches)
-            .map(|k| format!("Change number {k}"))
-            .collect(),
-        machine: BTreeMap::from([("cores".into(), "2".into())]),
-        ..ExperimentHeader::new("made-up-1.0", "quick")
-    };
+    let header = made_up::header(name, wanted.patches);
     let id = store.begin(&header, name).unwrap();
     let mut random = StdRng::seed_from_u64(1);
     for block in 0..u32::try_from(blocks).unwrap() {

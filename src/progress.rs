@@ -17,6 +17,9 @@ pub trait Step: Send {
     /// `done` of `total` is done; `message` is what is being worked on now.
     fn update(&self, done: u64, total: Option<u64>, message: &str);
 
+    /// The `share` of the step's time that is over, as far as can be foretold; `message` says how much is left.
+    fn foretold(&self, share: f64, message: &str);
+
     /// The step is done; `summary` is kept as a line when not empty.
     fn finish(self: Box<Self>, summary: &str);
 }
@@ -39,6 +42,8 @@ impl Progress for Silent {
 
 impl Step for SilentStep {
     fn update(&self, _done: u64, _total: Option<u64>, _message: &str) {}
+
+    fn foretold(&self, _share: f64, _message: &str) {}
 
     fn finish(self: Box<Self>, _summary: &str) {}
 }

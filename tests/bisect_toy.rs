@@ -5,7 +5,6 @@
 mod common;
 
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 
 use common::{Finished, TestEnvironment};
 use serde_json::Value;
@@ -338,29 +337,10 @@ fn what_a_run_measured_is_used() {
     assert_eq!(fresh["cost"]["stored"], 0);
 }
 
-/// Starts a bisection, waits until `mark` is on its standard error, and kills it.
+/// Begins a bisection and kills it where it says `mark`.
 fn killed_at(environment: &TestEnvironment, mark: &str) {
-    use std::io::{BufRead, BufReader};
-    let mut child = environment
-        .command(&["bisect", "--size", "20%", "--error", "5%", "--json"])
-        .stderr(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let found = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .any(|line| line.contains(mark));
-    assert!(found, "it ended without saying {mark:?}");
-    child.kill().unwrap();
-    std::thread::spawn(move || lines.for_each(drop));
-    child.wait().unwrap();
-    let started = Instant::now();
-    while !environment.processes().is_empty() {
-        assert!(started.elapsed() < Duration::from_secs(10));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let args = ["bisect", "--size", "20%", "--error", "5%", "--json"];
+    assert_eq!(environment.stopped_at(&args, mark, "-KILL"), None);
 }
 
 #[test]

@@ -4,8 +4,6 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
-
 use common::TestEnvironment;
 use serde_json::Value;
 
@@ -252,51 +250,13 @@ fn a_server_that_does_not_start_is_told_with_its_log() {
     );
 }
 
-/// Starts a long run, waits until `mark` is on its standard error, sends `signal`, and returns its
-/// exit code once it is gone.
-fn stopped_at(environment: &TestEnvironment, mark: &str, signal: &str) -> Option<i32> {
-    use std::io::{BufRead, BufReader};
-    let mut child = environment
-        .command(&["run", "--blocks", "40"])
-        .stderr(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let found = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .any(|line| line.contains(mark));
-    assert!(found, "the run ended without saying {mark:?}");
-    let sent = std::process::Command::new("kill")
-        .args([signal, &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(sent.success());
-    std::thread::spawn(move || lines.for_each(drop));
-    child.wait().unwrap().code()
-}
-
-fn wait_until_no_process_is_left(environment: &TestEnvironment) {
-    let started = Instant::now();
-    while !environment.processes().is_empty() {
-        assert!(
-            started.elapsed() < Duration::from_secs(10),
-            "{:?}",
-            environment.processes()
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn interrupted_and_killed_runs_are_resumed() {
     let environment = TestEnvironment::with_fixture("toy");
-    assert_eq!(stopped_at(&environment, "block 2", "-INT"), Some(130));
-    wait_until_no_process_is_left(&environment);
+    let long = ["run", "--blocks", "40"];
+    assert_eq!(environment.stopped_at(&long, "block 2", "-INT"), Some(130));
     // A kill cannot be handled: the kernel ends the children.
-    assert_eq!(stopped_at(&environment, "block 4", "-KILL"), None);
-    wait_until_no_process_is_left(&environment);
+    assert_eq!(environment.stopped_at(&long, "block 4", "-KILL"), None);
     let document = document(&environment, &["run", "--blocks", "40", "--json"]);
     assert_eq!(in_order(&document, 0)["blocks"].as_u64(), Some(40));
 }

@@ -169,19 +169,7 @@ fn nothing_survives() {
     let finished = run(&environment, &["--sandbox"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert_eq!(findings(&environment), "began\n");
-    gone(&environment);
-}
-
-fn gone(environment: &TestEnvironment) {
-    let started = Instant::now();
-    while !environment.processes().is_empty() {
-        assert!(
-            started.elapsed() < Duration::from_secs(10),
-            "{:?}",
-            environment.processes()
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    environment.wait_until_no_process_is_left();
 }
 
 fn limited(limits: &str, script: &str) -> (TestEnvironment, Finished) {
@@ -207,7 +195,7 @@ fn processes_do_not_multiply() {
     };
     assert_eq!(finished.code, Some(code), "{}", finished.stderr);
     assert!(finished.stderr.contains(words), "{}", finished.stderr);
-    gone(&environment);
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]
@@ -236,7 +224,7 @@ wait";
     assert!(found.contains("500\n0\n"), "{found}");
     let words = "the sandbox was ended: more than 400 MiB of memory";
     assert!(finished.stderr.contains(words), "{}", finished.stderr);
-    gone(&environment);
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]
@@ -259,5 +247,5 @@ fn it_ends_when_asked() {
     let id = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    gone(&environment);
+    environment.wait_until_no_process_is_left();
 }

@@ -81,6 +81,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         file,
         recorded,
         distributions: Vec::new(),
+        stored: false,
     };
     show(context, &arguments.form, &shown, &margin)
 }

@@ -139,6 +139,8 @@ pub struct Shown {
     pub recorded: Option<Vec<RecordedRow>>,
     /// Its slices, for a page.
     pub distributions: Vec<Distribution>,
+    /// Whether it is in the workspace's store, so that more can be done with it.
+    pub stored: bool,
 }
 
 /// Prints the report of an experiment in the form asked for.
@@ -170,6 +172,10 @@ pub fn show(
         _ => of_attribution(context, format, &attribution, shown.recorded.as_deref())?,
     };
     deliver(context, form.output.as_deref(), &text)?;
+    if shown.stored && format == Format::Terminal {
+        let next = report::next_command(&attribution);
+        context.output.progress().note(&next);
+    }
     fail(&attribution, &form.fail_on)
 }
 

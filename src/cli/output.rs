@@ -26,8 +26,12 @@ impl Output {
             clap::ColorChoice::Never => false,
             clap::ColorChoice::Auto => std::io::stdout().is_terminal() && !no_color,
         };
+        let columns = match interactive {
+            true => Some(columns(std::io::stderr())),
+            false => None,
+        };
         Output {
-            terminal: Terminal::new(interactive, global.quiet),
+            terminal: Terminal::new(columns, global.quiet),
             color,
             json: global.json,
         }
@@ -50,14 +54,7 @@ impl Output {
 
     /// Columns of standard output: the terminal's, else those of `COLUMNS`, else 80.
     pub fn width(&self) -> usize {
-        let terminal = rustix::termios::tcgetwinsize(std::io::stdout())
-            .ok()
-            .map(|size| usize::from(size.ws_col));
-        let given = || std::env::var("COLUMNS").ok()?.parse().ok();
-        terminal
-            .filter(|&columns| columns > 0)
-            .or_else(given)
-            .unwrap_or(80)
+        columns(std::io::stdout())
     }
 
     /// Whether the user wants JSON.
@@ -108,6 +105,18 @@ impl Output {
             self.terminal.line(&format!("hint: {}", plain(hint)));
         }
     }
+}
+
+/// Columns of the terminal behind `stream`, else those of `COLUMNS`, else 80.
+fn columns(stream: impl rustix::fd::AsFd) -> usize {
+    let terminal = rustix::termios::tcgetwinsize(stream)
+        .ok()
+        .map(|size| usize::from(size.ws_col));
+    let given = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal
+        .filter(|&columns| columns > 0)
+        .or_else(given)
+        .unwrap_or(80)
 }
 
 /// Compiler output and patch names are hostile text: nothing of theirs may steer the terminal.

@@ -79,6 +79,7 @@ pub fn stored(
         },
         recorded: None,
         distributions,
+        stored: true,
     };
     show(context, form, &shown, &margin)
 }

@@ -5,25 +5,27 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::progress::{Progress, Step};
+use crate::report::fit;
 
 /// Draws progress on standard error.
 pub struct Terminal {
     bars: MultiProgress,
-    interactive: bool,
+    columns: Option<usize>,
     quiet: bool,
 }
 
 impl Terminal {
-    /// `interactive` draws bars, otherwise steps are lines; `quiet` hides everything but warnings.
-    pub fn new(interactive: bool, quiet: bool) -> Self {
-        let target = if interactive && !quiet {
+    /// Draws bars on a terminal of so many columns, writes lines where there is none; `quiet` hides everything but
+    /// warnings.
+    pub fn new(columns: Option<usize>, quiet: bool) -> Self {
+        let target = if columns.is_some() && !quiet {
             ProgressDrawTarget::stderr_with_hz(8)
         } else {
             ProgressDrawTarget::hidden()
         };
         Terminal {
             bars: MultiProgress::with_draw_target(target),
-            interactive,
+            columns,
             quiet,
         }
     }
@@ -37,19 +39,24 @@ impl Terminal {
 
 impl Progress for Terminal {
     fn begin(&self, name: &str, total: Option<u64>) -> Box<dyn Step> {
-        let bar = match total {
+        // A bar draws itself as soon as it is told anything: first it must know where.
+        let bar = self.bars.add(match total {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::no_length(),
-        };
-        bar.set_style(style(total.is_some()));
-        bar.set_prefix(name.to_owned());
-        let bar = self.bars.add(bar);
+        });
+        let form = Form::of(self.columns.unwrap_or(80));
+        bar.set_style(match total {
+            Some(_) => form.counted(),
+            None => form.open(),
+        });
+        bar.set_prefix(fit(name, form.name));
         bar.enable_steady_tick(Duration::from_millis(250));
-        if !self.interactive && !self.quiet {
+        if self.columns.is_none() && !self.quiet {
             self.line(&format!("{name} …"));
         }
         Box::new(Bar {
             bar,
+            form,
             bars: self.bars.clone(),
             visible: !self.quiet,
         })
@@ -66,12 +73,56 @@ impl Progress for Terminal {
     }
 }
 
-fn style(sized: bool) -> ProgressStyle {
-    let template = if sized {
-        "{prefix} [{bar:20}] {pos}/{len} ETA {eta} {wide_msg}"
-    } else {
-        "{prefix} {spinner} {elapsed} {wide_msg}"
-    };
+/// How steps are drawn in the room there is: a line each, whatever their names are.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    /// Columns for the name of a step.
+    name: usize,
+    /// A bar and the time that is left besides numbers.
+    wide: bool,
+}
+
+impl Form {
+    fn of(columns: usize) -> Self {
+        match columns {
+            // Name, bar, numbers and time; what is left is for what is worked on now.
+            60.. => Form {
+                name: columns - 44,
+                wide: true,
+            },
+            _ => Form {
+                name: (columns / 2).max(8),
+                wide: false,
+            },
+        }
+    }
+
+    /// Of known size.
+    fn counted(self) -> ProgressStyle {
+        style(match self.wide {
+            true => "{prefix} [{bar:20}] {pos}/{len} ETA {eta} {wide_msg}",
+            false => "{prefix} {pos}/{len} {wide_msg}",
+        })
+    }
+
+    /// Of unknown size.
+    fn open(self) -> ProgressStyle {
+        style("{prefix} {spinner} {elapsed} {wide_msg}")
+    }
+
+    /// Of known time.
+    fn foretold(self) -> ProgressStyle {
+        style(match self.wide {
+            true => "{prefix} [{bar:20}] {percent:>3} % {wide_msg}",
+            false => "{prefix} {percent} % {wide_msg}",
+        })
+    }
+}
+
+/// The length of a bar whose share is known.
+const THOUSANDTHS: u64 = 1000;
+
+fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")
@@ -79,6 +130,7 @@ fn style(sized: bool) -> ProgressStyle {
 
 struct Bar {
     bar: ProgressBar,
+    form: Form,
     bars: MultiProgress,
     visible: bool,
 }
@@ -89,9 +141,20 @@ impl Step for Bar {
             && self.bar.length() != Some(total)
         {
             self.bar.set_length(total);
-            self.bar.set_style(style(true));
+            self.bar.set_style(self.form.counted());
         }
         self.bar.set_position(done);
+        self.bar.set_message(message.to_owned());
+    }
+
+    fn foretold(&self, share: f64, message: &str) {
+        if self.bar.length() != Some(THOUSANDTHS) {
+            self.bar.set_length(THOUSANDTHS);
+            self.bar.set_style(self.form.foretold());
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        self.bar
+            .set_position((share * THOUSANDTHS as f64).round() as u64);
         self.bar.set_message(message.to_owned());
     }
 

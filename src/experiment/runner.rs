@@ -232,7 +232,7 @@ impl<'a> Runner<'a> {
                 .filter(|block| !self.left(block, failed).workloads.is_empty())
                 .collect();
             let coming = forecast.milliseconds(&left, state.as_ref());
-            let step = step.get_or_insert_with(|| progress.begin("measure", Some(coming)));
+            let step = step.get_or_insert_with(|| progress.begin("measure", None));
             let kind = match block.reading {
                 Reading::Timed if block.direct => "direct block",
                 Reading::Timed => "block",
@@ -243,9 +243,9 @@ impl<'a> Runner<'a> {
                 _ => "",
             };
             let name = format!("{kind} {} of {most}{}", block.number + 1, total(&block));
-            let past = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let past = started.elapsed().as_secs_f64() * 1000.0;
             let line = stopping::message(&name, state.as_ref(), coming);
-            step.update(past, Some(past + coming), &line);
+            step.foretold(past / (past + coming as f64), &line);
             let transactions = match block.reading {
                 Reading::Timed => BTreeMap::new(),
                 Reading::Counted => self.transactions(&block)?,

@@ -9,6 +9,7 @@ pub mod history;
 mod html;
 mod legend;
 mod markdown;
+mod next;
 mod number;
 mod origin;
 mod page;
@@ -33,11 +34,12 @@ pub use export::{bencher, csv, github_action_benchmark, go_benchmark, openmetric
 pub(crate) use html::frame::{Name, page, scroll};
 pub use html::{Beside, Data, Distribution, MOST_EMBEDDED, html};
 pub use markdown::markdown;
+pub use next::next_command;
 pub use profile::{Annotated, Line, Shown, profile, profile_markdown};
 pub use rates::rates;
 pub use sql_bench::sql_bench;
 pub use terminal::terminal;
-pub(crate) use text::clean;
+pub(crate) use text::{clean, fit};
 
 /// The attribution document as indented JSON with a line end.
 ///

@@ -86,6 +86,8 @@ pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -
     let leaves_out_zero = low > 0.0 || high < 0.0;
     // The shown interval must not hold 0 when the real one does not.
     if even && (!leaves_out_zero || half < estimate.abs()) {
+        // No interval is shown as none, but for values that never differed (beyond rounding errors).
+        let half = if half > 1e-9 { half.max(unit) } else { half };
         return format!("{shown} % ± {}", plain(half, places));
     }
     format!(
@@ -163,6 +165,8 @@ mod tests {
             "+37.12 % (30.01 to 45.28)"
         );
         assert_eq!(effect(&of(-0.0001, -0.006, 0.0058), 2), "−0.01 % ± 0.59");
+        assert_eq!(effect(&of(0.01, 0.009_99, 0.010_01), 2), "+1.00 % ± 0.01");
+        assert_eq!(effect(&of(0.01, 0.01, 0.01), 2), "+1.00 % ± 0.00");
         let mut barely = of(0.024, 0.0002, 0.0485);
         barely.verdict = Verdict::Faster;
         assert_eq!(effect(&barely, 2), "+2.40 % (0.02 to 4.85)");

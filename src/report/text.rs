@@ -43,7 +43,7 @@ pub(super) fn width(text: &str) -> usize {
 }
 
 /// `text` cut in its middle to at most `room` columns: both ends of a name tell names apart.
-pub(super) fn fit(text: &str, room: usize) -> String {
+pub(crate) fn fit(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
     }

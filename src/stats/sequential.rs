@@ -198,40 +198,34 @@ mod tests {
         assert!(bayes_factor(f64::INFINITY, 6) > 100.0);
     }
 
+    /// ∫ `factor(t, n)` · density of t without effect: 1 for a mixture of effects.
+    fn total(factor: fn(f64, usize) -> f64, n: usize) -> f64 {
+        use statrs::distribution::{Continuous, StudentsT};
+        let density = StudentsT::new(0.0, 1.0, (n - 1) as f64).unwrap();
+        // t = tan(u) maps the line to an interval.
+        let steps = 400_000;
+        let width = std::f64::consts::PI / f64::from(steps);
+        (0..steps)
+            .map(|i| (f64::from(i) + 0.5) * width - std::f64::consts::FRAC_PI_2)
+            .map(|u| {
+                let t = u.tan();
+                factor(t, n) * density.pdf(t) / u.cos().powi(2) * width
+            })
+            .sum()
+    }
+
     #[test]
     fn a_mixture_of_its_own_effects_is_a_probability() {
-        // ∫ bayes_factor · density of t without effect = 1, for any n.
-        use statrs::distribution::{Continuous, StudentsT};
         for n in [2, 5, 20] {
-            let density = StudentsT::new(0.0, 1.0, (n - 1) as f64).unwrap();
-            // t = tan(u) maps the line to an interval.
-            let steps = 400_000;
-            let width = std::f64::consts::PI / f64::from(steps);
-            let sum: f64 = (0..steps)
-                .map(|i| (f64::from(i) + 0.5) * width - std::f64::consts::FRAC_PI_2)
-                .map(|u| {
-                    let t = u.tan();
-                    bayes_factor(t, n) * density.pdf(t) / u.cos().powi(2) * width
-                })
-                .sum();
+            let sum = total(bayes_factor, n);
             assert!((sum - 1.0).abs() < 1e-3, "{n}: {sum}");
         }
     }
 
     #[test]
     fn the_half_above_is_a_probability_too_and_grows_with_the_statistic() {
-        use statrs::distribution::{Continuous, StudentsT};
         for n in [2, 5, 20] {
-            let density = StudentsT::new(0.0, 1.0, (n - 1) as f64).unwrap();
-            let steps = 400_000;
-            let width = std::f64::consts::PI / f64::from(steps);
-            let sum: f64 = (0..steps)
-                .map(|i| (f64::from(i) + 0.5) * width - std::f64::consts::FRAC_PI_2)
-                .map(|u| {
-                    let t = u.tan();
-                    bayes_factor_above(t, n) * density.pdf(t) / u.cos().powi(2) * width
-                })
-                .sum();
+            let sum = total(bayes_factor_above, n);
             assert!((sum - 1.0).abs() < 1e-3, "{n}: {sum}");
             let rising = [-9.0, -1.0, 0.0, 1.0, 3.0, 9.0].map(|t| bayes_factor_above(t, n));
             assert!(rising.is_sorted(), "{rising:?}");

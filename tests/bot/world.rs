@@ -183,8 +183,12 @@ impl Serving {
         serde_json::from_str(&self.get("/status.json")).unwrap()
     }
 
-    /// Waits until `done` holds.
+    /// Waits three minutes until `done` holds.
     pub fn until(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+        self.until_in(180, what, done)
+    }
+
+    fn until_in(&self, seconds: u64, what: &str, done: impl Fn(&Value) -> bool) -> Value {
         let started = Instant::now();
         loop {
             let status = self.status();
@@ -192,7 +196,7 @@ impl Serving {
                 return status;
             }
             assert!(
-                started.elapsed() < Duration::from_secs(180),
+                started.elapsed() < Duration::from_secs(seconds),
                 "{what}: {status:#}"
             );
             std::thread::sleep(Duration::from_millis(50));
@@ -200,7 +204,11 @@ impl Serving {
     }
 
     pub fn until_done(&self, jobs: usize) -> Value {
-        self.until("no end", |status| {
+        self.until_done_in(jobs, 180)
+    }
+
+    pub fn until_done_in(&self, jobs: usize, seconds: u64) -> Value {
+        self.until_in(seconds, "no end", |status| {
             status["open"].as_array().unwrap().is_empty()
                 && status["past"].as_array().unwrap().len() == jobs
         })

@@ -1,8 +1,10 @@
 //! A hermetic place to run the tool in: own home, own caches, explicit environment.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -89,6 +91,45 @@ impl TestEnvironment {
     /// Writes a file of the workspace.
     pub fn write(&self, file: &str, text: &str) {
         fs::write(self.workspace().join(file), text).unwrap();
+    }
+
+    /// Starts the tool with `args`, waits until `mark` is on its standard error, sends it `signal` (`-INT`), and
+    /// returns its exit code once nothing it started is left; `None` when the signal ended it.
+    pub fn stopped_at(&self, args: &[&str], mark: &str, signal: &str) -> Option<i32> {
+        let mut child = self
+            .command(args)
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let found = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .any(|line| line.contains(mark));
+        assert!(found, "it ended without saying {mark:?}");
+        let sent = Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+        std::thread::spawn(move || lines.for_each(drop));
+        let code = child.wait().unwrap().code();
+        self.wait_until_no_process_is_left();
+        code
+    }
+
+    /// Fails when it takes longer than ten seconds.
+    pub fn wait_until_no_process_is_left(&self) {
+        let started = Instant::now();
+        while !self.processes().is_empty() {
+            assert!(
+                started.elapsed() < Duration::from_secs(10),
+                "{:?}",
+                self.processes()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Processes whose command line or environment names this environment's folder: servers run

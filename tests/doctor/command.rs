@@ -53,10 +53,8 @@ fn what_is_missing_is_named_with_the_command_that_installs_it() {
     );
 }
 
-#[test]
-fn a_machine_that_has_everything_passes() {
-    let all = ["cc", "c++", "make"];
-    let machine = Machine::with(&all);
+fn machine_with_everything() -> Machine {
+    let machine = Machine::with(&["cc", "c++", "make"]);
     for program in [
         "ccache",
         "mold",
@@ -68,6 +66,12 @@ fn a_machine_that_has_everything_passes() {
     ] {
         machine.script(program, "exit 0");
     }
+    machine
+}
+
+#[test]
+fn a_machine_that_has_everything_passes() {
+    let machine = machine_with_everything();
     machine.file("bench-config/perfquilt.toml", CONFIG);
     let (code, stdout, stderr) = doctor(&machine, &["--json"]);
     assert_eq!(code, Some(0), "{stderr}");
@@ -105,18 +109,7 @@ fn a_broken_list_or_configuration_is_named() {
 
 #[test]
 fn one_command_brings_packages_and_release() {
-    let machine = Machine::with(&["cc", "c++", "make"]);
-    for program in [
-        "ccache",
-        "mold",
-        "quilt",
-        "cmake",
-        "ninja",
-        "pkg-config",
-        "bwrap",
-    ] {
-        machine.script(program, "exit 0");
-    }
+    let machine = machine_with_everything();
     let config = CONFIG.replace(
         "current = \"1\"",
         "current = \"1\"\nrelease = [{ version = \"1\", directory = \"up\" }]",

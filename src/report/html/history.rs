@@ -21,9 +21,12 @@ impl History {
         for course in &self.patches {
             let about = format!("{}, {} over time", course.title(), self.meter);
             let table = table(&about, course, &experiments, places);
+            let here = |release: &str| course.moments.iter().any(|m| m.release == release);
             let caption = html! {
-                @for (release, ink) in &releases { (key(*ink, true, &clean(release))) }
-                ". Experiments from the earliest on; lines are intervals."
+                @for (release, ink) in releases.iter().filter(|(release, _)| here(release)) {
+                    (key(*ink, true, &clean(release)))
+                }
+                " Experiments from the earliest on; lines are intervals."
             };
             let of = |(release, ink): &(&str, Ink)| points(course, &experiments, release, *ink);
             let shown: Vec<Series> = releases.iter().map(of).collect();

@@ -1,0 +1,108 @@
+//! Pull requests to a fork of the real MariaDB server (`ci/e2e`): two commits on the release, asked for by who may,
+//! and the same code by a stranger, in the sandbox. Uses the machine's caches.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+
+#[path = "common/mod.rs"]
+mod common;
+#[path = "github/mod.rs"]
+mod github;
+#[path = "bot/world.rs"]
+#[allow(dead_code)]
+mod world;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use github::TOKEN;
+use world::{World, git};
+
+/// The machine's caches.
+fn caches() -> PathBuf {
+    let of = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    of("XDG_CACHE_HOME")
+        .or_else(|| of("HOME").map(|home| home.join(".cache")))
+        .unwrap()
+        .join("perfquilt")
+}
+
+/// A bot in a workspace that is this repository's, and in whose fork pull request 7 has the first two patches as
+/// commits.
+fn world() -> World {
+    let world = World::new("kind = \"fork\"\npreset = \"ci\"");
+    let workspace = world.environment.workspace();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = workspace.join("bench-config/perfquilt.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let bot = text.split_once("\n[bot]").unwrap().1.to_owned();
+    for name in ["bench-config", "patches"] {
+        fs::remove_dir_all(workspace.join(name)).unwrap();
+        common::copy(&root.join(name), &workspace.join(name));
+    }
+    fs::copy(root.join("series"), workspace.join("series")).unwrap();
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}\n[bot]{bot}")).unwrap();
+    fs::create_dir_all(caches()).unwrap();
+    std::os::unix::fs::symlink(caches(), world.environment.cache()).unwrap();
+
+    // The release and the patches are commits of the workspace's store.
+    let status = world.environment.run(&["stack"]);
+    assert_eq!(status.code, Some(0), "{}", status.stderr);
+    let store = workspace.join(".perfquilt/objects.git");
+    let stack = git(
+        &store,
+        &["for-each-ref", "--format=%(objectname)", "refs/stacks"],
+    );
+    let repository = world.repository.to_str().unwrap();
+    let main = format!("{stack}~4:refs/heads/main");
+    git(&store, &["push", "--quiet", repository, &main]);
+    world
+}
+
+/// Pull request 7 ends with the `patches`-th of the four; its last commit.
+fn push(world: &World, patches: usize) -> String {
+    let store = world.environment.workspace().join(".perfquilt/objects.git");
+    let stack = git(
+        &store,
+        &["for-each-ref", "--format=%(objectname)", "refs/stacks"],
+    );
+    let commit = stack.lines().next().unwrap();
+    let what = format!("{commit}~{}:refs/pull/7/head", 4 - patches);
+    let repository = world.repository.to_str().unwrap();
+    git(&store, &["push", "--quiet", "--force", repository, &what]);
+    git(&world.repository, &["rev-parse", "refs/pull/7/head"])
+}
+
+#[test]
+fn commits_on_the_real_server_are_measured_for_who_may_and_for_a_stranger() {
+    let world = world();
+    world.github.opens(7, &push(&world, 2));
+    let mut bot = world.serve();
+    for (jobs, author) in [(1, ("alice", "OWNER")), (2, ("mallory", "NONE"))] {
+        let started = Instant::now();
+        if jobs == 2 {
+            // One more commit, which nobody has built or measured yet.
+            world.github.pushes(7, &push(&world, 3));
+        }
+        assert_eq!(bot.asked(&world, 7, author, "@perfquilt run"), 202);
+        let status = bot.until_done_in(jobs, 3600);
+        assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+        println!("{}: {:.0} s", author.0, started.elapsed().as_secs_f64());
+        let ours = world.github.ours(7);
+        assert_eq!(ours.len(), 1);
+        println!("{}", ours[0]);
+        // No noise hides what the first commit does to statements that build JSON.
+        let row = |text: &str| {
+            let found = ours[0].lines().find(|line| line.contains(text));
+            found.unwrap_or_else(|| panic!("no {text}")).to_owned()
+        };
+        assert!(ours[0].contains("## ✅ The series is "), "{}", ours[0]);
+        assert!(row("0001-String-append").contains("faster"));
+        assert!(ours[0].contains("0002-Do-not-call"));
+        assert_eq!(ours[0].contains("0003-"), jobs == 2);
+        assert!(!ours[0].contains(TOKEN));
+    }
+    assert_eq!(bot.stops(), Some(0));
+    world.environment.wait_until_no_process_is_left();
+}
