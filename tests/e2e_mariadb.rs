@@ -161,6 +161,41 @@ fn a_server_linked_again_runs_and_is_the_same_work() {
     assert!(found.abs() < 0.0005, "{instructions:#}");
 }
 
+#[test]
+fn handler_reads_in_every_form_and_by_both_drivers() {
+    let folder = workspace();
+    let own = [
+        "handler_text_innodb",
+        "handler_prepare_myisam",
+        "handler_binary_aria",
+        "handler_binary_innodb_64",
+    ];
+    let mut run = vec!["run", "--preset", "handler", "--point", "0", "--point", "1"];
+    run.extend(["--blocks", "2", "--json"]);
+    for workload in own.iter().chain(&["handler_slap_innodb"]) {
+        run.extend(["--workload", workload]);
+    }
+    let document: Value = serde_json::from_str(&perfquilt(folder.path(), &run)).unwrap();
+    let cost = |workload: &str, point: &str| -> f64 {
+        let costs = document["costs"].as_array().unwrap();
+        let found = costs.iter().find(|cost| {
+            cost["workload"] == workload && cost["point"] == point && cost["meter"] == "time"
+        });
+        let found = found.unwrap_or_else(|| panic!("no cost of {workload} on {point}"));
+        found["estimate"].as_f64().unwrap()
+    };
+    for point in ["0", "1"] {
+        for workload in own {
+            // Nanoseconds a read, and the client's part of them.
+            let (read, client) = (cost(workload, point), cost(&format!("{workload}/client"), point));
+            println!("{workload} on {point}: {read:.0} ns, of these the client's {client:.0}");
+            assert!((2e3..1e6).contains(&read), "{workload} on {point}: {read}");
+            assert!(client > 0.0, "{workload} on {point}: {client}");
+        }
+        assert!((2e3..1e6).contains(&cost("handler_slap_innodb", point)));
+    }
+}
+
 /// Partitions and unique keys on disk depend on hash values: the patched collations must give the
 /// same ones. Compares the real code of both trees.
 #[test]

@@ -212,7 +212,8 @@ fn disturbed(of: &Conditions) -> impl Iterator<Item = Warning<'_>> {
         (of.steal.mean > STOLEN).then_some(Warning::Stolen(of)),
         (of.idle.mean > IDLE).then_some(Warning::Idle(of)),
         (of.preempted > PREEMPTED).then_some(Warning::Preempted(of)),
-        (of.major_faults > 0).then_some(Warning::Swapped(of)),
+        // A page or so a block comes from the program's own file, in a fraction of a millisecond.
+        (of.major_faults > of.blocks as u64).then_some(Warning::Swapped(of)),
         frequency.map(|(low, high)| Warning::Frequency(of, low, high)),
     ]
     .into_iter()
