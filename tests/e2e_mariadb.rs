@@ -187,7 +187,10 @@ fn handler_reads_in_every_form_and_by_both_drivers() {
     for point in ["0", "1"] {
         for workload in own {
             // Nanoseconds a read, and the client's part of them.
-            let (read, client) = (cost(workload, point), cost(&format!("{workload}/client"), point));
+            let (read, client) = (
+                cost(workload, point),
+                cost(&format!("{workload}/client"), point),
+            );
             println!("{workload} on {point}: {read:.0} ns, of these the client's {client:.0}");
             assert!((2e3..1e6).contains(&read), "{workload} on {point}: {read}");
             assert!(client > 0.0, "{workload} on {point}: {client}");
