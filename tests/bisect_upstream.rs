@@ -159,7 +159,7 @@ fn document(finished: &Finished) -> Value {
 
 fn slow(pad: u32) -> Sources {
     Sources {
-        rounds: 60_000,
+        rounds: 400_000,
         pad,
         ..PLAIN
     }
