@@ -119,9 +119,8 @@ fn remote(environment: &TestEnvironment) -> PathBuf {
 
 /// Git in the repository, as hermetic as the tool.
 fn git(environment: &TestEnvironment, args: &[&str]) -> String {
-    let folder = remote(environment);
-    let around = folder.parent().unwrap();
-    let output = Command::new("git")
+    let output = environment
+        .hermetic("git", &remote(environment))
         .args([
             "-c",
             "user.name=A Tester",
@@ -129,14 +128,6 @@ fn git(environment: &TestEnvironment, args: &[&str]) -> String {
             "user.email=tester@example.org",
         ])
         .args(args)
-        .current_dir(&folder)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap())
-        .env("HOME", around.join("home"))
-        .env("XDG_CACHE_HOME", around.join("cache"))
-        .env("TMPDIR", around.join("tmp"))
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_SYSTEM", "/dev/null")
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -7,6 +7,8 @@ mod common;
 #[path = "common/documents.rs"]
 mod documents;
 mod github;
+#[path = "common/sysbench.rs"]
+mod sysbench;
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
@@ -169,18 +171,10 @@ impl World {
         for name in ["oltp_read_only", "hash_distinct", "join_setup"] {
             std::fs::write(folder.join(format!("{name}.toml")), &requests).unwrap();
         }
-        let log = |seconds: [f64; 3]| -> String {
-            let run = |seconds: f64| {
-                format!(
-                    "sysbench 1.0.20 (using system LuaJIT 2.1.0)\n\nGeneral statistics:\n    \
-                     total time:                          {seconds}s\n    total number of events:              1000\n"
-                )
-            };
-            seconds.map(run).concat()
-        };
-        self.environment.write("base.log", &log([1.0, 1.01, 0.99]));
-        self.environment
-            .write("patched.log", &log([0.9, 0.91, 0.89]));
+        let log = sysbench::log([1.0, 1.01, 0.99]);
+        self.environment.write("base.log", &log);
+        let log = sysbench::log([0.9, 0.91, 0.89]);
+        self.environment.write("patched.log", &log);
     }
 
     /// A script in `folder`, with the tool on `PATH`.
@@ -188,20 +182,13 @@ impl World {
         let around = self.environment.workspace().parent().unwrap().to_owned();
         let program = Path::new(env!("CARGO_BIN_EXE_perfquilt"));
         let path = std::env::var("PATH").unwrap();
-        let mut command = Command::new("/bin/bash");
+        let mut command = self.environment.hermetic("/bin/bash", folder);
         command
             .args(["-e", "-u", "-o", "pipefail", "-c", script])
-            .current_dir(folder)
-            .env_clear()
             .env(
                 "PATH",
                 format!("{}:{path}", program.parent().unwrap().display()),
             )
-            .env("HOME", around.join("home"))
-            .env("XDG_CACHE_HOME", around.join("cache"))
-            .env("TMPDIR", around.join("tmp"))
-            .env("GIT_CONFIG_SYSTEM", "/dev/null")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_EDITOR", "true")
             .env("GIT_SEQUENCE_EDITOR", "true")
             .env("GIT_AUTHOR_NAME", "A Tester")

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "common/sysbench.rs"]
+mod sysbench;
+
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -127,17 +130,8 @@ fn results_of_other_tools_are_compared() {
         std::fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let log = |runs: [f64; 3]| -> String {
-        let run = |seconds: f64| {
-            format!(
-                "sysbench 1.0.20 (using system LuaJIT 2.1.0)\n\nGeneral statistics:\n    \
-                 total time:                          {seconds}s\n    total number of events:              1000\n"
-            )
-        };
-        runs.map(run).concat()
-    };
-    let base = write("base.log", log([1.0, 1.001, 0.999]));
-    let patched = write("patched.log", log([0.9, 0.901, 0.899]));
+    let base = write("base.log", sysbench::log([1.0, 1.001, 0.999]));
+    let patched = write("patched.log", sysbench::log([0.9, 0.901, 0.899]));
     let text = output(&["analyse", &base, &patched]);
     assert!(text.contains("The series is 11.1"), "{text}");
     assert!(text.contains("patched"), "{text}");

@@ -4,24 +4,18 @@
 
 mod common;
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use common::TestEnvironment;
 
 /// Runs the tool in a terminal of `columns`; everything that was written to it, and the exit code.
 fn at_a_terminal(environment: &TestEnvironment, columns: usize, line: &str) -> (String, i32) {
-    let around = environment.workspace().parent().unwrap().to_owned();
     let tool = env!("CARGO_BIN_EXE_perfquilt");
-    let output = Command::new("script")
+    let output = environment
+        .hermetic("script", &environment.workspace())
         .args(["--quiet", "--return", "--flush", "--command"])
         .arg(format!("stty cols {columns} rows 40; '{tool}' {line}"))
         .arg("/dev/null")
-        .current_dir(environment.workspace())
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap())
-        .env("HOME", around.join("home"))
-        .env("XDG_CACHE_HOME", around.join("cache"))
-        .env("TMPDIR", around.join("tmp"))
         .env("TERM", "xterm-256color")
         .env("LC_ALL", "C.UTF-8")
         .stdin(Stdio::null())

@@ -61,10 +61,16 @@ impl TestEnvironment {
 
     /// The tool with `args`, in the workspace, not started yet.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_perfquilt"));
+        let mut command = self.hermetic(env!("CARGO_BIN_EXE_perfquilt"), &self.workspace());
+        command.args(args);
         command
-            .args(args)
-            .current_dir(self.workspace())
+    }
+
+    /// A program in `folder`, with the places of this environment and nothing of the user's, not started yet.
+    pub fn hermetic(&self, program: &str, folder: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(folder)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("HOME", self.folder.path().join("home"))
