@@ -88,8 +88,6 @@ fn measure(folder: &Path, name: &str) {
         seconds[2]
     };
     let plain = time(&["--format", "json"]);
-    let html = std::fs::File::create(&page).unwrap();
-    drop(html);
     let seconds = time(&["--format", "html"]);
     let beside = time(&["--format", "html", "--output", page.to_str().unwrap()]);
     let megabytes = |path: &Path| std::fs::metadata(path).unwrap().len() as f64 / 1e6;

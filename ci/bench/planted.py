@@ -105,7 +105,7 @@ def arguments(doc, **options):
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    built = ROOT / "target" / os.environ.get("PERFQUILT_PROFILE", "release") / "perfquilt"
+    built = os.environ.get("PERFQUILT", ROOT / "target/release/perfquilt")
     parser.add_argument("--perfquilt", default=built, type=pathlib.Path)
     options.setdefault("blocks", {"type": int, "default": 40})
     for name, settings in options.items():
