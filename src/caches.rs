@@ -1,24 +1,29 @@
 //! What the caches keep that nobody has used for long, and its removal.
 //!
 //! Each entry has a file whose time of modification is when the entry was last used: whoever takes
-//! something from a cache calls [`touch`].
+//! something from a cache calls `hold`, which also keeps it there.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::locks;
+
+/// Seconds of a day.
+const DAY: u64 = 86_400;
 
 /// A cache: its folder, what its entries are, and where an entry's time of use is.
 struct Kind {
     folder: &'static str,
     what: &'static str,
+    /// Locked while the entry is in use.
     mark: fn(&Path) -> PathBuf,
-    /// Whether the mark is locked while the entry is in use.
-    locked: bool,
 }
 
 const KINDS: [Kind; 4] = [
@@ -26,25 +31,21 @@ const KINDS: [Kind; 4] = [
         folder: "builds",
         what: "built server",
         mark: |entry| entry.join("build.json"),
-        locked: false,
     },
     Kind {
         folder: "profiles",
         what: "profile",
         mark: |entry| entry.join("profile.json"),
-        locked: false,
     },
     Kind {
         folder: "work",
         what: "source and build tree",
         mark: |entry| entry.join("lock"),
-        locked: true,
     },
     Kind {
         folder: "data",
         what: "prepared data",
         mark: |entry| beside(entry, ".lock"),
-        locked: true,
     },
 ];
 
@@ -56,20 +57,54 @@ pub struct Entry {
     /// What it is in particular: of a built server the point and recipe, else the folder's name.
     pub name: String,
     /// Its folder.
+    #[serde(serialize_with = "crate::files::as_text")]
     pub path: PathBuf,
     /// Bytes of all its files.
     pub bytes: u64,
     /// Whole days since it was last used.
     pub unused_days: u64,
     #[serde(skip)]
-    lock: Option<PathBuf>,
+    mark: PathBuf,
 }
+
+/// The marks of what this process uses, locked together with others that use it.
+static HELD: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
 
 /// Notes that what `mark` stands for is used now. A cache that cannot be written to is used all the same.
 pub fn touch(mark: &Path) {
     if let Ok(file) = File::options().append(true).open(mark) {
         let _ = file.set_modified(SystemTime::now());
     }
+}
+
+/// As [`touch`], and keeps the entry from being removed as long as this process lives. `false` when it
+/// is being made or removed at this moment; what is there afterwards stays.
+pub(crate) fn hold(mark: &Path) -> bool {
+    touch(mark);
+    match locks::share_now(mark) {
+        Ok(Some(file)) => {
+            if let Ok(mut held) = HELD.lock() {
+                held.insert(mark.to_owned(), file);
+            }
+            true
+        }
+        Ok(None) => false,
+        // Without a mark, or without locks, it is used all the same.
+        Err(_) => true,
+    }
+}
+
+/// Ends what [`hold`] began, where it did.
+pub(crate) fn let_go(mark: &Path) {
+    if let Ok(mut held) = HELD.lock() {
+        held.remove(mark);
+    }
+}
+
+/// Whether a folder of a cache is not finished, or about to go.
+pub(crate) fn is_work(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with('.') || name.ends_with(".tmp") || name.ends_with(".removed")
 }
 
 /// The entries below `cache` that were not used for `unused` before `now`, those unused longest first.
@@ -100,14 +135,15 @@ pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Ent
                 .and_then(|found| found.modified())
                 .map_err(|e| Error::io("look at", &path, &e))?;
             let idle = now.duration_since(used).unwrap_or_default();
-            if idle >= unused {
+            let at_work = is_work(&entry.file_name()) && idle < Duration::from_secs(DAY);
+            if idle >= unused && !at_work {
                 found.push(Entry {
                     what: kind.what,
                     name: name(&path, &mark),
                     bytes: size(&path),
                     path,
-                    unused_days: idle.as_secs() / 86_400,
-                    lock: kind.locked.then_some(mark),
+                    unused_days: idle.as_secs() / DAY,
+                    mark,
                 });
             }
         }
@@ -121,15 +157,11 @@ pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Ent
 /// # Errors
 /// What cannot be removed.
 pub fn remove(entry: &Entry) -> Result<bool> {
-    let _held = match &entry.lock {
-        Some(lock) => match File::open(lock) {
-            Ok(file) => match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
-                _ => Some(file),
-            },
-            Err(_) => None,
-        },
-        None => None,
+    // What has no mark is half made, and old; where there are no locks, nothing can be said.
+    let _held = match entry.mark.is_file().then(|| locks::try_now(&entry.mark)) {
+        Some(Ok(None)) => return Ok(false),
+        Some(Ok(held)) => held,
+        Some(Err(_)) | None => None,
     };
     // Renamed first: an entry is there as a whole or not at all. A lock beside it stays, for others may
     // wait for it.
@@ -195,8 +227,6 @@ pub fn size(path: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const DAY: u64 = 86_400;
 
     fn aged(path: &Path, days: u64) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -265,9 +295,35 @@ mod tests {
                 .all(|(name, ..)| name != "old")
         );
         let held = File::open(folder.path().join("work/tree/lock")).unwrap();
-        flock(&held, FlockOperation::LockExclusive).unwrap();
+        held.lock().unwrap();
         let all = unused(folder.path(), Duration::ZERO, SystemTime::now()).unwrap();
         let tree = all.iter().find(|e| e.path.ends_with("tree")).unwrap();
         assert!(!remove(tree).unwrap() && tree.path.exists());
+    }
+
+    #[test]
+    fn what_was_taken_stays_until_it_is_let_go() {
+        let folder = cache();
+        let mark = folder.path().join("builds/old/build.json");
+        assert!(hold(&mark));
+        let all = unused(folder.path(), Duration::ZERO, SystemTime::now()).unwrap();
+        let old = all.iter().find(|e| e.path.ends_with("old")).unwrap();
+        assert!(!remove(old).unwrap() && mark.exists());
+        let_go(&mark);
+        assert!(remove(old).unwrap() && !mark.exists());
+    }
+
+    #[test]
+    fn what_is_being_made_stays_for_a_day() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["builds/.partial-x", "profiles/.raw-x", "data/set.tmp"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        let found = |later: u64| {
+            let now = SystemTime::now() + Duration::from_secs(later);
+            unused(folder.path(), Duration::ZERO, now).unwrap().len()
+        };
+        assert_eq!(found(60), 0);
+        assert_eq!(found(DAY + 60), 3);
     }
 }

@@ -86,6 +86,7 @@ struct Inner {
     message: String,
     details: Vec<String>,
     hint: Option<String>,
+    passing: bool,
 }
 
 impl Error {
@@ -98,6 +99,7 @@ impl Error {
                 message: message.into(),
                 details: Vec::new(),
                 hint: None,
+                passing: false,
             }),
         }
     }
@@ -147,17 +149,6 @@ impl Error {
         }
     }
 
-    /// A failure of the object store's library; `what` is the fragment before its message. Only the
-    /// message tells that the disk is full.
-    pub fn git(what: &str, source: &git2::Error) -> Self {
-        let error = Self::internal(format!("{what}: {}", source.message()));
-        if source.message().contains("No space left on device") {
-            error.hint(DISK_FULL)
-        } else {
-            error
-        }
-    }
-
     /// Adds the file and line the message is about.
     #[must_use]
     pub fn at(mut self, file: impl Into<PathBuf>, line: impl Into<Option<usize>>) -> Self {
@@ -180,6 +171,18 @@ impl Error {
     pub fn details<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Self {
         self.inner.details.extend(lines.into_iter().map(Into::into));
         self
+    }
+
+    /// Says that the same may well succeed later, as when the network is down.
+    #[must_use]
+    pub fn passing(mut self) -> Self {
+        self.inner.passing = true;
+        self
+    }
+
+    /// Whether the same may well succeed later.
+    pub fn is_passing(&self) -> bool {
+        self.inner.passing
     }
 
     /// What went wrong, for the exit code.
@@ -218,15 +221,3 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-impl From<git2::Error> for Error {
-    fn from(error: git2::Error) -> Self {
-        Error::git("object store", &error)
-    }
-}
-
-impl From<rusqlite::Error> for Error {
-    fn from(error: rusqlite::Error) -> Self {
-        Error::internal(format!("results database: {error}"))
-    }
-}

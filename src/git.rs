@@ -1,10 +1,10 @@
 //! The user's own git, with the user's own identity and configuration: for worktrees, and for what the
 //! user's repository gets.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result};
+use crate::files::write_file;
 use crate::process::{Command, Output};
 
 /// What git and the hooks it runs may know of our environment, besides what every child gets.
@@ -40,6 +40,18 @@ const STORE_SETTINGS: [(&str, &str); 5] = [
     ("core.symlinks", "true"),
 ];
 
+/// A git that reaches other repositories as the user's own does: with its configuration, certificates and
+/// proxies.
+pub(crate) fn users(git: Command) -> Command {
+    let mut git = git.network();
+    for name in PASSED_ON {
+        if let Some(value) = std::env::var_os(name) {
+            git = git.env(name, value);
+        }
+    }
+    git
+}
+
 /// Git in one folder: a worktree, the bare store, or the user's repository.
 #[derive(Debug, Clone)]
 pub(crate) struct Git {
@@ -64,12 +76,7 @@ impl Git {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("git").args(args).directory(&self.folder);
-        for name in PASSED_ON {
-            if let Some(value) = std::env::var_os(name) {
-                command = command.env(name, value);
-            }
-        }
+        let command = users(Command::new("git").args(args).directory(&self.folder));
         match &self.index {
             Some(index) => command.env("GIT_INDEX_FILE", index),
             None => command,
@@ -106,18 +113,30 @@ impl Git {
     /// Sets up the bare store at this folder for worktrees: git must hand out and take back the very
     /// bytes, and must never tidy up there. `more` are settings besides those.
     pub(crate) fn prepare_store(&self, more: &[(&str, &str)]) -> Result<()> {
-        let info = self.folder.join("info");
-        let attributes = info.join("attributes");
-        let io = |error| Error::io("write", &attributes, &error);
-        std::fs::create_dir_all(&info).map_err(io)?;
+        let attributes = self.folder.join("info/attributes");
         if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
-            let mut file = tempfile::NamedTempFile::new_in(&info).map_err(io)?;
-            file.write_all(ATTRIBUTES).map_err(io)?;
-            file.persist(&attributes).map_err(|e| io(e.error))?;
+            write_file(&attributes, ATTRIBUTES)?;
         }
         for (key, value) in STORE_SETTINGS.iter().chain(more) {
             self.ok(&["config", key, value])?;
         }
+        Ok(())
+    }
+
+    /// Takes the worktree at `directory` away with all that is in it, also where a killed git left it half
+    /// made and locked. Nothing happens where there is none.
+    pub(crate) fn remove_worktree(&self, directory: &Path) -> Result<()> {
+        match std::fs::remove_dir_all(directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io("remove", directory, &error));
+            }
+            _ => {}
+        }
+        // Fails where the repository knows of none.
+        self.command(&["worktree", "remove", "--force", "--force"])
+            .arg(directory)
+            .run()?;
+        self.ok(&["worktree", "prune"])?;
         Ok(())
     }
 
@@ -164,7 +183,8 @@ impl Git {
                 status.untracked.push(path.to_owned());
                 continue;
             }
-            if code.starts_with(['R', 'C']) {
+            // In the index or in the worktree.
+            if code.chars().take(2).any(|c| matches!(c, 'R' | 'C')) {
                 // The name before follows.
                 entries.next();
             }
@@ -172,6 +192,18 @@ impl Git {
         }
         Ok(status)
     }
+}
+
+/// Whether git was killed while it made the worktree at `directory`: the lock it takes for that is there.
+pub(crate) fn is_half_made(directory: &Path) -> bool {
+    let Ok(link) = std::fs::read_to_string(directory.join(".git")) else {
+        return false;
+    };
+    let Some(own) = link.trim_end().strip_prefix("gitdir: ") else {
+        return false;
+    };
+    std::fs::read_to_string(directory.join(own).join("locked"))
+        .is_ok_and(|reason| reason.trim_end() == "initializing")
 }
 
 /// What `git status` says.
@@ -199,5 +231,27 @@ impl Status {
         ))
         .details(lines)
         .hint(hint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rename_that_is_not_in_the_index_is_one_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = Git::new(folder.path());
+        std::fs::write(folder.path().join("old"), "a\nb\nc\n").unwrap();
+        git.ok(&["init", "-q"]).unwrap();
+        git.ok(&["add", "old"]).unwrap();
+        let who = ["-c", "user.name=T", "-c", "user.email=t@example.org"];
+        git.ok(&[&who[..], &["commit", "-qm", "x"]].concat())
+            .unwrap();
+        std::fs::rename(folder.path().join("old"), folder.path().join("new")).unwrap();
+        git.ok(&["add", "-N", "new"]).unwrap();
+        let status = git.status().unwrap();
+        assert_eq!(status.changed, ["new"]);
+        assert!(status.untracked.is_empty());
     }
 }

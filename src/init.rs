@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::files::write_file;
 use crate::workspace::CONFIG_FILE;
 
 /// Path in the workspace and content.
@@ -20,7 +21,6 @@ const FILES: &[File] = &[
     bundled!("bench-config/cmake/precompile.cmake"),
     bundled!("bench-config/handler/reads.sql"),
     bundled!("bench-config/packages.txt"),
-    bundled!("bench-config/perfquilt.toml"),
     bundled!("bench-config/server.cnf"),
     bundled!("bench-config/sysbench/oltp_utf8mb4.lua"),
     bundled!("bench-config/sysbench/statement.lua"),
@@ -79,7 +79,13 @@ const FILES: &[File] = &[
         "# The patches in order, one a line, in quilt's format.\n",
     ),
     (".gitignore", ".perfquilt/\n"),
+    // The last: it is what makes a folder a workspace, so whatever interrupts `init`, the same command
+    // goes on from there.
+    bundled!("bench-config/perfquilt.toml"),
 ];
+
+/// Where this repository has series of releases' own, which a new workspace has not.
+const OWN_SERIES: &str = "patches = ";
 
 /// Makes a workspace in `dir`, which is created when missing. Files that are there already are never
 /// changed. Returns the files written, relative to `dir`.
@@ -95,17 +101,6 @@ pub fn init(dir: &Path) -> Result<Vec<PathBuf>> {
         );
     }
     let mut written = Vec::new();
-    for (name, content) in FILES {
-        let path = dir.join(name);
-        if path.exists() {
-            continue;
-        }
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
-        }
-        fs::write(&path, content).map_err(|e| Error::io("write", &path, &e))?;
-        written.push(PathBuf::from(name));
-    }
     let patches = dir.join("patches");
     fs::create_dir_all(&patches).map_err(|e| Error::io("create", &patches, &e))?;
     let link = patches.join("series");
@@ -114,5 +109,42 @@ pub fn init(dir: &Path) -> Result<Vec<PathBuf>> {
         std::os::unix::fs::symlink("../series", &link).map_err(|e| Error::io("link", &link, &e))?;
         written.push(PathBuf::from("patches/series"));
     }
+    for (name, content) in FILES {
+        let path = dir.join(name);
+        if path.exists() {
+            continue;
+        }
+        if *name == CONFIG_FILE {
+            let lines = content.split_inclusive('\n');
+            let config: String = lines.filter(|l| !l.starts_with(OWN_SERIES)).collect();
+            write_file(&path, config.as_bytes())?;
+        } else {
+            write_file(&path, content.as_bytes())?;
+        }
+        written.push(PathBuf::from(name));
+    }
     Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_interrupted_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let obstacle = folder.path().join("bench-config/workloads");
+        fs::create_dir(folder.path().join("bench-config")).unwrap();
+        fs::write(&obstacle, "").unwrap();
+        init(folder.path()).unwrap_err();
+        assert!(!folder.path().join(CONFIG_FILE).exists());
+        fs::remove_file(&obstacle).unwrap();
+        init(folder.path()).unwrap();
+        assert!(
+            FILES
+                .iter()
+                .all(|(name, _)| folder.path().join(name).is_file())
+        );
+        assert!(init(folder.path()).is_err());
+    }
 }

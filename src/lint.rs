@@ -134,7 +134,7 @@ fn imported(ws: &Workspace) -> Result<bool> {
     let found = upstream::list(ws)?;
     Ok(found
         .iter()
-        .any(|release| release.current && release.imported.is_some() && release.locked.is_some()))
+        .any(|release| release.current && release.at_hand()))
 }
 
 /// Each patch in canonical form; `None` for those that are, and for empty ones.

@@ -13,6 +13,7 @@ use crate::analyse;
 use crate::attribution::Attribution;
 use crate::bisect;
 use crate::error::{Error, Kind, Result};
+use crate::files::write_file;
 use crate::git::Git;
 use crate::observation::Meter;
 use crate::point::Point;
@@ -49,6 +50,9 @@ pub struct Outcome {
     pub head: String,
     /// What failed, in the order it did.
     pub failures: Vec<Failure>,
+    /// Why a bisection of the same commit came to nothing, where it did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bisection: Vec<Failure>,
 }
 
 /// Why there are no figures, or none of one point.
@@ -110,6 +114,7 @@ impl Outcome {
             schema: 1,
             head: head.to_owned(),
             failures,
+            bisection: Vec::new(),
         }
     }
 
@@ -139,8 +144,12 @@ impl Outcome {
         if !commit(&outcome.head) {
             return Err(wrong("`head` is not a commit".to_owned()));
         }
-        outcome.failures.truncate(MOST_FAILURES);
-        outcome.failures = outcome.failures.into_iter().map(Failure::cut).collect();
+        let cut = |mut failures: Vec<Failure>| -> Vec<Failure> {
+            failures.truncate(MOST_FAILURES);
+            failures.into_iter().map(Failure::cut).collect()
+        };
+        outcome.failures = cut(outcome.failures);
+        outcome.bisection = cut(outcome.bisection);
         Ok(outcome)
     }
 
@@ -151,7 +160,7 @@ impl Outcome {
     fn write(&self, dir: &Path) -> Result<()> {
         let text = serde_json::to_vec_pretty(self)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-        publish(dir, OUTCOME_FILE, &text)
+        write_file(&dir.join(OUTCOME_FILE), &text)
     }
 }
 
@@ -210,23 +219,19 @@ pub fn read(dir: &Path, margin: &dyn Fn(Meter) -> f64) -> Result<(Outcome, Optio
     let outcome = Outcome::read(&dir.join(OUTCOME_FILE))?;
     let observations = dir.join(OBSERVATIONS_FILE);
     let attribution = match plain(&observations)? {
-        Some(_) => Some(analyse::file(&observations, MOST, margin)?),
+        Some(file) => Some(analyse::opened(file, &observations, MOST, margin)?),
         None => None,
     };
     Ok((outcome, attribution))
 }
 
-/// Takes over the observations of the outcome in the folder `from` to the folder `to`, or removes those there
-/// when it has none.
-///
-/// # Errors
-/// [`Kind::Usage`] when they are no plain file or too large; [`Kind::Internal`] when they cannot be written.
-pub fn keep(from: &Path, to: &Path) -> Result<()> {
-    folder(from)?;
-    let source = from.join(OBSERVATIONS_FILE);
-    match plain(&source)? {
-        Some(file) => publish(to, OBSERVATIONS_FILE, &whole(file, &source, MOST_PACKED)?),
-        None => forget(to),
+/// The packed observations of the outcome in the folder `dir`, if it has any.
+fn packed(dir: &Path) -> Result<Option<Vec<u8>>> {
+    folder(dir)?;
+    let path = dir.join(OBSERVATIONS_FILE);
+    match plain(&path)? {
+        Some(file) => whole(file, &path, MOST_PACKED).map(Some),
+        None => Ok(None),
     }
 }
 
@@ -248,39 +253,92 @@ pub fn bisection(dir: &Path) -> Result<Option<bisect::Session>> {
         .map_err(|error| error.at(&path, None))
 }
 
-/// Removes what an earlier outcome in the folder `dir` has besides failures.
-///
-/// # Errors
-/// [`Kind::Internal`] when it cannot be removed.
-pub fn discard(dir: &Path) -> Result<()> {
-    forget(dir)?;
-    keep_bisection(dir, None)
+/// What an outcome is of.
+#[derive(Debug, Clone, Copy)]
+pub enum Made<'a> {
+    /// A run, and its packed observations where there are any.
+    Run(Option<&'a [u8]>),
+    /// A bisection, and its session where there is one.
+    Bisection(Option<&'a bisect::Session>),
 }
 
-/// Writes a bisection to the folder `dir`, or removes the one there.
+/// Puts what was `made` of the commit `head`, and what failed of it, into the folder `dir`. Of the outcome that
+/// is there, a bisection leaves what was measured of the same commit, and a run what was bisected; where either
+/// commit is unknown (`head` is empty), nothing is left.
 ///
 /// # Errors
 /// [`Kind::Internal`] when it cannot be written.
-pub fn keep_bisection(dir: &Path, session: Option<&bisect::Session>) -> Result<()> {
+pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: Made<'_>) -> Result<()> {
+    let before = Outcome::read(&dir.join(OUTCOME_FILE)).ok();
+    let same = before.filter(|before| !head.is_empty() && before.head == head);
+    let mut outcome = match same {
+        Some(before) => before,
+        None => {
+            keep_observations(dir, None)?;
+            keep_bisection(dir, None)?;
+            Outcome::new(head, Vec::new())
+        }
+    };
+    match made {
+        Made::Run(observations) => {
+            keep_observations(dir, observations)?;
+            outcome.failures = failures;
+        }
+        Made::Bisection(session) => {
+            keep_bisection(dir, session)?;
+            outcome.bisection = failures;
+        }
+    }
+    outcome.write(dir)
+}
+
+/// Puts what a run or, if `bisected`, a bisection of the commit `head` left in the folder `from` into the
+/// folder `to`, as [`put`] does. Code of strangers may have made it: what cannot be read again is not taken.
+///
+/// # Errors
+/// As [`read`], [`bisection`] and [`put`].
+pub fn take(
+    from: &Path,
+    to: &Path,
+    head: &str,
+    bisected: bool,
+    margin: &dyn Fn(Meter) -> f64,
+) -> Result<()> {
+    let (outcome, _) = read(from, margin)?;
+    if !bisected {
+        let observations = packed(from)?;
+        return put(
+            to,
+            head,
+            outcome.failures,
+            Made::Run(observations.as_deref()),
+        );
+    }
+    let session = bisection(from)?;
+    if let Some(session) = &session {
+        session.replay().outcome();
+    }
+    let failures = [outcome.failures, outcome.bisection].concat();
+    put(to, head, failures, Made::Bisection(session.as_ref()))
+}
+
+/// Writes a bisection to the folder `dir`, or removes the one there.
+fn keep_bisection(dir: &Path, session: Option<&bisect::Session>) -> Result<()> {
     let Some(session) = session else {
         return crate::caches::remove_file(&dir.join(BISECTION_FILE));
     };
     let text = serde_json::to_vec(session)
         .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-    publish(dir, BISECTION_FILE, &text)
+    write_file(&dir.join(BISECTION_FILE), &text)
 }
 
-/// Writes what failed to the folder `dir`.
-///
-/// # Errors
-/// [`Kind::Internal`] when it cannot be written.
-pub fn tell(dir: &Path, outcome: &Outcome) -> Result<()> {
-    outcome.write(dir)
-}
-
-/// Removes the observations in the folder `dir`: those of an earlier run would be taken for this one's.
-fn forget(dir: &Path) -> Result<()> {
-    crate::caches::remove_file(&dir.join(OBSERVATIONS_FILE))
+/// Writes packed observations to the folder `dir`, or removes those there.
+fn keep_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
+    let path = dir.join(OBSERVATIONS_FILE);
+    match packed {
+        Some(bytes) => write_file(&path, bytes),
+        None => crate::caches::remove_file(&path),
+    }
 }
 
 /// The failures of a run, as they are told: what ended it, then point by point.
@@ -292,46 +350,28 @@ pub fn failures(run: &run::Outcome) -> Vec<Failure> {
         .collect()
 }
 
-/// Writes the outcome of a run of `ws` to the folder `dir`: what failed, and the observations of the
-/// experiment, if there is one.
+/// Writes the outcome of a run of the commit `head` to the folder `dir`, as [`put`] does: what failed, and the observations
+/// of the experiment, if there is one.
 ///
 /// # Errors
 /// [`Kind::Internal`] when it cannot be written, or the store cannot be read.
 pub fn write(
     dir: &Path,
-    ws: &Workspace,
-    failures: &[Failure],
+    head: &str,
+    failures: Vec<Failure>,
     experiment: Option<(&Store, ExperimentId)>,
 ) -> Result<()> {
-    match experiment {
-        Some((store, id)) => {
-            let (header, observations) = store.load(id)?;
-            let supplement = store.supplement(id)?;
-            let level = flate2::Compression::default();
-            let mut packed = flate2::write::GzEncoder::new(Vec::new(), level);
-            jsonl::write(&mut packed, &header, &supplement, &observations)?;
-            let path = dir.join(OBSERVATIONS_FILE);
-            let packed = packed.finish().map_err(|e| Error::io("write", &path, &e))?;
-            publish(dir, OBSERVATIONS_FILE, &packed)?;
-        }
-        None => forget(dir)?,
-    }
-    let head = Git::new(ws.root()).head().unwrap_or_default();
-    Outcome::new(&head, failures.to_vec()).write(dir)
+    let packed = match experiment {
+        Some((store, id)) => Some(jsonl::compressed(&analyse::stored(store, id)?)?),
+        None => None,
+    };
+    put(dir, head, failures, Made::Run(packed.as_deref()))
 }
 
-/// Writes `bytes` to the file `name` of `dir`, which is made if need be.
-///
-/// # Errors
-/// [`Kind::Internal`] when it cannot be written.
-fn publish(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-    let path = dir.join(name);
-    let failed = |error: std::io::Error| Error::io("write", &path, &error);
-    std::fs::create_dir_all(dir).map_err(failed)?;
-    let file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
-    std::fs::write(file.path(), bytes).map_err(failed)?;
-    file.persist(&path).map_err(|error| failed(error.error))?;
-    Ok(())
+/// The commit of the workspace; empty when unknown. To be asked before the work: nothing is started any more once
+/// a signal asks this program to stop.
+pub fn head(ws: &Workspace) -> String {
+    Git::new(ws.root()).head().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -388,7 +428,8 @@ mod tests {
         std::fs::write(&secret, "secret").unwrap();
         let observations = from.join(OBSERVATIONS_FILE);
         let refused = || {
-            for result in [read(&from, &|_| 0.005).map(|_| ()), keep(&from, &to)] {
+            let taken = take(&from, &to, "0123abc", false, &|_| 0.005);
+            for result in [read(&from, &|_| 0.005).map(|_| ()), taken] {
                 let error = result.unwrap_err();
                 assert_eq!(error.kind(), Kind::Usage, "{error}");
                 assert!(!to.join(OBSERVATIONS_FILE).exists());
@@ -408,6 +449,40 @@ mod tests {
         std::fs::remove_file(from.join(OUTCOME_FILE)).unwrap();
         std::os::unix::fs::symlink(&secret, from.join(OUTCOME_FILE)).unwrap();
         assert_eq!(read(&from, &|_| 0.005).unwrap_err().kind(), Kind::Usage);
+    }
+
+    /// A commit's figures and its bisection stand beside each other, whichever is made last.
+    #[test]
+    fn what_is_there_of_the_same_commit_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = |message: &str| vec![Failure::new(&Error::build(message), None)];
+        let kept = || {
+            let outcome = Outcome::read(&dir.path().join(OUTCOME_FILE)).unwrap();
+            let messages = |of: &[Failure]| -> Vec<String> {
+                of.iter().map(|failure| failure.message.clone()).collect()
+            };
+            (
+                messages(&outcome.failures).concat(),
+                messages(&outcome.bisection).concat(),
+                dir.path().join(OBSERVATIONS_FILE).exists(),
+            )
+        };
+        let put = |head: &str, message: &str, made| {
+            put(dir.path(), head, failure(message), made).unwrap()
+        };
+        let (measured, bisected) = (Made::Run(Some(b"packed")), Made::Bisection(None));
+        let told =
+            |run: &str, bisection: &str, figures| (run.to_owned(), bisection.to_owned(), figures);
+        put("0123abc", "run", measured);
+        put("0123abc", "bisection", bisected);
+        assert_eq!(kept(), told("run", "bisection", true));
+        put("0123abc", "again", measured);
+        assert_eq!(kept(), told("again", "bisection", true));
+        put("4567def", "bisection", bisected);
+        assert_eq!(kept(), told("", "bisection", false));
+        put("", "run", measured);
+        put("", "bisection", bisected);
+        assert_eq!(kept(), told("", "bisection", false));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl FromStr for Point {
         };
         point.ok_or_else(|| {
             Error::usage(format!("`{text}` is not a point"))
-                .hint("a point is 0 (the bare release), K, alone:K or without:K")
+                .hint("a point is 0 (the bare release), K, alone:K, without:K or control")
         })
     }
 }

@@ -13,7 +13,7 @@ mod training;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::build::{BuildItem, Built, SourceTree};
+use crate::build::{self, BuildItem, Built, SourceTree};
 use crate::config::Preset;
 use crate::error::{Error, Kind, Result};
 use crate::experiment;
@@ -21,7 +21,7 @@ use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::series::Series;
-use crate::stack::{self, Stack, Worktree};
+use crate::stack::{self, CountedTrees, Stack, Worktree};
 use crate::store::{ExperimentId, Store};
 use crate::upstream::{self, Release};
 use crate::workspace::Workspace;
@@ -45,9 +45,22 @@ pub struct Prepared {
 /// # Errors
 /// Those of [`upstream::ensure`], [`Series::load`] and [`stack::apply`].
 pub fn prepare(ws: &Workspace, release: Option<&str>, progress: &dyn Progress) -> Result<Prepared> {
+    prepare_with(ws, release, ws.config.series.fuzz, progress)
+}
+
+/// As [`prepare`], where a hunk may ignore `fuzz` lines of context.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_with(
+    ws: &Workspace,
+    release: Option<&str>,
+    fuzz: usize,
+    progress: &dyn Progress,
+) -> Result<Prepared> {
     let series = Series::load_for(ws, release)?;
     let release = upstream::ensure(ws, release, progress)?;
-    let stack = stack::apply(ws, &release, &series)
+    let stack = stack::apply_with(ws, &release, &series, fuzz)
         .map_err(|error| of_another_release(ws, &release, error))?;
     Ok(Prepared {
         release,
@@ -74,6 +87,7 @@ fn of_another_release(ws: &Workspace, release: &Release, error: Error) -> Error 
 #[derive(Debug)]
 pub struct StoredTrees {
     store: PathBuf,
+    steering: CountedTrees,
 }
 
 impl StoredTrees {
@@ -81,11 +95,16 @@ impl StoredTrees {
     pub fn new(ws: &Workspace) -> Self {
         StoredTrees {
             store: ws.object_store(),
+            steering: CountedTrees::new(build::steers),
         }
     }
 }
 
 impl SourceTree for StoredTrees {
+    fn steering(&self, tree: &str) -> Result<String> {
+        self.steering.digest(&self.store, tree)
+    }
+
     fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()> {
         Worktree::open(&self.store, dir)?.move_to(tree, progress)?;
         Ok(())

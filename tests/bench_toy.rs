@@ -18,8 +18,9 @@ fn environment() -> TestEnvironment {
 fn build(environment: &TestEnvironment) -> Vec<PathBuf> {
     let built = environment.run(&["build", "--recipe", "make", "--json"]);
     assert_eq!(built.code, Some(0), "{}", built.stderr);
-    let rows: Value = serde_json::from_str(&built.stdout).unwrap();
-    rows.as_array()
+    let document: Value = serde_json::from_str(&built.stdout).unwrap();
+    document["points"]
+        .as_array()
         .unwrap()
         .iter()
         .map(|row| PathBuf::from(row["built"]["dir"].as_str().unwrap()))
@@ -271,4 +272,28 @@ fn servers_that_cannot_be_linked_again_are_measured_as_they_are_and_it_is_said()
     let bench = environment.run(&["bench", "--blocks", "2"]);
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
     assert!(bench.stderr.contains("the luck of one"), "{}", bench.stderr);
+}
+
+#[test]
+fn the_control_is_the_release_built_as_the_preset_says() {
+    let environment = environment();
+    let built = environment.run(&["build", "control", "--json"]);
+    assert_eq!(built.code, Some(0), "{}", built.stderr);
+    let document: Value = serde_json::from_str(&built.stdout).unwrap();
+    let points = document["points"].as_array().unwrap();
+    assert_eq!(points.len(), 1, "{document:#}");
+    assert_eq!(points[0]["point"], "0", "{document:#}");
+}
+
+#[test]
+fn options_that_mean_nothing_together_are_refused() {
+    let environment = environment();
+    for wrong in [
+        &["bench", "--server=0=0", "--server=1=1", "--effects=alone"][..],
+        &["report", "--list", "--output", "x"],
+        &["profile", "0", "1", "--json", "--format", "markdown"],
+    ] {
+        let finished = environment.run(wrong);
+        assert_eq!(finished.code, Some(2), "{wrong:?}: {}", finished.stderr);
+    }
 }

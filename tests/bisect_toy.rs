@@ -7,6 +7,7 @@ mod common;
 use std::fmt::Write;
 
 use common::{Finished, TestEnvironment};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// What change `k` does to the toy's server.
@@ -248,6 +249,17 @@ fn no_difference_and_the_other_direction_are_told() {
         (&found["conclusion"], &found["cost"]["blocks"]),
         (&"nothing".into(), &0.into())
     );
+    // Asked again it is the same bisection; servers that are made otherwise are another one's.
+    let list = || same.run(&["bisect", "log", "--list"]).stdout;
+    outcome(&bisect(&same, &[]));
+    assert_eq!(list().lines().count(), 1);
+    same.replace(
+        "bench-config/perfquilt.toml",
+        "\"-j{jobs}\"",
+        "\"-j{jobs}\", \"-s\"",
+    );
+    outcome(&bisect(&same, &[]));
+    assert_eq!(list().lines().count(), 2);
 
     let faster = environment(&changes(4, &[(2, Rounds(500))]));
     let found = outcome(&bisect(&faster, &[]));
@@ -312,6 +324,27 @@ fn servers_that_crash_at_some_states_are_left_out() {
         "{}",
         finished.stderr
     );
+    // The good one.
+    let end = environment(&changes(3, &[(1, Dies), (3, Mended)]));
+    let finished = bisect(&end, &["--good", "1", "--bad", "3"]);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    for words in ["the good end, 1,", "`--good`"] {
+        assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn an_end_that_could_not_be_built_is_tried_again() {
+    let environment = environment(&changes(2, &[(2, Rounds(60_000))]));
+    let config = "bench-config/perfquilt.toml";
+    // Nothing builds as long as a file is missing, which is no part of the question.
+    let mark = environment.workspace().join("mended");
+    let guarded = format!(r#""sh", "-c", "test -e {} && make""#, mark.display());
+    environment.replace(config, r#""make", "-j{jobs}""#, &guarded);
+    let finished = bisect(&environment, &[]);
+    assert_eq!(finished.code, Some(4), "{}", finished.stderr);
+    std::fs::write(&mark, "").unwrap();
+    assert_eq!(culprits(&outcome(&bisect(&environment, &[]))), [(1, 2)]);
 }
 
 #[test]
@@ -340,7 +373,7 @@ fn what_a_run_measured_is_used() {
 /// Begins a bisection and kills it where it says `mark`.
 fn killed_at(environment: &TestEnvironment, mark: &str) {
     let args = ["bisect", "--size", "20%", "--error", "5%", "--json"];
-    assert_eq!(environment.stopped_at(&args, mark, "-KILL"), None);
+    assert_eq!(environment.stopped_at(&args, mark, Signal::KILL), None);
 }
 
 #[test]

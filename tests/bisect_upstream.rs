@@ -5,7 +5,6 @@
 mod common;
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use common::{Finished, TestEnvironment};
 use serde_json::Value;
@@ -217,6 +216,21 @@ fn without_history_there_is_nothing_to_search() {
         let refused = bisect(&environment, args);
         assert_eq!(refused.code, Some(2), "{args:?}: {}", refused.stderr);
     }
+    // Branches that parted: the first commit of one would stand for all of the other.
+    let parted = environment_of_branches();
+    let refused = bisect(&parted, &["commits", "1.0", "2.0"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("no history"), "{}", refused.stderr);
+}
+
+/// Release 1.0 is a commit on a branch that 2.0 does not have.
+fn environment_of_branches() -> TestEnvironment {
+    let environment = environment(&[PLAIN, padded(1), slow(2)]);
+    git(&environment, &["checkout", "--quiet", "-b", "side", "v1"]);
+    std::fs::write(remote(&environment).join("work.h"), padded(3).work()).unwrap();
+    git(&environment, &["commit", "--quiet", "--all", "-m", "side"]);
+    git(&environment, &["tag", "--force", "v1"]);
+    environment
 }
 
 #[test]
@@ -315,6 +329,10 @@ fn steps_tell_git_what_is_wrong() {
         let finished = step(&[args, &fast].concat());
         assert_eq!(finished.code, Some(128), "{args:?}: {}", finished.stderr);
     }
+    // What goes wrong before anything is looked at.
+    let mut early = environment.command(&["bisect", "step", "--good", "v1", "--bad", "v2"]);
+    let early = Finished::from(early.env("PERFQUILT_SANDBOX", "").output().unwrap());
+    assert_eq!(early.code, Some(128), "{}", early.stderr);
     // A commit that does not build is left out.
     std::fs::write(remote(&environment).join("work.h"), "#error no\n").unwrap();
     git(
@@ -345,4 +363,12 @@ fn a_series_of_another_release_says_how_it_is_moved() {
     assert_eq!(finished.code, Some(3), "{}", finished.stderr);
     let hint = "the series is that of 1.0; `perfquilt rebase 2.0` moves it to this release";
     assert!(finished.stderr.contains(hint), "{}", finished.stderr);
+    // Nor can upstream's commits be searched up to a release without the series on it.
+    let finished = bisect(&environment, &["commits", "1.0", "2.0"]);
+    assert_eq!(finished.code, Some(3), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("the bad end") && !finished.stderr.contains("`--bad`"),
+        "{}",
+        finished.stderr
+    );
 }

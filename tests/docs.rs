@@ -153,16 +153,37 @@ fn the_tutorial_works() {
 }
 
 #[test]
-fn links_lead_to_files() {
-    let link = regex::Regex::new(r"\]\(([^)#\s]+)(?:#[^)]*)?\)").unwrap();
+fn links_lead_to_files_and_headings() {
+    let link = regex::Regex::new(r"\]\(([^)#\s]*)(?:#([^)]*))?\)").unwrap();
+    let mut headings = 0;
     for (file, text) in documents() {
         for found in link.captures_iter(&text) {
             let target = &found[1];
             if target.contains("://") {
                 continue;
             }
-            let path = file.parent().unwrap().join(target);
+            let path = match target {
+                "" => file.clone(),
+                target => file.parent().unwrap().join(target),
+            };
             assert!(path.exists(), "{}: {target}", file.display());
+            if let Some(anchor) = found.get(2) {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let there = text
+                    .lines()
+                    .any(|line| heading(line).as_deref() == Some(anchor.as_str()));
+                assert!(there, "{}: {}", file.display(), &found[0]);
+                headings += 1;
+            }
         }
     }
+    assert!(headings > 10, "{headings}");
+}
+
+/// The name that GitHub gives to a heading.
+fn heading(line: &str) -> Option<String> {
+    let title = line.strip_prefix('#')?.trim_start_matches('#').trim();
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let name: String = title.to_lowercase().chars().filter(kept).collect();
+    Some(name.replace(' ', "-"))
 }

@@ -22,7 +22,7 @@ use github::{GitHub, TOKEN};
 const COMMIT: &str = "1111111111111111111111111111111111111111";
 
 /// Names a reader puts something of his own in place of, and numbers that would take hours.
-const STANDS_FOR: [(&str, &str); 10] = [
+const STANDS_FOR: [(&str, &str); 11] = [
     ("… edit …", "sed -i '1i // edited' work.h"),
     ("quilt add FILE", "quilt add work.h"),
     ("--quilt DIR", "--quilt with-quilt"),
@@ -30,6 +30,7 @@ const STANDS_FOR: [(&str, &str); 10] = [
     ("GITHUB_TOKEN=… ", ""),
     ("/tmp/tree", "../tree-of-2"),
     ("FILE.jsonl", "observations.jsonl"),
+    ("report.jsonl.gz", "observations.jsonl"),
     ("--experiments 1000", "--experiments 5"),
     ("--real --repeats 20", "--real --repeats 2"),
     ("-C WORKSPACE", "-C ../workspace"),

@@ -99,7 +99,7 @@ fn a_server_linked_again_runs_and_is_the_same_work() {
     let folder = workspace();
     let rows = perfquilt(folder.path(), &["build", "0", "--json"]);
     let rows: Value = serde_json::from_str(&rows).unwrap();
-    let built = Path::new(rows[0]["built"]["dir"].as_str().unwrap()).to_owned();
+    let built = Path::new(rows["points"][0]["built"]["dir"].as_str().unwrap()).to_owned();
     let moved = folder.path().join("moved");
     common::copy(&built, &moved);
     let program = moved.join("bin/mariadbd");

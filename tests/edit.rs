@@ -134,6 +134,29 @@ fn nothing_changed_changes_nothing() {
 }
 
 #[test]
+fn the_fuzz_of_the_configuration_holds() {
+    let space = space();
+    let config = space.read("bench-config/perfquilt.toml");
+    space.write(
+        "bench-config/perfquilt.toml",
+        format!("{config}[series]\nfuzz = 1\n"),
+    );
+    let one = patch("a.c", 3, "one").replace("@@ -3,2 +3,2 @@\n", "@@ -2,3 +2,3 @@\n TWO\n");
+    space.write("patches/one.patch", one);
+    space.ok(&["edit"]);
+    put(&space, "b.c", "three\n", "three, better\n");
+    git(&space, &["commit", "-qa", "--amend", "--no-edit"]);
+    space.ok(&["refresh"]);
+    check_trees(&space);
+    assert!(space.ok(&["refresh"]).contains("as the branch is"));
+    assert!(
+        space
+            .fails(3, &["edit", "--fuzz", "0", "--reset"])
+            .contains("one.patch")
+    );
+}
+
+#[test]
 fn one_patch_is_amended_and_the_others_keep_their_bytes() {
     let space = space();
     let (one, three) = (
@@ -357,6 +380,19 @@ fn a_removed_worktree_loses_no_commit() {
     assert!(out.contains("4 commits"), "{out}");
     assert!(space.ok(&["refresh"]).contains("new       words.patch"));
     check_trees(&space);
+}
+
+#[test]
+fn commits_on_no_branch_are_kept_when_it_begins_anew() {
+    let space = space();
+    space.ok(&["edit"]);
+    git(&space, &["checkout", "-q", "--detach"]);
+    put(&space, "b.c", "55\n", "x\n");
+    commit(&space, "on no branch");
+    let own = git(&space, &["rev-parse", "HEAD"]);
+    let out = space.ok(&["edit", "--reset"]);
+    assert!(out.contains("are kept as refs/kept/srv-1.0/1"), "{out}");
+    assert_eq!(git(&space, &["rev-parse", "refs/kept/srv-1.0/1"]), own);
 }
 
 #[test]

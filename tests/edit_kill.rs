@@ -1,4 +1,5 @@
-//! `refresh` killed at any moment: the series is the old one or the new one, and nothing is lost.
+//! `refresh` killed at any moment: the series is the old one or the new one, and nothing is lost. And `edit`
+//! while git checks out.
 
 #![allow(clippy::unwrap_used)]
 
@@ -94,6 +95,7 @@ fn a_kill_leaves_the_old_series_or_the_new_one() {
         space.ok(&["status"]);
         let found = snapshot(&space);
         assert!(found == old || found == new, "{found:?}");
+        space.ok(&["edit"]);
         space.ok(&["refresh"]);
         assert_eq!(snapshot(&space), new);
         let out = space.ok(&["refresh"]);
@@ -101,5 +103,51 @@ fn a_kill_leaves_the_old_series_or_the_new_one() {
             out.contains("series and patches are as the branch is"),
             "{out}"
         );
+    }
+}
+
+#[test]
+fn an_edit_branch_that_was_written_back_is_taken_up_though_nobody_noted_it() {
+    let space = space();
+    let session = ".perfquilt/edit/srv-1.0.json";
+    let before = space.read(session);
+    space.ok(&["refresh"]);
+    let written = snapshot(&space);
+    // Killed when everything was written but this.
+    space.write(session, before);
+    space.ok(&["edit"]);
+    assert_eq!(snapshot(&space), written);
+    space.ok(&["edit", "--close"]);
+}
+
+#[test]
+fn a_worktree_that_git_was_killed_over_is_made_again_or_removed() {
+    let space = Space::new();
+    space.write("up/a.c", "1\n2\n");
+    let patch = "Subject: one\n\n--- a/a.c\n+++ b/a.c\n@@ -1,2 +1,2 @@\n-1\n+one\n 2\n";
+    space.patch("one.patch", patch);
+    let tree = space.path(".perfquilt/edit/srv-1.0");
+    let session = space.path(".perfquilt/edit/srv-1.0.json");
+    let locked = space.path(".perfquilt/objects.git/worktrees/srv-1.0/locked");
+    let half_made = || {
+        std::fs::remove_file(tree.join("a.c")).unwrap();
+        std::fs::write(&locked, "initializing").unwrap();
+    };
+    // Before the branch counted as made, after that, and with nothing of the folder left.
+    for part in ["session", "checkout", "folder"] {
+        space.ok(&["edit"]);
+        half_made();
+        match part {
+            "session" => std::fs::remove_file(&session).unwrap(),
+            "folder" => std::fs::remove_dir_all(&tree).unwrap(),
+            _ => {}
+        }
+        space.ok(&["edit"]);
+        assert_eq!(space.read(".perfquilt/edit/srv-1.0/a.c"), "one\n2\n");
+        let status = run_in(&tree, "git", &["status", "--porcelain"]);
+        assert_eq!(status.stdout_text(), "", "{part}");
+        half_made();
+        space.ok(&["edit", "--close"]);
+        assert!(!tree.exists() && !locked.exists(), "{part}");
     }
 }

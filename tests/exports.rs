@@ -6,7 +6,6 @@
 mod sysbench;
 
 use std::io::Read;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -30,7 +29,7 @@ fn output(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-const FORMATS: [&str; 12] = [
+const FORMATS: [&str; 11] = [
     "terminal",
     "markdown",
     "html",
@@ -42,13 +41,12 @@ const FORMATS: [&str; 12] = [
     "github-action-benchmark",
     "openmetrics",
     "rates",
-    "sql-bench",
 ];
 
 #[test]
 fn every_format_is_written_to_a_file_as_to_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
-    for format in FORMATS.into_iter().filter(|format| *format != "sql-bench") {
+    for format in FORMATS {
         let printed = output(&["analyse", OBSERVATIONS, "--format", format]);
         let file = folder.path().join(format);
         let name = file.to_str().unwrap();
@@ -79,7 +77,7 @@ fn every_format_is_written_to_a_file_as_to_a_pipe() {
 /// Reads the first line and goes away, as `head -1` does.
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    for format in FORMATS.into_iter().filter(|format| *format != "sql-bench") {
+    for format in FORMATS {
         let mut child = command(&["analyse", OBSERVATIONS, "--format", format])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -255,11 +253,10 @@ fn every_command_has_examples_a_manual_page_and_completions() {
     assert!(output(&["man"]).contains(".TH perfquilt"));
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(
-            output(&["completions", shell]).contains("history"),
+            output(&["completions", shell]).contains("analyse"),
             "{shell}"
         );
     }
-    assert!(Path::new("/bin/bash").exists());
     let script = folder.path().join("perfquilt.bash");
     std::fs::write(&script, output(&["completions", "bash"])).unwrap();
     let checked = Command::new("bash")

@@ -34,9 +34,14 @@ fn a_new_workspace_has_the_repositorys_configuration() {
     files(&new, "bench-config", &mut theirs);
     assert_eq!(ours, theirs);
     for name in ours {
+        let ours = fs::read_to_string(root.join(&name)).unwrap();
+        // The series of single releases are this repository's.
+        let lines = ours.split_inclusive('\n');
+        let kept =
+            |line: &&str| !(name.ends_with("/perfquilt.toml") && line.starts_with("patches ="));
         assert_eq!(
-            fs::read(root.join(&name)).unwrap(),
-            fs::read(new.join(&name)).unwrap(),
+            lines.filter(kept).collect::<String>(),
+            fs::read_to_string(new.join(&name)).unwrap(),
             "{name}"
         );
     }

@@ -7,11 +7,8 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use perfquilt::progress::Silent;
-use perfquilt::series::Series;
-use perfquilt::workspace::Workspace;
-use perfquilt::{stack, upstream};
 use proptest::prelude::*;
+use support::applied::{Meaning, ours};
 use support::trees::{apply_edits, edit, lines};
 use support::{Space, listing, run_in};
 
@@ -25,33 +22,8 @@ fn write_tree(dir: &Path, files: &Files) {
     }
 }
 
-/// What a series makes of a tree: the files, or how many patches applied before one failed.
-type Meaning = Result<Vec<(String, String, Vec<u8>)>, usize>;
-
-fn ours(space: &Space) -> Meaning {
-    let ws = Workspace::open(space.root()).unwrap();
-    let series = match Series::load(&ws) {
-        Ok(series) => series,
-        Err(error) => panic!("{error}"),
-    };
-    let release = upstream::ensure(&ws, None, &Silent).unwrap();
-    match stack::apply(&ws, &release, &series) {
-        Ok(stack) => {
-            let top = perfquilt::point::Point::Step(series.patches().len());
-            let out = space.path("out");
-            stack::export(&ws.object_store(), &stack.tree(top).unwrap(), &out, &Silent).unwrap();
-            Ok(listing(&out))
-        }
-        Err(error) => {
-            let file = error.place().expect("a place").file.clone();
-            let failed = series.patches().iter().position(|p| *p.shown == file);
-            Err(failed.expect("a patch of the series"))
-        }
-    }
-}
-
 /// GNU patch as quilt runs it.
-fn patches(space: &Space, args: &[&str]) -> Meaning {
+fn patches(space: &Space) -> Meaning {
     let tree = space.path("theirs");
     run_in(space.root(), "cp", &["-a", "up", "theirs"]);
     let series = space.read("series");
@@ -61,7 +33,7 @@ fn patches(space: &Space, args: &[&str]) -> Meaning {
             continue;
         }
         let input = file.to_string_lossy().into_owned();
-        let mut words = vec![
+        let words = [
             "-p1",
             "-F0",
             "-f",
@@ -70,7 +42,6 @@ fn patches(space: &Space, args: &[&str]) -> Meaning {
             "-i",
             &input,
         ];
-        words.extend(args);
         if !run_in(&tree, "patch", &words).success() {
             return Err(index);
         }
@@ -116,7 +87,7 @@ proptest! {
         let mut up = tree(&drifted);
         up.insert("always".to_owned(), b"there\n".to_vec());
         write_tree(&space.path("up"), &up);
-        prop_assert_eq!(ours(&space), patches(&space, &[]));
+        prop_assert_eq!(ours(&space), patches(&space));
     }
 
     /// Git's own patches with renames, modes, new and deleted files: the tree git itself makes.
@@ -225,7 +196,7 @@ proptest! {
             format!("@@ -{start},{count} +{start},{count} @@\n 2\n-3\n+drei\n{tail}")
         };
         space.patch("p.patch", format!("--- a/f\n+++ b/f\n{body}"));
-        prop_assert_eq!(ours(&space), patches(&space, &[]));
+        prop_assert_eq!(ours(&space), patches(&space));
     }
 }
 
@@ -302,10 +273,6 @@ fn same_as_quilt() {
     space.write(
         "patches/level.patch",
         "--- crlf.txt\n+++ crlf.txt\n@@ -2,2 +2,2 @@\n B\r\n-c\r\n+C\r\n",
-    );
-    space.write(
-        "patches/back.patch",
-        "--- a/src/c.c\n+++ b/src/c.c\n@@ -1,2 +1 @@\n b\n-c3\n",
     );
     space.write(
         "patches/back.patch",

@@ -7,17 +7,10 @@ mod support;
 
 use std::io::Write;
 
-use perfquilt::point::Point;
-use perfquilt::progress::Silent;
-use perfquilt::series::Series;
-use perfquilt::workspace::Workspace;
-use perfquilt::{stack, upstream};
 use proptest::prelude::*;
+use support::applied::{Meaning, ours};
 use support::trees::{self, Op, Tree, cases};
 use support::{Space, listing, run_in};
-
-/// What a series makes of a tree: the files, or how many patches went in before one did not.
-type Meaning = Result<Vec<(String, String, Vec<u8>)>, usize>;
 
 /// One patch of a series, and how it is written there.
 #[derive(Debug, Clone)]
@@ -147,25 +140,6 @@ fn write(space: &Space, base: &Tree, pieces: &[Piece]) {
         series.push('\n');
     }
     space.write("series", series);
-}
-
-fn ours(space: &Space) -> Meaning {
-    let ws = Workspace::open(space.root()).unwrap();
-    let series = Series::load(&ws).unwrap_or_else(|error| panic!("{error}"));
-    let release = upstream::ensure(&ws, None, &Silent).unwrap();
-    match stack::apply(&ws, &release, &series) {
-        Ok(stack) => {
-            let out = space.path("out");
-            let top = stack.tree(Point::Step(series.patches().len())).unwrap();
-            stack::export(&ws.object_store(), &top, &out, &Silent).unwrap();
-            Ok(listing(&out))
-        }
-        Err(error) => {
-            let file = error.place().expect("a place").file.clone();
-            let failed = series.patches().iter().position(|p| *p.shown == file);
-            Err(failed.expect("a patch of the series"))
-        }
-    }
 }
 
 fn quilt(space: &Space) -> Meaning {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use common::{Finished, TestEnvironment};
 use serde_json::Value;
@@ -29,8 +29,14 @@ fn environment_with(of: &str, compiler: &str) -> TestEnvironment {
 fn build(environment: &TestEnvironment) -> (Finished, Vec<Value>) {
     let finished = environment.run(&["build", "--recipe", "pgo", "--json"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    let rows = serde_json::from_str(&finished.stdout).unwrap();
+    let rows = rows_of(&finished.stdout);
     (finished, rows)
+}
+
+/// The points in what `build --json` printed.
+fn rows_of(text: &str) -> Vec<Value> {
+    let document: Value = serde_json::from_str(text).unwrap();
+    document["points"].as_array().unwrap().clone()
 }
 
 fn profile(row: &Value) -> &Value {
@@ -61,7 +67,7 @@ fn the_release_is_trained_once_for_all_points() {
     assert_eq!(same[1]["built"]["cached"], true);
     // It is another server than without a profile.
     let plain = environment.run(&["build", "--recipe", "make", "--json"]);
-    let plain: Vec<Value> = serde_json::from_str(&plain.stdout).unwrap();
+    let plain = rows_of(&plain.stdout);
     assert_ne!(plain[0]["built"]["identity"], rows[0]["built"]["identity"]);
     assert!(profile(&plain[0]).is_null());
     // Both can be measured side by side.
@@ -143,10 +149,12 @@ fn servers_of_a_lost_profile_do_not_count() {
     assert_eq!(other[0]["built"]["cached"], false);
     assert_ne!(profile(&other[0])["digest"], digest);
     // Half of one is none.
-    let file = std::fs::read_dir(&one)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let file = file
+    let entries = |dir: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let folder = entries(&one).into_iter().find(|path| path.is_dir());
+    let file = entries(&folder.unwrap())
         .into_iter()
         .find(|path| path.extension().is_some_and(|e| e == "gcda"));
     std::fs::write(file.unwrap(), "").unwrap();

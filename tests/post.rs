@@ -157,6 +157,19 @@ fn a_lost_answer_makes_no_second_comment() {
 }
 
 #[test]
+fn a_list_that_lags_makes_no_second_comment() {
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    for _ in 0..3 {
+        github.fault(&format!("GET {COMMENTS}"), Fault::Behind);
+    }
+    let posted = post(&github, FIRST, &[0.01]).unwrap();
+    assert_eq!(posted.comment.action, "created");
+    assert_eq!(github.count(&format!("POST {COMMENTS}")), 1);
+    assert_eq!(github.ours(7).len(), 1);
+}
+
+#[test]
 fn of_two_at_the_same_time_one_is_left() {
     let github = GitHub::start();
     github.opens(7, FIRST);
@@ -242,14 +255,20 @@ fn limits_are_waited_for() {
         &format!("POST {COMMENTS}"),
         Fault::Refused(403, asked, message),
     );
+    // Nobody knows whether this one was done.
+    let asked = vec![("retry-after", "1".to_owned())];
+    github.fault(
+        &format!("POST {COMMENTS}"),
+        Fault::Refused(503, asked, "Service Unavailable"),
+    );
     github.fault("POST /repos/acme/series/check-runs", Fault::Status(429));
     github.fault("GET /repos/acme/series/pulls/7", Fault::Status(502));
     github.fault("GET /repos/acme/series/pulls/7", Fault::Status(503));
     let started = std::time::Instant::now();
     post(&github, FIRST, &[0.01]).unwrap();
-    assert!(started.elapsed() >= Duration::from_secs(1));
+    assert!(started.elapsed() >= Duration::from_secs(2));
     assert_eq!(github.count("GET /repos/acme/series/pulls/7"), 3);
-    assert_eq!(github.count(&format!("POST {COMMENTS}")), 2);
+    assert_eq!(github.count(&format!("POST {COMMENTS}")), 3);
 }
 
 #[test]
@@ -399,6 +418,13 @@ fn an_app_posts_under_its_own_name() {
         assert_eq!(github.ours(7).len(), 1);
         assert!(github.conversation(7).contains("perfquilt-app[bot]"));
     }
+    // A token that is no longer taken is renewed, once.
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    github.fault(&format!("POST {COMMENTS}"), Fault::Status(401));
+    post_as(&github, app(github::APP), policy(), FIRST, &[0.01]).unwrap();
+    assert_eq!(github.ours(7).len(), 1);
+    assert_eq!(github.count("POST /app/installations"), 2);
     let github = GitHub::start();
     let error = post_as(&github, app("1"), policy(), FIRST, &[0.01]).unwrap_err();
     assert_eq!(error.kind(), Kind::Forge, "{error}");

@@ -47,6 +47,7 @@ fn the_function_that_a_patch_made_cheaper_is_named() {
     assert!(out.contains("state = state * 1664525u"), "{out}");
     let svg = std::fs::read_to_string(environment.workspace().join("flames.svg")).unwrap();
     assert!(svg.contains("<svg") && svg.contains("main"), "{svg}");
+    assert!(svg.contains("<title>work ("), "{svg}");
 
     let json = environment.run(&[
         "profile",
@@ -56,10 +57,25 @@ fn the_function_that_a_patch_made_cheaper_is_named() {
         "2",
         "--transactions",
         "100",
+        "--annotate",
+        "work",
+        "--callers",
+        "read",
+        "--top",
+        "1",
         "--json",
     ]);
     assert_eq!(json.code, Some(0), "{}", json.stderr);
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["functions"].as_array().unwrap().len(), 1);
+    assert_eq!(json["callers"][0]["caller"], "main");
+    let lines = json["lines"]["before"].as_array().unwrap();
+    let loops = |line: &Value| {
+        line["text"]
+            .as_str()
+            .is_some_and(|t| t.contains("1664525u"))
+    };
+    assert!(lines.iter().any(loops), "{lines:#?}");
     let work = &json["functions"][0];
     assert_eq!(
         (work["name"].as_str(), work["inlined"].as_bool()),

@@ -130,6 +130,14 @@ fn a_conflict_is_solved_with_git_and_remembered() {
     let solved = format!("{}patched 60\n{}", &marked[..start], &marked[end..]);
     std::fs::write(dir.join("f"), solved).unwrap();
     assert!(run_in(&dir, "git", &["commit", "-qam", "solved"]).success());
+    // The folder goes with the conflict: what is in no commit is not lost with it.
+    std::fs::write(dir.join("notes"), "not added\n").unwrap();
+    let err = space.fails(3, &["rebase", "2.0", "--continue"]);
+    assert!(
+        err.contains("notes in") && dir.join("notes").exists(),
+        "{err}"
+    );
+    std::fs::remove_file(dir.join("notes")).unwrap();
     let report = json(&space, &["rebase", "2.0", "--continue", "--json"]);
     assert_eq!(statuses(&report)[4..6], ["resolved", "offset"]);
     assert_eq!(report["ready"], true);
@@ -170,6 +178,14 @@ fn patches_are_held_back_or_written_elsewhere() {
     let space = every_kind();
     let err = space.fails(2, &["rebase", "2.0", "--write", "--hold"]);
     assert!(err.contains("not in a git repository"), "{err}");
+    // What is written stays in the folder.
+    let elsewhere = space.path("elsewhere");
+    for into in ["../elsewhere", elsewhere.to_str().unwrap(), "."] {
+        let arguments = ["rebase", "2.0", "--write", "--hold", "--output", "out"];
+        let err = space.fails(2, &[&arguments[..], &["--into", into]].concat());
+        assert!(err.contains("no folder below the workspace"), "{err}");
+    }
+    assert!(!elsewhere.exists() && !space.path("out").exists());
     space.ok(&["rebase", "2.0", "--write", "--hold", "--output", "out"]);
     let series = space.read("out/series");
     for text in [
@@ -224,6 +240,40 @@ fn upstreamed_patches_that_stand_on_each_other_are_found_by_taking_them_back() {
     assert_eq!(statuses(&report), ["upstream", "upstream"]);
     assert_eq!(report["patches"][0]["rung"], "reverse");
     assert_eq!(report["drops"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_patch_that_looks_as_if_it_was_there_stays_in_the_patches_after_it() {
+    let part = |added: &str| format!("{{\n  one\n  two\n{added}  three\n  four\n}}\n");
+    let file = |first: &str, second: &str| {
+        let (top, between) = (lines(10, &[]), lines(20, &[(1, "between\n")]));
+        format!("{top}{}{between}{}", part(first), part(second))
+    };
+    let (none, first, both) = (
+        file("", ""),
+        file("  more\n", ""),
+        file("  more\n", "  more\n"),
+    );
+    let other = lines(12, &[]);
+    let new = format!("new at the top\n{other}");
+    let space = space(
+        &[("f", none.clone()), ("g", other.clone())],
+        &[("f", none.clone()), ("g", new)],
+    );
+    patch(&space, "a.patch", "f", &none, &first);
+    patch(&space, "b.patch", "f", &first, &both);
+    let changed = lines(12, &[(6, "patched 6\n")]);
+    patch(&space, "c.patch", "g", &other, &changed);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["exact", "exact", "offset"], "{report}");
+    let note = report["patches"][1]["notes"][0].as_str().unwrap();
+    assert!(note.contains("look at it"), "{note}");
+    space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
+    let last = space.read("out/patches/c.patch");
+    assert!(
+        last.contains("b/g") && !last.contains("b/f") && !last.contains("more"),
+        "{last}"
+    );
 }
 
 #[test]

@@ -102,6 +102,26 @@ fn a_file_that_upstream_deleted_can_be_kept() {
 }
 
 #[test]
+fn a_conflict_is_opened_again_after_a_kill() {
+    let space = deleted_upstream();
+    let dir = resolve(&space, 1);
+    let state = space.path(".perfquilt/rebase/open.json");
+    let locked = space.path(".perfquilt/objects.git/worktrees/2.0-1/locked");
+    // Git was killed over the checkout, before the conflict counted as open or when it was closed.
+    for closed in [false, true] {
+        std::fs::write(&locked, "initializing").unwrap();
+        std::fs::write(dir.join("half"), "").unwrap();
+        if closed {
+            space.ok(&["rebase", "2.0", "--abort"]);
+        } else {
+            std::fs::remove_file(&state).unwrap();
+        }
+        assert_eq!(resolve(&space, 1), dir);
+        assert!(state.exists() && !locked.exists() && !dir.join("half").exists());
+    }
+}
+
+#[test]
 fn modes_move_with_their_files() {
     let space = space(
         &[("run.sh", lines(30, &[])), ("plain.sh", lines(5, &[]))],

@@ -1,4 +1,4 @@
-//! `analyse`, `report` and `completions` on the command line.
+//! `analyse` and `report` on the command line.
 
 #![allow(clippy::unwrap_used)]
 
@@ -256,7 +256,7 @@ fn faults_of_files_name_file_and_line() {
     );
 
     let (code, errors) = place.failure(&["analyse", "."]);
-    assert_ne!(code, 0);
+    assert_eq!(code, 2);
     assert!(errors.contains("error: "), "{errors}");
 }
 
@@ -535,15 +535,4 @@ fn damaged_results_are_told() {
     let (code, errors) = place.failure(&["report"]);
     assert_eq!(code, 2);
     assert!(errors.contains("not a results database"), "{errors}");
-}
-
-#[test]
-fn completions_complete_the_commands() {
-    let place = Place::new();
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(
-            place.output(&["completions", shell]).contains("analyse"),
-            "{shell}"
-        );
-    }
 }

@@ -5,6 +5,7 @@
 mod common;
 
 use common::TestEnvironment;
+use rustix::process::Signal;
 use serde_json::Value;
 
 fn document(environment: &TestEnvironment, args: &[&str]) -> Value {
@@ -144,7 +145,12 @@ fn what_an_earlier_experiment_knows_is_carried_over() {
         "{text}"
     );
 
-    // Unless it is asked for.
+    // But not with more blocks than were measured.
+    let more = document(&environment, &["run", "--json", "--blocks", "7"]);
+    assert_eq!(in_order(&more, 0)["provenance"], "measured");
+    assert_eq!(in_order(&more, 0)["blocks"], 7);
+
+    // Nor where measuring is asked for.
     let fresh = document(&environment, &["run", "--json", "--blocks", "6", "--fresh"]);
     assert_eq!(in_order(&fresh, 0)["provenance"], "measured");
     let again = document(&environment, &["run", "--json", "--blocks", "6", "--fresh"]);
@@ -239,6 +245,14 @@ fn a_server_that_dies_under_load_fails_alone() {
     let document: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(in_order(&document, 0)["verdict"], "faster");
     assert_eq!(environment.processes(), Vec::<String>::new());
+
+    // Again there is nothing to measure, and the failure is the same.
+    let again = environment.run(&["run", "--json"]);
+    assert_eq!(again.code, Some(5), "{}", again.stderr);
+    assert!(!again.stderr.contains("block "), "{}", again.stderr);
+    let again: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(again["failed"], document["failed"]);
+    assert!(again["failed"]["2"].is_string(), "{again:#}");
 }
 
 #[test]
@@ -262,9 +276,12 @@ fn a_server_that_does_not_start_is_told_with_its_log() {
 fn interrupted_and_killed_runs_are_resumed() {
     let environment = TestEnvironment::with_fixture("toy");
     let long = ["run", "--blocks", "40"];
-    assert_eq!(environment.stopped_at(&long, "block 2", "-INT"), Some(130));
+    assert_eq!(
+        environment.stopped_at(&long, "block 2", Signal::INT),
+        Some(130)
+    );
     // A kill cannot be handled: the kernel ends the children.
-    assert_eq!(environment.stopped_at(&long, "block 4", "-KILL"), None);
+    assert_eq!(environment.stopped_at(&long, "block 4", Signal::KILL), None);
     let document = document(&environment, &["run", "--blocks", "40", "--json"]);
     assert_eq!(in_order(&document, 0)["blocks"].as_u64(), Some(40));
 }
@@ -323,4 +340,49 @@ fn a_wrong_end_is_told_before_anything_is_built() {
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
         environment.replace(config, &format!("\n{settings}"), "");
     }
+}
+
+/// Hours of work are not for nothing: what cannot be shown is refused before them.
+#[test]
+fn a_report_that_cannot_be_made_is_refused_before_the_work() {
+    let environment = TestEnvironment::with_fixture("toy");
+    for wrong in [
+        &["--json", "--format", "html"][..],
+        &["--flame-graph", "x.svg"],
+        &["--format=html", "--output=x.html", "--flame-graph=x.svg"],
+        // Nothing but the caches and the state can be written in a sandbox.
+        &["--sandbox", "--output", "x.html"],
+    ] {
+        let finished = environment.run(&[&["run"], wrong].concat());
+        assert_eq!(finished.code, Some(2), "{wrong:?}: {}", finished.stderr);
+        assert!(!environment.cache().join("builds").exists(), "{wrong:?}");
+    }
+}
+
+/// Paths are bytes, documents are text.
+#[test]
+fn a_path_that_is_no_text_ends_no_command() {
+    use std::os::unix::ffi::OsStrExt;
+    let environment = TestEnvironment::with_fixture("toy");
+    let mut export = environment.command(&["export", "0", "--json"]);
+    let finished = export.arg(std::ffi::OsStr::from_bytes(b"out\xff"));
+    let finished: common::Finished = finished.output().unwrap().into();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(document["directory"], "out\u{fffd}");
+}
+
+#[test]
+fn a_release_that_nothing_vouches_for_is_not_at_hand() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let doctor = || {
+        let finished = environment.run(&["doctor", "--json"]);
+        let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+        document["release"]["imported"].as_bool()
+    };
+    assert_eq!(environment.run(&["upstream", "fetch"]).code, Some(0));
+    assert_eq!(doctor(), Some(true));
+    let lock = environment.workspace().join("bench-config/upstream.lock");
+    std::fs::remove_file(lock).unwrap();
+    assert_eq!(doctor(), Some(false));
 }

@@ -88,6 +88,29 @@ fn a_series_is_measured_inside() {
 }
 
 #[test]
+fn the_series_that_quilt_uses_is_measured_inside() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let at = |file: &str| environment.workspace().join(file);
+    fs::create_dir_all(at("debian")).unwrap();
+    fs::create_dir(at(".pc")).unwrap();
+    fs::rename(at("patches"), at("debian/patches")).unwrap();
+    fs::rename(at("series"), at("debian/patches/series")).unwrap();
+    // Whoever does not look where quilt does finds another one.
+    fs::create_dir(at("patches")).unwrap();
+    environment.write("patches/series", "");
+    environment.write(".pc/.quilt_patches", "debian/patches\n");
+    let measured = environment.run(&["run", "--sandbox", "--outcome", "outcome", "--point", "1"]);
+    assert_eq!(measured.code, Some(0), "{}", measured.stderr);
+    assert!(
+        measured.stdout.contains("0001-fewer-rounds"),
+        "{}",
+        measured.stdout
+    );
+    let told = environment.run(&["post", "outcome", "--dry-run"]);
+    assert!(told.stdout.contains("0001-fewer-rounds"), "{told:?}");
+}
+
+#[test]
 fn nothing_outside_is_read_written_or_reached() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -108,6 +131,8 @@ for each in /proc/[0-9]*; do tr '\0' '\n' < $each/environ; done
 env
 test -w /usr && touch /usr/perfquilt.written && echo wrote to the system
 test -r /etc/shadow && echo shadow can be read
+for each in / /dev; do touch $each/perfquilt.written && rm $each/perfquilt.written && echo has memory without end; done
+touch /dev/shm/perfquilt.written && rm /dev/shm/perfquilt.written && echo has memory with an end
 echo ended"#
         )
     };
@@ -143,10 +168,15 @@ echo ended"#
         "{found}"
     );
     assert!(!found.contains("shadow can be read"), "{found}");
+    assert!(!found.contains("without end"), "{found}");
+    assert!(found.contains("with an end"), "{found}");
     assert_eq!((written, connected, kept), (0, false, true), "{found}");
     assert!(!Path::new("/usr/perfquilt.written").exists());
     // The same without.
-    let script_of_the_system = |line: &str| line.replace("touch /usr/perfquilt.written", "true");
+    let script_of_the_system = |line: &str| {
+        line.replace("touch /usr/perfquilt.written", "true")
+            .replace("in / /dev;", "in $TMPDIR;")
+    };
     let environment = workspace("");
     let text = patch(&script_of_the_system(&script(&environment)));
     environment.write("patches/0001-hostile.patch", &text);
@@ -177,7 +207,7 @@ fn limited(limits: &str, script: &str) -> (TestEnvironment, Finished) {
     let file = environment.workspace().join("bench-config/perfquilt.toml");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(file, format!("{text}\n[sandbox]\n{limits}\n")).unwrap();
-    let finished = run(&environment, &["--sandbox"]);
+    let finished = run(&environment, &["--sandbox", "--outcome", "outcome"]);
     (environment, finished)
 }
 
@@ -224,6 +254,10 @@ wait";
     assert!(found.contains("500\n0\n"), "{found}");
     let words = "the sandbox was ended: more than 400 MiB of memory";
     assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    // What ran inside could not say so any more.
+    let told = environment.workspace().join("outcome/outcome.json");
+    let told = fs::read_to_string(told).unwrap();
+    assert!(told.contains(words), "{told}");
     environment.wait_until_no_process_is_left();
 }
 

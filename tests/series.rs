@@ -184,6 +184,9 @@ fn bad_series() {
     assert!(space.ok(&["stack", "-q"]).contains("0001-real.patch"));
 }
 
+/// Git's diff of a binary file that is to hold `a`, NUL, `b` and a line end, without what comes before.
+const BINARY: &str = "GIT binary patch\nliteral 4\nLcmYdfNa6wj0#*Rd\n\nliteral 0\nHcmV?d00001\n\n";
+
 #[test]
 fn unsafe_and_unusable_patches() {
     let space = space();
@@ -275,6 +278,14 @@ fn unsafe_and_unusable_patches() {
         (
             "diff --git a/f b/f\nindex 1234567..89abcde 100644\nGIT binary patch\nliteral 5\nMcmZ\n\n".into(),
             "damaged",
+        ),
+        (
+            format!("diff --git a/f b/f\nindex 1234567..1a23e4b 100644\n{BINARY}"),
+            "the binary patch of f has no full `index` line",
+        ),
+        (
+            format!("diff --git a/new b/new\nnew file mode 100644\nindex {:040}..{:040}\n{BINARY}", 0, 1),
+            "the binary patch makes another file of new than its `index` line says",
         ),
         (
             "--- f\n+++ f\n@@ -1 +1 @@\n-hi\n+ho\n".into(),

@@ -88,3 +88,15 @@ fn a_narrow_terminal_is_not_overflowed() {
         assert!(line.chars().count() <= 40 || long_name, "{line:?}");
     }
 }
+
+/// A pager that was quit, or a connection that broke: the exit code stays what it is.
+#[test]
+fn nobody_has_to_read_standard_error() {
+    let environment = TestEnvironment::with_fixture("toy");
+    std::fs::remove_file(environment.workspace().join("series")).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = environment.command(&["status"]);
+    let status = command.stdout(Stdio::null()).stderr(writer).status();
+    assert_eq!(status.unwrap().code(), Some(3));
+}

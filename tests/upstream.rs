@@ -49,7 +49,12 @@ fn every_source_gives_the_same_tree() {
     sample(&space, "up");
     let directory = fetched_tree(&space);
     let mut trees = vec![directory];
-    for (name, option) in [("x.tar", "-cf"), ("x.tar.gz", "-czf"), ("x.tar.xz", "-cJf")] {
+    for (name, option) in [
+        ("x.tar", "-cf"),
+        ("x.tar.gz", "-czf"),
+        ("x.tar.bz2", "-cjf"),
+        ("x.tar.xz", "-cJf"),
+    ] {
         let other = Space::bare("");
         sample(&other, "top-1.0");
         let digest = tarball(&other, "top-1.0", name, option);
@@ -143,7 +148,8 @@ fn wrong_digests_and_files_are_refused() {
     );
 
     for (content, message) in [
-        (&b"BZh91AY"[..], "compressed with bzip2"),
+        (&b"\x28\xb5\x2f\xfd"[..], "compressed with zstd"),
+        (b"BZh91AY", "damaged or no tar archive"),
         (b"", "is empty"),
         (
             b"just some text that is no archive at all",
@@ -273,6 +279,8 @@ fn tags_come_without_history() {
         .collect();
     space.configure(&format!("release = [{}]\n", releases.join(", ")));
     space.ok(&["upstream", "fetch", "1.2", "-q"]);
+    // What a git leaves that was killed while it fetched.
+    space.write(".perfquilt/objects.git/shallow.lock", "");
     space.ok(&["upstream", "fetch", "--all", "-q"]);
     space.ok(&["upstream", "verify", "-q"]);
     for version in ["1.0", "1.1", "1.2"] {
@@ -387,6 +395,14 @@ fn downloads_once_and_checks() {
     // Offline, with the download in the cache.
     std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
     use_tarball(&space, "http://127.0.0.1:1/x.tar.gz", &digest);
+    assert_eq!(fetched_tree(&space), tree);
+    // What is damaged there is downloaded again.
+    let downloads = space.path(&format!("cache/perfquilt/downloads/{}", &digest[..16]));
+    let names: Vec<_> = std::fs::read_dir(&downloads).unwrap().collect();
+    assert_eq!(names.len(), 1);
+    std::fs::write(downloads.join("x.tar.gz"), "damaged").unwrap();
+    std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
+    use_tarball(&space, &format!("{address}/x.tar.gz"), &digest);
     assert_eq!(fetched_tree(&space), tree);
 }
 

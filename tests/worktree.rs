@@ -116,10 +116,9 @@ proptest! {
             }
         }
         let worktree = Worktree::open(&store(&space), &source).unwrap();
-        prop_assert_eq!(worktree.holds().unwrap(), None);
         worktree.move_to(&oids[2], &Silent).unwrap();
         prop_assert_eq!(listing(&source), listing(&space.path("t2")));
-        prop_assert_eq!(worktree.holds().unwrap(), Some(oids[2].clone()));
+        prop_assert_eq!(worktree.move_to(&oids[2], &Silent).unwrap(), Moved::default());
     }
 }
 
@@ -203,4 +202,27 @@ fn one_user_at_a_time_and_a_damaged_journal_is_said() {
     space.write("source.tree", "garbage\n");
     let error = worktree.move_to(&oids[0], &Silent).unwrap_err();
     assert!(error.message().contains("is damaged"), "{error}");
+}
+
+#[test]
+fn a_folder_that_another_workspace_emptied_in_part_does_not_count_as_whole() {
+    let (one, ones) = space_with(&[Tree::from([("a".to_owned(), file("x"))])]);
+    let (other, others) = space_with(&[Tree::from([("b".to_owned(), file("y"))])]);
+    let source = one.path("source");
+    let move_to = |space: &Space, tree: &str| {
+        Worktree::open(&store(space), &source)
+            .unwrap()
+            .move_to(tree, &Silent)
+    };
+    move_to(&one, &ones[0]).unwrap();
+    let worktree = Worktree::open(&store(&other), &source).unwrap();
+    // It gets no further than that, as if it had been killed while it emptied the folder.
+    std::fs::remove_dir_all(&source).unwrap();
+    assert!(worktree.move_to(&others[0], &Silent).is_err());
+    drop(worktree);
+    move_to(&one, &ones[0]).unwrap();
+    assert_eq!(one.read("source/a"), "x");
+    move_to(&other, &others[0]).unwrap();
+    assert_eq!(one.read("source/b"), "y");
+    assert!(!source.join("a").exists());
 }

@@ -12,7 +12,7 @@ sysbench.cmdline.options.setup = { "Statements run when connecting", "" }
 
 local pieces
 
--- The statement cut at its placeholders: texts and functions in turn.
+-- The statement cut at its placeholders: texts and names in turn.
 local function compile(text)
    local list = {}
    local position = 1

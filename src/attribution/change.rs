@@ -8,7 +8,7 @@ use crate::observation::Meter;
 pub struct Change<'a> {
     /// The effect before.
     pub old: &'a Effect,
-    /// The same effect (workload, meter) now, when it was measured.
+    /// The same effect (workload, meter) now, when it was measured and holds.
     pub new: Option<&'a Effect>,
     /// It was faster, and now it is shown not to be, or would have been seen if it were.
     pub no_longer_helps: bool,
@@ -26,6 +26,8 @@ pub fn change<'a>(
         let patch = new.patches.iter().find(|patch| patch.name == name)?;
         patch.effects.iter().find(|effect| {
             effect.kind == Kind::InOrder
+                // What another machine or harness said is no base for a verdict.
+                && !effect.is_stale()
                 && effect.workload == before.workload
                 && effect.meter == before.meter
         })

@@ -308,8 +308,8 @@ impl<'a> Collector<'a> {
             .map_or(&self.sources[0], |(_, source)| source)
     }
 
-    /// The workloads of each meter, and their operations: those of this experiment, or when all is carried,
-    /// of the others.
+    /// The workloads of each meter: those of this experiment, or when all is carried, of the others. And their
+    /// operations, whoever measured them.
     fn workloads(&self) -> (Names, Names) {
         let mut workloads = Names::new();
         for source in &self.sources {
@@ -319,6 +319,15 @@ impl<'a> Collector<'a> {
             for (&meter, by_workload) in source.blocks.iter().chain(&source.direct) {
                 let names = workloads.entry(meter).or_default();
                 names.extend(by_workload.keys().cloned());
+            }
+        }
+        for (meter, name, _) in self.sources.iter().flat_map(Source::each) {
+            if let Some(names) = workloads.get_mut(&meter)
+                && name
+                    .split_once('/')
+                    .is_some_and(|(whole, _)| names.contains(whole))
+            {
+                names.insert(name.clone());
             }
         }
         let mut operations = Names::new();

@@ -15,7 +15,8 @@ const LEAST: f64 = 1e-4;
 /// The functions whose own instructions each patch of `header`'s series changed, by patch and workload, largest
 /// first.
 ///
-/// A patch is compared with the point before it that was counted, block by block. Of all functions that are
+/// A patch is compared with the point before it that is known, block by block; none is told where that one was
+/// not counted in this experiment. Of all functions that are
 /// named for a patch and workload, one in twenty is not changed, on average (Benjamini and Hochberg).
 pub fn function_changes(
     header: &ExperimentHeader,
@@ -35,15 +36,27 @@ pub fn function_changes(
         if header.failed.contains_key(&point) || header.server_of(point) != point {
             continue;
         }
+        let earlier = || (0..patch).rev().map(Point::Step);
         for (workload, blocks) in &by_workload {
-            let earlier = (0..patch).rev().map(|k| header.server_of(Point::Step(k)));
-            let before = earlier.into_iter().find_map(|before| blocks.get(&before));
+            // The point that the patch's effect compares with. If only another experiment counted that one, no
+            // other will do: patches between them would be told as this one.
+            let before = earlier()
+                .filter(|before| !header.failed.contains_key(before))
+                .map(|before| header.server_of(before))
+                .find(|before| blocks.contains_key(before) || is_carried(header, *before))
+                .and_then(|before| blocks.get(&before));
             if let (Some(before), Some(after)) = (before, blocks.get(&point)) {
                 changes.extend(compared(patch, workload, before, after));
             }
         }
     }
     changes
+}
+
+/// Whether an earlier experiment whose figures hold speaks for `point`.
+fn is_carried(header: &ExperimentHeader, point: Point) -> bool {
+    let mut origins = header.carried.iter();
+    origins.any(|origin| origin.stale.is_none() && origin.points.contains_key(&point))
 }
 
 /// By point and block, the functions' own instructions a transaction.
@@ -155,6 +168,31 @@ mod tests {
         assert_eq!((changes[0].before, changes[0].after), (900.0, 700.0));
         let all = 900.0 + 60.0 + (40.0 + 90.0 + 60.0) / 3.0;
         assert!((changes[0].share + 200.0 / all).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_patch_is_not_put_down_to_those_before_it() {
+        // Point 1 was counted by an earlier experiment, point 2 by this one.
+        let counted: Vec<PointFunctions> = (0..3)
+            .flat_map(|block| {
+                [(0, 9.0), (2, 5.0), (3, 4.0)].map(|(k, cost)| counted(k, block, &[("f", cost)]))
+            })
+            .collect();
+        let patches = |header: &ExperimentHeader| -> Vec<usize> {
+            let changes = function_changes(header, &counted);
+            changes.iter().map(|change| change.patch).collect()
+        };
+        let mut header = header(3);
+        // Nobody knows point 1: the second patch is both.
+        assert_eq!(patches(&header), [2, 3]);
+        header.carried = vec![crate::observation::Origin {
+            experiment: "earlier".into(),
+            points: [0, 1, 2].map(|k| (Point::Step(k), Point::Step(k))).into(),
+            ..Default::default()
+        }];
+        assert_eq!(patches(&header), [3]);
+        header.carried[0].stale = Some("other".into());
+        assert_eq!(patches(&header), [2, 3]);
     }
 
     #[test]

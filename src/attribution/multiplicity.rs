@@ -1,6 +1,6 @@
 //! Verdicts that hold for all rows of a table together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{Effect, Kind, Operation, PatchEffects, SUITE, Verdict};
 use crate::observation::Meter;
@@ -18,11 +18,17 @@ use crate::stats::{benjamini_hochberg, holm};
 pub(super) fn adjust(patches: &mut [PatchEffects], operations: &mut [Operation]) {
     let mut over_patches: BTreeMap<(Kind, Meter), Vec<&mut Effect>> = BTreeMap::new();
     for patch in patches {
-        let has_suite = patch.effects.iter().any(|e| e.workload == SUITE);
+        // A meter that was read on one workload has no suite, whatever others have.
+        let suites: BTreeSet<(Kind, Meter)> = patch
+            .effects
+            .iter()
+            .filter(|effect| effect.workload == SUITE)
+            .map(|effect| (effect.kind, effect.meter))
+            .collect();
         let mut over_workloads: BTreeMap<(Kind, Meter), Vec<&mut Effect>> = BTreeMap::new();
         for effect in patch.effects.iter_mut().filter(|e| e.p_value.is_some()) {
             let family = (effect.kind, effect.meter);
-            let families = match has_suite && effect.workload != SUITE {
+            let families = match suites.contains(&family) && effect.workload != SUITE {
                 true => &mut over_workloads,
                 false => &mut over_patches,
             };

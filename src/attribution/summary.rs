@@ -122,9 +122,13 @@ impl Attribution {
             .collect()
     }
 
-    /// The in-order effect on the main meter, by patch; `None` where a patch has none.
+    /// Whether a patch or the whole series is slower.
     pub fn is_regression(&self) -> bool {
-        !self.patches_with(Verdict::Slower).is_empty()
+        let total = self
+            .main_meter()
+            .and_then(|meter| self.main_effect(&self.total, Kind::Total, meter));
+        total.is_some_and(|total| total.verdict == Verdict::Slower)
+            || !self.patches_with(Verdict::Slower).is_empty()
     }
 
     /// Whether the experiment leaves a question open: a patch that is unclear or has no effect to

@@ -8,6 +8,7 @@ mod carried;
 mod laws;
 mod operations;
 mod unpaired;
+mod verdicts;
 mod warned;
 
 /// An experiment with `patches` patches and no facts besides.

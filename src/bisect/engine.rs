@@ -220,14 +220,31 @@ impl Engine {
         if first != state {
             self.evidence.same_server(state, first);
         }
+        // What fails at one state fails at all whose server it is.
+        if self.servers[first] == Server::Dead && self.servers[state] == Server::Built {
+            self.skip_like(state, first);
+        }
     }
 
     fn unusable(&mut self, state: usize, reason: &str) {
+        self.skip(state, reason.to_owned());
+        for other in 0..self.servers.len() {
+            if self.servers[other] == Server::Built && self.evidence.are_same(state, other) {
+                self.skip_like(other, state);
+            }
+        }
+    }
+
+    /// Leaves `state` out because it is the server of `other`, which cannot be used.
+    fn skip_like(&mut self, state: usize, other: usize) {
+        let label = &self.question.states[other].label;
+        let reason = format!("it is the same server as {label}");
+        self.skip(state, reason);
+    }
+
+    fn skip(&mut self, state: usize, reason: String) {
         self.servers[state] = Server::Dead;
-        self.note(How::Skipped {
-            state,
-            reason: reason.to_owned(),
-        });
+        self.note(How::Skipped { state, reason });
     }
 
     fn note(&mut self, how: How) {
@@ -260,7 +277,7 @@ impl Engine {
         let mut wanted = BTreeSet::new();
         let mut least = usize::MAX;
         for place in 0..self.spans.len() {
-            if self.is_dead_end(place) {
+            if self.merge_dead_end(place) {
                 return None;
             }
             if self.spans[place].verdict.is_some() {
@@ -307,7 +324,7 @@ impl Engine {
 
     /// A span whose end crashed after it had been chosen reaches to the next state that can be used;
     /// both neighbours are judged again then. Returns whether that happened.
-    fn is_dead_end(&mut self, place: usize) -> bool {
+    fn merge_dead_end(&mut self, place: usize) -> bool {
         let end = self.spans[place].to;
         let dead = self.servers[end] == Server::Dead && place + 1 < self.spans.len();
         if !dead {
@@ -437,6 +454,11 @@ impl Engine {
                 .map(|sample| sample.effect(self.question.error)),
         };
         Measured { from, to, effect }
+    }
+
+    /// Whether two states are known to be the same server.
+    pub fn are_same(&self, a: usize, b: usize) -> bool {
+        self.evidence.are_same(a, b)
     }
 
     /// What is known now.

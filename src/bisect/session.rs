@@ -17,6 +17,9 @@ pub struct Session {
     pub schema: u32,
     /// What is asked.
     pub question: Question,
+    /// Whether it uses no measurement that was stored before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fresh: bool,
     /// What happened, in order.
     #[serde(default)]
     pub events: Vec<Event>,
@@ -28,6 +31,7 @@ impl Session {
         Session {
             schema: SCHEMA,
             question,
+            fresh: false,
             events: Vec::new(),
         }
     }

@@ -226,6 +226,23 @@ fn states_that_cannot_be_built_give_a_range() {
         .iter()
         .filter(|d| matches!(d.how, How::Skipped { .. }));
     assert_eq!(tried.count(), 16);
+    // Nor where one of them is built.
+    let mut world = World::new(513, &[(4, 0.02)]);
+    world.unbuildable = (2..512).collect();
+    let mut engine = Engine::new(question(513));
+    engine.apply(&Event::Built {
+        state: 1,
+        identity: "binary 1".to_owned(),
+        seconds: 0.0,
+        cached: true,
+    });
+    while *engine.action() != Action::Done {
+        let events = world.answer(engine.action());
+        events.iter().for_each(|event| engine.apply(event));
+    }
+    assert_eq!(found(&engine.outcome()), [(1, 512)]);
+    let skipped = |d: &&Decision| matches!(d.how, How::Skipped { .. });
+    assert_eq!(engine.path().iter().filter(skipped).count(), 16);
 }
 
 #[test]
@@ -254,6 +271,53 @@ fn states_that_crash_are_left_out_like_those_that_do_not_build() {
         );
         assert!(outcome.culprits[0].range.is_some());
     }
+}
+
+#[test]
+fn a_server_that_crashed_is_not_measured_again_as_another_state() {
+    let of = |state: usize| match state {
+        1..=7 => "one".to_owned(),
+        other => format!("binary {other}"),
+    };
+    // Built one after the other, and all there from the beginning.
+    for cached in [false, true] {
+        let mut world = World::new(9, &[(4, 0.02)]);
+        world.crashing = (1..8).collect();
+        world.identities = (1..8).map(|state| (state, of(state))).collect();
+        let mut engine = Engine::new(question(9));
+        for state in (0..9).filter(|_| cached) {
+            engine.apply(&Event::Built {
+                state,
+                identity: of(state),
+                seconds: 0.0,
+                cached: true,
+            });
+        }
+        let (mut crashes, mut steps) = (0, 0);
+        while *engine.action() != Action::Done {
+            steps += 1;
+            assert!(steps < 10_000, "it does not end: {:?}", engine.path());
+            for event in world.answer(engine.action()) {
+                crashes += usize::from(matches!(event, Event::Unusable { .. }));
+                engine.apply(&event);
+            }
+        }
+        assert_eq!((found(&engine.outcome()), crashes), (vec![(0, 8)], 1));
+        let like = |d: &&Decision| matches!(&d.how, How::Skipped { reason, .. } if reason.contains("the same server"));
+        assert_eq!(engine.path().iter().filter(like).count(), 6, "{cached}");
+    }
+    // An end that is such a server.
+    let mut world = World::new(9, &[(4, 0.02)]);
+    world.crashing.insert(4);
+    world.identities = [4, 8].map(|state| (state, "one".to_owned())).into();
+    let mut engine = Engine::new(question(9));
+    let mut events = world.answer(&Action::Build { state: 4 });
+    for _ in 0..100 {
+        events.iter().for_each(|event| engine.apply(event));
+        events = world.answer(engine.action());
+    }
+    assert_eq!(*engine.action(), Action::Broken { state: 8 });
+    assert!(engine.are_same(4, 8));
 }
 
 #[test]

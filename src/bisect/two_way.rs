@@ -83,13 +83,13 @@ impl TwoWay {
         }
     }
 
-    /// Takes a block in: the costs of all four, and the seconds it took.
-    pub fn add(&mut self, costs: [f64; CELLS], seconds: f64) {
+    /// Takes a block in: the costs of all four, of how many servers they are, and the seconds it took.
+    pub fn add(&mut self, costs: [f64; CELLS], servers: usize, seconds: f64) {
         if costs.iter().all(|cost| cost.is_finite() && *cost > 0.0) {
             self.rows.push(costs.map(f64::ln));
         }
         self.cost.blocks += 1;
-        self.cost.values += 4;
+        self.cost.values += u32::try_from(servers).unwrap_or(u32::MAX);
         self.cost.seconds += seconds;
     }
 
@@ -194,6 +194,7 @@ mod tests {
                 let block = normal();
                 all.add(
                     levels.map(|level| (block + level + noise * normal()).exp()),
+                    CELLS,
                     1.0,
                 );
             }
@@ -235,7 +236,7 @@ mod tests {
         let mut all = TwoWay::new(ask, ["a-1".into(), "a-2".into()]);
         assert_eq!(all.wanted(), 4);
         for more in [0.0, 0.01, 0.02, 0.0] {
-            all.add([100.0 + more, 95.0, 103.0, 97.85 + more], 1.0);
+            all.add([100.0 + more, 95.0, 103.0, 97.85 + more], CELLS, 1.0);
         }
         assert_eq!((all.wanted(), all.table().whose), (0, Whose::Upstream));
     }

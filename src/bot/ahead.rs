@@ -2,14 +2,15 @@
 //!
 //! Whoever compiles beside a measurement changes it: caches, memory and, on one chip, clock rates are shared. So
 //! builds run meanwhile only on processors that the configuration sets apart (`ahead_cpus`), on which then nothing
-//! is measured. Without, they run when nothing is measured: while results are posted, or commits fetched.
+//! is measured. Without, they run when nothing is measured: while results are posted, or commits fetched; and so
+//! does what comes before a build.
 
 use std::collections::BTreeSet;
 
 use super::command::Command as Wish;
 use super::job::{self, Guard};
 use super::prepare::Brought;
-use super::worker::{Bot, GLANCE};
+use super::worker::{Bot, GLANCE, guarded, teller};
 use crate::config;
 use crate::error::{Error, Kind, Result};
 use crate::forge::Client;
@@ -58,11 +59,16 @@ pub(super) fn build(
     client: &Client,
     progress: &dyn Progress,
 ) -> Result<()> {
-    // What was built, or cannot be; a job of that number does not come again.
-    let mut seen = BTreeSet::new();
+    // What was built, or cannot be.
+    let mut seen: BTreeSet<i64> = BTreeSet::new();
     while !process::interrupted() {
         let (open, _) = queue.list(0)?;
         let busy = open.iter().any(|job| job.state == JobState::Running);
+        // A job that is held comes again once it is approved.
+        let held = open.iter().filter(|job| job.state == JobState::Held);
+        held.for_each(|job| {
+            seen.remove(&job.id);
+        });
         let next = open
             .into_iter()
             .find(|job| job.state == JobState::Waiting && !seen.contains(&job.id));
@@ -71,7 +77,7 @@ pub(super) fn build(
             continue;
         };
         seen.insert(job.id);
-        match one(bot, queue, client, &job, progress) {
+        match guarded(|| one(bot, queue, client, &job, progress)) {
             Ok(()) => {}
             Err(error) if error.kind() == Kind::Interrupted => break,
             // The job's own turn tells.
@@ -107,14 +113,6 @@ fn one(
     let Some(_workshop) = Bot::wait(&bot.state.workshop, &unwanted)? else {
         return Ok(());
     };
-    // Its turn may have come meanwhile.
-    if queue.state(job.id)? != Some(JobState::Waiting) {
-        return Ok(());
-    }
-    let found = bot.find(client, job.job.number)?;
-    let Brought::Series(prepared) = bot.prepare(queue, &found, job, guard, progress)? else {
-        return Ok(());
-    };
     let apart = !config.bot.ahead_cpus.is_empty();
     let _machine = match apart {
         true => None,
@@ -123,14 +121,18 @@ fn one(
             held => held,
         },
     };
+    // Its turn may have come meanwhile.
+    if queue.state(job.id)? != Some(JobState::Waiting) {
+        return Ok(());
+    }
     let number = job.job.number;
-    progress.note(&format!("job {}: building ahead", job.id));
-    let ahead = std::sync::Arc::clone(&bot.state.ahead);
-    let tell = move |line: &str| {
-        if let (false, Ok(mut ahead)) = (line.is_empty(), ahead.lock()) {
-            *ahead = format!("pull request {number}: {line}");
-        }
+    let found = bot.find(client, number)?;
+    let brought = bot.prepare(queue, &found, job, guard, &unwanted, progress)?;
+    let Brought::Series(prepared) = brought else {
+        return Ok(());
     };
+    progress.note(&format!("job {}: building ahead", job.id));
+    let tell = teller(&bot.state.ahead, format!("pull request {number}: "));
     let cpus = &config.bot.ahead_cpus;
     job::run(
         &bot.tool,

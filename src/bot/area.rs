@@ -1,12 +1,12 @@
 //! What strangers' pull requests leave behind: state and caches, apart for each, so that nobody's results depend
 //! on what a stranger's code wrote.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::places::Places;
 use crate::error::{Error, Result};
+use crate::process::Command;
 use crate::server::copy_tree;
 use crate::store::Store;
 use crate::upstream::Release;
@@ -49,7 +49,7 @@ impl Area {
             crate::caches::touch(&stamp);
             return Ok(area);
         }
-        evict(places, number)?;
+        evict(places, number);
         remove(&folder)?;
         std::fs::create_dir_all(&area.cache).map_err(|e| Error::io("make", &area.cache, &e))?;
         let objects = ws.object_store();
@@ -62,8 +62,8 @@ impl Area {
     }
 }
 
-/// Removes what is too much beside the area of pull request `number`.
-fn evict(places: &Places, number: u64) -> Result<()> {
+/// Removes what is too much beside the area of pull request `number`, as far as it can be.
+fn evict(places: &Places, number: u64) {
     let folder = places.areas();
     let mut others: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(&folder)
         .into_iter()
@@ -77,41 +77,58 @@ fn evict(places: &Places, number: u64) -> Result<()> {
         .collect();
     others.sort_unstable();
     let many = others.len().saturating_sub(MOST - 1);
-    others
-        .into_iter()
-        .take(many)
-        .try_for_each(|(_, path)| remove(&path))
+    for (_, path) in others.into_iter().take(many) {
+        if let Err(error) = remove(&path) {
+            tracing::warn!("{error}");
+        }
+    }
 }
 
-/// Removes the folder `path`, whatever rights were taken from folders in it. Links are not followed.
+/// Removes the folder `path`, whatever rights were taken from folders in it, and however deep they are. Links are
+/// not followed.
 ///
 /// # Errors
 /// What cannot be removed.
 pub(super) fn remove(path: &Path) -> Result<()> {
-    let removed = |path: &Path| match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    // Folders in each other without end would take all stack and descriptors of this program, and their paths are
+    // longer than the kernel takes; these programs see to that.
+    let gone = || -> Result<bool> {
+        Command::new("rm").args(["-rf", "--"]).arg(path).run()?;
+        Ok(std::fs::symlink_metadata(path).is_err())
     };
-    if removed(path).is_ok() {
+    if std::fs::symlink_metadata(path).is_err() || gone()? {
         return Ok(());
     }
-    unlock(path);
-    removed(path).map_err(|e| Error::io("remove", path, &e))
-}
-
-fn unlock(path: &Path) {
-    if !std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
-        return;
-    }
-    let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700));
-    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-        unlock(&entry.path());
+    let unlock = ["-R", "u+rwx", "--"];
+    Command::new("chmod").args(unlock).arg(path).run()?;
+    match gone()? {
+        true => Ok(()),
+        false => Err(Error::internal(format!("cannot remove {}", path.display()))),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn folders_deeper_than_any_path_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let area = folder.path().join("area");
+        std::fs::create_dir(&area).unwrap();
+        for _ in 0..5 {
+            // What is there goes below a thousand new folders.
+            let top = folder.path().join("top");
+            let bottom = top.join("d/".repeat(1000));
+            std::fs::create_dir_all(&bottom).unwrap();
+            std::fs::rename(&area, bottom.join("area")).unwrap();
+            std::fs::rename(&top, &area).unwrap();
+        }
+        remove(&area).unwrap();
+        assert!(!area.exists());
+    }
 
     #[test]
     fn folders_without_rights_are_removed_and_links_not_followed() {

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::cut::at_most;
+use crate::forge::is_commit;
 
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,8 +240,7 @@ fn number(text: &str) -> Option<usize> {
 
 /// A whole commit id. Beginnings of ids are no names: two commits with the same first digits are quickly made.
 fn whole_id(text: &str) -> Option<String> {
-    let hex = text.bytes().all(|b| b.is_ascii_hexdigit());
-    (hex && [40, 64].contains(&text.len())).then(|| text.to_ascii_lowercase())
+    is_commit(text).then(|| text.to_ascii_lowercase())
 }
 
 /// A preset's or workload's name. It begins with a letter, so that it is no option and no path.

@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::area::Area;
 use super::command::Command as Wish;
 use super::places::Places;
 use super::source;
 use crate::config::{Config, Untrusted, UseSandbox};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::process::{Child, Command, Sink};
-use crate::sandbox::{Inside, Sandbox};
+use crate::sandbox::{End, Inside, Sandbox, Watched, too_long, watch};
 use crate::workspace::Workspace;
 
 /// How a job's code is kept from doing harm.
@@ -124,6 +124,8 @@ pub(super) struct Ready {
     pub folder: PathBuf,
     /// What it may see and write; `None` for everything.
     pub sandbox: Option<Sandbox>,
+    /// Hours it may take without a sandbox; one has its own limits.
+    pub hours: u64,
 }
 
 impl Ready {
@@ -145,7 +147,10 @@ impl Ready {
             (Guard::Apart, Some(area)) => {
                 Some(inside.write(&area.state).caches(&area.cache, ws.cache()))
             }
-            _ => Some(
+            (Guard::Apart, None) => {
+                return Err(Error::internal("a job apart without an area of its own"));
+            }
+            (Guard::Shared, _) => Some(
                 inside
                     .real_time()
                     .write(&ws.state())
@@ -157,42 +162,59 @@ impl Ready {
         Ok(Ready {
             folder: job.to_owned(),
             sandbox: sandbox.map(|sandbox| sandbox.read(job).write(&outcome)),
+            hours: ws.config.sandbox.hours,
         })
     }
 }
 
 /// A process of a job.
 enum Running {
-    Bare(Child),
+    Bare {
+        child: Child,
+        started: Instant,
+        hours: u64,
+    },
     Inside(Inside),
 }
 
 impl Running {
     fn take_stderr(&mut self) -> Option<ChildStderr> {
         match self {
-            Running::Bare(child) => child.take_stderr(),
+            Running::Bare { child, .. } => child.take_stderr(),
             Running::Inside(inside) => inside.take_stderr(),
         }
     }
+}
 
+impl Watched for Running {
     fn wait_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         match self {
-            Running::Bare(child) => child.wait_within(limit),
+            Running::Bare { child, .. } => child.wait_within(limit),
             Running::Inside(inside) => inside.wait_within(limit),
-        }
-    }
-
-    fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
-        match self {
-            Running::Bare(child) => child.stop(grace),
-            Running::Inside(inside) => inside.stop(grace),
         }
     }
 
     fn keep_limits(&mut self) -> Result<Option<String>> {
         match self {
-            Running::Bare(_) => Ok(None),
+            Running::Bare {
+                child,
+                started,
+                hours,
+            } => {
+                let over = too_long(*started, *hours);
+                if over.is_some() {
+                    child.kill()?;
+                }
+                Ok(over)
+            }
             Running::Inside(inside) => inside.keep_limits(),
+        }
+    }
+
+    fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
+        match self {
+            Running::Bare { child, .. } => child.stop(grace),
+            Running::Inside(inside) => inside.stop(grace),
         }
     }
 }
@@ -202,7 +224,8 @@ impl Running {
 /// it is doing.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] when the bot is to stop: the next run of the same job goes on.
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted) when the bot is to stop: the next run of the same job
+/// goes on.
 pub(super) fn run(
     tool: &Path,
     job: &Ready,
@@ -211,8 +234,6 @@ pub(super) fn run(
     unwanted: &dyn Fn() -> bool,
     tell: impl Fn(&str) + Send + 'static,
 ) -> Result<Ended> {
-    const GRACE: Duration = Duration::from_secs(60);
-    const GLANCE: Duration = Duration::from_millis(250);
     let mut words: Vec<OsString> = vec!["-C".into(), job.folder.clone().into()];
     words.extend(arguments.iter().map(OsString::from));
     let mut running = match &job.sandbox {
@@ -226,7 +247,11 @@ pub(super) fn run(
                 [] => command,
                 cpus => command.cpus(cpus),
             };
-            Running::Bare(command.stdout(Sink::Null).stderr(Sink::Pipe).spawn()?)
+            Running::Bare {
+                child: command.stdout(Sink::Null).stderr(Sink::Pipe).spawn()?,
+                started: Instant::now(),
+                hours: job.hours,
+            }
         }
     };
     if let Some(stream) = running.take_stderr() {
@@ -245,23 +270,11 @@ pub(super) fn run(
             }
         });
     }
-    loop {
-        match running.wait_within(GLANCE) {
-            Ok(Some(_)) => return Ok(Ended::Itself),
-            Ok(None) if unwanted() => {
-                running.stop(GRACE)?;
-                return Ok(Ended::Cancelled);
-            }
-            Ok(None) => {}
-            Err(error) if error.kind() == Kind::Interrupted => {
-                running.stop(GRACE)?;
-                return Err(error);
-            }
-            Err(error) => return Err(error),
-        }
-        if let Some(what) = running.keep_limits()? {
-            return Ok(Ended::Limited(what));
-        }
+    match watch(&mut running, unwanted)? {
+        End::Itself(_) => Ok(Ended::Itself),
+        End::Interrupted(_) => Err(Error::interrupted()),
+        End::Unwanted => Ok(Ended::Cancelled),
+        End::Limited(what) => Ok(Ended::Limited(what)),
     }
 }
 
@@ -301,5 +314,19 @@ mod tests {
         ] {
             assert_eq!(of(bot, works, trusted), expected, "{bot} {works} {trusted}");
         }
+    }
+    #[test]
+    fn a_job_without_a_sandbox_has_an_end_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let ready = Ready {
+            folder: folder.path().to_owned(),
+            sandbox: None,
+            hours: 0,
+        };
+        // `env -C FOLDER sleep 600`.
+        let arguments = ["sleep".to_owned(), "600".to_owned()];
+        let tool = Path::new("/usr/bin/env");
+        let ended = run(tool, &ready, &arguments, &[], &|| false, |_| {}).unwrap();
+        assert_eq!(ended, Ended::Limited("more than 0 hours".to_owned()));
     }
 }

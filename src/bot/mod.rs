@@ -19,5 +19,5 @@ mod worker;
 pub use access::{Access, Speaker};
 pub use ahead::check as check_processors;
 pub use command::{Command, Parsed, Wrong, help, parse};
-pub use serve::{Service, serve};
+pub use serve::{Door, Service, listen, serve};
 pub use worker::{Bot, State};

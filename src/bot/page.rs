@@ -52,6 +52,10 @@ fn open(snapshot: &Snapshot) -> Markup {
                 snapshot.progress.as_str(),
             ),
             JobState::Held => (None, job.received, "needs an approval"),
+            // Why it was put off.
+            JobState::Waiting if !job.result.is_empty() => {
+                (None, job.received, job.result.as_str())
+            }
             _ => (None, job.received, "waiting"),
         };
         html! {

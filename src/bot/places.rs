@@ -21,6 +21,11 @@ impl Places {
         &self.root
     }
 
+    /// Locked by the bot that serves here.
+    pub(super) fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+
     pub(super) fn queue(&self) -> PathBuf {
         self.root.join("queue.db")
     }

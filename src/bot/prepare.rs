@@ -42,10 +42,13 @@ pub(super) enum Brought {
     },
     /// Another commit than the one the job is about.
     Newer,
+    /// The job is not wanted any more.
+    Unwanted,
 }
 
 impl Bot {
-    /// Makes the workspace of `job`, in which code runs as `guard` says. Runs nothing that the pull request brings.
+    /// Makes the workspace of `job`, in which code runs as `guard` says, unless `unwanted` says meanwhile that it is
+    /// not wanted. Runs nothing that the pull request brings.
     ///
     /// # Errors
     /// When the commits or the release cannot be had; [`Kind::Interrupted`].
@@ -55,13 +58,16 @@ impl Bot {
         found: &Found,
         job: &Job,
         guard: Guard,
+        unwanted: &dyn Fn() -> bool,
         progress: &dyn Progress,
     ) -> Result<Brought> {
         let ws = &self.workspace;
         let places = Places::new(ws);
         let fallback = format!("https://github.com/{}.git", self.repository);
         let remote = ws.config.bot.remote.as_deref().unwrap_or(&fallback);
-        let head = source::fetch(&places, &ws.config, remote, found)?;
+        let Some(head) = source::fetch(&places, &ws.config, remote, found, unwanted)? else {
+            return Ok(Brought::Unwanted);
+        };
         if !job.job.head.is_empty() && head != job.job.head {
             return Ok(Brought::Newer);
         }

@@ -15,6 +15,8 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt as _;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::metrics::{Heard as Counted, Metrics};
@@ -30,6 +32,10 @@ use crate::store::queue::{Change, Queue};
 const LARGEST: usize = 5 << 20;
 /// How long a delivery may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long what is on its way may take when the bot is to stop.
+const LAST_PATIENCE: Duration = Duration::from_secs(3);
+/// How often is looked whether it is.
+const GLANCE: Duration = Duration::from_millis(100);
 /// Deliveries that may wait for the queue's file.
 const BACKLOG: usize = 1024;
 /// Deliveries in one transaction.
@@ -65,18 +71,29 @@ struct Shared {
     progress: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// Serves at `address` until a signal asks to stop; then what is on its way is finished. `started` is told
-/// the address when the service listens; `progress` says what the running job does at the moment.
+/// A place that is listened at.
+#[derive(Debug)]
+pub struct Door {
+    runtime: Runtime,
+    listener: TcpListener,
+}
+
+impl Door {
+    /// Where it is; of a port that was left to the system, which one it became.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the system does not say.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.listener.local_addr().map_err(|e| failed(&e))
+    }
+}
+
+/// Listens at `address`; whoever connects is answered once [`serve`] is called.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the secret is too short, or the address cannot be
-/// listened at; [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be opened.
-pub fn serve(
-    service: Service,
-    address: SocketAddr,
-    started: impl FnOnce(SocketAddr),
-    progress: Arc<dyn Fn() -> String + Send + Sync>,
-) -> Result<()> {
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the secret of `service` is too short, or the address cannot
+/// be listened at.
+pub fn listen(service: &Service, address: SocketAddr) -> Result<Door> {
     if service.secret.expose().len() < SHORTEST_SECRET {
         return Err(Error::usage(format!(
             "the webhook's secret has less than {SHORTEST_SECRET} characters"
@@ -85,6 +102,34 @@ pub fn serve(
             "`openssl rand -hex 32` makes one; GitHub and PERFQUILT_WEBHOOK_SECRET get the same",
         ));
     }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::internal(format!("cannot start the network's loop: {error}")))?;
+    let listener = runtime
+        .block_on(TcpListener::bind(address))
+        .map_err(|error| {
+            Error::usage(format!("cannot listen at {address}: {error}"))
+                .hint("`--listen ADDRESS:PORT` names another place")
+        })?;
+    Ok(Door { runtime, listener })
+}
+
+fn failed(error: &std::io::Error) -> Error {
+    Error::internal(format!("cannot serve: {error}"))
+}
+
+/// Serves who comes to `door` until a signal asks to stop; then what is on
+/// its way is finished, for some seconds. `progress` says what the running job does at the moment.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be opened, or the network not be
+/// used.
+pub fn serve(
+    service: Service,
+    Door { runtime, listener }: Door,
+    progress: Arc<dyn Fn() -> String + Send + Sync>,
+) -> Result<()> {
     let queue = Queue::open(&service.queue)?;
     let (taker, deliveries) = mpsc::sync_channel(BACKLOG);
     let writer = std::thread::spawn(move || take(&queue, &deliveries));
@@ -94,19 +139,7 @@ pub fn serve(
         taker,
         progress,
     });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::internal(format!("cannot start the network's loop: {error}")))?;
     let served = runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind(address)
-            .await
-            .map_err(|error| {
-                Error::usage(format!("cannot listen at {address}: {error}"))
-                    .hint("`--listen ADDRESS:PORT` names another place")
-            })?;
-        let local = listener.local_addr().unwrap_or(address);
-        started(local);
         let app = Router::new()
             .route("/", get(status_page))
             .route("/status.json", get(status_json))
@@ -114,10 +147,19 @@ pub fn serve(
             .route("/metrics", get(metrics))
             .route("/webhook", post(deliver))
             .with_state(Arc::clone(&shared));
-        axum::serve(listener, app)
-            .with_graceful_shutdown(asked_to_stop())
-            .await
-            .map_err(|error| Error::internal(format!("cannot serve: {error}")))
+        let serving = axum::serve(listener, app).with_graceful_shutdown(asked_to_stop());
+        let mut serving = std::pin::pin!(serving.into_future());
+        let mut asked = None;
+        loop {
+            if let Ok(served) = tokio::time::timeout(GLANCE, &mut serving).await {
+                return served.map_err(|e| failed(&e));
+            }
+            // Half a request may never become a whole one.
+            let waits = |asked: &mut Instant| asked.elapsed() < LAST_PATIENCE;
+            if process::interrupted() && !waits(asked.get_or_insert_with(Instant::now)) {
+                return Ok(());
+            }
+        }
     });
     drop(runtime);
     drop(shared);
@@ -129,7 +171,7 @@ pub fn serve(
 /// Comes back once a signal has asked to stop.
 async fn asked_to_stop() {
     while !process::interrupted() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(GLANCE).await;
     }
 }
 

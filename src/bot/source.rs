@@ -7,14 +7,17 @@
 
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::places::Places;
-use crate::config::{BotKind, Config};
+use super::worker::GLANCE;
+use crate::config::{self, BotKind, Config};
 use crate::error::{Error, Result};
 use crate::forge::{Found, is_commit};
 use crate::git::Git;
-use crate::process::{Command, Output};
-use crate::series::Series;
+use crate::process::{Command, Output, Sink, last_lines};
+use crate::rebase::named_paths;
+use crate::series::{Patch, Series};
 use crate::workspace::{CONFIG_FILE, Workspace};
 
 /// Bytes of a pull request's series and patches that are taken.
@@ -23,23 +26,35 @@ const LARGEST: u64 = 64 << 20;
 const MOST: usize = 10_000;
 /// Commits of a pull request to a server.
 const MOST_COMMITS: usize = 500;
+/// How long fetching may take.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// What git must not do with files of strangers when it hands them out: put commits' messages into them, leave
+/// some out, or run filters.
+const ATTRIBUTES: &[u8] =
+    b"* -text -ident -filter -working-tree-encoding -export-subst -export-ignore\n";
 /// Digits of a commit's id in the name of the release it is the base of.
 const VERSION: usize = 12;
 
-/// Fetches the last commit of a pull request and returns it.
+/// Fetches the last commit of a pull request and returns it; `None` when `unwanted` says so meanwhile.
 ///
 /// # Errors
-/// [`Kind::Forge`](crate::error::Kind::Forge) when it cannot be fetched.
+/// [`Kind::Forge`](crate::error::Kind::Forge) when it cannot be fetched, or that takes too long;
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
 pub(super) fn fetch(
     places: &Places,
     config: &Config,
     remote: &str,
     found: &Found,
-) -> Result<String> {
+    unwanted: &dyn Fn() -> bool,
+) -> Result<Option<String>> {
     let folder = places.repository();
     std::fs::create_dir_all(&folder).map_err(|e| Error::io("make", &folder, &e))?;
     let git = Git::new(&folder);
     git.ok(&["init", "--quiet", "--bare", "."])?;
+    let attributes = folder.join("info/attributes");
+    if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
+        crate::files::write_file(&attributes, ATTRIBUTES)?;
+    }
     let number = found.number;
     let name = format!("refs/pull/{number}/head");
     let head = format!("+{name}:{name}");
@@ -57,17 +72,50 @@ pub(super) fn fetch(
         // Where the commits branched off is found in the history.
         BotKind::Fork => words.extend(["--", remote, &head, &base]),
     }
-    let fetched = git.run(&words)?;
-    if !fetched.success() {
-        return Err(Error::forge(format!("cannot fetch pull request {number}"))
-            .details(fetched.tail(5))
-            .hint("[bot] `remote` says where from; git needs to be allowed to read there"));
+    // Nobody is there who could type a password.
+    let command = git.command(&words).env("GIT_TERMINAL_PROMPT", "0");
+    let failed = |said: &[u8]| {
+        Error::forge(format!("cannot fetch pull request {number}"))
+            .details(last_lines(&String::from_utf8_lossy(said), 5))
+            .hint("[bot] `remote` says where from; git needs to be allowed to read there")
+            .passing()
+    };
+    match watched(&command, unwanted)? {
+        None => return Ok(None),
+        Some((true, _)) => {}
+        Some((false, said)) => return Err(failed(&said)),
     }
     let commit = git.ok(&["rev-parse", "--verify", &name])?;
     match is_commit(&commit) {
-        true => Ok(commit),
+        true => Ok(Some(commit)),
         false => Err(Error::internal("git names no commit")),
     }
+}
+
+/// Runs `command` and returns whether it succeeded, and what it wrote to standard error; `None` when
+/// `unwanted` says so meanwhile. It has failed when it takes too long.
+fn watched(command: &Command, unwanted: &dyn Fn() -> bool) -> Result<Option<(bool, Vec<u8>)>> {
+    let mut child = command.clone().stderr(Sink::Pipe).spawn()?;
+    let said = child.take_stderr().map(|mut stream| {
+        std::thread::spawn(move || {
+            let mut said = Vec::new();
+            let _ = stream.read_to_end(&mut said);
+            said
+        })
+    });
+    let started = Instant::now();
+    let success = loop {
+        match child.wait_within(GLANCE)? {
+            Some(status) => break status.success(),
+            None if unwanted() => return Ok(None),
+            None if started.elapsed() > PATIENCE => break false,
+            None => {}
+        }
+    };
+    // What it left behind would keep the stream open.
+    child.kill()?;
+    let said = said.and_then(|reading| reading.join().ok());
+    Ok(Some((success, said.unwrap_or_default())))
 }
 
 /// Makes the workspace `job` of the pull request's `commit`, with the state of `ws`.
@@ -315,15 +363,20 @@ pub(super) fn steering(ws: &Workspace, job: &Workspace) -> Vec<String> {
         .patches()
         .iter()
         .filter(|patch| !known.contains(&patch.digest.as_str()))
-        .flat_map(|patch| &patch.files)
-        .flat_map(|file| [&file.old, &file.new])
-        .flatten()
-        .map(|path| String::from_utf8_lossy(path).into_owned())
-        .filter(|path| ws.config.bot.steers(path))
+        .flat_map(|patch| steered(patch, &ws.config.bot))
         .collect();
     found.sort_unstable();
     found.dedup();
     found
+}
+
+/// The files that steer builds among those `patch` names, on whichever lines: a diff may be told by an
+/// `Index:` line alone.
+fn steered(patch: &Patch, bot: &config::Bot) -> impl Iterator<Item = String> {
+    named_paths(patch)
+        .into_iter()
+        .map(|path| String::from_utf8_lossy(&path).into_owned())
+        .filter(|path| bot.steers(path))
 }
 
 /// Where a job's outcome is written.
@@ -377,4 +430,37 @@ fn unpack(git: &Git, commit: &str, paths: &[&Path], folder: &Path) -> Result<()>
         std::fs::write(&target, bytes).map_err(failed)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::Entry;
+
+    #[test]
+    fn however_a_patch_names_a_file_it_needs_an_approval() {
+        let hunk = "@@ -1 +1,2 @@\n x\n+execute_process(COMMAND id)\n";
+        let of = |head: &str, strip: usize| {
+            let entry = Entry {
+                name: "x".into(),
+                strip,
+                reverse: false,
+                flags: Default::default(),
+                line: 1,
+            };
+            let text = format!("Subject: x\n\n{head}{hunk}");
+            let patch = Patch::parse(&entry, "x", text.as_bytes()).unwrap();
+            steered(&patch, &config::Bot::default()).collect::<Vec<_>>()
+        };
+        for (head, strip, path) in [
+            ("Index: a/CMakeLists.txt\n", 1, "CMakeLists.txt"),
+            ("Index: CMakeLists.txt\n", 0, "CMakeLists.txt"),
+            ("Index: a/b/debian/rules\n", 2, "debian/rules"),
+            ("--- a/Makefile\n+++ b/Makefile\n", 1, "Makefile"),
+            ("--- a/x.cc\n+++ b/x.cmake\n", 1, "x.cmake"),
+        ] {
+            assert_eq!(of(head, strip), [path], "{head}");
+        }
+        assert_eq!(of("Index: a/sql/x.cc\n", 1), [""; 0]);
+    }
 }

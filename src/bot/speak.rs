@@ -2,9 +2,11 @@
 
 use super::places::Places;
 use super::serve::now;
-use super::worker::{Bot, GLANCE};
+use super::worker::{Bot, GLANCE, guarded, told};
+use crate::attribution::Attribution;
+use crate::bisect;
 use crate::error::{Kind, Result};
-use crate::forge::{self, Client, Found, Posting};
+use crate::forge::{self, Client, Credentials, Found, Posting};
 use crate::outcome::{self, Outcome};
 use crate::process;
 use crate::progress::Progress;
@@ -52,13 +54,19 @@ impl Bot {
         progress: &dyn Progress,
     ) -> Result<()> {
         let reply = &reply.reply;
-        forge::react(client, reply.comment, &reply.reaction)?;
+        let reacted = match reply.reaction.as_str() {
+            "" => Ok(()),
+            reaction => forge::react(client, reply.comment, reaction),
+        };
         // Whoever may not command is not talked to.
         if reply.reaction == "-1" && reply.answer.is_empty() {
-            return Ok(());
+            return reacted;
         }
-        let found = self.find(client, reply.number)?;
-        self.say(queue, client, &found, &reply.answer, progress)
+        // What is said counts, also where reactions are refused.
+        let said = self
+            .find(client, reply.number)
+            .and_then(|found| self.say(queue, client, &found, &reply.answer, progress));
+        reacted.and(said)
     }
 
     /// What waits or runs for a pull request, in a sentence.
@@ -83,11 +91,16 @@ impl Bot {
             return Ok("Waiting for an approval.".to_owned());
         }
         if open[place].state == JobState::Running {
-            let doing = self.doing();
+            let doing = told(&self.state.doing);
             return Ok(match doing.is_empty() {
                 true => "Running.".to_owned(),
                 false => format!("Running: {doing}"),
             });
+        }
+        if !open[place].result.is_empty() {
+            return Ok(
+                "Waiting: something on the way to GitHub failed; it is tried again.".to_owned(),
+            );
         }
         let took: Vec<i64> = past
             .iter()
@@ -119,40 +132,30 @@ impl Bot {
         answer: &str,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let _speaking = Self::wait(&self.state.speaking, &|| false)?;
-        let activity = Some(self.activity(queue, found.number)?);
-        let folder = Places::new(&self.workspace).outcome(found.number);
-        let margin = |meter| self.workspace.config.margin(meter);
-        let (outcome, attribution) = match folder.is_dir() {
-            true => outcome::read(&folder, &margin)?,
-            false => (Outcome::new("", Vec::new()), None),
-        };
-        let bisection = self.bisection(found.number)?;
-        let notice = Notice {
-            attribution: attribution.as_ref(),
-            failures: &outcome.failures,
-            bisection: bisection.as_ref(),
-            held: self.held(found.number)?,
-            activity,
-            answer: answer.to_owned(),
-            subject: Subject {
-                head: outcome.head.clone(),
-                ..Subject::default()
-            },
-            ..Notice::default()
-        };
-        let quiet = Posting {
-            check: false,
-            label: None,
-            ..self.posting()
-        };
-        forge::post(client, &quiet, found, &notice, progress).map(|_| ())
+        guarded(|| {
+            let _speaking = Self::wait(&self.state.speaking, &|| false)?;
+            let activity = Some(self.activity(queue, found.number)?);
+            let kept = self.kept(found.number)?;
+            let notice = Notice {
+                held: self.held(found.number)?,
+                activity,
+                answer: answer.to_owned(),
+                ..kept.notice()
+            };
+            let quiet = Posting {
+                check: false,
+                label: None,
+                ..self.posting()
+            };
+            forge::post(client, &quiet, found, &notice, progress).map(|_| ())
+        })
     }
 
     pub(super) fn posting(&self) -> Posting {
         Posting {
             id: "default".into(),
-            check: true,
+            // GitHub takes check runs from Apps alone; a workflow has no bot in it.
+            check: matches!(self.credentials, Credentials::App { .. }),
             label: self.workspace.config.bot.label.clone(),
             fail_on_regression: false,
             fail_on_inconclusive: false,
@@ -190,10 +193,43 @@ impl Bot {
         }))
     }
 
-    /// The bisection that was kept for a pull request.
-    pub(super) fn bisection(&self, number: u64) -> Result<Option<crate::bisect::Outcome>> {
+    /// What is kept of the last jobs of a pull request.
+    pub(super) fn kept(&self, number: u64) -> Result<Kept> {
         let folder = Places::new(&self.workspace).outcome(number);
+        let margin = |meter| self.workspace.config.margin(meter);
+        let (outcome, attribution) = match folder.is_dir() {
+            true => outcome::read(&folder, &margin)?,
+            false => (Outcome::new("", Vec::new()), None),
+        };
         let session = outcome::bisection(&folder)?;
-        Ok(session.map(|session| session.replay().outcome()))
+        Ok(Kept {
+            outcome,
+            attribution,
+            bisection: session.map(|session| session.replay().outcome()),
+        })
+    }
+}
+
+/// What is kept of the last jobs of a pull request.
+pub(super) struct Kept {
+    outcome: Outcome,
+    attribution: Option<Attribution>,
+    bisection: Option<bisect::Outcome>,
+}
+
+impl Kept {
+    /// What there is to say of it.
+    pub(super) fn notice(&self) -> Notice<'_> {
+        Notice {
+            attribution: self.attribution.as_ref(),
+            failures: &self.outcome.failures,
+            bisection_failures: &self.outcome.bisection,
+            bisection: self.bisection.as_ref(),
+            subject: Subject {
+                head: self.outcome.head.clone(),
+                ..Subject::default()
+            },
+            ..Notice::default()
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Does what is in the queue: one job after the other, builds of the next beside it, and answers.
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -14,10 +15,10 @@ use super::{ahead, source};
 use crate::error::{Error, Kind, Result};
 use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Found, Policy, Repository};
-use crate::outcome::{self, Failure, Outcome};
+use crate::locks;
+use crate::outcome::{self, Failure, Made};
 use crate::process;
 use crate::progress::Progress;
-use crate::report::{Notice, Subject};
 use crate::store::queue::{Job, JobState, Queue};
 use crate::workspace::Workspace;
 
@@ -49,7 +50,7 @@ pub struct Bot {
 #[derive(Debug, Clone, Default)]
 pub struct State {
     /// What the running job does.
-    doing: Arc<Mutex<String>>,
+    pub(super) doing: Arc<Mutex<String>>,
     /// What is built for the next one.
     pub(super) ahead: Arc<Mutex<String>>,
     /// Held by whoever makes a job's workspace and builds in it.
@@ -63,16 +64,50 @@ pub struct State {
 /// What became of a job.
 type Done = (JobState, String);
 
+/// What `work` comes to. What code of strangers left is read there; nothing in it may end the bot.
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Error::internal("the job's results end the program")))
+}
+
+/// Takes the lines that a job says and has `place` tell the last one, behind `before`.
+pub(super) fn teller(
+    place: &Arc<Mutex<String>>,
+    before: String,
+) -> impl Fn(&str) + Send + use<> + 'static {
+    let place = Arc::clone(place);
+    move |line: &str| {
+        if let (false, Ok(mut text)) = (line.is_empty(), place.lock()) {
+            *text = format!("{before}{line}");
+        }
+    }
+}
+
+/// What `place` tells.
+pub(super) fn told(place: &Mutex<String>) -> String {
+    place.lock().map(|text| text.clone()).unwrap_or_default()
+}
+
 impl Bot {
     /// Where the queue is.
     pub fn queue(&self) -> PathBuf {
         Places::new(&self.workspace).queue()
     }
 
+    /// Makes sure that no other bot serves this workspace while what it returns is kept.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when one does; [`Kind::Internal`] when that cannot be found out.
+    pub fn alone(&self) -> Result<File> {
+        locks::try_now(&Places::new(&self.workspace).lock())?.ok_or_else(|| {
+            Error::usage("another bot serves here")
+                .hint("end it first, or serve another workspace with `-C`")
+        })
+    }
+
     /// What the running job does at the moment, and what is built ahead of it.
     pub fn doing(&self) -> String {
-        let text = |of: &Mutex<String>| of.lock().map(|text| text.clone()).unwrap_or_default();
-        let (doing, ahead) = (text(&self.state.doing), text(&self.state.ahead));
+        let (doing, ahead) = (told(&self.state.doing), told(&self.state.ahead));
         match ahead.is_empty() {
             true => doing,
             false => format!("{doing} (building ahead: {ahead})"),
@@ -86,11 +121,15 @@ impl Bot {
     pub fn work(&self, progress: &dyn Progress) -> Result<()> {
         let queue = Queue::open(&self.queue())?;
         let client = self.client()?;
-        let back = queue.recover(now())?;
+        let (back, given_up) = queue.recover(now())?;
         if back > 0 {
             progress.note(&format!(
                 "{back} jobs were running when the bot ended, and go on"
             ));
+        }
+        for job in given_up {
+            progress.warn(&format!("job {} ended the bot several times", job.id));
+            self.excuse(&queue, &client, job.job.number, progress);
         }
         if let Err(why) = &self.sandbox {
             progress.warn(&format!("there is no sandbox: {why}"));
@@ -102,24 +141,31 @@ impl Bot {
             };
             let name = format!("{} on pull request {}", job.job.command, job.job.number);
             progress.note(&format!("job {}: {name}", job.id));
-            let carried = || self.carry_out(&queue, &client, &job, progress);
-            // What code of strangers left is read here; nothing in it may end the bot.
-            let done = catch_unwind(AssertUnwindSafe(carried))
-                .unwrap_or_else(|_| Err(Error::internal("the job's results end the program")));
-            let (state, result) = match done {
+            let (state, result) = match guarded(|| self.carry_out(&queue, &client, &job, progress))
+            {
                 Ok(done) => done,
-                // The job stays in the queue as running, and goes on at the next start.
-                Err(error) if error.kind() == Kind::Interrupted => break,
+                // What was measured is kept, and the next start goes on.
+                Err(error) if error.kind() == Kind::Interrupted => {
+                    queue.put_back(job.id)?;
+                    break;
+                }
+                Err(error)
+                    if error.is_passing() && queue.postpone(&job, &error.to_string(), now())? =>
+                {
+                    (JobState::Waiting, error.to_string())
+                }
                 Err(error) => (JobState::Failed, error.to_string()),
             };
             progress.note(&format!("job {}: {}: {result}", job.id, state.name()));
-            if state != JobState::Held {
+            if ![JobState::Held, JobState::Waiting].contains(&state) {
                 queue.end(job.id, state, &result, now())?;
             }
             if [JobState::Cancelled, JobState::Failed].contains(&state) {
                 self.excuse(&queue, &client, job.job.number, progress);
             }
-            super::area::remove(&Places::new(&self.workspace).job(job.id))?;
+            if let Err(error) = super::area::remove(&Places::new(&self.workspace).job(job.id)) {
+                progress.warn(&error.to_string());
+            }
             self.tell("");
         }
         Ok(())
@@ -224,7 +270,8 @@ impl Bot {
         let Some(workshop) = Self::wait(&self.state.workshop, &unwanted)? else {
             return cancelled();
         };
-        let prepared = match self.prepare(queue, &found, job, guard, progress)? {
+        let prepared = match self.prepare(queue, &found, job, guard, &unwanted, progress)? {
+            Brought::Unwanted => return cancelled(),
             Brought::Newer => return not("the pull request has a newer commit"),
             Brought::Steering { head, files } => {
                 queue.hold(job.id, &head, &files.join("\n"))?;
@@ -233,19 +280,12 @@ impl Bot {
             }
             // A pull request without a series is told so.
             Brought::Nothing { head, error } => {
-                let outcome = Outcome::new(&head, vec![Failure::new(&error, None)]);
-                return self.publish(queue, client, job, outcome, progress);
+                let failed = (head.as_str(), &error);
+                return self.publish(queue, client, job, failed, Made::Run(None), progress);
             }
             Brought::Series(prepared) => prepared,
         };
         let run = |arguments: &[String]| {
-            let doing = Arc::clone(&self.state.doing);
-            let tell = move |line: &str| {
-                if let (false, Ok(mut doing)) = (line.is_empty(), doing.lock()) {
-                    doing.clear();
-                    doing.push_str(line);
-                }
-            };
             let Some(_machine) = Self::wait(&self.state.machine, &unwanted)? else {
                 return Ok(Ended::Cancelled);
             };
@@ -256,7 +296,7 @@ impl Bot {
                 arguments,
                 &cpus,
                 &unwanted,
-                tell,
+                teller(&self.state.doing, String::new()),
             )
         };
         let mut ended = Ended::Itself;
@@ -275,10 +315,14 @@ impl Bot {
         match ended {
             Ended::Cancelled => cancelled(),
             Ended::Limited(what) => {
-                let error = Error::bench(format!("the sandbox was ended: {what}"))
+                let error = Error::bench(format!("the job was ended: {what}"))
                     .hint("[sandbox] of the bot's configuration sets its limits");
-                let outcome = Outcome::new(&prepared.head, vec![Failure::new(&error, None)]);
-                self.publish(queue, client, job, outcome, progress)
+                let made = match wish {
+                    Wish::Bisect { .. } => Made::Bisection(None),
+                    _ => Made::Run(None),
+                };
+                let failed = (prepared.head.as_str(), &error);
+                self.publish(queue, client, job, failed, made, progress)
             }
             Ended::Itself => self.publish_run(queue, client, job, (&prepared, &wish), progress),
         }
@@ -299,49 +343,23 @@ impl Bot {
         }
         let kept = Places::new(&self.workspace).outcome(job.job.number);
         let margin = |meter| self.workspace.config.margin(meter);
-        // Nothing is kept that cannot be read again.
-        let (outcome, _) = outcome::read(&from, &margin)?;
-        let session = outcome::bisection(&from)?;
-        if let Some(session) = &session {
-            session.replay().outcome();
-        }
-        let before = match kept.is_dir() {
-            true => outcome::read(&kept, &margin)?.0.head,
-            false => String::new(),
-        };
-        let same = before == prepared.head;
-        let outcome = Outcome {
-            head: prepared.head.clone(),
-            ..outcome
-        };
-        // A bisection leaves what was measured of the same commit, and the other way round.
-        if matches!(wish, Wish::Bisect { .. }) {
-            if !same {
-                outcome::keep(&from, &kept)?;
-            }
-            outcome::keep_bisection(&kept, session.as_ref())?;
-        } else {
-            outcome::keep(&from, &kept)?;
-            if !same {
-                outcome::keep_bisection(&kept, None)?;
-            }
-        }
-        outcome::tell(&kept, &outcome)?;
+        let bisected = matches!(wish, Wish::Bisect { .. });
+        outcome::take(&from, &kept, &prepared.head, bisected, &margin)?;
         self.post(queue, client, job, progress)
     }
 
-    /// Posts an outcome without figures.
+    /// Posts why a job has no figures.
     fn publish(
         &self,
         queue: &Queue,
         client: &Client,
         job: &Job,
-        outcome: Outcome,
+        (head, error): (&str, &Error),
+        made: Made<'_>,
         progress: &dyn Progress,
     ) -> Result<Done> {
         let kept = Places::new(&self.workspace).outcome(job.job.number);
-        outcome::discard(&kept)?;
-        outcome::tell(&kept, &outcome)?;
+        outcome::put(&kept, head, vec![Failure::new(error, None)], made)?;
         self.post(queue, client, job, progress)
     }
 
@@ -353,24 +371,10 @@ impl Bot {
         job: &Job,
         progress: &dyn Progress,
     ) -> Result<Done> {
-        let number = job.job.number;
-        let kept = Places::new(&self.workspace).outcome(number);
-        let margin = |meter| self.workspace.config.margin(meter);
-        let (outcome, attribution) = outcome::read(&kept, &margin)?;
-        let bisection = self.bisection(number)?;
-        let notice = Notice {
-            attribution: attribution.as_ref(),
-            failures: &outcome.failures,
-            bisection: bisection.as_ref(),
-            subject: Subject {
-                head: outcome.head.clone(),
-                ..Subject::default()
-            },
-            ..Notice::default()
-        };
-        let found = self.find(client, number)?;
+        let kept = self.kept(job.job.number)?;
+        let found = self.find(client, job.job.number)?;
         let _speaking = Self::wait(&self.state.speaking, &|| false)?;
-        let posted = forge::post(client, &self.posting(), &found, &notice, progress)?;
+        let posted = forge::post(client, &self.posting(), &found, &kept.notice(), progress)?;
         queue.end(job.id, JobState::Done, &posted.title, now())?;
         Ok((JobState::Done, posted.title))
     }

@@ -1,31 +1,27 @@
 //! Builds points of one recipe and release.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-
-use sha2::{Digest, Sha256};
 
 use super::cache::{Cache, Meta, matching};
 use super::cmake::{Cmake, Made, ccache_env};
 use super::command::Commands;
 use super::diagnose::{self, Cause, Fault};
-use super::identity::hex;
+use super::key::{self, safe};
 use super::profile::{self, Guide, Kept, Training};
 use super::relink::Keep;
 use super::run::Log;
 use super::toolchain::Toolchain;
 use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
-use crate::config::{BuildSystem, Profile, Recipe};
+use crate::config::{BuildSystem, Profile, Recipe, expand, expand_word};
 use crate::doctor::{self, FoundBy};
 use crate::error::{DISK_FULL, Error, Result};
 use crate::observation::Profiled;
 use crate::progress::{Progress, Step};
 use crate::workspace::Workspace;
-
-/// Part of every key: raised when the same inputs would give another result.
-const KEY_FORM: &str = "perfquilt-build 2";
 
 /// Builds the points of one release with one recipe.
 #[derive(Debug, Clone)]
@@ -119,15 +115,9 @@ impl Builder {
             .map(|package| package.name)
             .collect();
         let tools = Toolchain::find(&recipe, &packages)?;
-        let recipe_digest = digest_recipe(&recipe, include.as_deref(), &config);
-        let configuration = Recipe {
-            targets: Vec::new(),
-            install: Default::default(),
-            relink: None,
-            ..recipe.clone()
-        };
-        let configuration_digest = digest_recipe(&configuration, include.as_deref(), &config);
-        Ok(Builder {
+        let recipe_digest = key::of_recipe(&recipe, include.as_deref(), &config)?;
+        let configuration_digest = key::of_configuration(&recipe, include.as_deref(), &config)?;
+        let builder = Builder {
             recipe_name: name.to_owned(),
             recipe,
             release: release.to_owned(),
@@ -142,7 +132,9 @@ impl Builder {
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             guide: None,
             profile: None,
-        })
+        };
+        builder.check_placeholders()?;
+        Ok(builder)
     }
 
     /// Runs that many compilers at a time (default: one a processor).
@@ -154,17 +146,9 @@ impl Builder {
 
     /// The key of the server made of the git tree `tree`.
     pub fn key(&self, tree: &str) -> String {
-        let mut digest = Sha256::new();
         let profile = self.guide.as_ref().map(|guide| guide.key(tree));
-        for part in [KEY_FORM, tree, &self.recipe_digest]
-            .into_iter()
-            .chain(self.tools.lines.iter().map(String::as_str))
-            .chain(profile.as_deref())
-        {
-            digest.update((part.len() as u64).to_le_bytes());
-            digest.update(part);
-        }
-        hex(&digest.finalize())[..40].to_owned()
+        let tools = &self.tools.lines;
+        key::of_server(tree, &self.recipe_digest, tools, profile.as_deref())
     }
 
     /// The server made of `tree`, if it is in the cache.
@@ -184,17 +168,17 @@ impl Builder {
 
     /// The folder with this recipe's source and build tree.
     pub fn work_dir(&self) -> PathBuf {
-        let name = format!(
-            "{}-{}-{}",
-            safe(&self.release),
-            safe(&self.recipe_name),
-            &self.configuration_digest[..8]
-        );
         // Commands do not see that flags have changed: every profile has a build tree of its own.
-        let name = match (&self.profile, self.recipe.system) {
-            (Some(kept), Some(BuildSystem::Command)) => format!("{name}-{}", &kept.digest[..8]),
-            _ => name,
+        let profile = match self.recipe.system {
+            Some(BuildSystem::Command) => self.profile.as_ref(),
+            _ => None,
         };
+        let name = key::work_name(
+            &self.release,
+            &self.recipe_name,
+            &self.configuration_digest,
+            profile.map(|kept| kept.digest.as_str()),
+        );
         self.cache_dir.join("work").join(name)
     }
 
@@ -255,23 +239,24 @@ impl Builder {
         for line in &self.tools.lines {
             log.line(line)?;
         }
-        work.prepare(&self.tools.lines.join("\n"), progress)?;
+        let steering = source.steering(&item.tree)?;
+        work.prepare(&self.made_with(&steering), progress)?;
         source.move_to(&item.tree, &work.src(), progress)?;
         let step = progress.begin(&format!("building {}", item.label), None);
-        let mut made = self.make(&work, self.jobs, &mut log, step.as_ref())?;
+        let mut made = self.make(&work, &steering, self.jobs, &mut log, step.as_ref())?;
         let mut fault = self.fault(&made, &work);
         if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
             progress
                 .warn("a compiler was killed, most likely for want of memory: one at a time now");
             let first = made;
-            made = self.make(&work, 1, &mut log, step.as_ref())?;
+            made = self.make(&work, &steering, 1, &mut log, step.as_ref())?;
             made.add(&first);
             fault = self.fault(&made, &work);
         }
         if let (Some(fault), Some(ran)) = (fault, &made.failed) {
             return Err(self.explain(item, fault, &ran.ended, &log));
         }
-        let install = self.filled_map(work.dir());
+        let install = self.installed(work.dir())?;
         let owner = self.work_dir();
         let owner = owner.file_name().unwrap_or_default().to_string_lossy();
         let mut collected = self.cache.collect(&owner, &install)?;
@@ -294,7 +279,7 @@ impl Builder {
             identity: String::new(),
             seconds,
             compiled_units: made.units,
-            files: std::collections::BTreeMap::new(),
+            files: BTreeMap::new(),
             profile: self.profile.as_ref().map(|kept| Profiled {
                 digest: kept.digest.clone(),
                 of: kept.of.clone(),
@@ -314,20 +299,36 @@ impl Builder {
         Some(diagnose::find(&ran.output, &work.src(), &build))
     }
 
-    fn make(&self, work: &Work, jobs: usize, log: &mut Log, step: &dyn Step) -> Result<Made> {
+    /// What the working folder as a whole depends on. Commands build in the source tree, where what one
+    /// set of build files has made would be in the way of another; CMake's build trees see to that
+    /// themselves.
+    fn made_with(&self, steering: &str) -> String {
+        let tools = self.tools.lines.join("\n");
+        match self.recipe.system {
+            Some(BuildSystem::Command) => format!("{tools}\nbuild files {steering}"),
+            _ => tools,
+        }
+    }
+
+    fn make(
+        &self,
+        work: &Work,
+        steering: &str,
+        jobs: usize,
+        log: &mut Log,
+        step: &dyn Step,
+    ) -> Result<Made> {
         let dir = work.dir();
-        let fill = |words: &[String]| -> Vec<String> {
-            words
-                .iter()
-                .map(|word| self.fill(word, dir, jobs))
-                .collect()
+        let values = self.values(dir, jobs);
+        let commands = |list: &[Vec<String>]| -> Result<Vec<Vec<String>>> {
+            list.iter().map(|words| expand(words, &values)).collect()
         };
-        let mut env: Vec<(String, String)> = self
+        let mut env = self
             .recipe
             .env
             .iter()
-            .map(|(name, value)| (name.clone(), self.fill(value, dir, jobs)))
-            .collect();
+            .map(|(name, value)| Ok((name.clone(), expand_word(value, &values)?)))
+            .collect::<Result<Vec<_>>>()?;
         if self.tools.ccache.is_some() {
             let user =
                 |name: &str| std::env::var_os(name).is_some() || self.recipe.env.contains_key(name);
@@ -335,17 +336,18 @@ impl Builder {
         }
         match self.recipe.system {
             Some(BuildSystem::Command) => Commands {
-                configure: self.recipe.configure.iter().map(|w| fill(w)).collect(),
-                build: self.recipe.build.iter().map(|w| fill(w)).collect(),
+                configure: commands(&self.recipe.configure)?,
+                build: commands(&self.recipe.build)?,
                 env,
             }
             .make(work, log, step),
             _ => Cmake {
-                args: fill(&self.recipe.cmake_args),
+                args: expand(&self.recipe.cmake_args, &values)?,
                 include: self.include.clone(),
-                targets: fill(&self.recipe.targets),
+                targets: expand(&self.recipe.targets, &values)?,
                 env,
                 jobs,
+                steering: steering.to_owned(),
             }
             .with_tools(dir, &self.tools)
             .make(work, log, step),
@@ -365,35 +367,82 @@ impl Builder {
         kept.map_or(Path::new(""), |kept| &kept.dir)
     }
 
-    fn fill(&self, text: &str, dir: &Path, jobs: usize) -> String {
-        text.replace("{src}", &dir.join("src").display().to_string())
-            .replace("{build}", &self.build_dir(dir).display().to_string())
-            .replace("{jobs}", &jobs.to_string())
-            .replace("{config}", &self.config.display().to_string())
-            .replace("{profile}", &self.profile_dir().display().to_string())
+    /// What the placeholders of the recipe stand for.
+    fn values(&self, dir: &Path, jobs: usize) -> BTreeMap<String, String> {
+        let text = |path: &Path| path.display().to_string();
+        [
+            ("src", text(&dir.join("src"))),
+            ("build", text(&self.build_dir(dir))),
+            ("jobs", jobs.to_string()),
+            ("config", text(&self.config)),
+            ("profile", text(self.profile_dir())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    /// [`Builder::values`] for the recipe's section `relink`, whose own ones every link fills in.
+    fn relink_values(&self, dir: &Path) -> BTreeMap<String, String> {
+        let mut values = self.values(dir, self.jobs);
+        for later in ["output", "seed"] {
+            values.insert(later.to_owned(), format!("{{{later}}}"));
+        }
+        values
+    }
+
+    /// Refuses placeholders that do not exist before anything is built.
+    fn check_placeholders(&self) -> Result<()> {
+        let recipe = &self.recipe;
+        let words = recipe
+            .cmake_args
+            .iter()
+            .chain(&recipe.targets)
+            .chain(recipe.configure.iter().flatten())
+            .chain(recipe.build.iter().flatten())
+            .chain(recipe.install.values())
+            .chain(recipe.env.values());
+        self.check_words(words, &self.values(Path::new(""), self.jobs))?;
+        let words = recipe.relink.iter().flat_map(|relink| {
+            let commands = relink.command.iter().chain(&relink.shuffle);
+            commands.chain(relink.keep.values())
+        });
+        self.check_words(words, &self.relink_values(Path::new("")))
+    }
+
+    fn check_words<'a>(
+        &self,
+        mut words: impl Iterator<Item = &'a String>,
+        values: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        words
+            .try_for_each(|word| expand_word(word, values).map(drop))
+            .map_err(|error| error.details([format!("in recipe `{}`", self.recipe_name)]))
     }
 
     /// What is kept to link the measured executable again.
     fn relinking(&self, dir: &Path) -> Result<Keep> {
-        let fill = |text: &str| self.fill(text, dir, self.jobs);
         if let Some(relink) = &self.recipe.relink {
+            let values = self.relink_values(dir);
+            let fill = |text: &str| expand_word(text, &values);
             return Keep::of_recipe(relink, &self.recipe.env, &fill, &matching);
         }
         let binary = self.recipe.binary.as_ref();
         let outside = binary.and_then(|binary| self.recipe.install.get(binary));
         match (self.recipe.system, outside) {
             (Some(BuildSystem::Cmake), Some(outside)) => {
-                Keep::of_ninja(Path::new(&fill(outside)), &self.build_dir(dir), dir)
+                let outside = expand_word(outside, &self.values(dir, self.jobs))?;
+                Keep::of_ninja(Path::new(&outside), &self.build_dir(dir), dir)
             }
             _ => Ok(Keep::nothing("its recipe has no section `relink`")),
         }
     }
 
-    fn filled_map(&self, dir: &Path) -> std::collections::BTreeMap<String, String> {
-        self.recipe
-            .install
-            .iter()
-            .map(|(inside, outside)| (inside.clone(), self.fill(outside, dir, self.jobs)))
+    /// What makes up the server: path inside the result to path outside.
+    fn installed(&self, dir: &Path) -> Result<BTreeMap<String, String>> {
+        let values = self.values(dir, self.jobs);
+        let install = self.recipe.install.iter();
+        install
+            .map(|(inside, outside)| Ok((inside.clone(), expand_word(outside, &values)?)))
             .collect()
     }
 
@@ -436,12 +485,17 @@ impl Builder {
     }
 }
 
-/// `215 units in 34 s (configure 0.0, compile 30.1, link 3.2, own 0.4)`.
+/// `215 units in 34 s (configure 0.0, compile 30.1, link 3.2, own 0.4)`; without the units where the build system
+/// does not tell them.
 fn summary(built: &Built) -> String {
     let s = &built.seconds;
+    let units = match built.compiled_units {
+        0 => String::new(),
+        1 => "1 unit ".to_owned(),
+        several => format!("{several} units "),
+    };
     format!(
-        "{} units in {:.1} s (configure {:.1}, compile {:.1}, link {:.1}, own {:.1})",
-        built.compiled_units,
+        "{units}in {:.1} s (configure {:.1}, compile {:.1}, link {:.1}, own {:.1})",
         s.total(),
         s.configure,
         s.compile,
@@ -455,78 +509,4 @@ fn summary(built: &Built) -> String {
         Some(profile) => format!("; with the profile of {}", profile.of),
         None => String::new(),
     }
-}
-
-/// Fit for a file name.
-fn safe(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || "-_.+".contains(c) {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect()
-}
-
-/// Digest of everything in a recipe that a result depends on, and of the content of the files below
-/// `bench-config/` that it names.
-fn digest_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -> String {
-    let mut digest = Sha256::new();
-    let mut add = |label: &str, value: &[u8]| {
-        for part in [label.as_bytes(), value] {
-            digest.update((part.len() as u64).to_le_bytes());
-            digest.update(part);
-        }
-    };
-    let mut words: Vec<&String> = Vec::new();
-    // What is kept beside the server; a result with something else there is another result.
-    add("kept", b"2");
-    add("system", format!("{:?}", recipe.system).as_bytes());
-    add("linker", format!("{:?}", recipe.linker).as_bytes());
-    for (label, list) in [("arg", &recipe.cmake_args), ("target", &recipe.targets)] {
-        for word in list {
-            add(label, word.as_bytes());
-            words.push(word);
-        }
-    }
-    for (label, commands) in [("configure", &recipe.configure), ("build", &recipe.build)] {
-        for command in commands {
-            add(label, command.len().to_string().as_bytes());
-            for word in command {
-                add(label, word.as_bytes());
-                words.push(word);
-            }
-        }
-    }
-    for (label, map) in [("install", &recipe.install), ("env", &recipe.env)] {
-        for (name, value) in map {
-            add(label, name.as_bytes());
-            add(label, value.as_bytes());
-            words.push(value);
-        }
-    }
-    if let Some(relink) = &recipe.relink {
-        for (name, path) in &relink.keep {
-            add("keep", name.as_bytes());
-            add("keep", path.as_bytes());
-        }
-        for (label, list) in [("relink", &relink.command), ("shuffle", &relink.shuffle)] {
-            for word in list {
-                add(label, word.as_bytes());
-                words.push(word);
-            }
-        }
-    }
-    add("include", include.unwrap_or_default().as_bytes());
-    for word in words {
-        let Some((_, rest)) = word.split_once("{config}/") else {
-            continue;
-        };
-        if let Ok(bytes) = std::fs::read(config.join(rest)) {
-            add(rest, &bytes);
-        }
-    }
-    hex(&digest.finalize())
 }

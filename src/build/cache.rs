@@ -53,20 +53,20 @@ impl Cache {
     /// The result of `key`, if it is there and whole.
     pub(super) fn get(&self, key: &str) -> Option<Built> {
         let dir = self.dir.join(key);
+        if !caches::hold(&dir.join(META)) {
+            return None;
+        }
         let text = std::fs::read(dir.join(META)).ok()?;
         let meta: Meta = serde_json::from_slice(&text).ok()?;
         let whole = meta.format == FORMAT && is_whole(&dir, &meta.files);
-        whole.then(|| {
-            caches::touch(&dir.join(META));
-            Built {
-                key: key.to_owned(),
-                dir,
-                identity: meta.identity,
-                seconds: meta.seconds,
-                compiled_units: meta.compiled_units,
-                cached: true,
-                profile: meta.profile,
-            }
+        whole.then(|| Built {
+            key: key.to_owned(),
+            dir,
+            identity: meta.identity,
+            seconds: meta.seconds,
+            compiled_units: meta.compiled_units,
+            cached: true,
+            profile: meta.profile,
         })
     }
 
@@ -116,7 +116,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes a collected result the one of `key`.
+    /// Makes a collected result the one of `key`, unless there is a whole one, made with the same profile:
+    /// then it is that one.
     pub(super) fn publish(&self, key: &str, collected: Collected, meta: Meta) -> Result<Built> {
         let meta = Meta {
             format: FORMAT,
@@ -129,7 +130,14 @@ impl Cache {
             .map_err(|error| Error::internal(format!("cannot describe a build: {error}")))?;
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
         let dir = self.dir.join(key);
-        // A damaged result of the same key would be in the way.
+        // Recipes and releases of other names come to the same key, and somebody may measure what is there.
+        let digest = |profile: &Option<Profiled>| profile.as_ref().map(|used| used.digest.clone());
+        if let Some(there) = self.get(key)
+            && digest(&there.profile) == digest(&meta.profile)
+        {
+            return Ok(there);
+        }
+        // A damaged result of the same key would be in the way, and so would one of a lost profile.
         remove(&dir)?;
         if let Err(error) = std::fs::rename(&collected.dir, &dir) {
             // A builder of another release with the same tree may have been quicker.
@@ -137,6 +145,7 @@ impl Cache {
                 .get(key)
                 .ok_or_else(|| Error::io("write", &dir, &error));
         }
+        caches::hold(&dir.join(META));
         Ok(Built {
             key: key.to_owned(),
             dir,
@@ -293,6 +302,34 @@ mod tests {
         let collected = cache.collect("w", &install).unwrap();
         cache.publish("k", collected, meta()).unwrap();
         assert!(cache.get("k").is_some(), "mended");
+    }
+
+    #[test]
+    fn a_whole_result_stays_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("made");
+        std::fs::write(&outside, "abc").unwrap();
+        let cache = Cache::new(folder.path());
+        let install = BTreeMap::from([("bin/x".to_owned(), outside.display().to_string())]);
+        let publish = |owner: &str, digest: Option<&str>| {
+            let profile = digest.map(|digest| Profiled {
+                digest: digest.to_owned(),
+                of: "x-1".to_owned(),
+                changed: 0,
+                without: 0,
+            });
+            let collected = cache.collect(owner, &install).unwrap();
+            let meta = Meta { profile, ..meta() };
+            cache.publish("k", collected, meta).unwrap()
+        };
+        let first = publish("one", None);
+        std::fs::write(first.dir.join("mark"), "").unwrap();
+        let again = publish("other", None);
+        assert!(again.cached && again.dir.join("mark").exists());
+        let guided = publish("one", Some("1"));
+        assert!(!guided.cached && !guided.dir.join("mark").exists());
+        assert!(publish("one", Some("1")).cached);
+        assert!(!publish("one", Some("2")).cached);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::profile;
 use super::run::{self, Line, Log, Ran};
 use super::toolchain::Toolchain;
 use super::work::{Work, remove, write_whole};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::Command;
 use crate::progress::Step;
 
@@ -42,6 +42,8 @@ pub(super) struct Cmake {
     pub targets: Vec<String>,
     pub env: Vec<(String, String)>,
     pub jobs: usize,
+    /// Digest of the source tree's build files.
+    pub steering: String,
 }
 
 /// What a run of a build system did.
@@ -165,12 +167,8 @@ impl Cmake {
         if configured && build.join("build.ninja").exists() {
             return Ok(None);
         }
-        // Settings of another configuration would live on in CMake's cache.
-        for stale in [CONFIGURED, "CMakeCache.txt", "CMakeFiles"] {
-            remove(&build.join(stale))?;
-        }
-        std::fs::create_dir_all(&build)
-            .map_err(|e| crate::error::Error::io("create", &build, &e))?;
+        forget(&build)?;
+        std::fs::create_dir_all(&build).map_err(|e| Error::io("create", &build, &e))?;
         if let Some(text) = &self.include {
             write_whole(&include_file(work.dir()), text)?;
         }
@@ -213,8 +211,31 @@ impl Cmake {
             text.push_str("\ninclude\n");
             text.push_str(include);
         }
+        text.push_str("\nbuild files ");
+        text.push_str(&self.steering);
         text
     }
+}
+
+/// Removes what CMake has found out and was told before: it would live on in its cache. What was compiled
+/// stays, in folders called `TARGET.dir`; ninja knows by its log whether the commands are still the same.
+fn forget(build: &Path) -> Result<()> {
+    for stale in [CONFIGURED, "CMakeCache.txt"] {
+        remove(&build.join(stale))?;
+    }
+    let folder = build.join("CMakeFiles");
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io("read", &folder, &error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(|e| Error::io("read", &folder, &e))?.path();
+        if path.extension().is_none_or(|extension| extension != "dir") {
+            remove(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// The include file has a place of its own: the path is part of the configuration, and two

@@ -46,6 +46,10 @@ struct Patterns {
     undefined: Regex,
     link: Regex,
     ninja: Regex,
+    /// A line of source text below a message, as gcc shows it.
+    source: Regex,
+    /// A compiler's message about a place.
+    message: Regex,
 }
 
 // Constants, and the tests use each of them.
@@ -72,6 +76,8 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
             r"^(?:\S*/)?(?:ld|ld\.\w+|mold|collect2)(?:\.real)?: (?:fatal: |error: )*(?P<message>.+)$",
         ),
         ninja: regex(r"^(?:ninja: (?:error|fatal): |make(?:\[\d+\])?: \*\*\* )(?P<message>.+)$"),
+        source: regex(r"^\s*\d*\s*\|"),
+        message: regex(r"^[^\s:][^:]*:\d+:\d+: (?:(?:fatal )?error|warning|note): "),
     }
 });
 
@@ -102,26 +108,30 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
         ..fault(cause, index, message)
     };
     let first = |regex: &Regex| output.iter().position(|line| regex.is_match(line));
+    // Programs handle such trouble, too: what their sources say of it is not what happened.
+    let happened = |regex: &Regex| {
+        let mut lines = output.iter().enumerate();
+        lines.position(|(index, line)| regex.is_match(line) && !is_source(output, index))
+    };
 
-    if let Some(index) = first(&patterns.disk_full) {
+    if let Some(index) = happened(&patterns.disk_full) {
         return fault(Cause::DiskFull, index, relative(&output[index]));
     }
-    if let Some(index) = first(&patterns.killed) {
+    if let Some(index) = happened(&patterns.killed) {
         return fault(Cause::Killed, index, relative(&output[index]));
     }
     for (index, line) in output.iter().enumerate() {
         if let Some(found) = patterns.cmake.captures(line) {
             // CMake puts its message on the lines below, indented.
-            let message = Some(found["message"].trim())
-                .filter(|rest| !rest.is_empty())
-                .or_else(|| {
-                    output[index + 1..]
-                        .iter()
-                        .map(|l| l.trim())
-                        .find(|l| !l.is_empty())
-                })
-                .unwrap_or("CMake failed");
-            return placed(Cause::Configure, index, relative(message), &found);
+            let below = output[index + 1..].iter().map(|line| line.trim());
+            let mut lines = std::iter::once(found["message"].trim())
+                .chain(below)
+                .filter(|line| !line.is_empty());
+            let mut message = lines.next().unwrap_or("CMake failed").to_owned();
+            if let (true, Some(what)) = (message.ends_with(':'), lines.next()) {
+                message = format!("{message} {what}");
+            }
+            return placed(Cause::Configure, index, relative(&message), &found);
         }
         if let Some(found) = patterns.compile.captures(line) {
             // lld writes its errors in the compiler's form, without a line number in front.
@@ -168,6 +178,14 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
             .map(|line| relative(line))
             .collect(),
     }
+}
+
+/// Whether a line of `output` is source text that a compiler shows with a message. Gcc has a bar before it;
+/// clang of old shows it as it is, indented, right below the message.
+fn is_source(output: &[String], index: usize) -> bool {
+    let line = &output[index];
+    let below_message = || index > 0 && PATTERNS.message.is_match(&output[index - 1]);
+    PATTERNS.source.is_match(line) || (line.starts_with([' ', '\t']) && below_message())
 }
 
 /// A missing or doubled symbol: the place is on the same line (`ld`) or on one of the next
@@ -303,6 +321,25 @@ mod tests {
     }
 
     #[test]
+    fn what_sources_say_of_trouble_is_no_trouble() {
+        let said = "msg(\"out of memory: No space left on device\");";
+        for excerpt in [
+            format!("    5 |   {said}"),
+            format!("      |   {said}"),
+            format!("  {said}"),
+        ] {
+            let fault = find_in(&format!(
+                "/w/src/x.cc:5:3: error: ‘msg’ was not declared in this scope\n{excerpt}\n   ^~~"
+            ));
+            assert_eq!(fault.cause, Cause::Compile, "{excerpt}");
+            assert_eq!(fault.file.as_deref(), Some("x.cc"));
+            assert_eq!(fault.line, Some(5));
+        }
+        let fault = find_in("cc1plus: out of memory allocating 65536 bytes");
+        assert_eq!(fault.cause, Cause::Killed);
+    }
+
+    #[test]
     fn cmake_errors() {
         let fault = find_in(
             "CMake Error at cmake/libfmt.cmake:12 (MESSAGE):\n  libfmt not found\n\nCall Stack:",
@@ -313,6 +350,10 @@ mod tests {
             (fault.line, fault.message.as_str()),
             (Some(12), "libfmt not found")
         );
+        let fault = find_in(
+            "CMake Error at CMakeLists.txt:3 (add_library):\n  Cannot find source file:\n\n    lib/three.c\n",
+        );
+        assert_eq!(fault.message, "Cannot find source file: lib/three.c");
         let fault = find_in("CMake Error: The source directory does not exist.");
         assert_eq!(fault.message, "The source directory does not exist.");
     }

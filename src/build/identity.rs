@@ -12,6 +12,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use crate::digest::{add, hex};
 use crate::error::{Error, Result};
 
 /// Section flag: occupies memory while the program runs.
@@ -21,23 +22,13 @@ const SHT_NOBITS: u32 = 8;
 /// The digest the linker makes of the whole file.
 const BUILD_ID: &[u8] = b".note.gnu.build-id";
 
-/// Lower-case hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// The identity of the files below `dir`, given by relative path and size.
 pub(super) fn of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
     let mut all = Sha256::new();
     for name in files.keys() {
         let path = dir.join(name);
         let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
-        all.update((name.len() as u64).to_le_bytes());
-        all.update(name);
+        add(&mut all, name.as_bytes());
         all.update(of_bytes(&bytes));
     }
     Ok(hex(&all.finalize()))

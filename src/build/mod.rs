@@ -14,6 +14,7 @@ mod command;
 mod diagnose;
 mod heads;
 mod identity;
+mod key;
 mod link_command;
 mod ninja;
 mod ninja_log;
@@ -22,6 +23,7 @@ mod plan;
 mod profile;
 mod relink;
 mod run;
+mod steering;
 mod toolchain;
 mod work;
 
@@ -38,9 +40,16 @@ pub use crate::observation::Profiled;
 pub use builder::Builder;
 pub use profile::Training;
 pub use relink::{Relink, sweep};
+pub use steering::steers;
 
 /// Moves a source tree from point to point.
 pub trait SourceTree {
+    /// Digest of what steers a build of the git tree `tree`: of what [`steers`] says of each of its files.
+    ///
+    /// # Errors
+    /// The tree cannot be read.
+    fn steering(&self, tree: &str) -> Result<String>;
+
     /// Makes `dir` (created when missing) hold exactly the files of the git tree `tree` among those it
     /// manages; files that are the same in both trees keep their times, files it does not manage
     /// (objects of a build in the source tree) stay.
@@ -73,6 +82,7 @@ pub struct Built {
     /// Digest of everything it depends on; the folder's name.
     pub key: String,
     /// The folder with `bin/…`, `share/…` as the recipe's `install` says.
+    #[serde(serialize_with = "crate::files::as_text")]
     pub dir: PathBuf,
     /// SHA-256 of what the server is when it runs: the loadable content of the executables and
     /// libraries and the bytes of the other files installed. Two points with the same identity are

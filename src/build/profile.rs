@@ -1,10 +1,11 @@
 //! Profile-guided builds: an instrumented server is trained, and its profile kept in
-//! `CACHE/profiles/KEY`, for the compiler to use.
+//! `CACHE/profiles/KEY/FOLDER`, for the compiler to use.
 //!
 //! KEY is a digest of what was instrumented and of what it was trained with. What is in the folder is not
 //! decided by that alone (a server's threads do not take turns the same way twice), so a built server
 //! remembers the digest of the very profile it was made with, and counts only as long as that is the one
-//! that is kept: points that are compared never mix two trainings.
+//! that is kept: points that are compared never mix two trainings. FOLDER begins that digest: compilers are
+//! told the path, and build systems know by their commands what was compiled with another profile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,19 +16,22 @@ use sha2::{Digest, Sha256};
 
 use super::builder::Builder;
 use super::cache::{is_whole, list};
-use super::identity::{hex, of_files};
+use super::identity::of_files;
 use super::work::remove;
 use super::{BuildItem, Built, SourceTree};
 use crate::caches;
 use crate::config::{ProfileOf, Recipe};
+use crate::digest::{add, hex};
 use crate::error::{Error, Kind, Result};
 use crate::process::{Command, find_program};
 use crate::progress::Progress;
 
 /// What is known of a profile, beside its files.
 const META: &str = "profile.json";
+/// Where the files of a profile are until their digest is known.
+const GATHERED: &str = "gathered";
 /// Part of every key: raised when the same inputs would give another profile.
-const FORM: &str = "perfquilt-profile 1";
+const FORM: &str = "perfquilt-profile 2";
 /// Where an instrumented server would leave its counts if it were not told otherwise, below the working
 /// folder.
 const ASIDE: &str = "{build}/../profile";
@@ -173,14 +177,18 @@ pub(super) fn misfits(output: &[String]) -> (u64, u64) {
 struct Meta {
     /// Digest of the files.
     digest: String,
+    /// The folder they are in.
+    folder: String,
     /// What was instrumented.
     of: String,
+    /// Size in bytes by name in that folder.
     files: BTreeMap<String, u64>,
 }
 
 /// A profile in the cache.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
+    /// The folder of its files.
     pub(super) dir: PathBuf,
     pub(super) digest: String,
     pub(super) of: String,
@@ -226,8 +234,7 @@ impl Guide {
         let tree = self.shared.as_ref().map_or(tree, |base| &base.tree);
         let mut digest = Sha256::new();
         for part in [FORM, &self.instrumented.key(tree), &self.identity] {
-            digest.update((part.len() as u64).to_le_bytes());
-            digest.update(part);
+            add(&mut digest, part.as_bytes());
         }
         hex(&digest.finalize())[..40].to_owned()
     }
@@ -235,16 +242,10 @@ impl Guide {
     /// That profile, if it is kept and whole.
     pub(super) fn kept(&self, tree: &str) -> Option<Kept> {
         let dir = self.profiles.join(self.key(tree));
-        let text = std::fs::read(dir.join(META)).ok()?;
-        let meta: Meta = serde_json::from_slice(&text).ok()?;
-        is_whole(&dir, &meta.files).then(|| {
-            caches::touch(&dir.join(META));
-            Kept {
-                dir,
-                digest: meta.digest,
-                of: meta.of,
-            }
-        })
+        if !caches::hold(&dir.join(META)) {
+            return None;
+        }
+        kept_in(&dir)
     }
 
     /// That profile; what it takes is built and trained where it is not kept.
@@ -297,13 +298,11 @@ impl Guide {
         let step = progress.begin(&format!("training {label}"), None);
         let env = self.compiler.env(raw.path());
         self.training.train(&server, &label, &env, progress)?;
-        self.compiler.gather(raw.path(), ready.path())?;
+        let gathered = ready.path().join(GATHERED);
+        std::fs::create_dir(&gathered).map_err(|e| Error::io("create", &gathered, &e))?;
+        self.compiler.gather(raw.path(), &gathered)?;
         step.finish(&format!("trained {label}"));
-        let meta = describe(ready.path(), &trained.label)?;
-        let text = serde_json::to_vec_pretty(&meta)
-            .map_err(|error| Error::internal(format!("cannot describe a profile: {error}")))?;
-        let path = ready.path().join(META);
-        std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
+        describe(ready.path(), &trained.label)?;
         let dir = self.profiles.join(self.key(&trained.tree));
         // What is not whole would be in the way; whoever was quicker with a whole one was right.
         if self.kept(&trained.tree).is_none() {
@@ -315,12 +314,34 @@ impl Guide {
     }
 }
 
-fn describe(dir: &Path, of: &str) -> Result<Meta> {
-    let files = list(dir)?;
-    Ok(Meta {
-        digest: of_files(dir, &files)?,
+/// Gives the files gathered in `dir` their folder, and writes what is known of them.
+fn describe(dir: &Path, of: &str) -> Result<()> {
+    let gathered = dir.join(GATHERED);
+    let files = list(&gathered)?;
+    let digest = of_files(&gathered, &files)?;
+    let folder = digest[..8].to_owned();
+    std::fs::rename(&gathered, dir.join(&folder)).map_err(|e| Error::io("write", dir, &e))?;
+    let meta = Meta {
+        digest,
+        folder,
         of: of.to_owned(),
         files,
+    };
+    let text = serde_json::to_vec_pretty(&meta)
+        .map_err(|error| Error::internal(format!("cannot describe a profile: {error}")))?;
+    let path = dir.join(META);
+    std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))
+}
+
+/// The profile described in `dir`, if it is whole.
+fn kept_in(dir: &Path) -> Option<Kept> {
+    let text = std::fs::read(dir.join(META)).ok()?;
+    let meta: Meta = serde_json::from_slice(&text).ok()?;
+    let dir = dir.join(&meta.folder);
+    is_whole(&dir, &meta.files).then_some(Kept {
+        dir,
+        digest: meta.digest,
+        of: meta.of,
     })
 }
 
@@ -366,6 +387,24 @@ mod tests {
             "b.c:1:1: warning: unused variable",
         ];
         assert_eq!(misfits(&said.map(str::to_owned)), (3, 1));
+    }
+
+    #[test]
+    fn another_profile_has_another_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = |name: &str, counts: &str| {
+            let dir = folder.path().join(name);
+            std::fs::create_dir_all(dir.join(GATHERED)).unwrap();
+            std::fs::write(dir.join(GATHERED).join("a.gcda"), counts).unwrap();
+            describe(&dir, "x-1").unwrap();
+            kept_in(&dir).unwrap()
+        };
+        let (one, other, same) = (kept("a", "1"), kept("b", "2"), kept("c", "1"));
+        assert_ne!(one.dir.file_name(), other.dir.file_name());
+        assert_eq!(one.dir.file_name(), same.dir.file_name());
+        assert!(one.digest != other.digest && one.dir.join("a.gcda").is_file());
+        std::fs::write(one.dir.join("a.gcda"), "").unwrap();
+        assert!(kept_in(&folder.path().join("a")).is_none(), "half of one");
     }
 
     #[test]

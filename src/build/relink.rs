@@ -12,9 +12,10 @@ use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::identity::hex;
+use super::cache::list;
 use super::{link_command, padding};
 use crate::config::{self, Layouts};
+use crate::digest::hex;
 use crate::error::{Error, Kind, Result};
 use crate::process::Command;
 
@@ -122,8 +123,11 @@ impl Relink {
             .prefix(".link-")
             .tempdir_in(beside)
             .map_err(|e| Error::io("create a folder in", beside, &e))?;
-        let mut files = Vec::new();
-        files_below(&self.dir, Path::new(""), &mut files)?;
+        let mut files: Vec<PathBuf> = list(&self.dir)?
+            .into_keys()
+            .filter(|name| name != FILE)
+            .map(PathBuf::from)
+            .collect();
         // One draw after the other: the order of a folder's entries must not matter.
         files.sort_unstable();
         let mut random = StdRng::seed_from_u64(seed);
@@ -147,22 +151,6 @@ fn copy_padded(from: &Path, to: &Path, random: &mut StdRng) -> std::io::Result<(
     for section in padding::sections(File::open(from)?) {
         let (at, bytes) = section.draw(random);
         file.write_all_at(&bytes, at)?;
-    }
-    Ok(())
-}
-
-/// Adds the files below `dir/inside`, named from `dir`.
-fn files_below(dir: &Path, inside: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let here = dir.join(inside);
-    let entries = std::fs::read_dir(&here).map_err(|e| Error::io("read", &here, &e))?;
-    for entry in entries {
-        let entry = entry.map_err(|e| Error::io("read", &here, &e))?;
-        let name = inside.join(entry.file_name());
-        if entry.path().is_dir() {
-            files_below(dir, &name, files)?;
-        } else if name != Path::new(FILE) {
-            files.push(name);
-        }
     }
     Ok(())
 }
@@ -246,17 +234,17 @@ impl Keep {
         }
     }
 
-    /// What the recipe says. `fill` fills in the placeholders of paths, `matching` finds the files a
-    /// path with stars means.
+    /// What the recipe says. `fill` fills in placeholders, but for those of a single link; `matching`
+    /// finds the files a path with stars means.
     pub(super) fn of_recipe(
         relink: &config::Relink,
         env: &BTreeMap<String, String>,
-        fill: &dyn Fn(&str) -> String,
+        fill: &dyn Fn(&str) -> Result<String>,
         matching: &dyn Fn(&Path) -> Vec<PathBuf>,
     ) -> Result<Keep> {
         let mut files = Vec::new();
         for (name, path) in &relink.keep {
-            let path = fill(path);
+            let path = fill(path)?;
             let found = matching(Path::new(&path));
             if found.is_empty() {
                 return Err(Error::build(format!(
@@ -274,11 +262,17 @@ impl Keep {
                 files.push((inside, file));
             }
         }
+        let all = |words: &[String]| -> Result<Vec<String>> {
+            words.iter().map(|word| fill(word)).collect()
+        };
+        let env = env.iter();
         Ok(Keep {
             stored: Stored {
-                words: relink.command.iter().map(|word| fill(word)).collect(),
-                shuffle: relink.shuffle.clone(),
-                env: env.clone(),
+                words: all(&relink.command)?,
+                shuffle: all(&relink.shuffle)?,
+                env: env
+                    .map(|(name, value)| Ok((name.clone(), fill(value)?)))
+                    .collect::<Result<_>>()?,
                 reason: None,
             },
             files,

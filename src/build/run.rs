@@ -1,15 +1,15 @@
 //! Runs a build program: its lines go to the log and to a listener, and a signal stops it cleanly.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::process::{Child, Command, DeathSignal, Sink, check_interrupted};
+use crate::process::{Child, Command, DeathSignal, Sink, check_interrupted, how_it_ended};
 
 /// How often a silent program is looked at.
 const POLL: Duration = Duration::from_millis(50);
@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_secs(20);
 /// How long lines of a program that has ended may still come while something holds its output open.
 const LAST_LINES: Duration = Duration::from_secs(2);
-/// Lines kept in memory for the error message; the log has them all.
+/// Lines kept in memory for the error message, as many of the beginning as of the end; the log has them all.
 const KEPT_LINES: usize = 20_000;
 
 /// The log of one build.
@@ -61,10 +61,35 @@ pub(super) enum Line {
     Output,
 }
 
+/// The beginning and the end of what a program writes.
+#[derive(Default)]
+struct Lines {
+    first: Vec<String>,
+    last: VecDeque<String>,
+}
+
+impl Lines {
+    fn push(&mut self, line: String) {
+        if self.first.len() < KEPT_LINES / 2 {
+            self.first.push(line);
+            return;
+        }
+        if self.last.len() == KEPT_LINES / 2 {
+            self.last.pop_front();
+        }
+        self.last.push_back(line);
+    }
+
+    fn into_vec(mut self) -> Vec<String> {
+        self.first.extend(self.last);
+        self.first
+    }
+}
+
 /// What a program left.
 pub(super) struct Ran {
     pub success: bool,
-    /// `exited with 1`, `was ended by signal 9`.
+    /// As [`how_it_ended`] says it.
     pub ended: String,
     pub output: Vec<String>,
     pub elapsed: Duration,
@@ -92,7 +117,7 @@ pub(super) fn run(
     if let Some(stream) = child.take_stdout() {
         read_lines(stream, sender);
     }
-    let mut output = Vec::new();
+    let mut output = Lines::default();
     // Dropped instead of stopped, the program would die before it could end its own children.
     let status = match pump(&mut child, &lines, log, listener, &mut output) {
         Ok(status) => status,
@@ -107,7 +132,7 @@ pub(super) fn run(
     Ok(Ran {
         success: status.success(),
         ended: how_it_ended(status),
-        output,
+        output: output.into_vec(),
         elapsed: started.elapsed(),
     })
 }
@@ -117,7 +142,7 @@ fn pump(
     lines: &Receiver<String>,
     log: &mut Log,
     listener: &mut dyn FnMut(&str) -> Line,
-    output: &mut Vec<String>,
+    output: &mut Lines,
 ) -> Result<ExitStatus> {
     let mut ended: Option<(ExitStatus, Instant)> = None;
     loop {
@@ -126,9 +151,7 @@ fn pump(
                 Line::Status(text) => log.line(&text)?,
                 Line::Output => {
                     log.line(&line)?;
-                    if output.len() < KEPT_LINES {
-                        output.push(line);
-                    }
+                    output.push(line);
                 }
             },
             Err(RecvTimeoutError::Timeout) => {
@@ -148,14 +171,6 @@ fn pump(
         if let Some(status) = child.wait_within(GRACE)? {
             return Ok(status);
         }
-    }
-}
-
-fn how_it_ended(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exited with {code}"),
-        (None, Some(signal)) => format!("was ended by signal {signal}"),
-        (None, None) => "ended".to_owned(),
     }
 }
 
@@ -184,10 +199,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_beginning_and_the_end_are_kept() {
+        let mut lines = Lines::default();
+        for number in 0..3 * KEPT_LINES {
+            lines.push(number.to_string());
+        }
+        let kept = lines.into_vec();
+        assert_eq!(kept.len(), KEPT_LINES);
+        assert_eq!(kept[0], "0");
+        assert_eq!(kept[KEPT_LINES - 1], (3 * KEPT_LINES - 1).to_string());
+    }
+
+    #[test]
     fn last_lines_are_waited_for_and_programs_left_running_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Log::create(&folder.path().join("log")).unwrap();
-        let command = Command::new("sh").args(["-c", "sleep 20 & echo last >&2; exit 3"]);
+        // What stays in the program's group ends with it.
+        let script = "setsid sh -c 'touch on; exec sleep 20' & \
+                      until test -e on; do sleep 0.01; done; echo last >&2; exit 3";
+        let command = Command::new("sh")
+            .args(["-c", script])
+            .directory(folder.path());
         let ran = run(&command, &mut log, &mut |_| Line::Output).unwrap();
         assert_eq!(ran.output, ["last"]);
         assert_eq!(ran.ended, "exited with 3");

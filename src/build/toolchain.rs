@@ -1,10 +1,14 @@
 //! What compiles and links here, as far as results depend on it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use crate::config::{BuildSystem, Linker, Recipe};
 use crate::error::{Error, Result};
-use crate::process::{Command, find_program};
+use crate::process::{Command, find_program, missing};
 
 /// The tools a recipe uses.
 #[derive(Debug, Clone)]
@@ -41,13 +45,10 @@ impl Toolchain {
             let linker = recipe.linker.unwrap_or(Linker::Default);
             linker_flag = choose_linker(linker, &cc_version, &|name| find_program(name).is_some())?;
         }
-        let linker = match linker_flag.as_deref() {
-            Some("-fuse-ld=mold") => "mold",
-            Some(_) => "ld.lld",
-            None => "ld",
-        };
-        if let Ok(found) = version(linker) {
-            lines.push(format!("linker: {found}"));
+        for linker in linkers(recipe, linker_flag.as_deref()) {
+            if let Ok(found) = version(&linker) {
+                lines.push(format!("linker: {found}"));
+            }
         }
         // What links it again, where the recipe says so itself.
         for program in ["mold", "lld"] {
@@ -67,21 +68,47 @@ impl Toolchain {
     }
 }
 
-fn missing(program: &str) -> Error {
-    Error::usage(format!("`{program}` is not installed"))
-        .hint("`perfquilt doctor` names what is missing and the command that installs it")
+/// What precedes a compiler in the words that start it.
+const LAUNCHERS: &[&str] = &["ccache", "distcc", "env", "icecc", "sccache"];
+
+// A constant.
+#[allow(clippy::expect_used)]
+static FUSE_LD: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"-fuse-ld=([\w./+-]+)").expect("a valid pattern"));
+
+/// The linkers that a recipe uses: those it names itself, beside or instead of the one that was chosen for
+/// it by the flag `chosen`; else the compiler's own.
+fn linkers(recipe: &Recipe, chosen: Option<&str>) -> BTreeSet<String> {
+    let found: BTreeSet<String> = words(recipe)
+        .chain(chosen)
+        .flat_map(|word| FUSE_LD.captures_iter(word))
+        .map(|found| match &found[1] {
+            "mold" => "mold".to_owned(),
+            path if path.contains('/') => path.to_owned(),
+            name => format!("ld.{name}"),
+        })
+        .collect();
+    match found.is_empty() {
+        true => ["ld".to_owned()].into(),
+        false => found,
+    }
 }
 
-/// The processor's family; and the processor itself when the code is made for it alone.
-fn machine(recipe: &Recipe) -> String {
-    let family = std::env::consts::ARCH;
-    let native = recipe
+/// Every word of a recipe that may reach a compiler.
+fn words(recipe: &Recipe) -> impl Iterator<Item = &str> {
+    recipe
         .cmake_args
         .iter()
         .chain(recipe.env.values())
         .chain(recipe.configure.iter().flatten())
         .chain(recipe.build.iter().flatten())
-        .any(|word| word.contains("=native"));
+        .map(String::as_str)
+}
+
+/// The processor's family; and the processor itself when the code is made for it alone.
+fn machine(recipe: &Recipe) -> String {
+    let family = std::env::consts::ARCH;
+    let native = words(recipe).any(|word| word.contains("=native"));
     if !native {
         return family.to_owned();
     }
@@ -106,9 +133,23 @@ fn compiler(recipe: &Recipe, variable: &str, cmake: &str, usual: &str) -> String
         .unwrap_or_else(|| usual.to_owned())
 }
 
-/// The first line a program says about its version. Of `ccache gcc` the compiler counts.
-fn version(program: &str) -> Result<String> {
-    let name = program.split_whitespace().next_back().unwrap_or(program);
+/// The compiler among the words that start it: neither what launches it, nor a setting or flag. CMake's
+/// words are apart by semicolons.
+fn program(words: &str) -> &str {
+    let is_launcher = |word: &str| {
+        let name = Path::new(word).file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| LAUNCHERS.contains(&name))
+    };
+    words
+        .split(|c: char| c.is_whitespace() || c == ';')
+        .filter(|word| !word.is_empty() && !word.starts_with('-') && !word.contains('='))
+        .find(|word| !is_launcher(word))
+        .unwrap_or(words)
+}
+
+/// The first line a program says about its version.
+fn version(words: &str) -> Result<String> {
+    let name = program(words);
     let output = Command::new(name).arg("--version").run()?;
     let text = output.stdout_text();
     match text.lines().find(|line| !line.trim().is_empty()) {
@@ -210,6 +251,39 @@ mod tests {
         recipe.cmake_args = vec!["-DCMAKE_C_COMPILER:STRING=gcc-13".into()];
         assert_eq!(cc(&recipe), "gcc-13");
         assert_eq!(cc(&Recipe::default()), "cc");
+    }
+
+    #[test]
+    fn launchers_settings_and_flags_are_no_compiler() {
+        for (words, expected) in [
+            ("gcc", "gcc"),
+            ("gcc -m64", "gcc"),
+            ("g++ -std=c++17", "g++"),
+            ("ccache gcc -m64", "gcc"),
+            (
+                "/usr/bin/env LANG=C distcc /opt/gcc-13/bin/gcc",
+                "/opt/gcc-13/bin/gcc",
+            ),
+            ("clang;--target=x86_64-linux-gnu", "clang"),
+            ("ccache", "ccache"),
+        ] {
+            assert_eq!(program(words), expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn the_linkers_a_recipe_names_count() {
+        let of = |recipe: &Recipe, chosen| -> Vec<String> {
+            linkers(recipe, chosen).into_iter().collect()
+        };
+        let mut recipe = Recipe::default();
+        assert_eq!(of(&recipe, None), ["ld"]);
+        assert_eq!(of(&recipe, Some("-fuse-ld=mold")), ["mold"]);
+        let flags = "-O2 -Wl,--gc-sections -fuse-ld=lld".to_owned();
+        recipe.env.insert("LDFLAGS".to_owned(), flags);
+        assert_eq!(of(&recipe, None), ["ld.lld"]);
+        recipe.cmake_args = vec!["-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=gold".to_owned()];
+        assert_eq!(of(&recipe, None), ["ld.gold", "ld.lld"]);
     }
 
     #[test]

@@ -1,15 +1,12 @@
 //! A recipe's working folder: source tree, build tree, lock and stamp.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-
-use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Error, Result};
-use crate::process::check_interrupted;
+use crate::locks;
 use crate::progress::Progress;
 
 /// Form of a working folder; another one is started afresh.
@@ -29,39 +26,18 @@ impl Work {
     /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting; failures of the file
     /// system.
     pub(super) fn lock(dir: &Path, progress: &dyn Progress) -> Result<Work> {
-        std::fs::create_dir_all(dir).map_err(|e| Error::io("create", dir, &e))?;
         let path = dir.join("lock");
-        let mut file = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(|e| Error::io("open", &path, &e))?;
-        let mut told = false;
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(Error::io("lock", &path, &errno.into())),
-            }
-            if !told {
-                let mut holder = String::new();
-                // The holder's number is a courtesy: the lock is what counts.
-                let _ = file.read_to_string(&mut holder);
-                let holder = match holder.trim() {
-                    "" => String::new(),
-                    pid => format!(" (process {pid})"),
-                };
-                progress.note(&format!(
-                    "waiting: another perfquilt{holder} builds in {}",
-                    dir.display()
-                ));
-                told = true;
-            }
-            check_interrupted()?;
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        let mut file = locks::wait(&path, || {
+            // The holder's number is a courtesy: the lock is what counts.
+            let holder = match std::fs::read_to_string(&path).unwrap_or_default().trim() {
+                "" => String::new(),
+                pid => format!(" (process {pid})"),
+            };
+            progress.note(&format!(
+                "waiting: another perfquilt{holder} builds in {}",
+                dir.display()
+            ));
+        })?;
         let pid = std::process::id().to_string();
         file.set_len(0)
             .and_then(|()| file.rewind())
@@ -90,10 +66,11 @@ impl Work {
         self.dir.join("build")
     }
 
-    /// Starts the folder afresh when it is of another form or of another tool chain.
-    pub(super) fn prepare(&self, toolchain: &str, progress: &dyn Progress) -> Result<()> {
+    /// Starts the folder afresh when it is of another form, or was made with other things: `made_with`
+    /// are the tools, and what else the whole of it depends on.
+    pub(super) fn prepare(&self, made_with: &str, progress: &dyn Progress) -> Result<()> {
         let stamp = self.dir.join("stamp");
-        let wanted = format!("{FORM}\n{toolchain}\n");
+        let wanted = format!("{FORM}\n{made_with}\n");
         if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
             return Ok(());
         }
@@ -108,7 +85,7 @@ impl Work {
             }
             if !told {
                 progress.note(&format!(
-                    "{} is of another tool chain or version: starting afresh",
+                    "{} is of other build files, another tool chain or version: starting afresh",
                     self.dir.display()
                 ));
                 told = true;
@@ -145,6 +122,8 @@ pub(super) fn write_whole(path: &Path, text: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::progress::Silent;
 

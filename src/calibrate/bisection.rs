@@ -41,7 +41,7 @@ const CULPRITS: [usize; 3] = [0, 1, 3];
 
 /// The least share of sessions that must be right, of those that name something and of those that say
 /// that there is nothing.
-pub const RIGHT: f64 = 0.99;
+const RIGHT: f64 = 0.99;
 
 /// A simulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

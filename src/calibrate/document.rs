@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, power, scenario};
 use crate::error::Result;
+use crate::report::capital;
 
 /// A page with one part that is replaced, the rest kept as it is.
 #[derive(Debug)]
@@ -292,14 +293,6 @@ impl Real {
             );
         }
         page
-    }
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
     }
 }
 

@@ -29,10 +29,10 @@ pub use real::Real;
 
 /// The most experiments without effect in which a patch may be called faster or slower, as a share:
 /// 5 % nominal, and the chance of the simulation.
-pub const FALSE_POSITIVES: f64 = 0.055;
+const FALSE_POSITIVES: f64 = 0.055;
 
 /// The least and the most of the 95 % intervals that may hold the true effect, as shares.
-pub const COVERAGE: (f64, f64) = (0.94, 0.97);
+const COVERAGE: (f64, f64) = (0.94, 0.97);
 
 /// What a simulated calibration found.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Context;
-use super::form::{Form, Shown, default_margins, print, show};
+use super::form::{self, Form, Shown, print, show};
 use crate::analyse;
 use crate::error::{Error, Result};
 use crate::observation::Meter;
 use crate::store::{import, jsonl, sql_bench};
-use crate::workspace::{CONFIG_FILE, Workspace};
 
 /// Arguments of `perfquilt analyse`.
 #[derive(Debug, Args)]
@@ -42,14 +41,12 @@ pub struct Arguments {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.form.format(context)?;
     let mut input = analyse::open(&arguments.file)?;
-    let config = workspace(context)?.map(|workspace| workspace.config);
+    arguments.form.check(context)?;
+    let ws = context.workspace_if_any()?;
+    let usual = form::margin(ws.as_ref());
     let margin = |meter| {
         let given = arguments.margin.iter().rfind(|(m, _)| *m == meter);
-        match (given, &config) {
-            (Some((_, margin)), _) => *margin,
-            (None, Some(config)) => config.margin(meter),
-            (None, None) => default_margins(meter),
-        }
+        given.map_or_else(|| usual(meter), |(_, margin)| *margin)
     };
     let head = input
         .fill_buf()
@@ -84,19 +81,6 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         stored: false,
     };
     show(context, &arguments.form, &shown, &margin)
-}
-
-/// The workspace whose margins hold, where there is one: a file can be analysed anywhere.
-pub(super) fn workspace(context: &Context) -> Result<Option<Workspace>> {
-    let named = context.global.directory.is_some();
-    let here = std::env::current_dir().unwrap_or_default();
-    let inside = here
-        .ancestors()
-        .any(|folder| folder.join(CONFIG_FILE).is_file());
-    if named || inside {
-        return context.workspace().map(Some);
-    }
-    Ok(None)
 }
 
 fn parse_margin(text: &str) -> Result<(Meter, f64), String> {

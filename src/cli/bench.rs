@@ -76,13 +76,7 @@ impl Measuring {
                 }
             }
         }
-        if let Some(blocks) = self.blocks {
-            if blocks < 2 {
-                return Err(Error::usage("an interval needs at least 2 blocks"));
-            }
-            preset.blocks = blocks;
-            preset.min_blocks = preset.min_blocks.map(|least| least.min(blocks));
-        }
+        let mut preset = with_blocks(preset, self.blocks)?;
         match self.resolution {
             Some(0.0) => (preset.resolution, preset.min_blocks) = (None, None),
             Some(resolution) if resolution > 0.0 && resolution < 1.0 => {
@@ -108,6 +102,33 @@ impl Measuring {
     }
 }
 
+/// The preset with another number of blocks, if one is asked for.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for too few.
+pub fn with_blocks(mut preset: Preset, blocks: Option<u32>) -> Result<Preset> {
+    if let Some(blocks) = blocks {
+        if blocks < 2 {
+            return Err(Error::usage("an interval needs at least 2 blocks"));
+        }
+        preset.blocks = blocks;
+        preset.min_blocks = preset.min_blocks.map(|least| least.min(blocks));
+    }
+    Ok(preset)
+}
+
+/// The preset with another recipe, if one is asked for.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown one.
+pub fn with_recipe(ws: &Workspace, mut preset: Preset, recipe: Option<&str>) -> Result<Preset> {
+    if let Some(recipe) = recipe {
+        ws.config.recipe(recipe)?;
+        recipe.clone_into(&mut preset.recipe);
+    }
+    Ok(preset)
+}
+
 /// Arguments of `perfquilt bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -122,7 +143,7 @@ pub struct Arguments {
     /// A server to measure as this point: [RELEASE:]POINT[@RECIPE], which is built if need be, or the
     /// folder of one built elsewhere, laid out as the recipe's `install` says
     #[arg(long = "server", value_name = "POINT=SERVER", value_parser = parse_server,
-          conflicts_with_all = ["points", "release"])]
+          conflicts_with_all = ["points", "release", "effects"])]
     servers: Vec<(Point, String)>,
     #[command(flatten)]
     form: Form,
@@ -145,6 +166,7 @@ fn parse_server(text: &str) -> Result<(Point, String), String> {
 /// measured.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
+    arguments.form.check(context)?;
     let progress = context.output.progress();
     let preset = arguments.measuring.preset(&ws)?;
     let (points, header, data) = if arguments.servers.is_empty() {
@@ -161,12 +183,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let store = Store::open(&ws.results())?;
     let outcome = experiment::run(&ws, &preset, &asked, header, &store, progress)?;
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.id);
-    let mut errors: Vec<Error> = outcome.failed.into_values().collect();
-    let Some(last) = errors.pop() else {
-        return judged;
-    };
-    errors.iter().for_each(|error| context.output.error(error));
-    Err(last)
+    match outcome.failed.is_empty() {
+        true => judged,
+        false => context
+            .output
+            .errors(outcome.failed.into_values().collect()),
+    }
 }
 
 /// The points that are in the cache of built servers.
@@ -194,8 +216,10 @@ fn built_here(
     }
     if points.len() < 2 || missing.contains_key(&Point::BASE) {
         return Err(
-            Error::build("there is nothing to compare: too few points are built")
-                .hint("`perfquilt build` builds them, `perfquilt run` builds and measures"),
+            Error::build("there is nothing to compare: too few points are built").hint(format!(
+                "`perfquilt build --recipe {}` builds them, `perfquilt run` builds and measures",
+                preset.recipe
+            )),
         );
     }
     let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);

@@ -1,27 +1,29 @@
 //! `perfquilt bisect`: which change made it slower.
 
 use std::ffi::OsString;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 use super::Context;
+use super::bench::with_recipe;
 use super::form::{TextForm, TextFormat};
 use crate::bisect::two_way::Whose;
 use crate::bisect::{Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session};
 use crate::error::{Error, Kind, Result};
 use crate::observation::Meter;
-use crate::outcome::{self, Failure};
+use crate::outcome::{self, Failure, Made};
 use crate::point::Point;
 use crate::report;
-use crate::run::bisect::{Ask, Side, bisect, side};
+use crate::run::bisect::{Ask, bisect};
 use crate::run::commits::CommitStates;
 use crate::run::prepare;
 use crate::run::releases::compare;
 use crate::run::sessions::Sessions;
 use crate::run::states::SeriesStates;
-use crate::run::step::CommitsHere;
+use crate::run::step::{CommitsHere, Side, side};
 use crate::workspace::Workspace;
 
 /// Arguments of `perfquilt bisect`.
@@ -43,6 +45,13 @@ pub struct Arguments {
     over: Over,
 }
 
+impl Arguments {
+    /// Whether it is `git bisect run` that sees the exit code.
+    pub fn is_for_git(&self) -> bool {
+        matches!(self.command, Some(Sub::Step(_)))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Sub {
     /// Whose is the loss between two releases: the patch's, or upstream's?
@@ -59,19 +68,16 @@ enum Sub {
 
 /// What is compared, and how surely; shared by all ways to bisect.
 #[derive(Debug, Clone, Args)]
-pub struct Asking {
+struct Asking {
     /// The workload that got slower
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// What is read: time, cpu, instructions
+    /// What is read: time, cpu, instructions, cycles, l1i_misses, branch_misses, frontend_bound
     #[arg(long, value_name = "METER", default_value = "time")]
     meter: Meter,
     /// The smallest change looked for: 0.5%, or 0.005 of speed
     #[arg(long, value_name = "SIZE", value_parser = share, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
     size: f64,
-    /// Which changes are looked for
-    #[arg(long, value_enum, default_value = "slower")]
-    direction: Direction,
     /// The share of bisections that may name a wrong change, or miss one of at least the size
     #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
     error: f64,
@@ -87,6 +93,23 @@ pub struct Asking {
     /// Use no stored measurement, and begin a new bisection where one is finished
     #[arg(long)]
     fresh: bool,
+}
+
+/// What is searched for; shared by all ways that search.
+#[derive(Debug, Clone, Args)]
+struct Searching {
+    #[command(flatten)]
+    asking: Asking,
+    /// Which changes are looked for
+    #[arg(long, value_enum, default_value = "slower")]
+    direction: Direction,
+}
+
+/// A search that ends with a name.
+#[derive(Debug, Clone, Args)]
+struct Naming {
+    #[command(flatten)]
+    searching: Searching,
     /// Do not look, at the end, which functions the change made dearer or cheaper
     #[arg(long)]
     no_profile: bool,
@@ -95,7 +118,7 @@ pub struct Asking {
 #[derive(Debug, Args)]
 struct Over {
     #[command(flatten)]
-    asking: Asking,
+    naming: Naming,
     /// The point that is known to be good (default: the bare release)
     #[arg(long, value_name = "POINT")]
     good: Option<Point>,
@@ -141,7 +164,7 @@ struct Commits {
     #[arg(long)]
     bare: bool,
     #[command(flatten)]
-    asking: Asking,
+    naming: Naming,
     #[command(flatten)]
     form: TextForm,
 }
@@ -165,13 +188,13 @@ struct Step {
     #[arg(long, value_name = "COMMIT")]
     bad: String,
     #[command(flatten)]
-    asking: Asking,
+    searching: Searching,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt bisect log
-  perfquilt bisect log --raw > bisection.jsonl")]
+  perfquilt bisect log --raw > log.json")]
 struct Log {
     /// The bisection's name (default: the latest)
     name: Option<String>,
@@ -187,7 +210,7 @@ struct Log {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt bisect replay bisection.jsonl")]
+  perfquilt bisect replay log.json")]
 struct Replay {
     /// A log as `bisect log --raw` prints it; - is standard input
     file: PathBuf,
@@ -208,16 +231,13 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl Asking {
-    /// What is asked, with the preset's settings.
+    /// What is asked, with the preset's settings: whether something is slower.
     ///
     /// # Errors
     /// [`Kind::Usage`] for unknown names and numbers that make no sense.
-    pub fn ask(&self, ws: &Workspace) -> Result<Ask> {
-        let mut preset = ws.config.preset(&self.preset)?.clone();
-        if let Some(recipe) = &self.recipe {
-            ws.config.recipe(recipe)?;
-            preset.recipe.clone_from(recipe);
-        }
+    fn ask(&self, ws: &Workspace) -> Result<Ask> {
+        let preset = ws.config.preset(&self.preset)?.clone();
+        let preset = with_recipe(ws, preset, self.recipe.as_deref())?;
         let workload = match (&self.workload, preset.workloads.as_slice()) {
             (Some(name), _) => ws.config.workload(name)?.name.clone(),
             (None, [only]) => only.clone(),
@@ -229,13 +249,39 @@ impl Asking {
         Ok(Ask {
             workload,
             meter: self.meter,
-            direction: self.direction,
+            direction: Direction::Slower,
             size: self.size,
             error: self.error,
             most_blocks: self.blocks,
             preset,
             fresh: self.fresh,
+            profile: false,
+        })
+    }
+}
+
+impl Searching {
+    /// What is asked.
+    ///
+    /// # Errors
+    /// As [`Asking::ask`].
+    fn ask(&self, ws: &Workspace) -> Result<Ask> {
+        Ok(Ask {
+            direction: self.direction,
+            ..self.asking.ask(ws)?
+        })
+    }
+}
+
+impl Naming {
+    /// What is asked.
+    ///
+    /// # Errors
+    /// As [`Asking::ask`].
+    fn ask(&self, ws: &Workspace) -> Result<Ask> {
+        Ok(Ask {
             profile: !self.no_profile,
+            ..self.searching.ask(ws)?
         })
     }
 }
@@ -258,6 +304,14 @@ pub fn code_of_usage(args: &[OsString], code: u8) -> u8 {
     }
 }
 
+/// The exit code of an error that `git bisect run` sees.
+pub fn code_for_git(error: &Error) -> u8 {
+    match error.kind() {
+        Kind::Interrupted => error.kind().exit_code(),
+        _ => ABORT,
+    }
+}
+
 /// Runs `perfquilt bisect`.
 ///
 /// # Errors
@@ -267,7 +321,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
         None => over_series(context, &arguments.over)?,
         Some(Sub::Releases(releases)) => over_releases(context, releases)?,
         Some(Sub::Commits(commits)) => over_commits(context, commits)?,
-        Some(Sub::Step(step)) => return Ok(ExitCode::from(one_step(context, step))),
+        Some(Sub::Step(step)) => {
+            // git would take a panic's code for "bad".
+            let step = AssertUnwindSafe(|| one_step(context, step));
+            let code = std::panic::catch_unwind(step).unwrap_or(ABORT);
+            return Ok(ExitCode::from(code));
+        }
         Some(Sub::Log(log)) => show_log(context, log)?,
         Some(Sub::Replay(replay)) => replayed(context, replay)?,
     }
@@ -277,7 +336,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
 /// The exit code that tells `git bisect run` what the commit is.
 fn one_step(context: &Context, step: &Step) -> u8 {
     let found = context.workspace().and_then(|ws| {
-        let ask = step.asking.ask(&ws)?;
+        let ask = step.searching.ask(&ws)?;
         let progress = context.output.progress();
         let here = std::env::current_dir()
             .map_err(|error| Error::usage(format!("there is no current folder: {error}")))?;
@@ -294,10 +353,7 @@ fn one_step(context: &Context, step: &Step) -> u8 {
         }
         Err(error) => {
             context.output.error(&error);
-            match error.kind() {
-                Kind::Interrupted => error.kind().exit_code(),
-                _ => ABORT,
-            }
+            code_for_git(&error)
         }
     }
 }
@@ -305,31 +361,35 @@ fn one_step(context: &Context, step: &Step) -> u8 {
 fn over_series(context: &Context, over: &Over) -> Result<()> {
     over.form.format(context)?;
     let ws = context.workspace()?;
-    let done = search_series(context, over, &ws);
     let Some(folder) = &over.outcome else {
-        return done;
+        return search_series(context, over, &ws, &mut None);
     };
+    let head = outcome::head(&ws);
+    let mut session = None;
+    let done = search_series(context, over, &ws, &mut session);
     let failures = match &done {
         Err(error) if error.kind() != Kind::Inconclusive => vec![Failure::new(error, None)],
         _ => Vec::new(),
     };
-    outcome::write(folder, &ws, &failures, None)?;
-    done
+    let told = outcome::put(folder, &head, failures, Made::Bisection(session.as_ref()));
+    context.output.told(done, told)
 }
 
-fn search_series(context: &Context, over: &Over, ws: &Workspace) -> Result<()> {
+/// Bisects the series and shows what it came to; `session` becomes the session of an outcome, once there is one.
+fn search_series(
+    context: &Context,
+    over: &Over,
+    ws: &Workspace,
+    session: &mut Option<Session>,
+) -> Result<()> {
     let progress = context.output.progress();
-    let ask = over.asking.ask(ws)?;
+    let ask = over.naming.ask(ws)?;
     let version = over.release.as_deref();
     let prepared = prepare(ws, version, progress)?;
     let states = SeriesStates::new(&prepared, version, over.good, over.bad)?;
-    if let Some(folder) = &over.outcome {
-        outcome::keep_bisection(folder, None)?;
-    }
     let mut finished = bisect(ws, &states, &ask, progress)?;
-    if let Some(folder) = &over.outcome {
-        let kept = Sessions::of(ws).find(Some(&finished.name))?;
-        outcome::keep_bisection(folder, Some(&kept.session))?;
+    if over.outcome.is_some() {
+        *session = Some(Sessions::of(ws).find(Some(&finished.name))?.session);
     }
     // Patches may be edited while it runs; what was asked about are those of before.
     let trees = |prepared: &crate::run::Prepared| -> Vec<String> {
@@ -356,7 +416,7 @@ fn over_releases(context: &Context, arguments: &Releases) -> Result<()> {
     let progress = context.output.progress();
     let ask = arguments.asking.ask(&ws)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
-    let table = compare(&ws, releases, &arguments.patch, &ask, progress)?;
+    let table = compare(&ws, releases, arguments.patch.as_deref(), &ask, progress)?;
     let output = &context.output;
     match format {
         TextFormat::Terminal => output.print(&report::two_way::terminal(&table, output.width()))?,
@@ -373,7 +433,7 @@ fn over_commits(context: &Context, arguments: &Commits) -> Result<()> {
     arguments.form.format(context)?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
-    let ask = arguments.asking.ask(&ws)?;
+    let ask = arguments.naming.ask(&ws)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
     let states = CommitStates::new(&ws, releases, arguments.bare, progress)?;
     let finished = bisect(&ws, &states, &ask, progress)?;

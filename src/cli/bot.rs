@@ -1,12 +1,13 @@
 //! `perfquilt bot`: serves pull requests.
 
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 
 use super::Context;
-use crate::bot::{Bot, Service, State, check_processors, serve};
+use crate::bot::{Bot, Service, State, check_processors, listen, serve};
 use crate::error::{Error, Result};
 use crate::forge::{self, Credentials, Policy, Repository, Secret};
 
@@ -37,7 +38,8 @@ pub struct Serve {
 /// Runs `perfquilt bot`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for what is not configured; those of [`serve`].
+/// [`Kind::Usage`](crate::error::Kind::Usage) for what is not configured, and when another bot serves this
+/// workspace; those of [`listen`] and [`serve`].
 pub fn run(context: &Context, command: &Command) -> Result<()> {
     let Command::Serve(arguments) = command;
     let workspace = context.workspace()?;
@@ -77,32 +79,30 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         queue: bot.queue(),
     };
     let progress = context.output.progress();
+    // Whoever begins with the queue takes jobs that run for left behind.
+    let _alone = bot.alone()?;
+    let door = listen(&service, arguments.listen)?;
+    progress.note(&format!("listening at http://{}", door.address()?));
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| together(bot.work(progress)));
-        let builder = scope.spawn(|| together(bot.build_ahead(progress)));
-        let answerer = scope.spawn(|| together(bot.answer(progress)));
+        let worker = scope.spawn(|| together(|| bot.work(progress)));
+        let builder = scope.spawn(|| together(|| bot.build_ahead(progress)));
+        let answerer = scope.spawn(|| together(|| bot.answer(progress)));
         let doing = bot.clone();
-        let started =
-            |address: SocketAddr| progress.note(&format!("listening at http://{address}"));
-        let served = serve(
-            service,
-            arguments.listen,
-            started,
-            Arc::new(move || doing.doing()),
-        );
-        let served = together(served);
+        let doing = Arc::new(move || doing.doing());
+        let served = together(|| serve(service, door, doing));
         let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
             let result = thread.join();
-            result
-                .unwrap_or_else(|_| Err(Error::internal("a thread of the bot ended unexpectedly")))
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         let (worked, built, answered) = (ended(worker), ended(builder), ended(answerer));
         served.and(worked).and(built).and(answered)
     })
 }
 
-/// None of them goes on without the others.
-fn together(result: Result<()>) -> Result<()> {
+/// Does `work`. None of the bot's threads goes on without the others, however this one ends.
+fn together(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let result = catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Error::internal("a thread of the bot ended unexpectedly")));
     if result.is_err() {
         crate::process::interrupt();
     }

@@ -24,9 +24,9 @@ pub struct Arguments {
     /// The points (default: all in order)
     #[arg(value_name = "POINT")]
     points: Vec<Point>,
-    /// How to build: a [recipe.NAME] of the configuration
-    #[arg(long, value_name = "NAME", default_value = "quick")]
-    recipe: String,
+    /// How to build: a [recipe.NAME] of the configuration (default: as the preset quick says)
+    #[arg(long, value_name = "NAME")]
+    recipe: Option<String>,
     /// The release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
@@ -49,33 +49,34 @@ struct Row<'a> {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
-    ws.config.recipe(&arguments.recipe)?;
+    let recipe = match &arguments.recipe {
+        Some(recipe) => recipe,
+        None => &ws.config.preset("quick")?.recipe,
+    };
+    ws.config.recipe(recipe)?;
     let prepared = prepare(&ws, arguments.release.as_deref(), progress)?;
-    let chosen = &arguments.points;
+    // The control is the bare release's server once more.
+    let server = |point: &Point| match point {
+        Point::Control => Point::BASE,
+        point => *point,
+    };
+    let chosen: Vec<Point> = arguments.points.iter().map(server).collect();
     let wanted = Wanted {
         points: chosen.clone(),
         ..Wanted::default()
     };
     let mut points = wanted.points(&prepared)?;
     points.retain(|point| chosen.is_empty() || chosen.contains(point));
-    let built = build_points(&ws, &prepared, &arguments.recipe, &points, progress)?;
+    let built = build_points(&ws, &prepared, recipe, &points, progress)?;
     if context.output.json() {
         let rows: Vec<Row<'_>> = built.iter().map(row).collect();
-        context.output.print_json(&rows)?;
+        let document = serde_json::json!({ "schema": 1, "points": rows });
+        context.output.print_json(&document)?;
     } else {
         context.output.print(&table(&built))?;
     }
-    let mut errors: Vec<_> = built
-        .into_iter()
-        .filter_map(|point| point.built.err())
-        .collect();
-    let Some(last) = errors.pop() else {
-        return Ok(());
-    };
-    for error in &errors {
-        context.output.error(error);
-    }
-    Err(last)
+    let errors = built.into_iter().filter_map(|point| point.built.err());
+    context.output.errors(errors.collect())
 }
 
 fn row(point: &BuiltPoint) -> Row<'_> {

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Context;
+use super::bench::with_blocks;
 use crate::calibrate::{self, Page, Real, Simulated};
 use crate::error::{Error, Kind, Result};
+use crate::files::write_file;
 
 /// Arguments of `perfquilt calibrate`.
 #[derive(Debug, Args)]
@@ -108,7 +110,7 @@ fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {
     update(file, |page| page.with("simulated", &found.markdown(&stem)))?;
     for (name, svg) in found.plots()? {
         let plot = file.with_file_name(format!("{stem}-{name}"));
-        write(&plot, &svg)?;
+        write_file(&plot, svg.as_bytes())?;
     }
     Ok(())
 }
@@ -118,14 +120,8 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
         return Err(Error::usage("--repeats and --copies are at least 1"));
     }
     let ws = context.workspace()?;
-    let mut preset = ws.config.preset(&arguments.preset)?.clone();
-    if let Some(blocks) = arguments.blocks {
-        if blocks < 2 {
-            return Err(Error::usage("an interval needs at least 2 blocks"));
-        }
-        preset.blocks = blocks;
-        preset.min_blocks = preset.min_blocks.map(|least| least.min(blocks));
-    }
+    let preset = ws.config.preset(&arguments.preset)?.clone();
+    let preset = with_blocks(preset, arguments.blocks)?;
     // What is known is written after every experiment: it takes hours, and may be stopped.
     let mut keep = |found: &Real| match &arguments.output {
         Some(file) => update(file, |page| page.with("real", &found.markdown())),
@@ -159,9 +155,5 @@ fn update(file: &Path, change: impl FnOnce(Page) -> Page) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => return Err(Error::io("read", file, &error)),
     };
-    write(file, change(Page::new(old)).text())
-}
-
-fn write(file: &Path, text: &str) -> Result<()> {
-    std::fs::write(file, text).map_err(|error| Error::io("write", file, &error))
+    write_file(file, change(Page::new(old)).text().as_bytes())
 }

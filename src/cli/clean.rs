@@ -33,7 +33,9 @@ pub struct Arguments {
 
 #[derive(Serialize)]
 struct Cleaned {
-    /// Whether anything was removed at all.
+    /// Version of this document: 1.
+    schema: u32,
+    /// Whether nothing was removed, and it is only said what would be.
     dry_run: bool,
     /// What was or would be removed.
     removed: Vec<Entry>,
@@ -59,6 +61,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         build::sweep(&cache)?;
     }
     let cleaned = Cleaned {
+        schema: 1,
         dry_run: arguments.dry_run,
         removed,
         in_use,

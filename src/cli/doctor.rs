@@ -8,7 +8,7 @@ use super::Context;
 use super::output::size;
 use crate::doctor::{Examination, Found, Need, WANTED_DISK, examine};
 use crate::error::{Error, Result};
-use crate::workspace::{CONFIG_FILE, Workspace, cache_dir};
+use crate::workspace::cache_dir;
 
 /// Check that this machine has what the workspace needs.
 ///
@@ -25,7 +25,7 @@ pub struct Arguments {}
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) for what is missing or a wrong configuration.
 pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
-    let workspace = workspace(context)?;
+    let workspace = context.workspace_if_any()?;
     let cache = match &workspace {
         Some(workspace) => workspace.cache().to_owned(),
         None => cache_dir()?,
@@ -45,16 +45,6 @@ pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
         [] => Ok(()),
         missing => Err(Error::usage(format!("missing: {}", missing.join(", ")))),
     }
-}
-
-/// The workspace, if there is one; a named or broken one must work.
-fn workspace(context: &Context) -> Result<Option<Workspace>> {
-    let here = std::path::absolute(".").unwrap_or_default();
-    let any = here.ancestors().any(|dir| dir.join(CONFIG_FILE).is_file());
-    if context.global.directory.is_none() && !any {
-        return Ok(None);
-    }
-    context.workspace().map(Some)
 }
 
 fn text(examination: &Examination) -> String {

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
+use super::output::{counted, plain_lines, shown};
 use crate::edit::{self, Opened, Request, State};
 use crate::error::Result;
 
@@ -29,9 +30,10 @@ pub struct Edit {
     /// Remove the worktree; refused while it has work that is not in the series
     #[arg(long, conflicts_with_all = ["patch", "worktree", "reset"])]
     close: bool,
-    /// Ignore up to N lines of context where a hunk fits nowhere otherwise
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    fuzz: usize,
+    /// Ignore up to N lines of context where a hunk fits nowhere otherwise (default: `fuzz` of
+    /// [series], 0 if not set)
+    #[arg(long, value_name = "N")]
+    fuzz: Option<usize>,
     /// Unpack the bare release into DIR instead, ready for `quilt push`
     #[arg(long, value_name = "DIR", conflicts_with_all = ["patch", "worktree", "reset", "close", "fuzz"])]
     quilt: Option<PathBuf>,
@@ -50,7 +52,7 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
             return context.output.print_json(&json!({
                 "schema": 1,
                 "release": tree.release,
-                "directory": tree.directory,
+                "directory": shown(&tree.directory),
                 "files": tree.files,
                 "patches": tree.patches,
             }));
@@ -64,11 +66,11 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
         ));
     }
     if args.close {
-        let directory = edit::close(&ws, args.release.as_deref(), progress)?;
+        let directory = edit::close(&ws, args.release.as_deref())?;
         if context.output.json() {
             return context
                 .output
-                .print_json(&json!({"schema": 1, "closed": directory}));
+                .print_json(&json!({"schema": 1, "closed": shown(&directory)}));
         }
         return context
             .output
@@ -79,7 +81,7 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
         patch: args.patch.clone(),
         directory: args.worktree.clone(),
         reset: args.reset,
-        fuzz: args.fuzz,
+        fuzz: args.fuzz.unwrap_or(ws.config.series.fuzz),
     };
     let opened = edit::open(&ws, &request, progress)?;
     if context.output.json() {
@@ -87,14 +89,14 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
             "schema": 1,
             "release": opened.release,
             "branch": opened.branch,
-            "directory": opened.directory,
+            "directory": shown(&opened.directory),
             "commits": opened.commits,
             "state": word(opened.state),
             "patch": opened.at.as_ref().map(|(name, _)| name),
             "kept": opened.kept,
         }));
     }
-    context.output.print(&text(&opened))
+    context.output.print(&plain_lines(&text(&opened)))
 }
 
 fn word(state: State) -> &'static str {
@@ -108,15 +110,10 @@ fn word(state: State) -> &'static str {
 }
 
 fn text(opened: &Opened) -> String {
-    let noun = if opened.commits == 1 {
-        "commit"
-    } else {
-        "commits"
-    };
     let mut text = format!(
-        "{}: {} {noun} on branch {} in {}\n",
+        "{}: {} on branch {} in {}\n",
         opened.release,
-        opened.commits,
+        counted(opened.commits, "commit", "commits"),
         opened.branch,
         opened.directory.display()
     );

@@ -6,10 +6,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
+use super::output::shown;
 use crate::error::{Error, Result};
 use crate::point::Point;
-use crate::series::Series;
-use crate::{stack, upstream};
+use crate::run::prepare;
+use crate::stack;
 
 /// Write a point's whole source tree into a folder
 #[derive(Debug, Args)]
@@ -30,15 +31,14 @@ pub struct Export {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the folder is not empty, and as [`stack::apply`].
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the folder is not empty, and as [`prepare`].
 pub fn run(context: &Context, args: &Export) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
     refuse_unless_empty(&args.target)?;
-    let series = Series::load_for(&ws, args.release.as_deref())?;
-    let release = upstream::ensure(&ws, args.release.as_deref(), progress)?;
-    let stack = stack::apply(&ws, &release, &series)?;
-    let tree = stack.tree(args.point)?;
+    let prepared = prepare(&ws, args.release.as_deref(), progress)?;
+    let tree = prepared.stack.tree(args.point)?;
+    let release = &prepared.release;
     let files = stack::export(&ws.object_store(), &tree, &args.target, progress)?;
     if context.output.json() {
         return context.output.print_json(&json!({
@@ -46,7 +46,7 @@ pub fn run(context: &Context, args: &Export) -> Result<()> {
             "release": release.name,
             "point": args.point.to_string(),
             "tree": tree,
-            "directory": args.target,
+            "directory": shown(&args.target),
             "files": files,
         }));
     }

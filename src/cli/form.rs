@@ -8,9 +8,11 @@ use super::Context;
 use crate::attribution::{self, Attribution, Verdict};
 use crate::config::default_margin;
 use crate::error::{Error, Kind, Result};
+use crate::files::write_file;
 use crate::observation::{Meter, RecordedRow};
 use crate::report::{self, Beside, Data, Distribution};
 use crate::store::jsonl;
+use crate::workspace::Workspace;
 
 /// How results are shown; shared by the commands that end in a report.
 #[derive(Debug, Clone, Default, Args)]
@@ -41,6 +43,26 @@ impl Form {
             return Err(fault.hint("--format html"));
         }
         Ok(format)
+    }
+
+    /// Refuses, before hours of work, what [`show`] would refuse behind it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] as [`Form::format`], when a page would go to a terminal, and when the flame graph cannot be
+    /// read.
+    pub fn check(&self, context: &Context) -> Result<()> {
+        if self.format(context)? == Format::Html {
+            self.page(context)?;
+        }
+        Ok(())
+    }
+
+    /// The flame graph of a page that goes to where a page can.
+    fn page(&self, context: &Context) -> Result<Option<Vec<u8>>> {
+        if self.output.is_none() && context.output.is_terminal() {
+            return Err(Error::usage("a page is not for a terminal").hint("--output report.html"));
+        }
+        self.flame_graph.as_deref().map(flame_graph).transpose()
     }
 }
 
@@ -91,7 +113,7 @@ impl TextForm {
 pub enum Format {
     /// A table for people
     Terminal,
-    /// What a pull request gets
+    /// The same as Markdown, with noise, method and machine folded away
     Markdown,
     /// One page with drawings and the data, for browsers
     Html,
@@ -169,6 +191,7 @@ pub fn show(
             String::from_utf8_lossy(&bytes).into_owned()
         }
         Format::Gobench => report::go_benchmark(header, observations),
+        Format::Markdown => report::markdown(&attribution, shown.stored),
         _ => of_attribution(context, format, &attribution, shown.recorded.as_deref())?,
     };
     deliver(context, form.output.as_deref(), &text)?;
@@ -198,7 +221,7 @@ fn of_attribution(
     let output = &context.output;
     Ok(match format {
         Format::Terminal => report::terminal(attribution, output.width(), output.color()),
-        Format::Markdown => report::markdown(attribution),
+        Format::Markdown => report::markdown(attribution, false),
         Format::Json => report::json(attribution)?,
         Format::SqlBench => {
             report::sql_bench(attribution, recorded, output.width(), output.color())?
@@ -221,19 +244,14 @@ fn page(
     shown: &Shown,
     attribution: &Attribution,
 ) -> Result<String> {
-    if form.output.is_none() && context.output.is_terminal() {
-        return Err(Error::usage("a page is not for a terminal").hint("--output report.html"));
-    }
-    let flame_graph = match &form.flame_graph {
-        Some(file) => Some(flame_graph(file)?),
-        None => None,
-    };
+    let flame_graph = form.page(context)?;
     let mut beside = Beside {
         header: &shown.file.header,
         observations: &shown.file.observations,
         distributions: &shown.distributions,
         data: Data::Command,
         flame_graph: flame_graph.as_deref(),
+        stored: shown.stored,
     };
     // Too many are not even compressed, where nobody would get the result.
     let few = shown.file.observations.len() <= report::MOST_EMBEDDED / LEAST_BYTES;
@@ -247,14 +265,19 @@ fn page(
             report::html(attribution, &beside)
         }
         (Some(bytes), Some(output)) => {
-            let file = output.with_extension("jsonl.gz");
-            write(&file, &bytes)?;
+            let file = beside_page(output);
+            write_file(&file, &bytes)?;
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             beside.data = Data::File(&name, bytes.len() as u64);
             report::html(attribution, &beside)
         }
         _ => report::html(attribution, &beside),
     }
+}
+
+/// The observations of the page `output`. `report.jsonl.gz` may be what it is made from.
+fn beside_page(output: &Path) -> PathBuf {
+    output.with_extension("observations.jsonl.gz")
 }
 
 /// A compressed observation takes more.
@@ -296,9 +319,12 @@ fn write(file: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::write(file, bytes).map_err(|error| Error::io("write", file, &error))
 }
 
-/// The default margins, for observations outside a workspace.
-pub fn default_margins(meter: Meter) -> f64 {
-    default_margin(meter)
+/// The margins of the workspace, where there is one.
+pub fn margin(ws: Option<&Workspace>) -> impl Fn(Meter) -> f64 {
+    move |meter| match ws {
+        Some(ws) => ws.config.margin(meter),
+        None => default_margin(meter),
+    }
 }
 
 fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
@@ -322,4 +348,15 @@ fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
         return Err(Error::new(Kind::Inconclusive, message));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_never_overwrites_what_it_is_made_from() {
+        let beside = beside_page(Path::new("out/report.html"));
+        assert_eq!(beside, Path::new("out/report.observations.jsonl.gz"));
+    }
 }

@@ -72,6 +72,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         };
         if !listed.iter().any(|one| name(one) == *asked) {
             let mut names: Vec<String> = listed.iter().map(name).collect();
+            names.sort();
             names.dedup();
             return Err(crate::config::unknown(what, asked, names.iter()));
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Context;
+use super::output::shown;
 use crate::error::Result;
 use crate::init::init;
 
@@ -14,7 +15,7 @@ use crate::init::init;
   perfquilt init my-series && cd my-series
   perfquilt upstream fetch && perfquilt status
 
-The new workspace is for MariaDB; bench-config/perfquilt.toml says what to change for another server.")]
+The new workspace is for MariaDB. What bench-config/ says for another server: docs/reference.md, `[server]`.")]
 pub struct Arguments {
     /// The folder (default: this one, or that of -C)
     #[arg(value_name = "DIR")]
@@ -37,7 +38,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         .map_or_else(|| base.to_owned(), |dir| base.join(dir));
     let written = init(&dir)?;
     if context.output.json() {
-        return context.output.print_json(&written);
+        let document = serde_json::json!({
+            "schema": 1,
+            "directory": shown(&dir),
+            "files": written,
+        });
+        return context.output.print_json(&document);
     }
     context.output.print(&format!(
         "{} files in {}\nnext: put patches into patches/ and their names into series, then `perfquilt run`\n",

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::output::plain;
+use super::output::{counted, plain, shown};
 use crate::error::{Error, Result};
 use crate::lint::{self, Severity};
 
@@ -43,7 +43,7 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             .map(|finding| {
                 json!({
                     "severity": finding.severity.name(),
-                    "file": finding.error.place().map(|place| &place.file),
+                    "file": finding.error.place().map(|place| shown(&place.file)),
                     "line": finding.error.place().and_then(|place| place.line),
                     "message": finding.error.message(),
                     "details": finding.error.detail_lines(),
@@ -57,7 +57,7 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             "warnings": warnings,
             "findings": list,
             "fixed": fixed.files,
-            "kept": fixed.kept,
+            "kept": fixed.kept.as_deref().map(shown),
         }))?;
     } else {
         let mut text = String::new();
@@ -90,14 +90,10 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
         context.output.print(&text)?;
     }
     if errors > 0 || (args.strict && warnings > 0) {
-        let plural = |count: usize, noun: &str| match count {
-            1 => format!("1 {noun}"),
-            _ => format!("{count} {noun}s"),
-        };
         return Err(Error::series(format!(
             "{} and {}",
-            plural(errors, "error"),
-            plural(warnings, "warning")
+            counted(errors, "error", "errors"),
+            counted(warnings, "warning", "warnings")
         )));
     }
     Ok(())

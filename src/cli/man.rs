@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Context;
+use super::output::shown;
 use crate::error::{Error, Result};
 
 /// Arguments of `perfquilt man`.
@@ -29,6 +30,13 @@ pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command)
     };
     std::fs::create_dir_all(folder).map_err(|error| Error::io("make", folder, &error))?;
     let written = write(folder, &command, "perfquilt")?;
+    if context.output.json() {
+        return context.output.print_json(&serde_json::json!({
+            "schema": 1,
+            "directory": shown(folder),
+            "pages": written,
+        }));
+    }
     let note = format!("{written} pages in {}", folder.display());
     context.output.progress().note(&note);
     Ok(())

@@ -38,7 +38,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::error::Result;
-use crate::workspace::Workspace;
+use crate::workspace::{CONFIG_FILE, Workspace};
 
 pub use output::Output;
 
@@ -66,7 +66,7 @@ pub struct Global {
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     json: bool,
-    /// No progress, only results and errors
+    /// No progress, only results, warnings and errors
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Name every program that is started, on standard error
@@ -152,6 +152,20 @@ impl Context {
         }
         Ok(ws)
     }
+
+    /// The workspace, if there is one here or named: one that is there must work.
+    ///
+    /// # Errors
+    /// As [`Context::workspace`].
+    pub fn workspace_if_any(&self) -> Result<Option<Workspace>> {
+        let here = std::env::current_dir().unwrap_or_default();
+        let mut folders = here.ancestors();
+        let any = folders.any(|folder| folder.join(CONFIG_FILE).is_file());
+        match any || self.global.directory.is_some() {
+            true => self.workspace().map(Some),
+            false => Ok(None),
+        }
+    }
 }
 
 /// Runs the command line and returns the exit code of DESIGN's contract.
@@ -178,6 +192,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             .with_filter(ours);
         tracing_subscriber::registry().with(lines).init();
     }
+    let for_git = matches!(&cli.command, Command::Bisect(arguments) if arguments.is_for_git());
     let context = Context {
         global: cli.global,
         output,
@@ -189,7 +204,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             context.output.error(&error);
-            ExitCode::from(error.kind().exit_code())
+            ExitCode::from(match for_git {
+                true => bisect::code_for_git(&error),
+                false => error.kind().exit_code(),
+            })
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Results on standard output, progress and errors on standard error.
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -8,6 +9,7 @@ use super::Global;
 use super::terminal::Terminal;
 use crate::error::{Error, Kind, Result};
 use crate::progress::Progress;
+use crate::report::is_deceptive;
 
 /// Where a command's words go.
 pub struct Output {
@@ -105,6 +107,34 @@ impl Output {
             self.terminal.line(&format!("hint: {}", plain(hint)));
         }
     }
+
+    /// What `done` says, where it was `told` to a file too: of two errors the first is the one the program ends
+    /// with, and the other one is printed.
+    ///
+    /// # Errors
+    /// That of `done`, else that of `told`.
+    pub fn told<T>(&self, done: Result<T>, told: Result<()>) -> Result<T> {
+        match (done, told) {
+            (Ok(_), Err(error)) => Err(error),
+            (Err(first), Err(error)) => {
+                self.error(&error);
+                Err(first)
+            }
+            (done, Ok(())) => done,
+        }
+    }
+
+    /// Prints all `errors` but the last, which is the one the program ends with.
+    ///
+    /// # Errors
+    /// The last of them.
+    pub fn errors(&self, mut errors: Vec<Error>) -> Result<()> {
+        let Some(last) = errors.pop() else {
+            return Ok(());
+        };
+        errors.iter().for_each(|error| self.error(error));
+        Err(last)
+    }
 }
 
 /// Columns of the terminal behind `stream`, else those of `COLUMNS`, else 80.
@@ -119,17 +149,44 @@ fn columns(stream: impl rustix::fd::AsFd) -> usize {
         .unwrap_or(80)
 }
 
-/// Compiler output and patch names are hostile text: nothing of theirs may steer the terminal.
+/// Compiler output and patch names are hostile text: nothing of theirs may steer the terminal, or show other
+/// letters than it has.
 pub fn plain(text: &str) -> String {
     text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\t' {
-                '\u{fffd}'
-            } else {
-                c
-            }
+        .map(|c| match c {
+            '\t' => c,
+            c if c.is_control() || is_deceptive(c) => '\u{fffd}',
+            c => c,
         })
         .collect()
+}
+
+/// As [`plain`], of text that has several lines.
+pub fn plain_lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
+
+/// At most `width` characters, the last of which then is `…`; names and titles are hostile text.
+pub fn cut(text: &str, width: usize) -> String {
+    let text = plain(text);
+    if text.chars().count() <= width {
+        return text.trim_end().to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// A path as text, for a document: JSON has no other. What is not UTF-8 in it is replaced.
+pub fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// `1 patch` or `3 patches`: so many of what is called `one` or `several`.
+pub fn counted(count: usize, one: &str, several: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {several}"),
+    }
 }
 
 /// `23.5 GiB`.
@@ -152,7 +209,21 @@ pub fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use super::*;
+
+    #[test]
+    fn hostile_text_is_disarmed() {
+        assert_eq!(plain("a\tb\u{1b}[2J\nc"), "a\tb\u{fffd}[2J\u{fffd}c");
+        assert_eq!(plain("safe\u{202e}cc.exe"), "safe\u{fffd}cc.exe");
+        assert_eq!(plain_lines("a\r\n\u{7}b\n"), "a\u{fffd}\n\u{fffd}b\n");
+    }
+
+    #[test]
+    fn cutting_counts_characters_and_disarms() {
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("a\u{1b}[2J", 9), "a\u{fffd}[2J");
+    }
 
     #[test]
     fn sizes_are_readable() {

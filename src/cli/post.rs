@@ -6,16 +6,14 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::analyse::workspace;
-use super::form::FailOn;
+use super::form::{FailOn, margin};
+use super::report::named;
 use crate::analyse;
 use crate::attribution::{Attribution, attribute_with};
 use crate::bisect;
-use crate::config::default_margin;
 use crate::error::{Error, Result};
 use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Policy, Posting, Repository};
-use crate::observation::Meter;
 use crate::outcome::{self, Outcome};
 use crate::report::{self, Notice, Subject};
 use crate::store::Store;
@@ -97,6 +95,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let notice = Notice {
         attribution: material.attribution.as_ref(),
         failures: &material.outcome.failures,
+        bisection_failures: &material.outcome.bisection,
         earlier: material.earlier.as_ref(),
         bisection: material.bisection.as_ref(),
         subject: Subject {
@@ -173,7 +172,7 @@ struct Material {
 
 impl Material {
     fn find(context: &Context, arguments: &Arguments) -> Result<Self> {
-        let ws = workspace(context)?;
+        let ws = context.workspace_if_any()?;
         let mut outcome = Outcome::new("", Vec::new());
         let what = arguments.what.as_deref();
         let folder = what.map(Path::new).filter(|path| path.is_dir());
@@ -215,30 +214,17 @@ fn of_name(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attribution> {
         });
     };
     let store = Store::open_existing(&ws.results())?;
-    let id = match what {
-        Some(name) => store.find(name)?,
-        None => store.latest()?.ok_or_else(|| {
-            Error::usage("there are no results yet")
-                .hint("`perfquilt run` builds, measures and reports")
-        })?,
-    };
-    let (header, observations) = store.load(id)?;
-    let supplement = store.supplement(id)?;
-    attribute_with(&header, &observations, &supplement, &|meter| {
-        ws.config.margin(meter)
-    })
+    let file = analyse::stored(&store, named(&store, what)?)?;
+    attribute_with(
+        &file.header,
+        &file.observations,
+        &file.supplement,
+        &margin(Some(ws)),
+    )
 }
 
 fn of_file(path: &Path, ws: Option<&Workspace>) -> Result<Attribution> {
     analyse::file(path, outcome::MOST, &margin(ws))
-}
-
-/// The margins of the workspace, where there is one.
-fn margin(ws: Option<&Workspace>) -> impl Fn(Meter) -> f64 {
-    move |meter| match ws {
-        Some(ws) => ws.config.margin(meter),
-        None => default_margin(meter),
-    }
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -3,13 +3,16 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::json;
 
 use super::Context;
+use super::form::chosen;
 use crate::config::Workload;
 use crate::error::{Error, Result};
 use crate::meter::Counter;
 use crate::meter::samples::Sampled;
-use crate::profile::{self, Difference, Hot, Pair, Source, Subject};
+use crate::profile::{self, Difference, Edge, Hot, Pair, Source, Subject};
 use crate::report::{self, Annotated, Line, Shown};
 use crate::run::Target;
 use crate::upstream;
@@ -48,9 +51,9 @@ pub struct Arguments {
     /// Transactions of a run (default: as many as take some seconds)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     transactions: Option<u64>,
-    /// The most functions shown
-    #[arg(long, value_name = "N", default_value_t = 25)]
-    top: usize,
+    /// The most functions shown (default: 25, in JSON all)
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
     /// Also who calls this function
     #[arg(long, value_name = "FUNCTION")]
     callers: Option<String>,
@@ -60,9 +63,9 @@ pub struct Arguments {
     /// Write a differential flame graph (SVG)
     #[arg(long, value_name = "FILE")]
     flame_graph: Option<PathBuf>,
-    /// The form (--json is another)
-    #[arg(long, value_enum, default_value_t = Format::Terminal)]
-    format: Format,
+    /// The form (--json is short for json)
+    #[arg(long, value_enum)]
+    format: Option<Format>,
 }
 
 /// Where costs come from.
@@ -78,7 +81,7 @@ impl Arguments {
     /// Where costs come from.
     ///
     /// # Errors
-    /// [`Kind::Usage`] where this machine has none, or perf cannot tell what is asked for.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) where this machine has none, or perf cannot tell what is asked for.
     fn source(&self) -> Result<Source> {
         let source = match self.source {
             Some(SourceName::Callgrind) => Source::Callgrind,
@@ -108,14 +111,33 @@ enum Format {
     Terminal,
     /// For a pull request
     Markdown,
+    /// For programs
+    Json,
+}
+
+/// Functions shown to people, where they do not say how many.
+const TOP: usize = 25;
+
+/// The JSON document.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    difference: Difference,
+    /// Who calls the function asked for, the caller whose calls' cost changed most first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callers: Option<&'a [Edge]>,
+    /// The lines of the function asked for, on either server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lines: Option<serde_json::Value>,
 }
 
 /// Runs `perfquilt profile`.
 ///
 /// # Errors
-/// [`Kind::Usage`] for an unknown point, function, workload or missing tools; [`Kind::Build`] when a server
-/// cannot be built; as [`profile::measure`].
+/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown point, function, workload or missing tools;
+/// [`Kind::Build`](crate::error::Kind::Build) when a server cannot be built; as [`profile::measure`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let format = chosen(context, arguments.format, Format::Json, Format::Terminal)?;
     let source = arguments.source()?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
@@ -129,19 +151,23 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         (None, Some(preset)) => preset.recipe.as_str(),
         (None, None) => return Err(Error::usage("no preset is configured: --recipe is needed")),
     };
-    let workload = match (&arguments.workload, quick.and_then(|p| p.workloads.first())) {
-        (Some(name), _) | (None, Some(name)) => ws.config.workload(name)?,
+    let name = match (&arguments.workload, quick.and_then(|p| p.workloads.first())) {
+        (Some(name), _) | (None, Some(name)) => name,
         (None, None) => {
             return Err(Error::usage(
                 "no preset is configured: --workload is needed",
             ));
         }
     };
+    let workload = match quick {
+        Some(preset) => preset.workload(&ws.config, name)?,
+        None => ws.config.workload(name)?.clone(),
+    };
     let before = Target::find(&ws, &arguments.before, recipe, progress)?;
     let after = Target::find(&ws, &arguments.after, recipe, progress)?;
     let pair = profile::measure(
         &ws,
-        workload,
+        &workload,
         source,
         [
             &subject(&ws, &before, recipe)?,
@@ -151,7 +177,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         arguments.runs,
         progress,
     )?;
-    let difference = difference([&before, &after], workload, source, &pair);
+    let difference = difference([&before, &after], &workload, source, &pair);
     if let Some(file) = &arguments.flame_graph {
         let title = format!(
             "{} → {}, {}",
@@ -175,26 +201,59 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         }
         None => None,
     };
-    let output = &context.output;
-    if output.json() {
-        return output.print_json(&difference);
-    }
+    let callers = callers
+        .as_ref()
+        .map(|(name, edges)| (*name, edges.as_slice()));
     let shown = Shown {
         difference: &difference,
-        top: arguments.top,
-        callers: callers
-            .as_ref()
-            .map(|(name, edges)| (*name, edges.as_slice())),
+        top: arguments.top.unwrap_or(TOP),
+        callers,
         lines: annotated.as_ref(),
     };
-    output.print(&match arguments.format {
-        Format::Terminal => report::profile(&shown, output.width(), output.color()),
-        Format::Markdown => report::profile_markdown(&shown),
+    let output = &context.output;
+    match format {
+        Format::Terminal => output.print(&report::profile(&shown, output.width(), output.color())),
+        Format::Markdown => output.print(&report::profile_markdown(&shown)),
+        Format::Json => {
+            let mut difference = difference.clone();
+            let all = difference.functions.len();
+            difference.functions.truncate(arguments.top.unwrap_or(all));
+            output.print_json(&Document {
+                difference,
+                callers: callers.map(|(_, edges)| edges),
+                lines: annotated.as_ref().map(lines),
+            })
+        }
+    }
+}
+
+/// The lines of a function in the JSON document.
+fn lines(annotated: &Annotated) -> serde_json::Value {
+    let side = |lines: &[Line]| -> Vec<serde_json::Value> {
+        let line = |line: &Line| {
+            json!({
+                "file": line.hot.file,
+                "line": line.hot.line,
+                "own": line.hot.own,
+                "text": line.text,
+            })
+        };
+        lines.iter().map(line).collect()
+    };
+    json!({
+        "function": annotated.function,
+        "before": side(&annotated.before),
+        "after": side(&annotated.after),
     })
 }
 
 /// A server to look into.
 fn subject(ws: &Workspace, target: &Target, recipe: &str) -> Result<Subject> {
+    // Nobody knows how a server built elsewhere was built.
+    let recipe = match target.recipe.as_str() {
+        "" => recipe,
+        own => own,
+    };
     let binary = ws.config.recipe(recipe)?.binary.as_deref();
     Ok(Subject {
         label: target.label.clone(),

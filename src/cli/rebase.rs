@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Context;
 use super::form::{TextForm, TextFormat};
-use super::output::plain;
+use super::output::{counted, plain_lines, shown};
 use crate::error::{Error, Result};
 use crate::rebase::resolve::{self, Opened};
 use crate::rebase::{self, Report, Request, Written};
@@ -73,6 +73,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     if arguments.abort {
         let name = resolve::abort(&ws)?;
+        if context.output.json() {
+            let document = serde_json::json!({ "schema": 1, "left": name });
+            return context.output.print_json(&document);
+        }
         progress.note(&format!("{name} is left as it was"));
         return Ok(());
     }
@@ -134,7 +138,7 @@ fn show_open(context: &Context, report: &Report, request: &Request, open: &Opene
             "schema": 1,
             "patch": open.patch,
             "release": report.to,
-            "directory": open.directory,
+            "directory": shown(&open.directory),
             "files": open.files,
         }));
     }
@@ -147,8 +151,7 @@ fn show_open(context: &Context, report: &Report, request: &Request, open: &Opene
     text.push_str(&format!(
         "\nnext: cd {dir}\n      git mergetool, or an editor\n      git add -A && git cherry-pick --continue\n      {command} --continue\n"
     ));
-    let clean: String = text.lines().map(|line| plain(line) + "\n").collect();
-    context.output.print(&clean)
+    context.output.print(&plain_lines(&text))
 }
 
 fn show(context: &Context, format: TextFormat, report: &Report) -> Result<()> {
@@ -166,16 +169,12 @@ fn show(context: &Context, format: TextFormat, report: &Report) -> Result<()> {
 
 /// The error that stands for open decisions.
 fn undecided(report: &Report) -> Result<()> {
-    let noun = |count: usize, word: &str| match count {
-        1 => format!("1 {word}"),
-        _ => format!("{count} {word}s"),
-    };
     if report.ready {
         return Ok(());
     }
     let error = Error::series(format!(
         "{} to make, {} untested",
-        noun(report.decisions, "decision"),
+        counted(report.decisions, "decision", "decisions"),
         report.untested()
     ));
     Err(match report.next.first() {

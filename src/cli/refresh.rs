@@ -4,8 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::output::plain;
-use super::status::cut;
+use super::output::{cut, plain, shown};
 use crate::edit::{self, Outcome, Refreshed, Wanted};
 use crate::error::Result;
 
@@ -58,13 +57,13 @@ pub fn run(context: &Context, args: &Refresh) -> Result<()> {
         return context.output.print_json(&json!({
             "schema": 1,
             "release": done.release,
-            "directory": done.directory,
+            "directory": shown(&done.directory),
             "dry_run": args.dry_run,
             "changed": done.changed,
             "series_changed": done.series_changed,
             "patches": patches,
             "removed": done.removed,
-            "kept": done.kept,
+            "kept": done.kept.as_deref().map(shown),
             "untracked": done.untracked,
             "commit": done.commit,
         }));

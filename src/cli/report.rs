@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::Context;
 use super::form::{Form, Format, Shown, show};
-use crate::attribution;
+use crate::analyse;
 use crate::error::{Error, Result};
 use crate::report::Distribution;
-use crate::store::{ExperimentId, Listed, Store, jsonl};
+use crate::store::{ExperimentId, Listed, Store};
 use crate::workspace::Workspace;
 
 /// Arguments of `perfquilt report`.
@@ -26,7 +26,7 @@ pub struct Arguments {
     /// The experiment's name (default: the latest)
     experiment: Option<String>,
     /// List the experiments instead
-    #[arg(long, conflicts_with_all = ["experiment", "format", "fail_on"])]
+    #[arg(long, conflicts_with_all = ["experiment", "format", "fail_on", "output", "flame_graph"])]
     list: bool,
     #[command(flatten)]
     form: Form,
@@ -35,27 +35,35 @@ pub struct Arguments {
 /// Runs `perfquilt report`.
 ///
 /// # Errors
-/// [`Kind::Usage`] when there is no such experiment; as [`show`].
+/// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such experiment; as [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let workspace = context.workspace()?;
     let store = Store::open_existing(&workspace.results())?;
     if arguments.list {
         return list(context, &store.list()?);
     }
-    let id = match &arguments.experiment {
-        Some(name) => store.find(name)?,
+    let id = named(&store, arguments.experiment.as_deref())?;
+    stored(context, &arguments.form, &workspace, &store, id)
+}
+
+/// The experiment called `name`, else the latest.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such experiment, or none at all.
+pub fn named(store: &Store, name: Option<&str>) -> Result<ExperimentId> {
+    match name {
+        Some(name) => store.find(name),
         None => store.latest()?.ok_or_else(|| {
             Error::usage("there are no results yet")
                 .hint("`perfquilt run` builds, measures and reports")
-        })?,
-    };
-    stored(context, &arguments.form, &workspace, &store, id)
+        }),
+    }
 }
 
 /// Prints the report of a stored experiment in the form asked for.
 ///
 /// # Errors
-/// As [`show`], and [`Kind::Internal`] when the store cannot be read.
+/// As [`show`], and [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be read.
 pub fn stored(
     context: &Context,
     form: &Form,
@@ -63,20 +71,14 @@ pub fn stored(
     store: &Store,
     id: ExperimentId,
 ) -> Result<()> {
-    let (header, observations) = store.load(id)?;
-    let mut supplement = store.supplement(id)?;
-    supplement.functions = attribution::function_changes(&header, &store.functions(id)?);
+    let file = analyse::stored(store, id)?;
     let margin = |meter| workspace.config.margin(meter);
     let distributions = match form.format(context)? {
         Format::Html => distributions(store, id)?,
         _ => Vec::new(),
     };
     let shown = Shown {
-        file: jsonl::File {
-            header,
-            supplement,
-            observations,
-        },
+        file,
         recorded: None,
         distributions,
         stored: true,

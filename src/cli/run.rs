@@ -4,27 +4,22 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 
 use super::Context;
-use super::bench::Measuring;
+use super::bench::{Measuring, with_recipe};
 use super::form::Form;
 use super::report;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::outcome::{self, Failure};
 use crate::process::Sink;
 use crate::run::run as run_job;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, End, Sandbox};
+use crate::series::Location;
 use crate::store::Store;
 use crate::upstream;
 use crate::workspace::Workspace;
-
-/// How long what runs in a sandbox may take to end when it is asked to.
-const GRACE: Duration = Duration::from_secs(60);
-/// How often a sandbox's limits are looked at.
-const GLANCE: Duration = Duration::from_millis(250);
 
 /// Arguments of `perfquilt run`.
 #[derive(Debug, Args)]
@@ -48,7 +43,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FOLDER")]
     outcome: Option<PathBuf>,
     /// Build and measure where patches reach neither network, home nor secrets (needs bubblewrap)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["output", "flame_graph"])]
     sandbox: bool,
     #[command(flatten)]
     form: Form,
@@ -61,55 +56,83 @@ pub struct Arguments {
 /// `--fail-on` asks for.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     let ws = context.workspace()?;
-    match arguments.sandbox {
-        true => apart(context, &ws, arguments),
-        false => here(context, &ws, arguments).map(|()| ExitCode::SUCCESS),
+    arguments.form.check(context)?;
+    let told = arguments.outcome.as_deref();
+    let told = told.map(|folder| (folder, outcome::head(&ws)));
+    if arguments.sandbox {
+        return match &told {
+            Some((folder, head)) => apart_and_told(context, &ws, arguments, folder, head),
+            None => apart(context, &ws, arguments, None),
+        };
     }
+    let told = told.as_ref().map(|(folder, head)| (*folder, head.as_str()));
+    here(context, &ws, arguments, told).map(|()| ExitCode::SUCCESS)
 }
 
-/// Fetches the release, and runs the same command in a sandbox without the network.
-fn apart(context: &Context, ws: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
-    crate::sandbox::works().map_err(|why| {
+/// As [`apart`]; what it came to is taken over into `folder`, as that of the commit `head`.
+fn apart_and_told(
+    context: &Context,
+    ws: &Workspace,
+    arguments: &Arguments,
+    folder: &Path,
+    head: &str,
+) -> Result<ExitCode> {
+    let state = ws.state();
+    std::fs::create_dir_all(&state).map_err(|e| Error::io("make", &state, &e))?;
+    let made = tempfile::Builder::new()
+        .prefix("outcome-")
+        .tempdir_in(&state)
+        .map_err(|e| Error::io("make a folder in", &state, &e))?;
+    let done = apart(context, ws, arguments, Some(made.path()));
+    let failed = |error: &Error| {
+        let failures = vec![Failure::new(error, None)];
+        outcome::write(folder, head, failures, None)
+    };
+    let told = match &done {
+        // What ran inside does not know of which commit the series is.
+        Ok(_) => {
+            let margin = |meter| ws.config.margin(meter);
+            outcome::take(made.path(), folder, head, false, &margin).or_else(|error| failed(&error))
+        }
+        // Nor why it was ended.
+        Err(error) => failed(error),
+    };
+    context.output.told(done, told)
+}
+
+/// Fetches the release, and runs the same command in a sandbox without the network; its outcome goes to
+/// `outcome`, a folder of the workspace's state.
+fn apart(
+    context: &Context,
+    ws: &Workspace,
+    arguments: &Arguments,
+    outcome: Option<&Path>,
+) -> Result<ExitCode> {
+    sandbox::works().map_err(|why| {
         Error::usage(format!("there is no sandbox: {why}"))
             .hint("`perfquilt doctor` says what is missing")
     })?;
     let release = arguments.measuring.release.as_deref();
     upstream::ensure(ws, release, context.output.progress())?;
-    let files = ws.config.series_of(release)?;
     let root = ws.root();
-    let mut sandbox = Sandbox::new(&ws.config.sandbox)
-        .read(&ws.bench_config())
-        .read(&root.join(files.file))
-        .read(&root.join(files.patches));
+    let mut sandbox = quilted(Sandbox::new(&ws.config.sandbox), ws, release)?;
     for folder in [&ws.state(), ws.cache()] {
         std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
         sandbox = sandbox.write(folder);
     }
     sandbox = sandbox.env("XDG_CACHE_HOME", ws.cache().parent().unwrap_or(root));
-    if let Some(folder) = &arguments.outcome {
-        std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
-        let folder = std::path::absolute(folder).map_err(|e| Error::io("find", folder, &e))?;
-        sandbox = sandbox.write(&folder);
-    }
     let here = std::env::current_dir().map_err(|e| Error::io("find", Path::new("."), &e))?;
     let tool = std::env::current_exe()
         .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
-    let words: Vec<OsString> = std::env::args_os()
-        .skip(1)
-        .filter(|word| word != "--sandbox")
-        .collect();
+    let words = inside(std::env::args_os().skip(1), outcome);
     let mut inside = sandbox.start(&tool, &words, &here, (Sink::Inherit, Sink::Inherit))?;
-    let status = loop {
-        match inside.wait_within(GLANCE) {
-            Ok(Some(status)) => break status,
-            Ok(None) => {}
-            Err(error) if error.kind() == Kind::Interrupted => break inside.stop(GRACE)?,
-            Err(error) => return Err(error),
-        }
-        if let Some(what) = inside.keep_limits()? {
+    let status = match sandbox::watch(&mut inside, &|| false)? {
+        End::Itself(status) | End::Interrupted(status) => status,
+        End::Limited(what) => {
             return Err(Error::bench(format!("the sandbox was ended: {what}"))
                 .hint("[sandbox] of the configuration sets its limits"));
         }
+        End::Unwanted => return Err(Error::interrupted()),
     };
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     code.map(ExitCode::from)
@@ -119,43 +142,112 @@ fn apart(context: &Context, ws: &Workspace, arguments: &Arguments) -> Result<Exi
         })
 }
 
-fn here(context: &Context, ws: &Workspace, arguments: &Arguments) -> Result<()> {
-    let mut preset = arguments.measuring.preset(ws)?;
-    if let Some(recipe) = &arguments.recipe {
-        ws.config.recipe(recipe)?;
-        preset.recipe.clone_from(recipe);
+/// The words of a command line for the same in a sandbox, whose outcome goes to another folder.
+fn inside(words: impl Iterator<Item = OsString>, outcome: Option<&Path>) -> Vec<OsString> {
+    let mut words = words.filter(|word| word != "--sandbox");
+    let mut found = Vec::new();
+    while let Some(word) = words.next() {
+        let apart = word == "--outcome";
+        let joined = word.to_string_lossy().starts_with("--outcome=");
+        match outcome {
+            Some(folder) if apart || joined => {
+                if apart {
+                    words.next();
+                }
+                found.extend(["--outcome".into(), folder.into()]);
+            }
+            _ => found.push(word),
+        }
     }
+    found
+}
+
+/// The series of `release` can be read in the sandbox, wherever the configuration or quilt says that it is, and
+/// what says so.
+fn quilted(sandbox: Sandbox, ws: &Workspace, release: Option<&str>) -> Result<Sandbox> {
+    let series = Location::of(ws, release)?;
+    let mut sandbox = sandbox
+        .read(&ws.bench_config())
+        .read(&series.file)
+        .read(&series.folder);
+    for name in ["QUILT_PC", "QUILT_PATCHES", "QUILT_SERIES"] {
+        if let Some(value) = std::env::var_os(name) {
+            sandbox = sandbox.env(name, value);
+        }
+    }
+    let given = std::env::var_os("QUILT_PC").filter(|value| !value.is_empty());
+    let noted = ws.root().join(given.unwrap_or_else(|| ".pc".into()));
+    Ok(sandbox
+        .read(&noted.join(".quilt_patches"))
+        .read(&noted.join(".quilt_series")))
+}
+
+/// Runs it without a sandbox; `told` is the folder of its outcome and the commit that is measured.
+fn here(
+    context: &Context,
+    ws: &Workspace,
+    arguments: &Arguments,
+    told: Option<(&Path, &str)>,
+) -> Result<()> {
     let measuring = &arguments.measuring;
+    let preset = with_recipe(ws, measuring.preset(ws)?, arguments.recipe.as_deref())?;
     let release = measuring.release.as_deref();
     let progress = context.output.progress();
-    let told = arguments.outcome.as_deref();
     let outcome = match run_job(ws, &preset, release, &measuring.wanted(), progress) {
         Ok(outcome) => outcome,
         Err(error) => {
-            if let Some(folder) = told {
-                outcome::write(folder, ws, &[Failure::new(&error, None)], None)?;
-            }
-            return Err(error);
+            let told = match told {
+                Some((folder, head)) => {
+                    outcome::write(folder, head, vec![Failure::new(&error, None)], None)
+                }
+                None => Ok(()),
+            };
+            return context.output.told(Err(error), told);
         }
     };
     let store = Store::open_existing(&ws.results())?;
-    if let Some(folder) = told {
-        let failures = outcome::failures(&outcome);
-        outcome::write(folder, ws, &failures, Some((&store, outcome.experiment)))?;
-    }
-    if let Some(error) = outcome.stopped {
-        return Err(error);
-    }
-    let judged = report::stored(context, &arguments.form, ws, &store, outcome.experiment);
-    let mut errors = outcome.build_errors;
-    if errors.is_empty() {
-        errors.extend(outcome.failed);
-    }
-    let Some((_, last)) = errors.pop() else {
-        return judged;
+    let told = match told {
+        Some((folder, head)) => {
+            let experiment = Some((&store, outcome.experiment));
+            outcome::write(folder, head, outcome::failures(&outcome), experiment)
+        }
+        None => Ok(()),
     };
-    for (_, error) in &errors {
-        context.output.error(error);
+    if let Some(error) = outcome.stopped {
+        return context.output.told(Err(error), told);
     }
-    Err(last)
+    told?;
+    let judged = report::stored(context, &arguments.form, ws, &store, outcome.experiment);
+    // Those of points that could not be built stand last: their exit code is the run's.
+    let points = outcome.failed.into_iter().chain(outcome.build_errors);
+    let errors: Vec<Error> = points.map(|(_, error)| error).collect();
+    match errors.is_empty() {
+        true => judged,
+        false => context.output.errors(errors),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_command_runs_inside() {
+        let words = |line: &str, outcome: Option<&str>| {
+            let words = line.split(' ').map(OsString::from);
+            let found = inside(words, outcome.map(Path::new));
+            let found: Vec<String> = found
+                .into_iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            found.join(" ")
+        };
+        let line = "-C ws run --sandbox --outcome out --blocks 2";
+        let expected = "-C ws run --outcome /kept --blocks 2";
+        assert_eq!(words(line, Some("/kept")), expected);
+        let line = "run --outcome=out --blocks 2 --sandbox";
+        let expected = "run --outcome /kept --blocks 2";
+        assert_eq!(words(line, Some("/kept")), expected);
+        assert_eq!(words("run --sandbox", None), "run");
+    }
 }

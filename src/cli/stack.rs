@@ -4,10 +4,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::status::{cut, how_text};
+use super::output::cut;
 use crate::error::Result;
-use crate::series::Series;
-use crate::{stack, upstream};
+use crate::run::prepare_with;
 
 /// Apply the series to a release and print the chain of commits
 #[derive(Debug, Args)]
@@ -27,13 +26,12 @@ pub struct Stack {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// As [`stack::apply`].
+/// As [`prepare_with`].
 pub fn run(context: &Context, args: &Stack) -> Result<()> {
     let ws = context.workspace()?;
-    let series = Series::load_for(&ws, args.release.as_deref())?;
-    let release = upstream::ensure(&ws, args.release.as_deref(), context.output.progress())?;
     let fuzz = args.fuzz.unwrap_or(ws.config.series.fuzz);
-    let stack = stack::apply_with(&ws, &release, &series, fuzz)?;
+    let progress = context.output.progress();
+    let stack = prepare_with(&ws, args.release.as_deref(), fuzz, progress)?.stack;
     if context.output.json() {
         let steps: Vec<_> = stack
             .steps
@@ -74,7 +72,7 @@ pub fn run(context: &Context, args: &Stack) -> Result<()> {
             "{:>digits$}  {}  {:<10} {}",
             index + 1,
             &step.commit[..12],
-            how_text(step.how),
+            step.how.to_string(),
             step.name
         );
         text.push_str(&cut(&line, 80));

@@ -4,10 +4,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::output::plain;
+use super::output::{counted, cut};
 use crate::error::Result;
 use crate::series::Series;
-use crate::stack::{self, How};
+use crate::stack;
 use crate::upstream::{self, Objects};
 
 /// Show the release, the series and how each patch fits
@@ -30,8 +30,7 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
         || format!("{}-{}", ws.config.upstream.name, ws.config.upstream.current),
         |release| release.name.clone(),
     );
-    let at_hand =
-        current.is_some_and(|release| release.imported.is_some() && release.locked.is_some());
+    let at_hand = current.is_some_and(upstream::Status::at_hand);
     // Only `fetch` and the commands that build touch the network.
     let applied = if at_hand && Objects::open(&ws.object_store()).is_ok() {
         let release = upstream::ensure(&ws, None, context.output.progress())?;
@@ -66,8 +65,7 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
         }));
     }
     let count = series.patches().len();
-    let noun = if count == 1 { "patch" } else { "patches" };
-    let mut text = format!("{name}, {count} {noun}\n");
+    let mut text = format!("{name}, {}\n", counted(count, "patch", "patches"));
     if !at_hand {
         text.push_str("the release is not imported yet; `perfquilt upstream fetch` does that\n");
     }
@@ -75,7 +73,7 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
     let names = series.patches().iter().map(|p| p.name.chars().count());
     let width = names.max().unwrap_or(0).min(34);
     for (index, patch) in series.patches().iter().enumerate() {
-        let how = steps.map_or_else(|| "-".to_owned(), |steps| how_text(steps[index].how));
+        let how = steps.map_or_else(|| "-".to_owned(), |steps| steps[index].how.to_string());
         let line = format!(
             "{:>digits$}  {}  {how:<10} {}",
             index + 1,
@@ -88,35 +86,8 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
     context.output.print(&text)
 }
 
-/// `exact`, `offset -3` or `fuzz 1`.
-pub fn how_text(how: How) -> String {
-    how.to_string()
-}
-
-/// At most `width` characters, the last of which then is `…`; names and titles are hostile text.
-pub fn cut(text: &str, width: usize) -> String {
-    let text = plain(text);
-    if text.chars().count() <= width {
-        return text.trim_end().to_owned();
-    }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end())
-}
-
 /// `text` followed by blanks up to `width` characters.
 fn pad(text: &str, width: usize) -> String {
     let blanks = width.saturating_sub(text.chars().count());
     format!("{text}{}", " ".repeat(blanks))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cutting_counts_characters_and_disarms() {
-        assert_eq!(cut("abcdef", 4), "abc…");
-        assert_eq!(cut("äöü", 3), "äöü");
-        assert_eq!(cut("a\u{1b}[2J", 9), "a\u{fffd}[2J");
-    }
 }

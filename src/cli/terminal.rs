@@ -1,9 +1,12 @@
 //! Progress on a terminal: one bar a running step; plain lines when standard error is no terminal.
 
+use std::io::Write;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
+use super::output::{plain, plain_lines};
 use crate::progress::{Progress, Step};
 use crate::report::fit;
 
@@ -19,7 +22,7 @@ impl Terminal {
     /// warnings.
     pub fn new(columns: Option<usize>, quiet: bool) -> Self {
         let target = if columns.is_some() && !quiet {
-            ProgressDrawTarget::stderr_with_hz(8)
+            ProgressDrawTarget::term_like_with_hz(Box::new(Screen::default()), 8)
         } else {
             ProgressDrawTarget::hidden()
         };
@@ -30,15 +33,101 @@ impl Terminal {
         }
     }
 
-    /// Writes a line on standard error without tearing a bar.
-    #[allow(clippy::print_stderr)]
+    /// Writes a line on standard error without tearing a bar; of several lines each.
     pub fn line(&self, text: &str) {
-        self.bars.suspend(|| eprintln!("{text}"));
+        line(&self.bars, text);
+    }
+}
+
+/// Names of patches and words of compilers are in it: nothing of theirs may steer the terminal.
+fn line(bars: &MultiProgress, text: &str) {
+    let text = plain_lines(text);
+    // Whoever closed standard error does not want to read it; the work goes on.
+    bars.suspend(|| {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    });
+}
+
+/// Standard error as bars are drawn on it. A terminal that is gone is no fault: indicatif's own would end the
+/// program.
+#[derive(Debug, Default)]
+struct Screen {
+    /// What is drawn next.
+    pending: Mutex<String>,
+}
+
+impl Screen {
+    fn size() -> Option<(u16, u16)> {
+        let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+        (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
+    }
+
+    fn add(&self, text: &str) -> std::io::Result<()> {
+        if let Ok(mut pending) = self.pending.lock() {
+            pending.push_str(text);
+        }
+        Ok(())
+    }
+
+    /// Moves the cursor by `n` in the direction that terminals call so.
+    fn cursor(&self, n: usize, direction: char) -> std::io::Result<()> {
+        match n {
+            0 => Ok(()),
+            n => self.add(&format!("\x1b[{n}{direction}")),
+        }
+    }
+}
+
+impl TermLike for Screen {
+    fn width(&self) -> u16 {
+        Screen::size().map_or(80, |(_, columns)| columns)
+    }
+
+    fn height(&self) -> u16 {
+        Screen::size().map_or(24, |(rows, _)| rows)
+    }
+
+    fn move_cursor_up(&self, n: usize) -> std::io::Result<()> {
+        self.cursor(n, 'A')
+    }
+
+    fn move_cursor_down(&self, n: usize) -> std::io::Result<()> {
+        self.cursor(n, 'B')
+    }
+
+    fn move_cursor_right(&self, n: usize) -> std::io::Result<()> {
+        self.cursor(n, 'C')
+    }
+
+    fn move_cursor_left(&self, n: usize) -> std::io::Result<()> {
+        self.cursor(n, 'D')
+    }
+
+    fn write_line(&self, text: &str) -> std::io::Result<()> {
+        self.add(text)?;
+        self.add("\n")
+    }
+
+    fn write_str(&self, text: &str) -> std::io::Result<()> {
+        self.add(text)
+    }
+
+    fn clear_line(&self) -> std::io::Result<()> {
+        self.add("\r\x1b[2K")
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        if let Ok(mut pending) = self.pending.lock() {
+            let _ = std::io::stderr().write_all(pending.as_bytes());
+            pending.clear();
+        }
+        Ok(())
     }
 }
 
 impl Progress for Terminal {
     fn begin(&self, name: &str, total: Option<u64>) -> Box<dyn Step> {
+        let name = &plain(name);
         // A bar draws itself as soon as it is told anything: first it must know where.
         let bar = self.bars.add(match total {
             Some(total) => ProgressBar::new(total),
@@ -144,7 +233,7 @@ impl Step for Bar {
             self.bar.set_style(self.form.counted());
         }
         self.bar.set_position(done);
-        self.bar.set_message(message.to_owned());
+        self.bar.set_message(plain(message));
     }
 
     fn foretold(&self, share: f64, message: &str) {
@@ -155,14 +244,13 @@ impl Step for Bar {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         self.bar
             .set_position((share * THOUSANDTHS as f64).round() as u64);
-        self.bar.set_message(message.to_owned());
+        self.bar.set_message(plain(message));
     }
 
-    #[allow(clippy::print_stderr)]
     fn finish(self: Box<Self>, summary: &str) {
         self.bar.finish_and_clear();
         if self.visible && !summary.is_empty() {
-            self.bars.suspend(|| eprintln!("{summary}"));
+            line(&self.bars, summary);
         }
     }
 }

@@ -1,25 +1,25 @@
-//! Reading, merging and checking the configuration; every error names file and line.
+//! Reading and merging the configuration; every error names the file and, where there is one, the line.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use super::{
-    Adapter, Bot, BuildSystem, Config, Recipe, ReleaseSource, SeriesFiles, Workload, WorkloadKind,
-};
+use super::check::{check, check_workload, line_of};
+use super::{Config, Recipe, ReleaseSource, SeriesFiles, Workload};
 use crate::error::{Error, Result};
-use crate::forge::Repository;
+use crate::files::read_text;
 use crate::workspace::CONFIG_FILE;
 
 impl Config {
     /// Reads the configuration and the workloads of the workspace at `root`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line.
+    /// [`Kind::Usage`](crate::error::Kind::Usage), naming the file and, where there is one, the line;
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when a file cannot be read.
     pub fn load(root: &Path) -> Result<Config> {
         let file = root.join(CONFIG_FILE);
-        let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
+        let text = read_text(&file, CONFIG_FILE)?;
         let mut config: Config = parse(CONFIG_FILE, &text)?;
         config.recipe = resolve_inheritance(&config.recipe, &text)?;
         config.workloads = load_workloads(root)?;
@@ -154,36 +154,13 @@ fn load_workloads(root: &Path) -> Result<BTreeMap<String, Workload>> {
             continue;
         };
         let shown = format!("bench-config/workloads/{name}.toml");
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::io("read", &path, &e))?;
+        let text = read_text(&path, &shown)?;
         let mut workload: Workload = parse(&shown, &text)?;
         workload.name = name.to_owned();
-        let missing = match workload.kind {
-            WorkloadKind::Sysbench => workload
-                .sysbench
-                .is_none()
-                .then_some(("sysbench", "sysbench")),
-            WorkloadKind::Command => workload.command.is_none().then_some(("command", "command")),
-            WorkloadKind::SqlBench => workload
-                .sql_bench
-                .is_none()
-                .then_some(("sql-bench", "sql_bench")),
-            WorkloadKind::Handler => workload.handler.is_none().then_some(("handler", "handler")),
-        };
-        if let Some((kind, section)) = missing {
-            return Err(
-                Error::usage(format!("kind `{kind}` needs a [{section}] section")).at(shown, None),
-            );
-        }
+        check_workload(&workload, &shown, &text)?;
         workloads.insert(name.to_owned(), workload);
     }
     Ok(workloads)
-}
-
-/// The line of the first `[section]` header or `key =` that contains `needle`.
-fn line_of(text: &str, needle: &str) -> Option<usize> {
-    text.lines()
-        .position(|line| line.contains(needle))
-        .map(|index| index + 1)
 }
 
 fn resolve_inheritance(
@@ -238,161 +215,6 @@ fn merge(parent: &Recipe, child: Recipe) -> Recipe {
         env: map(&parent.env, child.env),
         relink: child.relink.or_else(|| parent.relink.clone()),
         profile: child.profile.or_else(|| parent.profile.clone()),
-    }
-}
-
-fn check(config: &Config, text: &str) -> Result<()> {
-    let wrong = |message: String, needle: &str| {
-        Err(Error::usage(message).at(CONFIG_FILE, line_of(text, needle)))
-    };
-    for release in &config.upstream.release {
-        let sources = [
-            release.debian.is_some(),
-            release.tarball.is_some(),
-            release.git.is_some(),
-            release.directory.is_some(),
-        ];
-        if sources.iter().filter(|given| **given).count() != 1 {
-            return wrong(
-                format!(
-                    "release {} needs exactly one of debian, tarball, git and directory",
-                    release.version
-                ),
-                &format!("\"{}\"", release.version),
-            );
-        }
-    }
-    for (name, recipe) in &config.recipe {
-        let section = format!("[recipe.{name}]");
-        match recipe.system {
-            Some(BuildSystem::Cmake | BuildSystem::Command) => {}
-            // A recipe that only others inherit from may leave it out.
-            None => continue,
-        }
-        if recipe.install.is_empty() {
-            return wrong(format!("recipe `{name}` installs nothing"), &section);
-        }
-        if !recipe
-            .binary
-            .as_ref()
-            .is_some_and(|binary| recipe.install.contains_key(binary))
-        {
-            return wrong(
-                format!("recipe `{name}` needs `binary`, one of the paths it installs"),
-                &section,
-            );
-        }
-    }
-    for (name, recipe) in &config.recipe {
-        let Some(relink) = &recipe.relink else {
-            continue;
-        };
-        let complain = |message: String| wrong(message, &format!("[recipe.{name}.relink]"));
-        if recipe.system == Some(BuildSystem::Cmake) {
-            return complain(format!(
-                "recipe `{name}` needs no `relink`: ninja knows how its executable is linked"
-            ));
-        }
-        let has =
-            |words: &[String], placeholder| words.iter().any(|word| word.contains(placeholder));
-        if !has(&relink.command, "{output}") {
-            return complain(format!(
-                "`relink` of recipe `{name}` needs {{output}} in its command"
-            ));
-        }
-        if !relink.shuffle.is_empty() && !has(&relink.shuffle, "{seed}") {
-            return complain(format!(
-                "`shuffle` of recipe `{name}` needs {{seed}}, or every order is the same"
-            ));
-        }
-    }
-    for (name, recipe) in &config.recipe {
-        let Some(profile) = &recipe.profile else {
-            continue;
-        };
-        let section = format!("[recipe.{name}.profile]");
-        for workload in &profile.workloads {
-            config
-                .workload(workload)
-                .map_err(|error| error.at(CONFIG_FILE, line_of(text, &section)))?;
-        }
-        if profile.workloads.is_empty() || profile.transactions == 0 {
-            return wrong(
-                format!("the profile of recipe `{name}` needs a workload and some transactions"),
-                &section,
-            );
-        }
-    }
-    for (name, preset) in &config.preset {
-        let section = format!("[preset.{name}]");
-        let at = |error: Error| error.at(CONFIG_FILE, line_of(text, &section));
-        let recipe = config.recipe(&preset.recipe).map_err(at)?;
-        if recipe.system.is_none() {
-            return wrong(
-                format!("recipe `{}` has no `system`", preset.recipe),
-                &section,
-            );
-        }
-        for workload in &preset.workloads {
-            config.workload(workload).map_err(at)?;
-        }
-        if preset.workloads.is_empty() || preset.meters.is_empty() || preset.blocks < 2 {
-            return wrong(
-                format!("preset `{name}` needs a workload, a meter and at least 2 blocks"),
-                &section,
-            );
-        }
-        if let Some(fault) = stopping_fault(preset) {
-            return wrong(format!("preset `{name}`: {fault}"), &section);
-        }
-    }
-    if config.server.adapter == Adapter::Command && config.server.command.is_none() {
-        return wrong(
-            "adapter `command` needs a [server.command] section".into(),
-            "[server]",
-        );
-    }
-    if config.bot != Bot::default() {
-        let at = |error: Error| error.at(CONFIG_FILE, line_of(text, "[bot]"));
-        config.bot.repository.parse::<Repository>().map_err(at)?;
-        config.preset(&config.bot.preset).map_err(at)?;
-    }
-    let name = &config.commands.name;
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-    if name.is_empty() || !name.bytes().all(plain) {
-        return wrong(
-            format!("`{name}` is no name that can stand behind an @"),
-            "[commands]",
-        );
-    }
-    for (meter, margin) in &config.margin {
-        if !(margin.is_finite() && *margin > 0.0 && *margin < 1.0) {
-            return wrong(
-                format!("margin of {meter} must lie between 0 and 1"),
-                "[margin]",
-            );
-        }
-    }
-    Ok(())
-}
-
-/// What is wrong with when a preset's experiment ends.
-fn stopping_fault(preset: &super::Preset) -> Option<String> {
-    if preset
-        .resolution
-        .is_some_and(|resolution| !(resolution > 0.0 && resolution < 1.0))
-    {
-        return Some("`resolution` is a fraction of speed, as 0.005 for ±0.5 %".to_owned());
-    }
-    match preset.min_blocks {
-        Some(_) if preset.resolution.is_none() => {
-            Some("`min_blocks` says nothing without `resolution`".to_owned())
-        }
-        Some(least) if least < 2 || least > preset.blocks => Some(format!(
-            "`min_blocks` is at least 2 and at most `blocks` ({})",
-            preset.blocks
-        )),
-        _ => None,
     }
 }
 
@@ -495,7 +317,69 @@ transactions = 10
     #[test]
     fn a_release_has_one_source() {
         let (line, message) = refused(&GOOD.replace("directory = \"upstream\"\n", ""));
-        assert_eq!(line, Some(4), "{message}");
+        assert_eq!(line, Some(7), "{message}");
+        let twice = GOOD.replace(
+            "[recipe.base]\n",
+            "[[upstream.release]]\nversion = \"1.0\"\ndirectory = \"other\"\n\n[recipe.base]\n",
+        );
+        let (line, message) = refused(&twice);
+        assert_eq!(line, Some(11), "{message}");
+        assert!(message.contains("twice"), "{message}");
+    }
+
+    #[test]
+    fn values_that_mean_nothing_name_their_line() {
+        for (good, bad) in [
+            ("block_seconds = 1.0", "block_seconds = -60.0"),
+            ("block_seconds = 1.0", "block_seconds = 0.0"),
+            ("block_seconds = 1.0", "block_seconds = nan"),
+            ("block_seconds = 1.0", "block_seconds = inf"),
+            ("block_seconds = 1.0", "block_seconds = 86401.0"),
+            ("blocks = 4\n", "blocks = 4\ncount_blocks = 0\n"),
+            ("[server]\n", "[server]\nstart_seconds = -1.0\n"),
+            (
+                "[server]\n",
+                "[bot]\nrepository = \"o/r\"\nsteering = [\"sql/x.yy\"]\n\n[server]\n",
+            ),
+        ] {
+            let config = GOOD.replace(good, bad);
+            let wrong = bad.lines().rfind(|line| line.contains('=')).unwrap();
+            let (line, message) = refused(&config);
+            assert_eq!(line, line_of(&config, wrong), "{bad}: {message}");
+        }
+        for (good, bad) in [
+            ("[[\"make\"]]", "[[]]"),
+            ("ready = [\"true\"]", "ready = []"),
+        ] {
+            let (line, message) = refused(&GOOD.replace(good, bad));
+            assert!(
+                line.is_some() && message.contains("empty command"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn values_of_workloads_that_mean_nothing_name_their_line() {
+        let handler = "description = \"x\"\nkind = \"handler\"\n\n[handler]\nengine = \"Aria\"\nform = \"text\"\n";
+        let sysbench = "description = \"x\"\nkind = \"sysbench\"\n\n[sysbench]\nscript = \"a\"\n";
+        for (text, wrong) in [
+            (WORKLOAD.replace("= 10", "= 0"), "transactions = 0"),
+            (WORKLOAD.replace("[\"true\"]", "[]"), "run = []"),
+            (format!("{WORKLOAD}prepare = []\n"), "prepare"),
+            (format!("{WORKLOAD}rate = '('\n"), "rate"),
+            (format!("{WORKLOAD}seconds = 'no group'\n"), "seconds = 'no"),
+            (format!("{WORKLOAD}limit_seconds = 0\n"), "limit_seconds"),
+            (format!("{handler}rows = 0\n"), "rows"),
+            (format!("{handler}threads = 0\n"), "threads"),
+            (format!("{sysbench}threads = 0\n"), "threads"),
+        ] {
+            let error = load(GOOD, &text).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{error}");
+            let line = line_of(&text, wrong).unwrap();
+            let place = format!("bench-config/workloads/ping.toml:{line}: ");
+            assert!(error.to_string().starts_with(&place), "{place}{error}");
+        }
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! `bench-config/perfquilt.toml` and `bench-config/workloads/*.toml`.
 
 mod bot;
+mod check;
 mod commands;
+mod files;
 mod load;
+mod placeholders;
 mod sandbox;
 mod server;
 mod workload;
@@ -16,7 +19,9 @@ use crate::observation::Meter;
 
 pub use bot::{Approval, Bot, Kind as BotKind, Untrusted, UseSandbox};
 pub use commands::{Association, Commands};
+pub(crate) use files::config_files;
 pub(crate) use load::unknown;
+pub(crate) use placeholders::{expand, expand_word};
 pub use sandbox::Limits;
 pub use server::{Adapter, CommandServer, Server};
 pub use workload::{
@@ -192,7 +197,7 @@ pub enum Linker {
 ///
 /// In commands and paths, `{src}` is the source tree, `{build}` the build tree (the same as `{src}`
 /// for [`BuildSystem::Command`]), `{jobs}` the number of parallel jobs and `{config}` the workspace's
-/// `bench-config/`.
+/// `bench-config/`; another name in braces is refused.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recipe {
@@ -212,7 +217,8 @@ pub struct Recipe {
     pub linker: Option<Linker>,
     /// Ninja targets that make up the server.
     pub targets: Vec<String>,
-    /// Commands run once before the first compilation (only [`BuildSystem::Command`]).
+    /// Commands run before the first compilation, and for points with other build files (only
+    /// [`BuildSystem::Command`]).
     pub configure: Vec<Vec<String>>,
     /// Commands run for every point (only [`BuildSystem::Command`]).
     pub build: Vec<Vec<String>>,
@@ -220,7 +226,7 @@ pub struct Recipe {
     /// copy, with placeholders. Stars in the last part of the latter take every file that matches
     /// into the folder of the former.
     pub install: BTreeMap<String, String>,
-    /// The measured executable inside the result: two points with the same bytes here are one.
+    /// The measured executable inside the result.
     pub binary: Option<String>,
     /// Extra environment of every command.
     pub env: BTreeMap<String, String>,

@@ -28,6 +28,19 @@ pub struct Workload {
     pub handler: Option<HandlerWorkload>,
 }
 
+impl Workload {
+    /// Client threads that work at the same time, which decide where its client and servers run.
+    pub fn threads(&self) -> u32 {
+        let told = match self.kind {
+            WorkloadKind::Sysbench => self.sysbench.as_ref().map(|it| it.threads),
+            WorkloadKind::Command => self.command.as_ref().map(|it| it.threads),
+            WorkloadKind::Handler => self.handler.as_ref().map(|it| it.threads),
+            WorkloadKind::SqlBench => None,
+        };
+        told.unwrap_or(1)
+    }
+}
+
 /// Which client runs a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -59,8 +72,8 @@ pub struct SysbenchWorkload {
     /// Client threads, each with its own connections.
     #[serde(default = "one")]
     pub threads: u32,
-    /// Transactions in one slice (one thread); 0 lets the tool choose so that a slice lasts about a
-    /// millisecond.
+    /// Transactions of each thread in one slice; 0 lets the tool choose so that a slice lasts about 0.2 ms, or
+    /// 2 ms with several threads.
     #[serde(default)]
     pub slice_transactions: u32,
     /// Transactions counted by the counting meters in one restart; 0 lets the tool choose.
@@ -86,6 +99,10 @@ pub struct CommandWorkload {
     pub directory: Option<String>,
     /// Transactions that one slice does.
     pub transactions: u64,
+    /// Client threads or connections that work at the same time: with several, client and server have all
+    /// processors.
+    #[serde(default = "one")]
+    pub threads: u32,
     /// A regular expression with one group over the client's output that captures transactions per
     /// second; without it the slice's wall-clock time counts.
     #[serde(default)]

@@ -23,8 +23,8 @@ pub struct Machine {
     pub disk_free: u64,
     /// Bytes free on the RAM disk; 0 when there is none.
     pub ram_disk_free: u64,
-    /// The meters that the processor's own counters give, each with perf's events for it; the others, and all
-    /// of them where this is empty, valgrind simulates.
+    /// The meters that the processor's own counters give, each with perf's events for it. Of the others
+    /// valgrind counts `instructions` and simulates `l1i_misses`; the rest cannot be had.
     pub counters: BTreeMap<Meter, String>,
     /// Why `run --sandbox` and the bot can make no sandbox; `None` when they can.
     pub no_sandbox: Option<String>,
@@ -36,6 +36,7 @@ pub struct Holding {
     /// What it holds.
     pub what: String,
     /// Where.
+    #[serde(serialize_with = "crate::files::as_text")]
     pub path: PathBuf,
     /// Entries at its top.
     pub entries: u64,

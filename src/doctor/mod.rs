@@ -94,8 +94,8 @@ pub fn examine(workspace: Option<&Workspace>, cache: &Path) -> Result<Examinatio
 fn release(workspace: &Workspace) -> Result<Option<Release>> {
     let current = upstream::list(workspace)?.into_iter().find(|r| r.current);
     Ok(current.map(|status| Release {
+        imported: status.at_hand(),
         name: status.name,
-        imported: status.imported.is_some(),
     }))
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::config::{BuildSystem, Config, WorkloadKind};
 use crate::error::{Error, Result};
 use crate::experiment::is_timed;
+use crate::files::read_text;
 use crate::process::{Command, find_program};
 use crate::workspace::Workspace;
 
@@ -35,7 +36,7 @@ pub struct Package {
     pub name: String,
     /// How much this workspace needs it.
     pub need: Need,
-    /// How it is found where there is no dpkg.
+    /// How it is found where dpkg does not list it.
     pub found_by: FoundBy,
     /// What it is for.
     pub purpose: String,
@@ -52,6 +53,8 @@ pub enum FoundBy {
     PkgConfig(String),
     /// A module of Perl's.
     Perl(String),
+    /// A module of Python's.
+    Python(String),
 }
 
 /// A package and whether it is there.
@@ -78,10 +81,8 @@ pub fn packages(workspace: Option<&Workspace>) -> Result<Vec<Package>> {
     let mut packages = parse("ci/packages.txt", BASE, config)?;
     if let Some(ws) = workspace {
         let path = ws.root().join(OWN);
-        match std::fs::read_to_string(&path) {
-            Ok(text) => packages.extend(parse(OWN, &text, config)?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io("read", &path, &error)),
+        if path.exists() {
+            packages.extend(parse(OWN, &read_text(&path, OWN)?, config)?);
         }
     }
     Ok(packages)
@@ -108,9 +109,13 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
             Some(("header", header)) => FoundBy::Header(header.to_owned()),
             Some(("pkg-config", module)) => FoundBy::PkgConfig(module.to_owned()),
             Some(("perl", module)) => FoundBy::Perl(module.to_owned()),
+            Some(("python", module)) => FoundBy::Python(module.to_owned()),
             _ => {
-                return Err(wrong(format!("`{found_by}` does not say how to find it"))
-                    .hint("program:NAME, header:PATH, pkg-config:NAME or perl:MODULE"));
+                return Err(
+                    wrong(format!("`{found_by}` does not say how to find it")).hint(
+                        "program:NAME, header:PATH, pkg-config:NAME, perl:MODULE or python:MODULE",
+                    ),
+                );
             }
         };
         packages.push(Package {
@@ -186,6 +191,10 @@ fn is_found(by: &FoundBy) -> bool {
             .is_ok_and(|output| output.success()),
         FoundBy::Perl(module) => Command::new("perl")
             .args([&format!("-M{module}"), "-e", "1"])
+            .run()
+            .is_ok_and(|output| output.success()),
+        FoundBy::Python(module) => Command::new("python3")
+            .args(["-c", &format!("import {module}")])
             .run()
             .is_ok_and(|output| output.success()),
     }

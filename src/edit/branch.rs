@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::publish::{self, Lock};
 use super::{Session, folder};
 use crate::error::{Error, Kind, Result};
-use crate::git::Git;
+use crate::git::{Git, is_half_made};
 use crate::progress::Progress;
 use crate::series::Series;
 use crate::series::message::Message;
@@ -113,12 +113,13 @@ pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Resul
 ///
 /// # Errors
 /// [`Kind::Usage`] when there is none or work would be lost.
-pub fn close(ws: &Workspace, version: Option<&str>, _progress: &dyn Progress) -> Result<PathBuf> {
+pub fn close(ws: &Workspace, version: Option<&str>) -> Result<PathBuf> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
     let session = pick(ws, version)?;
     let store = Objects::open(&ws.object_store())?;
-    if is_worktree(&session.directory) {
+    // One that git was killed over while it made it has no work in it.
+    if is_worktree(&session.directory) && !is_half_made(&session.directory) {
         let git = Git::new(&session.directory);
         refuse_in_progress(&git)?;
         let status = git.status()?;
@@ -143,15 +144,11 @@ pub fn close(ws: &Workspace, version: Option<&str>, _progress: &dyn Progress) ->
                 "`perfquilt refresh` writes it to the series; `perfquilt edit --reset` gives it up",
             ));
         }
-        Git::new(store.path()).ok(&[
-            "worktree",
-            "remove",
-            "--force",
-            &session.directory.to_string_lossy(),
-        ])?;
     }
     let bare = Git::new(store.path());
-    bare.ok(&["worktree", "prune"])?;
+    if is_worktree(&session.directory) || !session.directory.exists() {
+        bare.remove_worktree(&session.directory)?;
+    }
     if history::reference(&store, &session.reference())?.as_ref() == Some(&session.start) {
         bare.ok(&["update-ref", "-d", &session.reference()])?;
     }
@@ -231,9 +228,10 @@ impl Edit<'_> {
     fn create(&self, request: &Request) -> Result<Session> {
         let directory = request.directory.as_deref();
         let mut session = Session::new(self.ws, self.release, directory, request.fuzz)?;
+        let checked_out = self.is_checked_out(&session)?;
         if let Ok(mut entries) = std::fs::read_dir(&session.directory)
             && entries.next().is_some()
-            && !is_worktree(&session.directory)
+            && !checked_out
         {
             return Err(
                 Error::usage(format!("{} is not empty", session.directory.display()))
@@ -252,11 +250,19 @@ impl Edit<'_> {
         }
         session.start.clone_from(&self.tip);
         self.prepare_store(&session)?;
-        if !is_worktree(&session.directory) {
+        if !checked_out {
             self.check_out(&session)?;
         }
         session.save(self.ws)?;
         Ok(session)
+    }
+
+    /// Whether the branch has its worktree. One that a killed git left half made is taken away.
+    fn is_checked_out(&self, session: &Session) -> Result<bool> {
+        if is_half_made(&session.directory) {
+            Git::new(self.store.path()).remove_worktree(&session.directory)?;
+        }
+        Ok(is_worktree(&session.directory))
     }
 
     /// Sets the store up for the worktree; git shows how far the branch is ahead of the release.
@@ -279,20 +285,16 @@ impl Edit<'_> {
         let parent = folder(self.ws);
         std::fs::create_dir_all(&parent).map_err(|e| Error::io("create", &parent, &e))?;
         let step = self.progress.begin("checking out", None);
-        let dir = session.directory.to_string_lossy();
+        // Forced twice: also over one that a killed git left locked.
         let output = git
-            .command(&[
-                "worktree",
-                "add",
-                "--quiet",
-                "--force",
-                &dir,
-                &session.branch,
-            ])
+            .command(&["worktree", "add", "--quiet", "--force", "--force"])
+            .arg(&session.directory)
+            .arg(&session.branch)
             .run()?;
         if !output.success() {
+            let (branch, dir) = (&session.branch, session.directory.display());
             return Err(
-                Error::usage(format!("git cannot check {} out to {dir}", session.branch))
+                Error::usage(format!("git cannot check {branch} out to {dir}"))
                     .details(output.tail(8)),
             );
         }
@@ -316,12 +318,13 @@ impl Edit<'_> {
             }
         }
         self.prepare_store(&session)?;
-        if !is_worktree(&session.directory) {
+        if !self.is_checked_out(&session)? {
             // Somebody removed the folder; the commits are still there.
             let tip = self.branch_tip(&session)?;
             if tip == session.start {
                 history::set_reference(self.store, &session.reference(), &self.tip)?;
                 session.start.clone_from(&self.tip);
+                session.fuzz = request.fuzz;
             }
             self.check_out(&session)?;
             session.save(self.ws)?;
@@ -338,6 +341,12 @@ impl Edit<'_> {
         let tip = self.branch_tip(&session)?;
         if request.reset {
             return self.reset(session, &tip, request);
+        }
+        if tip == self.tip && session.start != tip {
+            // A killed command moved the branch to the series as it is, and did not say so.
+            session.start.clone_from(&tip);
+            session.fuzz = request.fuzz;
+            session.save(self.ws)?;
         }
         let busy = git.in_progress()?.is_some();
         let on_branch = git.branch()? == Some(session.reference());
@@ -375,19 +384,35 @@ impl Edit<'_> {
             &session.directory,
             "`git stash` keeps them, `git checkout .` gives them up",
         )?;
-        let kept = if tip == self.tip {
-            None
-        } else {
-            let part = upstream::git::reference_part(&session.release);
-            let name = (1..)
-                .map(|number| format!("refs/kept/{part}/{number}"))
-                .find(|name| matches!(history::reference(self.store, name), Ok(None) | Err(_)))
-                .unwrap_or_default();
-            history::set_reference(self.store, &name, tip)?;
-            Some(name)
-        };
+        let mut kept = None;
+        if tip != self.tip {
+            kept = Some(self.keep(&session, tip)?);
+        }
+        // What is checked out may be on no branch.
+        let own = git.ok(&["rev-list", "--max-count=1", "HEAD", "--not", tip, &self.tip])?;
+        if !own.is_empty() {
+            let name = self.keep(&session, &own)?;
+            self.progress.warn(&format!(
+                "what was checked out was not on the branch; its commits are kept as {name}"
+            ));
+            kept.get_or_insert(name);
+        }
         self.move_to_tip(&mut session, &git, request)?;
         Ok((session, State::Reset, kept))
+    }
+
+    /// Keeps a commit under a name of its own.
+    fn keep(&self, session: &Session, commit: &str) -> Result<String> {
+        let part = upstream::git::reference_part(&session.release);
+        let mut number = 1;
+        loop {
+            let name = format!("refs/kept/{part}/{number}");
+            if history::reference(self.store, &name)?.is_none() {
+                history::set_reference(self.store, &name, commit)?;
+                return Ok(name);
+            }
+            number += 1;
+        }
     }
 
     fn move_to_tip(&self, session: &mut Session, git: &Git, request: &Request) -> Result<()> {

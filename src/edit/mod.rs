@@ -104,7 +104,7 @@ impl Session {
 
     fn save(&self, ws: &Workspace) -> Result<()> {
         let path = Session::file(ws, &self.release);
-        publish::write_file(&path, &self.text()?)
+        crate::files::write_file(&path, &self.text()?)
     }
 
     /// Every session of the workspace, by release.

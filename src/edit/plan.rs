@@ -11,7 +11,7 @@ use super::refresh::{Fate, Outcome};
 use crate::error::{Error, Kind, Result};
 use crate::series::message::{self, Message};
 use crate::series::write::{self, Listed};
-use crate::series::{Entry, Location, Patch, Series, SeriesFile, path};
+use crate::series::{Entry, Location, Patch, Series, SeriesFile, compression, path};
 use crate::stack::history::{self, Commit};
 use crate::stack::trial::Trial;
 use crate::stack::{self, Applied, Stack, format};
@@ -367,7 +367,9 @@ impl Planned {
             let renamed = made.outcome.renamed_from.as_deref();
             let content = match (made.outcome.fate, renamed) {
                 (Fate::Kept, None) => continue,
-                (Fate::Kept, Some(old)) if ending(old) == ending(name) => location.raw(old)?,
+                (Fate::Kept, Some(old)) if compression(old) == compression(name) => {
+                    location.raw(old)?
+                }
                 _ => compressed(name, &made.bytes)?,
             };
             changes.push(Change {
@@ -387,17 +389,10 @@ impl Planned {
     }
 }
 
-fn ending(name: &str) -> &str {
-    [".gz", ".xz", ".bz2", ".lzma", ".lz"]
-        .into_iter()
-        .find(|end| name.ends_with(end))
-        .unwrap_or("")
-}
-
 /// A patch's bytes as its name wants them.
 pub(crate) fn compressed(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let io = |e: std::io::Error| Error::internal(format!("cannot compress {name}: {e}"));
-    match ending(name) {
+    match compression(name) {
         ".gz" => {
             let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
             out.write_all(bytes).map_err(io)?;

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::folder;
+use crate::digest::hex;
 use crate::error::{Error, Result};
+use crate::files::write_file;
 use crate::process::check_interrupted;
 use crate::stack::history;
 use crate::upstream::Objects;
@@ -313,10 +315,7 @@ fn undo(journal: &Journal) -> Result<()> {
 }
 
 fn digest(content: &[u8]) -> String {
-    Sha256::digest(content)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&Sha256::digest(content))
 }
 
 fn digest_of(path: &Path) -> Result<Option<String>> {
@@ -332,27 +331,4 @@ fn write_synced(path: &Path, content: &[u8]) -> Result<()> {
     let mut file = File::create(path).map_err(io)?;
     file.write_all(content).map_err(io)?;
     file.sync_all().map_err(io)
-}
-
-/// Puts a file in its place by a rename; its permissions stay.
-pub(super) fn write_file(path: &Path, content: &[u8]) -> Result<()> {
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".perfquilt");
-    let temporary = parent.join(name);
-    let permissions = std::fs::metadata(path).map(|meta| meta.permissions()).ok();
-    let written = write_synced(&temporary, content).and_then(|()| {
-        if let Some(permissions) = permissions {
-            std::fs::set_permissions(&temporary, permissions)
-                .map_err(|e| Error::io("write", &temporary, &e))?;
-        }
-        std::fs::rename(&temporary, path).map_err(|e| Error::io("write", path, &e))
-    });
-    if written.is_err() {
-        // Nobody needs it; that it cannot be removed changes nothing.
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written
 }

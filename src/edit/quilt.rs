@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::publish::write_file;
 use crate::error::{Error, Result};
+use crate::files::write_file;
 use crate::progress::Progress;
 use crate::series::Location;
 use crate::workspace::Workspace;

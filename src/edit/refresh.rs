@@ -169,7 +169,7 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
     }
     done.kept = publish::publish(ws, &lock, &changes, &moves, &label)?;
     session.start = new_tip;
-    session.fuzz = 0;
+    session.fuzz = ws.config.series.fuzz;
     session.save(ws)?;
     Ok(done)
 }

@@ -42,7 +42,7 @@ impl Question<'_> {
                 if holds != stale.is_none() || !self.asks_no_more_than(experiment, holds) {
                     continue;
                 }
-                let points = self.shared(experiment);
+                let points = self.shared(experiment, holds);
                 let before = open.len();
                 open.retain(|pair| !pair.iter().all(|point| points.contains_key(point)));
                 if open.len() < before {
@@ -56,6 +56,23 @@ impl Question<'_> {
             }
         }
         origins
+    }
+
+    /// Whether what is carried from `origins` still answers the question: another run of an experiment may ask
+    /// for more blocks or meters than the one that chose them. `earlier` is as for [`Question::origins`].
+    pub(super) fn is_told_by(&self, origins: &[Origin], earlier: &[Earlier]) -> bool {
+        let told = |origin: &Origin| {
+            let from = earlier
+                .iter()
+                .find(|other| other.header.experiment == origin.experiment);
+            from.is_some_and(|from| {
+                let shared = self.shared(from, true);
+                self.asks_no_more_than(from, true)
+                    && origin.points.keys().all(|point| shared.contains_key(point))
+            })
+        };
+        let mut holding = origins.iter().filter(|origin| origin.stale.is_none());
+        holding.all(told)
     }
 
     /// The points to measure when observations of `origins` are there: those of the effects these do
@@ -101,7 +118,8 @@ impl Question<'_> {
         }
         let mut distinct: Vec<BTreeSet<Point>> = Vec::new();
         for pair in pairs {
-            let pair: BTreeSet<Point> = pair.into_iter().map(|p| self.server_of(p)).collect();
+            let pair = pair.into_iter().map(|p| self.header.server_of(p));
+            let pair: BTreeSet<Point> = pair.collect();
             let known = pair.iter().all(|point| points.contains_key(point));
             if pair.len() == 2 && known && !distinct.contains(&pair) {
                 distinct.push(pair);
@@ -110,14 +128,15 @@ impl Question<'_> {
         distinct
     }
 
-    fn server_of(&self, point: Point) -> Point {
-        *self.header.identical.get(&point).unwrap_or(&point)
-    }
-
-    /// The points of this experiment that are binaries `earlier` measured, and which there.
-    fn shared(&self, earlier: &Earlier) -> BTreeMap<Point, Point> {
+    /// The points of this experiment that are binaries `earlier` measured, and which there; where its figures
+    /// are to hold, those it has all blocks of.
+    fn shared(&self, earlier: &Earlier, holds: bool) -> BTreeMap<Point, Point> {
         let usable = |point: &Point| {
-            earlier.measured.contains(point) && !earlier.header.failed.contains_key(point)
+            let measured = match holds {
+                true => self.has_all_blocks(earlier, *point),
+                false => earlier.measured.contains_key(point),
+            };
+            measured && !earlier.header.failed.contains_key(point)
         };
         let there: BTreeMap<&str, Point> = earlier
             .identity
@@ -131,13 +150,30 @@ impl Question<'_> {
             .identity
             .points
             .iter()
-            .filter(|(point, _)| self.server_of(**point) == **point)
+            .filter(|(point, _)| self.header.server_of(**point) == **point)
             .filter_map(|(&point, identity)| Some((point, *there.get(identity.as_str())?)))
             .collect();
         if shared.get(&Point::BASE) == Some(&Point::BASE) && usable(&Point::Control) {
             shared.insert(Point::Control, Point::Control);
         }
         shared
+    }
+
+    /// Whether `earlier` measured `point` in as many blocks as are asked for: a server that was away for some of
+    /// them is known less well than the others. An experiment that ended by itself left out whatever was known
+    /// well enough.
+    fn has_all_blocks(&self, earlier: &Earlier, point: Point) -> bool {
+        let Some(measured) = earlier.measured.get(&point) else {
+            return false;
+        };
+        self.planned.iter().all(|plan| {
+            let ended_by_itself = earlier.planned.iter().any(|other| {
+                (&other.workload, other.meter) == (&plan.workload, plan.meter)
+                    && other.min_blocks.is_some()
+            });
+            let blocks = measured.get(&(plan.workload.clone(), plan.meter));
+            ended_by_itself || blocks.copied().unwrap_or(0) >= plan.blocks
+        })
     }
 
     /// Whether `earlier` has the workloads and meters asked for, and, where its figures are to hold, as
@@ -181,9 +217,10 @@ pub(super) fn other_machine(
 }
 
 /// Whether an experiment that was planned as `other` says, and finished, knows as much as one planned as
-/// `plan` will.
+/// `plan` will. One that went on after its end does not: its intervals are wider for good.
 fn is_as_exact(other: &Planned, plan: &Planned) -> bool {
-    other.blocks >= plan.blocks
+    !other.extended
+        && other.blocks >= plan.blocks
         && match (other.resolution, plan.resolution) {
             (None, _) => true,
             (Some(reached), Some(wanted)) => reached <= wanted,
@@ -230,10 +267,12 @@ mod tests {
     fn earlier(name: &str, binaries: &[&str]) -> Earlier {
         let header = header(name, binaries);
         let steps = (0..binaries.len()).map(Point::Step);
+        let blocks = || BTreeMap::from([(("load".to_owned(), Meter::Time), 12)]);
         Earlier {
             measured: steps
                 .filter(|point| !header.identical.contains_key(point))
                 .chain([Point::Control])
+                .map(|point| (point, blocks()))
                 .collect(),
             header,
             identity: identity(binaries),
@@ -341,11 +380,69 @@ mod tests {
             .header
             .failed
             .insert(Point::Step(1), "crashed".into());
-        for old in [short, early, other, failed] {
+        // Its server crashed, and another run went on with it.
+        let mut away = earlier("away", &all);
+        let blocks = away.measured.get_mut(&Point::Step(1)).unwrap();
+        blocks.insert(("load".into(), Meter::Time), 7);
+        let mut extended = earlier("extended", &all);
+        extended.planned[0].extended = true;
+        for old in [short, early, other, failed, away, extended] {
             let (origins, left) = ask(&all, &[old]);
             assert_eq!(origins, []);
             assert_eq!(left, steps(&[0, 1]));
         }
+    }
+
+    #[test]
+    fn points_that_needed_fewer_blocks_are_carried() {
+        let all = ["a", "b"];
+        let wanted = [Planned {
+            min_blocks: Some(4),
+            resolution: Some(0.005),
+            ..Planned::fixed("load", Meter::Time, 60)
+        }];
+        let mut old = earlier("old", &all);
+        old.planned = wanted.to_vec();
+        let (header, identity) = (header("new", &all), identity(&all));
+        let question = Question {
+            header: &header,
+            identity: &identity,
+            planned: &wanted,
+        };
+        let origins = question.origins(&[old]);
+        assert_eq!(question.left(&origins), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_was_carried_must_answer_what_is_asked_later() {
+        let all = ["a", "b"];
+        let old = [earlier("old", &all)];
+        let (origins, _) = ask(&all, &old);
+        let (header, identity) = (header("new", &all), identity(&all));
+        let told = |planned: &[Planned], earlier: &[Earlier]| {
+            let question = Question {
+                header: &header,
+                identity: &identity,
+                planned,
+            };
+            question.is_told_by(&origins, earlier)
+        };
+        assert!(told(&planned(12), &old) && told(&planned(6), &old));
+        assert!(!told(&planned(13), &old));
+        let both = [planned(12), vec![Planned::fixed("load", Meter::Cpu, 12)]].concat();
+        assert!(!told(&both, &old));
+        assert!(!told(&planned(12), &[]));
+        // What does not hold any more asks for nothing.
+        let stale = Origin {
+            stale: Some("other".into()),
+            ..origins[0].clone()
+        };
+        let question = Question {
+            header: &header,
+            identity: &identity,
+            planned: &both,
+        };
+        assert!(question.is_told_by(&[stale], &old));
     }
 
     #[test]

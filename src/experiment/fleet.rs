@@ -24,7 +24,10 @@ pub(super) fn with_fleet<R>(
             let outcomes = outcomes.clone();
             scope.spawn(move || {
                 let outcome = adapter.start(launch);
-                if outcomes.send((index, outcome)).is_ok() {
+                let sent = outcomes.send((index, outcome)).is_ok();
+                // Who waits for the others is not to wait for a thread that has none to send.
+                drop(outcomes);
+                if sent {
                     // Ends with an error when the other side is dropped, which is the signal.
                     let _ = released.recv();
                 }
@@ -35,8 +38,7 @@ pub(super) fn with_fleet<R>(
             .iter()
             .map(|(point, _)| (*point, Err(Error::internal("the server was not started"))))
             .collect();
-        // Not until the channel closes: the threads keep their ends of it.
-        for (index, outcome) in inbox.into_iter().take(launches.len()) {
+        for (index, outcome) in inbox {
             started[index].1 = outcome;
         }
         let result = body(started);

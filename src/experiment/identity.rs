@@ -6,12 +6,13 @@ use sha2::{Digest, Sha256};
 
 use crate::build::Built;
 use crate::config::{Layouts, Preset, Workload};
+use crate::digest::hex;
 use crate::error::Result;
 use crate::meter::Counter;
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::store::Identity;
-use crate::workload::{Placement, allowed_cpus, hex};
+use crate::workload::{Placement, allowed_cpus};
 use crate::workspace::Workspace;
 use crate::{server, workload};
 
@@ -110,7 +111,7 @@ pub fn key(
         "{} {} {} {}",
         header.release, header.recipe, header.harness, preset.block_seconds
     ));
-    for name in ["processor", "cores", "kernel", "virtualisation"] {
+    for name in super::carry::MACHINE {
         add(format!("{name} {:?}", header.machine.get(name)));
     }
     for patch in &header.series {

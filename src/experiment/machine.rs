@@ -5,9 +5,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use rustix::fs::{FlockOperation, flock};
 
 use super::executor::{Event, Executor, Report};
 use super::fleet::with_fleet;
@@ -16,7 +13,8 @@ use super::private::{copy, may_execute, private_copy};
 use crate::build::Relink;
 use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
-use crate::meter::{Counter, Counts};
+use crate::locks;
+use crate::meter::{Counter, Counts, WARM_UP};
 use crate::observation::{Meter, Moment};
 use crate::point::Point;
 use crate::process::check_interrupted;
@@ -30,11 +28,8 @@ use crate::workspace::Workspace;
 /// Seconds of uncounted running before a timed workload: caches, branch predictors and the server's
 /// own memory pools have settled long before.
 const WARM_UP_SECONDS: f64 = 0.3;
-/// The share of the counted transactions that is done uncounted before.
-const COUNT_WARM_UP: u64 = 5;
-
-/// How often a process that waits for its turn looks.
-const LOCK_POLL: Duration = Duration::from_millis(10);
+/// How often transactions are counted until none of them is started again.
+const COUNT_TRIES: u32 = 3;
 
 /// A built server to measure.
 #[derive(Debug, Clone)]
@@ -83,6 +78,8 @@ pub struct ThisMachine<'a> {
     templates: BTreeMap<Point, PathBuf>,
     counter: Option<Counter>,
     scratch: Scratch,
+    /// Who holds all of these files measures.
+    turns: Vec<PathBuf>,
     /// Where executables go if not beside the data.
     programs: Option<Scratch>,
 }
@@ -99,7 +96,7 @@ impl<'a> ThisMachine<'a> {
         let counter = if setup.count_meters.is_empty() {
             None
         } else {
-            Some(Counter::detect()?)
+            Some(Counter::detect()?.only(&setup.count_meters))
         };
         let base = setup
             .candidates
@@ -124,11 +121,14 @@ impl<'a> ThisMachine<'a> {
         }
         let template = template(&setup.release, &base.dir)?;
         let scratch = Scratch::open(ws, setup.candidates.len(), size_of_tree(&template)?)?;
+        // The folders that a user's runs have in common: of one cache, or of one RAM disk.
+        let shared = std::iter::once(ws.cache()).chain(scratch.path().parent());
+        let turns = shared.map(|folder| folder.join("measuring.lock")).collect();
         // Containers often mount the RAM disk without the right to execute.
         let programs = if may_execute(scratch.path()) {
             None
         } else {
-            Some(Scratch::within(&ws.cache().join("run"), false)?)
+            Some(Scratch::within(&ws.cache().join("run"))?)
         };
         Ok(ThisMachine {
             setup,
@@ -138,6 +138,7 @@ impl<'a> ThisMachine<'a> {
             templates,
             counter,
             scratch,
+            turns,
             programs,
         })
     }
@@ -217,29 +218,22 @@ impl<'a> ThisMachine<'a> {
         outcome
     }
 
-    /// Waits until no other process of this program measures times on this machine; both would
-    /// disturb each other. They take turns block by block.
-    fn turn(&self) -> Result<Option<File>> {
-        // The folder all of a user's runs have in common.
-        let Some(shared) = self.scratch.path().parent() else {
-            return Ok(None);
-        };
-        let path = shared.join("measuring.lock");
-        let Ok(file) = File::options().create(true).append(true).open(&path) else {
-            return Ok(None);
-        };
+    /// Waits until no other process of the same user measures on this machine; both would disturb each
+    /// other. They take turns block by block. A sandbox shares neither folder with others: whoever runs jobs
+    /// in sandboxes measures one at a time, as the bot does.
+    fn turn(&self) -> Result<Vec<File>> {
         // Hardly anything lies between the end of a block and this: whoever waits would never have it.
-        std::thread::sleep(3 * LOCK_POLL);
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    check_interrupted()?;
-                    std::thread::sleep(LOCK_POLL);
-                }
+        std::thread::sleep(3 * locks::POLL);
+        let mut held = Vec::with_capacity(self.turns.len());
+        for path in &self.turns {
+            match locks::wait(path, || {}) {
+                Ok(file) => held.push(file),
+                Err(error) if error.kind() == Kind::Interrupted => return Err(error),
                 // A file system without locks is no reason not to measure.
-                _ => return Ok(Some(file)),
+                Err(_) => {}
             }
         }
+        Ok(held)
     }
 
     /// A folder for each start, and in it a server of its own, made by all processors together; and
@@ -321,8 +315,7 @@ impl<'a> ThisMachine<'a> {
         item: &Timed<'_>,
         report: &mut Report<'_>,
     ) -> Result<Option<(Measured, Moment)>> {
-        let threads = item.workload.sysbench.as_ref().map_or(1, |s| s.threads);
-        let cpus = self.clients.placement().of(threads);
+        let cpus = self.clients.placement().of(item.workload.threads());
         while servers.len() > 1 {
             let watch = Watch::begin(cpus, servers.iter().map(|(_, running)| running.pid()));
             let failure = match self.clients.interleave(servers, item) {
@@ -385,6 +378,8 @@ impl<'a> ThisMachine<'a> {
             .counter
             .as_ref()
             .ok_or_else(|| Error::internal("no counting meter was asked for"))?;
+        // Counting keeps all processors busy.
+        let turn = self.turn()?;
         // By workload and point, since a workload is reported as a whole.
         type Readings = BTreeMap<String, BTreeMap<Point, Counts>>;
         let next = Mutex::new(block.points.iter().copied());
@@ -424,6 +419,7 @@ impl<'a> ThisMachine<'a> {
                 });
             }
         });
+        drop(turn);
         check_interrupted()?;
         for (point, error) in failures.into_inner().unwrap_or_default() {
             failed(point, error, report)?;
@@ -466,15 +462,23 @@ impl<'a> ThisMachine<'a> {
                 .clients
                 .serve(&running, workload, block.seed)
                 .map_err(|error| running.explain(error))?;
-            let counts = counter.count(
-                &mut running,
-                self.adapter.client_threads(),
-                count.div_ceil(COUNT_WARM_UP),
-                count,
-                &|running, transactions| serving.request(running, transactions),
-            )?;
+            let mut tries = COUNT_TRIES;
+            let mut counts = loop {
+                let counts = counter.count(
+                    &mut running,
+                    self.adapter.client_threads(),
+                    count.div_ceil(WARM_UP),
+                    count,
+                    &|running, transactions| serving.request(running, transactions),
+                )?;
+                tries -= 1;
+                match serving.restarted() {
+                    false => break counts,
+                    true if tries > 0 => {}
+                    true => return Err(restarted(name)),
+                }
+            };
             let wanted = |meter| self.setup.count_meters.contains(&meter);
-            let mut counts = counts;
             counts.counted.retain(|counted| wanted(counted.meter));
             readings.push((name.clone(), counts));
         }
@@ -495,6 +499,15 @@ impl Executor for ThisMachine<'_> {
             Reading::Counted => self.counted(block, transactions, report),
         }
     }
+}
+
+/// Transactions that are started again do more than the same number on another server.
+fn restarted(workload: &str) -> Error {
+    Error::bench(format!(
+        "workload {workload}: transactions had to be started again (a deadlock or a duplicate key), so what \
+         they cost cannot be counted"
+    ))
+    .hint("leave the counting meters out, or let its threads not get into each other's way")
 }
 
 /// Reports a point's failure. What is not its server's doing (a full disk, an interruption, a wrong

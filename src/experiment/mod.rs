@@ -1,13 +1,14 @@
-//! Experiments: randomised blocks over all points, planned purely, carried out by an
-//! [`executor::Executor`], stored block by block, resumed where they stopped.
+//! Experiments: randomised blocks over all points, planned purely, carried out by an executor (this
+//! machine), stored block by block, resumed where they stopped.
 
 mod carry;
-pub mod executor;
+mod claim;
+mod executor;
 mod fleet;
-pub mod identity;
-pub mod machine;
+mod identity;
+mod machine;
 mod note;
-pub mod plan;
+mod plan;
 mod private;
 pub mod probe;
 mod progress;
@@ -15,6 +16,7 @@ mod runner;
 #[cfg(test)]
 mod simulation;
 mod stopping;
+mod values;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,6 +33,7 @@ use crate::store::{ExperimentId, Store};
 use crate::workspace::Workspace;
 
 use carry::Question;
+use claim::Claim;
 use machine::{Candidate, Setup, ThisMachine};
 use plan::{Scope, plan};
 use runner::Runner;
@@ -51,12 +54,12 @@ pub struct Asked<'a> {
 pub struct Outcome {
     /// Where its observations are.
     pub id: ExperimentId,
-    /// Points that could not be measured to the end this time, with the whole error; the stored
-    /// header has them with the reason in one line.
+    /// Points that could not be measured to the end, with the whole error; the stored header has them with
+    /// the reason in one line, which is all that is left of it where everything was measured before.
     pub failed: BTreeMap<Point, Error>,
 }
 
-/// The meters that are read from slices; the others are counted.
+/// Whether `meter` is read from slices; the others are counted.
 pub fn is_timed(meter: Meter) -> bool {
     matches!(meter, Meter::Time | Meter::Cpu)
 }
@@ -70,7 +73,8 @@ pub fn is_timed(meter: Meter) -> bool {
 /// Points that fail alone are in the outcome; whoever calls decides what that means.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for wrong settings or missing tools;
+/// [`Kind::Usage`](crate::error::Kind::Usage) for wrong settings or missing tools, or while another process
+/// carries the same experiment out;
 /// [`Kind::Bench`](crate::error::Kind::Bench) when the base itself or a workload fails;
 /// [`Kind::Interrupted`](crate::error::Kind::Interrupted), everything finished being kept.
 pub fn run(
@@ -183,10 +187,15 @@ fn run_on(
             identity: &identity,
             planned: &asked,
         };
-        // An experiment goes on with what it was begun with.
+        let earlier = store.earlier(&header.release)?;
+        // An experiment goes on with what it was begun with, as long as that answers what is asked.
+        key = numbered(&key, |key| {
+            let begun = store.begun(key)?;
+            Ok(begun.is_none_or(|begun| question.is_told_by(&begun.carried, &earlier)))
+        })?;
         let carried = match store.begun(&key)? {
             Some(begun) => begun.carried,
-            None => question.origins(&store.earlier(&header.release)?),
+            None => question.origins(&earlier),
         };
         let left = question.left(&carried);
         candidates.retain(|point, _| left.contains(point));
@@ -195,14 +204,18 @@ fn run_on(
         key.push_str(" fresh");
     }
     if past == Past::Repeated {
-        let first = key.clone();
-        for number in 2.. {
-            if !store.is_finished(&key)? {
-                break;
-            }
-            key = format!("{first} {number}");
-        }
+        key = numbered(&key, |key| Ok(!store.is_finished(key)?))?;
     }
+    let _claim = Claim::of(&ws.state(), &key)?;
+    let measured: Vec<Point> = candidates.keys().copied().collect();
+    let begun = store.begun(&key)?;
+    let mut failed_before = begun.map(|begun| begun.failed).unwrap_or_default();
+    failed_before.retain(|point, _| measured.contains(point));
+    header.failed.extend(failed_before.clone());
+    let failed_before: BTreeMap<Point, Error> = failed_before
+        .into_iter()
+        .map(|(point, reason)| (point, Error::bench(reason)))
+        .collect();
     let id = store.begin(&header, &key)?;
     store.identify(id, &identity)?;
     if candidates.is_empty() {
@@ -214,7 +227,6 @@ fn run_on(
     }
     let planned = stopping::plan(store, id, asked)?;
 
-    let measured: Vec<Point> = candidates.keys().copied().collect();
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
     let blocks = plan(&Scope {
         seed: identity::seed(&key),
@@ -226,15 +238,25 @@ fn run_on(
         direct: &direct(points, &header, &measured),
     });
     let margin = |meter| ws.config.margin(meter);
-    let mut runner = Runner::new(store, id, &timed, &counted, &workloads, planned, &margin)?;
+    let runner = || {
+        let planned = planned.clone();
+        Runner::new(store, id, &timed, &counted, &workloads, planned, &margin)
+    };
     // With the base and its control alone, every point is the same binary or nothing was built.
-    if measured.len() < 3 || runner.is_complete(&blocks)? {
+    if measured.len() < 3 || runner()?.is_complete(&blocks, &failed_before)? {
         store.finish(id)?;
         return Ok(Outcome {
             id,
-            failed: BTreeMap::new(),
+            failed: failed_before,
         });
     }
+    if !failed_before.is_empty() {
+        // They are tried again in what is left.
+        let failed = &mut header.failed;
+        failed.retain(|point, _| !failed_before.contains_key(point));
+        store.begin(&header, &key)?;
+    }
+    let mut runner = runner()?;
     let setup = Setup {
         candidates,
         workloads,
@@ -256,12 +278,23 @@ fn run_on(
     Ok(Outcome { id, failed })
 }
 
+/// The first of `key`, `key 2`, `key 3`, … that `fits`.
+fn numbered(key: &str, fits: impl Fn(&str) -> Result<bool>) -> Result<String> {
+    let mut found = key.to_owned();
+    let mut number = 1;
+    while !fits(&found)? {
+        number += 1;
+        found = format!("{key} {number}");
+    }
+    Ok(found)
+}
+
 /// The points of the closure check: the release and the last step that was built. None when no other
 /// patch is measured with them, since every block compares them directly then.
 fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Point]) -> Vec<Point> {
     let is_step = |point: &Point| matches!(point, Point::Step(_));
     let last = points.iter().map(|(point, _)| *point).filter(is_step).max();
-    let Some(full) = last.map(|last| *header.identical.get(&last).unwrap_or(&last)) else {
+    let Some(full) = last.map(|last| header.server_of(last)) else {
         return Vec::new();
     };
     let steps: Vec<&Point> = measured.iter().filter(|point| is_step(point)).collect();
@@ -271,9 +304,13 @@ fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Poin
     }
 }
 
-/// Everything is carried: the workloads and meters are the same, the blocks are another experiment's.
+/// Everything is carried: the workloads and meters are the same, the blocks are another experiment's. How
+/// their number came about decides what intervals promise.
 fn without_blocks(planned: &[Planned]) -> Vec<Planned> {
-    let none = |plan: &Planned| Planned::fixed(&plan.workload, plan.meter, 0);
+    let none = |plan: &Planned| Planned {
+        min_blocks: plan.min_blocks,
+        ..Planned::fixed(&plan.workload, plan.meter, 0)
+    };
     planned.iter().map(none).collect()
 }
 
@@ -507,6 +544,26 @@ mod tests {
         assert_eq!(vary(None, &mut candidates).unwrap(), Layouts::Off);
         let error = vary(Some(Layouts::Padded), &mut candidates).unwrap_err();
         assert!(error.message().contains("b: no linker"), "{error}");
+    }
+
+    #[test]
+    fn keys_are_numbered_until_one_fits() {
+        let taken = ["k", "k 2"];
+        let free = |key: &str| Ok(!taken.contains(&key));
+        assert_eq!(numbered("k", free).unwrap(), "k 3");
+        assert_eq!(numbered("other", free).unwrap(), "other");
+    }
+
+    #[test]
+    fn what_is_all_carried_keeps_the_kind_of_its_intervals() {
+        let planned = [Planned {
+            min_blocks: Some(10),
+            resolution: Some(0.01),
+            ..Planned::fixed("w", Meter::Time, 200)
+        }];
+        let none = without_blocks(&planned);
+        assert_eq!((none[0].min_blocks, none[0].blocks), (Some(10), 0));
+        assert_eq!(none[0].resolution, None);
     }
 
     #[test]

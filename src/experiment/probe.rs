@@ -55,7 +55,7 @@ pub struct Probe<'a> {
     ws: &'a Workspace,
     preset: Preset,
     meter: Meter,
-    workload: &'a Workload,
+    workload: Workload,
     counter: Option<Counter>,
     layouts: Layouts,
     /// Whether that is certain: it is found out with the first server.
@@ -85,7 +85,7 @@ impl<'a> Probe<'a> {
         key: &str,
         store: &'a Store,
     ) -> Result<Self> {
-        let workload = ws.config.workload(workload)?;
+        let workload = preset.workload(&ws.config, workload)?;
         let preset = Preset {
             workloads: vec![workload.name.clone()],
             meters: vec![meter],
@@ -152,7 +152,7 @@ impl<'a> Probe<'a> {
             self.ws,
             &self.header,
             &self.preset,
-            &[self.workload],
+            &[&self.workload],
             &points,
         )?;
         self.store.identify(self.id, &identity)
@@ -161,11 +161,6 @@ impl<'a> Probe<'a> {
     /// Says that the data of `state` is another release's, prepared by the server of state `by`.
     pub fn data_of(&mut self, state: usize, release: &str, by: usize) {
         self.data.insert(state, (release.to_owned(), by));
-    }
-
-    /// The states that have a server.
-    pub fn servers(&self) -> impl Iterator<Item = usize> + '_ {
-        self.servers.keys().copied()
     }
 
     /// The blocks measured so far, from `number` on.
@@ -231,7 +226,7 @@ impl<'a> Probe<'a> {
         };
         let setup = Setup {
             candidates,
-            workloads: vec![self.workload],
+            workloads: vec![&self.workload],
             block_seconds: self.preset.block_seconds,
             release: self.header.release.clone(),
             binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
@@ -243,7 +238,7 @@ impl<'a> Probe<'a> {
             self.id,
             &timed,
             &counted,
-            &[self.workload],
+            &[&self.workload],
             Vec::new(),
             &default_margin,
         )?;
@@ -293,7 +288,7 @@ impl<'a> Probe<'a> {
     pub fn known(&self, store: &Store, names: &BTreeMap<usize, Names>) -> Result<Vec<Known>> {
         let harnesses = self.harnesses()?;
         let own = self.store.header(self.id)?.experiment;
-        let protocol = identity::of(self.ws, &self.header, &self.preset, &[self.workload], &[])?;
+        let protocol = identity::of(self.ws, &self.header, &self.preset, &[&self.workload], &[])?;
         let mut known = Vec::new();
         for earlier in store.earlier(&self.header.release)? {
             let name = &earlier.header.experiment;
@@ -364,7 +359,7 @@ pub fn context(
     preset: &Preset,
     (workload, meter): (&str, Meter),
 ) -> Result<String> {
-    let workload = ws.config.workload(workload)?;
+    let workload = preset.workload(&ws.config, workload)?;
     let counter = match is_timed(meter) {
         true => None,
         false => Some(counter_for(meter)?),
@@ -379,7 +374,7 @@ pub fn context(
         identity::harness(ws, counter.as_ref(), Layouts::Off)?,
         preset.layouts,
         preset.block_seconds,
-        crate::workload::workload_identity(&ws.bench_config(), workload)?
+        crate::workload::workload_identity(&ws.bench_config(), &workload)?
     ))
 }
 
@@ -408,7 +403,7 @@ fn shared(
         .map(|build| (build.point, build.key))
         .collect();
     let mut shared = BTreeMap::new();
-    for &point in &earlier.measured {
+    for &point in earlier.measured.keys() {
         if point == Point::Control || earlier.header.failed.contains_key(&point) {
             continue;
         }
@@ -423,6 +418,10 @@ fn shared(
     }
     Ok(shared)
 }
+
+/// The direct blocks of a closure check are numbered from here: the number of a block that was told once
+/// must stay when its experiment gets more of the others.
+const DIRECT: u32 = 1 << 31;
 
 /// The blocks of an experiment with two or more of the states that `state_of` knows. The direct blocks
 /// of a closure check come behind the others.
@@ -450,20 +449,60 @@ fn blocks_of(
             block.layouts.insert(state, observation.layout);
         }
     }
-    let direct = blocks
-        .keys()
-        .filter(|(direct, _)| !direct)
-        .map(|(_, n)| n + 1);
-    let first = direct.max().unwrap_or(0);
     Ok(blocks
         .into_iter()
         .filter(|(_, block)| block.costs.len() > 1)
         .map(|((direct, number), block)| Values {
             number: match direct {
-                true => first + number,
+                true => DIRECT + number,
                 false => number,
             },
             ..block
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::{Observation, SCHEMA};
+
+    #[test]
+    fn a_direct_block_keeps_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("results.db")).unwrap();
+        let mut header = ExperimentHeader::new("toy-1", "quick");
+        header.series = vec!["a.patch".into()];
+        let id = store.begin(&header, "key").unwrap();
+        let add = |block: u32, direct: bool| {
+            let of = |step: usize| Observation {
+                schema: SCHEMA,
+                experiment: String::new(),
+                block,
+                order: 0,
+                point: Point::Step(step),
+                layout: 0,
+                workload: "w".into(),
+                meter: Meter::Time,
+                unit: Meter::Time.unit().into(),
+                value: 100.0,
+                n: 1,
+                direct,
+            };
+            store.append(id, &[of(0), of(1)], &[]).unwrap();
+        };
+        let numbers = || -> Vec<u32> {
+            let state = |point| match point {
+                Point::Step(step) => Some(step),
+                _ => None,
+            };
+            let blocks = blocks_of(&store, "toy-1-quick", "w", Meter::Time, &state).unwrap();
+            blocks.iter().map(|block| block.number).collect()
+        };
+        add(0, false);
+        add(0, true);
+        assert_eq!(numbers(), [0, DIRECT]);
+        add(1, false);
+        assert_eq!(numbers(), [0, 1, DIRECT]);
+    }
 }

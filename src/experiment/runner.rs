@@ -7,17 +7,18 @@ use std::time::Instant;
 use super::executor::{Event, Executor};
 use super::plan::{Block, Reading};
 use super::progress::{Forecast, words};
-use super::{is_timed, note, stopping};
+use super::values::{functions_of, observation, round_number, transactions_of};
+use super::{note, stopping};
 use crate::attribution::{self, Stopping};
 use crate::config::{Workload, WorkloadKind};
 use crate::error::{Error, Kind, Result};
-use crate::meter::{Counts, plain_name};
-use crate::observation::{Meter, Observation, Planned, PointFunctions, SCHEMA, Supplement};
+use crate::meter::Counts;
+use crate::observation::{Meter, Moment, Planned, Supplement};
 use crate::point::Point;
 use crate::process::check_interrupted;
 use crate::progress::{Progress, Step};
-use crate::stats::{self, Slices};
-use crate::store::{ExperimentId, SliceBlob, Store};
+use crate::stats;
+use crate::store::{Brought, ExperimentId, Meanwhile, SliceBlob, Store};
 use crate::workload::Measured;
 
 /// Nanoseconds of undisturbed work that a counted block aims at, for every workload: callgrind makes
@@ -171,15 +172,18 @@ impl<'a> Runner<'a> {
         Ok(state)
     }
 
-    /// Whether nothing of `blocks` is left to be measured.
+    /// Whether nothing of `blocks` is left to be measured when `failed` points are left out.
     ///
     /// # Errors
     /// As [`Store::load`].
-    pub(super) fn is_complete(&self, blocks: &[Block]) -> Result<bool> {
-        let none = BTreeMap::new();
+    pub(super) fn is_complete(
+        &self,
+        blocks: &[Block],
+        failed: &BTreeMap<Point, Error>,
+    ) -> Result<bool> {
         let mut timed = 0;
         for block in blocks {
-            if !self.todo(block, timed, &none)?.0.workloads.is_empty() {
+            if is_of_use(&self.todo(block, timed, failed)?.0) {
                 return Ok(false);
             }
             timed += u32::from(is_of_the_rule(block));
@@ -224,7 +228,7 @@ impl<'a> Runner<'a> {
             check_interrupted()?;
             let (block, state) = self.todo(planned, timed, failed)?;
             timed += u32::from(is_of_the_rule(planned));
-            if block.workloads.is_empty() || block.points.iter().all(|point| is_base(*point)) {
+            if !is_of_use(&block) {
                 continue;
             }
             let left: Vec<&Block> = blocks[place..]
@@ -307,11 +311,7 @@ impl<'a> Runner<'a> {
                 measured,
                 moment,
             } => {
-                self.store_timed(block, &workload, measured)?;
-                if let Some(moment) = moment {
-                    let place = (workload.as_str(), block.direct, block.number);
-                    self.store.record_moment(self.id, place, &moment)?;
-                }
+                self.store_timed(block, &workload, measured, moment)?;
                 Ok(Taken::Stored(workload))
             }
             Event::Counted { workload, readings } => {
@@ -322,7 +322,16 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn store_timed(&mut self, block: &Block, workload: &str, measured: Measured) -> Result<()> {
+    fn store_timed(
+        &mut self,
+        block: &Block,
+        workload: &str,
+        measured: Measured,
+        moment: Option<Moment>,
+    ) -> Result<()> {
+        // What was timed apart, and the slices themselves, are of this meter.
+        let with_time =
+            self.timed.contains(&Meter::Time) && !self.is_done(workload, Meter::Time, block);
         let mut observations = Vec::new();
         for &meter in self.timed {
             if self.is_done(workload, meter, block) {
@@ -352,7 +361,8 @@ impl<'a> Runner<'a> {
                 observations.push(observation(block, workload, meter, point, value, n));
             }
         }
-        for (name, rows) in measured.operations {
+        let operations = measured.operations.into_iter().filter(|_| with_time);
+        for (name, rows) in operations {
             for (point, value) in stats::block_values(&rows) {
                 let n = rows
                     .iter()
@@ -362,9 +372,7 @@ impl<'a> Runner<'a> {
                 observations.push(observation(block, &part, Meter::Time, point, value, n));
             }
         }
-        let keep_slices =
-            self.timed.contains(&Meter::Time) && !self.is_done(workload, Meter::Time, block);
-        let blobs: Vec<SliceBlob> = if keep_slices {
+        let slices: Vec<SliceBlob> = if with_time {
             measured
                 .time
                 .into_iter()
@@ -380,7 +388,19 @@ impl<'a> Runner<'a> {
         } else {
             Vec::new()
         };
-        self.store.append(self.id, &observations, &blobs)?;
+        let brought = Brought {
+            observations: &observations,
+            slices: &slices,
+            meanwhile: Some(Meanwhile {
+                workload,
+                direct: block.direct,
+                block: block.number,
+                moment,
+                spoiled_rounds: measured.spoiled_rounds,
+            }),
+            ..Brought::default()
+        };
+        self.store.append_block(self.id, &brought)?;
         self.mark(block, workload);
         Ok(())
     }
@@ -410,8 +430,12 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        self.store.append(self.id, &observations, &[])?;
-        self.store.record_functions(self.id, &functions)?;
+        let brought = Brought {
+            observations: &observations,
+            functions: &functions,
+            ..Brought::default()
+        };
+        self.store.append_block(self.id, &brought)?;
         self.mark(block, workload);
         Ok(())
     }
@@ -483,27 +507,6 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// What functions executed a transaction, where the meter tells them apart.
-fn functions_of(
-    block: &Block,
-    workload: &str,
-    point: Point,
-    counts: &Counts,
-) -> Option<PointFunctions> {
-    let n = counts.counted.first().map(|counted| counted.n)?.max(1) as f64;
-    let mut functions = BTreeMap::new();
-    for function in &counts.functions {
-        let name = plain_name(&function.name);
-        *functions.entry(name).or_default() += function.instructions as f64 / n;
-    }
-    (!functions.is_empty()).then(|| PointFunctions {
-        workload: workload.to_owned(),
-        block: block.number,
-        point,
-        functions,
-    })
-}
-
 /// What became of an event.
 enum Taken {
     /// A workload's observations are stored.
@@ -527,66 +530,8 @@ fn is_of_the_rule(block: &Block) -> bool {
     block.reading == Reading::Timed && !block.direct
 }
 
-fn is_base(point: Point) -> bool {
-    matches!(point, Point::BASE | Point::Control)
-}
-
-fn transactions_of(slices: &Slices) -> u64 {
-    (slices.nanoseconds.len() as u64 * slices.transactions_per_slice).max(1)
-}
-
-fn observation(
-    block: &Block,
-    workload: &str,
-    meter: Meter,
-    point: Point,
-    value: f64,
-    n: u64,
-) -> Observation {
-    let order = block.points.iter().position(|other| *other == point);
-    Observation {
-        schema: SCHEMA,
-        experiment: String::new(),
-        block: block.number,
-        order: order.and_then(|o| u32::try_from(o).ok()).unwrap_or(0),
-        point,
-        layout: if is_timed(meter) {
-            block.layout(point)
-        } else {
-            0
-        },
-        workload: workload.to_owned(),
-        meter,
-        unit: meter.unit().to_owned(),
-        value,
-        n,
-        direct: block.direct,
-    }
-}
-
-/// The nearest of 1, 2, 5, 10, … below, between 20 and 5000: small differences in time do not change
-/// what is counted.
-fn round_number(count: f64) -> u64 {
-    let mut best = 20;
-    for magnitude in [10, 100, 1000] {
-        for step in [1, 2, 5] {
-            if (magnitude * step) as f64 <= count && magnitude * step > best {
-                best = magnitude * step;
-            }
-        }
-    }
-    best
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_round() {
-        assert_eq!(round_number(155.0), 100);
-        assert_eq!(round_number(3900.0), 2000);
-        assert_eq!(round_number(1.0), 20);
-        assert_eq!(round_number(1e9), 5000);
-    }
+/// Whether anything can be learnt from what is left of a block.
+fn is_of_use(block: &Block) -> bool {
+    let is_base = |point: &Point| matches!(*point, Point::BASE | Point::Control);
+    !block.workloads.is_empty() && !block.points.iter().all(is_base)
 }

@@ -141,10 +141,10 @@ fn measured(points: &[Point], shift: &[f64], random: &mut StdRng) -> Measured {
     }
     Measured {
         cpu: time.clone(),
+        operations: BTreeMap::from([("commit".into(), time.clone())]),
         time,
-        operations: BTreeMap::new(),
         rounds: 100,
-        spoiled_rounds: 0,
+        spoiled_rounds: 3,
     }
 }
 
@@ -215,6 +215,17 @@ impl Fixture {
         blocks: u32,
         count_blocks: u32,
     ) -> (BTreeMap<Point, Error>, Result<()>) {
+        self.run_meters(simulation, blocks, count_blocks, &[Meter::Time, Meter::Cpu])
+    }
+
+    /// One invocation of the tool with these timed meters.
+    fn run_meters(
+        &self,
+        simulation: &mut Simulation,
+        blocks: u32,
+        count_blocks: u32,
+        timed: &[Meter],
+    ) -> (BTreeMap<Point, Error>, Result<()>) {
         let names: Vec<String> = self.workloads.iter().map(|w| w.name.clone()).collect();
         let blocks = plan(&Scope {
             seed: 5,
@@ -227,13 +238,13 @@ impl Fixture {
         });
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let margin = crate::config::default_margin;
-        let timed = blocks.iter().filter(|b| b.reading == Reading::Timed);
-        let planned = self.planned(u32::try_from(timed.count()).unwrap());
+        let of_timed = blocks.iter().filter(|b| b.reading == Reading::Timed);
+        let planned = self.planned(u32::try_from(of_timed.count()).unwrap());
         let planned = super::stopping::plan(&self.store, self.id(), planned).unwrap();
         let mut runner = Runner::new(
             &self.store,
             self.id(),
-            &[Meter::Time, Meter::Cpu],
+            timed,
             &[Meter::Instructions],
             &workloads,
             planned,
@@ -241,8 +252,8 @@ impl Fixture {
         )
         .unwrap();
         let outcome = runner.drive(&blocks, 1.0, simulation, &Silent);
-        if outcome.1.is_ok() && outcome.0.is_empty() {
-            assert!(runner.is_complete(&blocks).unwrap());
+        if outcome.1.is_ok() {
+            assert!(runner.is_complete(&blocks, &outcome.0).unwrap());
         }
         outcome
     }
@@ -314,6 +325,58 @@ fn more_blocks_go_on_with_the_same_experiment() {
     fixture.run(&mut more, 6, 0).1.unwrap();
     let numbers: Vec<u32> = more.asked.iter().map(|(_, number, _)| *number).collect();
     assert_eq!(numbers, [4, 5]);
+}
+
+#[test]
+fn what_is_timed_apart_is_stored_with_the_time_and_once() {
+    let fixture = Fixture::new();
+    let count = |workload: &str, meter| {
+        let (_, observations) = fixture.store.load(fixture.id()).unwrap();
+        let of = observations.iter();
+        of.filter(|o| o.workload == workload && o.meter == meter)
+            .count()
+    };
+    let run = |timed: &[Meter]| {
+        let (_, end) = fixture.run_meters(&mut Simulation::default(), 2, 0, timed);
+        end.unwrap();
+    };
+    run(&[Meter::Cpu]);
+    assert_eq!(
+        (count("x", Meter::Cpu), count("x/commit", Meter::Time)),
+        (8, 0)
+    );
+    // The blocks are measured again for the meter that is missing.
+    run(&[Meter::Time]);
+    run(&[Meter::Time, Meter::Cpu]);
+    run(&[Meter::Time, Meter::Cpu]);
+    assert_eq!(
+        (count("x", Meter::Cpu), count("x/commit", Meter::Time)),
+        (8, 8)
+    );
+}
+
+#[test]
+fn a_meter_that_is_added_leaves_what_was_timed_apart() {
+    let fixture = Fixture::new();
+    for timed in [&[Meter::Time][..], &[Meter::Time, Meter::Cpu]] {
+        let (_, end) = fixture.run_meters(&mut Simulation::default(), 2, 0, timed);
+        end.unwrap();
+    }
+    let (_, observations) = fixture.store.load(fixture.id()).unwrap();
+    let of_commit = observations.iter().filter(|o| o.workload == "x/commit");
+    assert_eq!(of_commit.count(), 8);
+}
+
+#[test]
+fn rounds_that_were_left_out_are_told() {
+    let fixture = Fixture::new();
+    fixture.run(&mut Simulation::default(), 4, 0).1.unwrap();
+    let left_out = fixture.supplement().left_out;
+    let told: Vec<(&str, u64)> = left_out
+        .iter()
+        .map(|left| (left.workload.as_str(), left.count))
+        .collect();
+    assert_eq!(told, [("x", 12), ("y", 12)]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ const NAME: &str = "perfquilt";
 const LONGEST_TITLE: usize = 255;
 const LONGEST_SUMMARY: usize = 65_535;
 /// How often looking and writing is begun again.
-const ROUNDS: usize = 4;
+const ROUNDS: u32 = 4;
 
 /// What a check run says to merge rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ pub(super) async fn keep(
 ) -> Result<String> {
     let body = content(comment, conclusion, id, details);
     let mut unclear = None;
-    for _ in 0..ROUNDS {
+    for round in 1..=ROUNDS {
         let list = Call {
             what: "read the check runs",
             method: Method::Get,
@@ -94,9 +94,11 @@ pub(super) async fn keep(
         };
         match shared.call::<CheckRun>(&call).await {
             Ok(run) => return Ok(run.html_url.unwrap_or_default()),
-            Err(Fault::Unclear(error)) => {
+            Err(Fault::Unclear(error, answer)) => {
                 unclear = Some(error);
-                shared.pause().await;
+                if !shared.pause(&answer, round).await {
+                    break;
+                }
             }
             Err(Fault::Refused(403, error)) => {
                 return Err(error.hint(

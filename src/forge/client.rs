@@ -39,8 +39,8 @@ pub(super) struct Shared {
 pub(super) enum Fault {
     /// GitHub said no, with this status and message: nothing was done.
     Refused(u16, Error),
-    /// Nobody knows whether it was done.
-    Unclear(Error),
+    /// Nobody knows whether it was done; what the answer said, if there was one.
+    Unclear(Error, Answer),
     /// Anything else.
     Other(Error),
 }
@@ -48,7 +48,7 @@ pub(super) enum Fault {
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Refused(_, error) | Fault::Unclear(error) | Fault::Other(error) => error,
+            Fault::Refused(_, error) | Fault::Unclear(error, _) | Fault::Other(error) => error,
         }
     }
 }
@@ -149,24 +149,38 @@ impl Shared {
 
     /// Sends a request and reads its answer as `T`.
     pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Fault> {
-        let session = self.session().await.map_err(Fault::Other)?;
-        let text = self.send(&session.octocrab, &session.secret, call).await?;
+        let text = self.sent(call).await?;
         parse(call, &text).map_err(|error| match call.method {
-            Method::Post => Fault::Unclear(error),
+            Method::Post => Fault::Unclear(error, Answer::default()),
             _ => Fault::Other(error),
         })
     }
 
     /// Sends a request whose answer does not matter.
     pub(super) async fn tell(&self, call: &Call<'_>) -> Result<(), Fault> {
-        let session = self.session().await.map_err(Fault::Other)?;
-        self.send(&session.octocrab, &session.secret, call).await?;
-        Ok(())
+        self.sent(call).await.map(|_| ())
     }
 
-    /// Waits a moment before something is looked at again.
-    pub(super) async fn pause(&self) {
-        tokio::time::sleep(self.policy.first).await;
+    /// Sends a request and returns what came back. A token that is no longer valid is renewed once, if it can be.
+    async fn sent(&self, call: &Call<'_>) -> Result<String, Fault> {
+        let session = self.session().await.map_err(Fault::Other)?;
+        match self.send(&session.octocrab, &session.secret, call).await {
+            Err(Fault::Refused(401, _)) if self.forget(&session).await => {
+                let session = self.session().await.map_err(Fault::Other)?;
+                self.send(&session.octocrab, &session.secret, call).await
+            }
+            sent => sent,
+        }
+    }
+
+    /// Waits before something is looked at again, after it was unclear `tries` times whether it was done, the
+    /// last time with this `answer`. Returns whether it did: not when that would take too long.
+    pub(super) async fn pause(&self, answer: &Answer, tries: u32) -> bool {
+        match retry::next(&self.policy, answer, tries, Duration::ZERO, chance()) {
+            Next::Wait(wait) => tokio::time::sleep(wait).await,
+            Next::GiveUp | Next::TooLong(_) => return false,
+        }
+        true
     }
 
     /// All entries of a list that GitHub hands out in pages.
@@ -237,7 +251,7 @@ impl Shared {
             };
             let may_be_done = answer.status.is_none_or(|status| status >= 500);
             if call.method == Method::Post && may_be_done {
-                return Err(Fault::Unclear(self.unanswered(call, &failed)));
+                return Err(Fault::Unclear(self.unanswered(call, &failed), answer));
             }
             match retry::next(&self.policy, &answer, tries, waited, chance()) {
                 Next::Wait(wait) => {
@@ -288,7 +302,7 @@ impl Shared {
             let date = head("date").and_then(|text| seconds(&text));
             let mut answer = Answer {
                 status: Some(status),
-                retry_after: number("retry-after"),
+                retry_after: head("retry-after").and_then(|text| retry_after(&text, date)),
                 remaining: number("x-ratelimit-remaining"),
                 reset_in: None,
                 says_limited: false,
@@ -354,6 +368,7 @@ impl Shared {
                 "is it there, and may the token see {}?",
                 self.repository
             )),
+            500.. => error.passing(),
             _ => error,
         };
         Err(match status {
@@ -370,6 +385,7 @@ impl Shared {
             why(failed)
         ))
         .hint("the same command again goes on; it never posts twice")
+        .passing()
     }
 
     fn host(&self) -> &str {
@@ -443,6 +459,15 @@ fn seconds(date: &str) -> Option<i64> {
     Some(time.timestamp().as_second())
 }
 
+/// What `Retry-After` says, in seconds: their number, or a date, which is compared with the answer's own.
+fn retry_after(text: &str, date: Option<i64>) -> Option<u64> {
+    let text = text.trim();
+    text.parse().ok().or_else(|| {
+        let now = date.unwrap_or_else(|| jiff::Timestamp::now().as_second());
+        u64::try_from(seconds(text)?.saturating_sub(now).max(0)).ok()
+    })
+}
+
 /// `text` as one part of a path.
 pub(super) fn part(text: &str) -> String {
     let mut result = String::new();
@@ -465,6 +490,12 @@ mod tests {
     fn dates_and_paths() {
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(seconds("soon"), None);
+        let date = Some(784_111_777);
+        assert_eq!(retry_after(" 7 ", date), Some(7));
+        let later = "Sun, 06 Nov 1994 08:50:07 GMT";
+        assert_eq!(retry_after(later, date), Some(30));
+        assert_eq!(retry_after(later, None), Some(0));
+        assert_eq!(retry_after("soon", date), None);
         assert_eq!(part("perf: no effect/ü"), "perf%3A%20no%20effect%2F%C3%BC");
     }
 

@@ -41,6 +41,19 @@ impl Shared {
         Ok(session)
     }
 
+    /// Forgets the connection `session`, whose token is refused, so that a new one is made. Returns whether that
+    /// may help: a user's token stays what it is.
+    pub(super) async fn forget(&self, session: &Session) -> bool {
+        let mut kept = self.session.lock().await;
+        if kept
+            .as_ref()
+            .is_some_and(|kept| kept.secret == session.secret)
+        {
+            *kept = None;
+        }
+        matches!(self.credentials, Credentials::App { .. })
+    }
+
     async fn by_token(&self, token: &Secret, login: Option<&str>) -> Result<Session> {
         let octocrab = self.octocrab(token)?;
         let login = match login {

@@ -7,12 +7,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::client::{Call, Fault, Method, Shared};
+use super::client::{Call, Fault, Method, Shared, get};
 use super::model::Comment;
 use crate::error::{Error, Result};
 
 /// How often the whole of looking and writing is begun again.
-const ROUNDS: usize = 6;
+const ROUNDS: u32 = 6;
 
 /// What a comment's mark says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,8 +66,11 @@ pub(super) async fn keep(
     let login = shared.login().await?;
     let mut action = "updated";
     let mut unclear = None;
-    for _ in 0..ROUNDS {
-        let mut ours = ours(shared, number, &login, &mark.id).await?.into_iter();
+    // What this program wrote just now.
+    let mut written: Vec<u64> = Vec::new();
+    for round in 1..=ROUNDS {
+        let all = ours(shared, number, &login, &mark.id, &written).await?;
+        let mut ours = all.into_iter();
         let Some(first) = ours.next() else {
             let post = Call {
                 what: "write the comment",
@@ -77,12 +80,17 @@ pub(super) async fn keep(
             };
             match shared.call::<Comment>(&post).await {
                 // Whether it is the only one shows the next round.
-                Ok(_) => action = "created",
-                Err(Fault::Unclear(error)) => {
+                Ok(comment) => {
+                    action = "created";
+                    written.push(comment.id);
+                }
+                Err(Fault::Unclear(error, answer)) => {
                     tracing::debug!("{error}: looking whether it is there");
                     action = "created";
                     unclear = Some(error);
-                    shared.pause().await;
+                    if !shared.pause(&answer, round).await {
+                        break;
+                    }
                 }
                 Err(fault) => return Err(refused(fault)),
             }
@@ -138,10 +146,32 @@ pub(super) async fn keep(
     }))
 }
 
-/// The comments of this kind that we wrote ourselves, the oldest first. Anybody can copy the mark.
-async fn ours(shared: &Shared, number: u64, login: &str, id: &str) -> Result<Vec<Comment>> {
+/// The comments of this kind that we wrote ourselves, the oldest first. Anybody can copy the mark. The list may
+/// not have what was `written` just now; that is asked for by itself.
+async fn ours(
+    shared: &Shared,
+    number: u64,
+    login: &str,
+    id: &str,
+    written: &[u64],
+) -> Result<Vec<Comment>> {
     let path = shared.path(&format!("issues/{number}/comments"));
-    let comments: Vec<Comment> = shared.all("read the comments", &path).await?;
+    let mut comments: Vec<Comment> = shared.all("read the comments", &path).await?;
+    for &one in written {
+        if comments.iter().any(|comment| comment.id == one) {
+            continue;
+        }
+        let call = get(
+            "read the comment",
+            shared.path(&format!("issues/comments/{one}")),
+        );
+        match shared.call(&call).await {
+            Ok(comment) => comments.push(comment),
+            // Somebody removed it.
+            Err(Fault::Refused(404 | 410, _)) => {}
+            Err(fault) => return Err(fault.into()),
+        }
+    }
     let mut ours: Vec<Comment> = comments
         .into_iter()
         .filter(|comment| {

@@ -115,10 +115,19 @@ fn plain_lines(text: &str) -> String {
         };
         let line = line.strip_suffix('\r').unwrap_or(line);
         let line = unindented(line).unwrap_or(line);
-        let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
-        let (name, option) = (words.next(), words.next());
-        match (name, option, words.next()) {
-            (Some(name), Some("-p1"), None) if !name.starts_with('#') => out.push_str(name),
+        let words = line.trim_start_matches([' ', '\t']);
+        let (name, options) = words.split_once([' ', '\t']).unwrap_or((words, ""));
+        let options = options.trim_start_matches([' ', '\t']);
+        let rest = options
+            .strip_prefix("-p1")
+            .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        match rest.map(|rest| rest.trim_matches([' ', '\t'])) {
+            Some("") if !name.starts_with('#') => out.push_str(name),
+            Some(rest) if !name.starts_with('#') => {
+                out.push_str(name);
+                out.push(' ');
+                out.push_str(rest);
+            }
             _ => out.push_str(line),
         }
         out.push_str(end);
@@ -133,8 +142,10 @@ mod tests {
     #[test]
     fn quirks_of_series_go_and_everything_else_stays() {
         assert_eq!(
-            plain_lines("# a -p1\r\n  # b\nx -p1\ny -p0 # z\n\n w -p1 # why\nlast\r"),
-            "# a -p1\n# b\nx\ny -p0 # z\n\n w -p1 # why\nlast"
+            plain_lines(
+                "# a -p1\r\n  # b\nx -p1\ny -p0 # z\n\n w#1\t-p1  # why, why\nv -p1 -R # z\nu -p10\nlast\r"
+            ),
+            "# a -p1\n# b\nx\ny -p0 # z\n\nw#1 # why, why\nv -R # z\nu -p10\nlast"
         );
     }
 }

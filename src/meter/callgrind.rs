@@ -21,8 +21,6 @@ pub struct FunctionCost {
 /// One profile: what one thread executed while the instrumentation was on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// The thread's number as valgrind counts them, from 1; 0 when threads were not separated.
-    pub thread: u32,
     /// Instructions executed.
     pub instructions: u64,
     /// Misses of the simulated first-level instruction cache; 0 without cache simulation.
@@ -120,7 +118,6 @@ fn sorted(costs: impl Iterator<Item = (String, (u64, u64))>) -> Vec<FunctionCost
 
 #[derive(Default)]
 struct Parser {
-    thread: u32,
     /// How many numbers of a cost line are positions.
     positions: usize,
     /// Column of each event among the costs.
@@ -171,7 +168,6 @@ impl Parser {
         }
         let (key, value) = line.split_once(':')?;
         match key {
-            "thread" => self.thread = value.trim().parse().ok()?,
             "positions" => self.positions = value.split_whitespace().count(),
             "events" => {
                 let column = |name| value.split_whitespace().position(|event| event == name);
@@ -181,7 +177,7 @@ impl Parser {
                 let numbers = value.split_whitespace().map(|number| number.parse().ok());
                 self.totals = Some(numbers.collect::<Option<_>>()?);
             }
-            // version, creator, pid, cmd, part, desc, event, summary.
+            // version, creator, pid, cmd, part, thread, desc, event, summary.
             _ => {}
         }
         Some(())
@@ -250,7 +246,6 @@ impl Parser {
             sum.1 += cost.1;
         }
         Ok(Profile {
-            thread: self.thread,
             instructions: total(Some(ir)),
             l1i_misses: total(self.i1mr),
             functions: sorted(by_name.into_iter()),
@@ -314,7 +309,6 @@ totals: 35 1 1 3
     #[test]
     fn self_costs_are_summed_and_calls_left_out() {
         let profile = parse(SAMPLE).unwrap();
-        assert_eq!(profile.thread, 11);
         assert_eq!((profile.instructions, profile.l1i_misses), (35, 3));
         assert_eq!(
             profile.functions,

@@ -22,6 +22,10 @@ pub use name::plain_name;
 use call_graph::CallGraph;
 use callgrind::{FunctionCost, Profile};
 
+/// So many counted transactions come after one that is not: caches and the server's memory pools have settled
+/// by then.
+pub const WARM_UP: u64 = 5;
+
 /// A meter's reading.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counted {
@@ -113,13 +117,35 @@ impl Counter {
     /// compare.
     pub fn describe(&self) -> String {
         match &self.source {
-            Source::Perf { .. } => {
-                "perf: hardware counters, user space, all threads of the server".into()
+            Source::Perf { sources, .. } => {
+                let events: Vec<&str> = sources.iter().flat_map(|of| of.events).copied().collect();
+                format!(
+                    "perf: hardware counters, user space, all threads of the server: {}",
+                    events.join(", ")
+                )
             }
             Source::Callgrind { version } => format!(
                 "callgrind ({version}): clients' threads, simulated caches of 32 KiB (8-way)"
             ),
         }
+    }
+
+    /// The same, but reading no other meters than these: a processor has few counters, and what does not fit
+    /// beside others is not counted exactly.
+    #[must_use]
+    pub fn only(self, wanted: &[Meter]) -> Self {
+        let source = match self.source {
+            Source::Perf {
+                mut sources,
+                mut meters,
+            } => {
+                sources.retain(|source| wanted.contains(&source.meter));
+                meters.retain(|meter| wanted.contains(meter));
+                Source::Perf { sources, meters }
+            }
+            callgrind @ Source::Callgrind { .. } => callgrind,
+        };
+        Counter { source }
     }
 
     /// The meters it reads.
@@ -313,9 +339,8 @@ fn of_clients(profiles: &[Profile], threads: ClientThreads) -> Profile {
 mod tests {
     use super::*;
 
-    fn profile(thread: u32, function: &str, instructions: u64) -> Profile {
+    fn profile(function: &str, instructions: u64) -> Profile {
         Profile {
-            thread,
             instructions,
             l1i_misses: 1,
             functions: vec![FunctionCost {
@@ -329,9 +354,9 @@ mod tests {
     #[test]
     fn clients_threads_alone_are_counted() {
         let all = [
-            profile(1, "main", 7),
-            profile(9, "do_command(THD*)", 100),
-            profile(11, "do_command(THD*)", 200),
+            profile("main", 7),
+            profile("do_command(THD*)", 100),
+            profile("do_command(THD*)", 200),
         ];
         let with = ClientThreads::WithFunction("do_command");
         assert_eq!(of_clients(&all, with).instructions, 300);

@@ -1,5 +1,6 @@
 //! Hardware counters through `perf stat`, where the machine has them.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -127,14 +128,26 @@ fn events(sources: &[&Source]) -> String {
     sources.iter().map(of).collect::<Vec<_>>().join(",")
 }
 
-/// The count of an event in the lines of `perf stat -x,` (count, unit, event, …).
+/// The count of an event in the lines of `perf stat -x,`.
 fn value_of(text: &str, event: &str) -> Option<f64> {
+    fields_of(text, event)?.first()?.parse().ok()
+}
+
+/// Whether the event was counted in a part of the time only, because there are fewer counters than events;
+/// its count is an extrapolation then.
+fn is_extrapolated(text: &str, event: &str) -> bool {
+    let fields = fields_of(text, event);
+    let share = fields.and_then(|fields| fields.get(4)?.parse::<f64>().ok());
+    share.is_some_and(|share| share < 100.0)
+}
+
+/// The fields of an event's line: count, unit, event, nanoseconds counted, per cent of the time counted, ….
+fn fields_of<'a>(text: &'a str, event: &str) -> Option<Vec<&'a str>> {
     let bare = |name: &str| name.trim_end_matches(":u").to_owned();
-    text.lines().find_map(|line| {
-        let mut fields = line.split(',');
-        let value = fields.next()?;
-        let name = fields.nth(1)?;
-        (bare(name) == bare(event)).then(|| value.parse().ok())?
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    lines.find(|fields| {
+        let name = fields.get(2).map(|name| bare(name));
+        name == Some(bare(event))
     })
 }
 
@@ -239,7 +252,23 @@ fn pipe(path: &Path) -> Result<File> {
 }
 
 /// The readings of `sources` in what `perf stat` wrote, for `n` transactions.
+///
+/// # Errors
+/// [`Kind::Bench`](crate::error::Kind::Bench) when an event was not counted, or in a part of the time only.
 pub(super) fn readings(text: &str, sources: &[&Source], n: u64) -> Result<Vec<(Meter, f64)>> {
+    let events = sources.iter().flat_map(|source| source.events).copied();
+    let extrapolated: BTreeSet<&str> = events
+        .filter(|event| value_of(text, event).is_some() && is_extrapolated(text, event))
+        .collect();
+    if !extrapolated.is_empty() {
+        let names: Vec<&str> = extrapolated.into_iter().collect();
+        return Err(Error::bench(format!(
+            "this processor has too few counters for all events at once: {} had none for a part of the time",
+            names.join(", ")
+        ))
+        .details(text.lines())
+        .hint("name fewer `meters` in the preset, and the others in another one"));
+    }
     sources
         .iter()
         .map(|source| {
@@ -310,6 +339,17 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_counted_in_a_part_of_the_time_is_an_error() {
+        let text = "394375123,,instructions:u,100,100.00,,\n\
+                    8810000,,L1-icache-load-misses:u,75,74.98,,\n";
+        let sources = [source(Meter::Instructions), source(Meter::L1iMisses)];
+        let error = readings(text, &sources, 1000).unwrap_err();
+        let message = error.message();
+        assert!(message.contains("L1-icache-load-misses:u had"), "{message}");
+        assert!(readings(text, &sources[..1], 1000).is_ok());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use object::{Object, ObjectSegment};
 use regex::Regex;
 
 use super::perf::{self, Session};
-use super::{RunTransactions, plain_name};
+use super::{RunTransactions, done, plain_name};
 use crate::error::{Error, Kind, Result};
 use crate::process::{Command, find_program};
 use crate::server::Running;
@@ -84,7 +84,7 @@ pub struct Samples {
 /// # Errors
 /// [`Kind::Bench`] when perf, the server or `run` fails.
 pub fn sample(
-    running: &Running,
+    running: &mut Running,
     by: Sampled,
     executable: &Path,
     warm_up: u64,
@@ -92,12 +92,12 @@ pub fn sample(
     run: &RunTransactions<'_>,
 ) -> Result<(Samples, u64)> {
     if warm_up > 0 {
-        run(running, warm_up)?;
+        done(running, warm_up, run)?;
     }
     let words = ["record", "-q", "-F", FREQUENCY, "-e", by.event()];
     let mut session = Session::attach(running.dir(), running.pid(), &words)?;
     session.enable()?;
-    let done = run(running, transactions)?;
+    let n = done(running, transactions, run)?;
     let file = session.finish()?;
     let output = Command::new("perf")
         .args([
@@ -115,7 +115,7 @@ pub fn sample(
             "perf took no sample of {}",
             running.label()
         ))),
-        false => Ok((samples, done)),
+        false => Ok((samples, n)),
     }
 }
 

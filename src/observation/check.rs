@@ -6,6 +6,9 @@ use crate::point::Point;
 /// The version of headers and observations this program reads and writes.
 pub const SCHEMA: u32 = 1;
 
+/// Experiments that one may carry from: far more than there are points. Each is compared with the others.
+const MOST_CARRIED: usize = 1000;
+
 impl ExperimentHeader {
     /// Says in one fragment what is wrong with this header, if anything is.
     ///
@@ -25,6 +28,12 @@ impl ExperimentHeader {
         for (&point, &same) in &self.identical {
             self.check_point(point)?;
             self.check_point(same)?;
+        }
+        if self.carried.len() > MOST_CARRIED {
+            return Err(format!(
+                "it carries from {} experiments; {MOST_CARRIED} are the most",
+                self.carried.len()
+            ));
         }
         for (place, origin) in self.carried.iter().enumerate() {
             let same = |other: &Origin| other.experiment == origin.experiment;

@@ -5,8 +5,11 @@
 //! dropped.
 
 mod child;
+mod ended;
 mod scheduling;
 mod signals;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -20,13 +23,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use child::Child;
+pub use ended::how_it_ended;
+pub(crate) use scheduling::set_of;
 pub use scheduling::{may_set_real_time, set_real_time};
 pub use signals::{check_interrupted, install_signal_handlers, interrupt, interrupted};
 
 use crate::error::{Error, Result};
 
 /// Variables of our environment that children get; everything else is withheld.
-const PASSED_ON: [&str; 14] = [
+const PASSED_ON: [&str; 11] = [
     "PATH",
     "HOME",
     "USER",
@@ -38,9 +43,18 @@ const PASSED_ON: [&str; 14] = [
     "CCACHE_MAXSIZE",
     "CCACHE_READONLY",
     "CCACHE_TEMPDIR",
+];
+
+/// Those that programs get besides which fetch something from elsewhere. A proxy's address may hold a
+/// password and the agent lets others be logged in to: no compiler, server or client gets them.
+const FOR_NETWORK: [&str; 7] = [
     "SSH_AUTH_SOCK",
     "http_proxy",
     "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
 ];
 
 /// Where a stream of a child goes.
@@ -66,6 +80,7 @@ pub struct Command {
     args: Vec<OsString>,
     directory: Option<PathBuf>,
     env: BTreeMap<OsString, OsString>,
+    network: bool,
     stdin: Option<Vec<u8>>,
     stdout: Sink,
     stderr: Sink,
@@ -116,13 +131,9 @@ impl Output {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// `exited with 1` or `was ended by signal 11`.
+    /// `exited with 1` or `was ended by signal 11 (SIGSEGV)`.
     pub fn how_it_ended(&self) -> String {
-        match (self.code, self.signal) {
-            (Some(code), _) => format!("exited with {code}"),
-            (None, Some(signal)) => format!("was ended by signal {signal}"),
-            (None, None) => "ended".to_owned(),
-        }
+        ended::in_words(self.code, self.signal)
     }
 
     /// The last `count` lines of standard error, or of standard output when that is empty.
@@ -145,6 +156,20 @@ pub fn last_lines(text: &str, count: usize) -> Vec<String> {
         .collect()
 }
 
+/// The number in a field of `/proc/PID/stat`, counted from 1 as proc(5) does, behind the second. That one, the
+/// name, may have anything in it.
+pub(crate) fn stat_field(stat: &str, number: usize) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let word = rest.split_ascii_whitespace().nth(number.checked_sub(3)?)?;
+    word.parse().ok()
+}
+
+/// The error for a machine without `program`.
+pub(crate) fn missing(program: &str) -> Error {
+    Error::usage(format!("`{program}` is not installed"))
+        .hint("`perfquilt doctor` names what is missing and the command that installs it")
+}
+
 /// The full path of an executable on `PATH`.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
@@ -164,6 +189,7 @@ impl Command {
             args: Vec::new(),
             directory: None,
             env: BTreeMap::new(),
+            network: false,
             stdin: None,
             stdout: Sink::Null,
             stderr: Sink::Null,
@@ -212,6 +238,14 @@ impl Command {
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env
             .insert(name.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    /// Lets it know the proxies and the SSH agent of our environment: for programs of the system (git, apt, a
+    /// downloader) that fetch something, never for what is built or measured.
+    #[must_use]
+    pub fn network(mut self) -> Self {
+        self.network = true;
         self
     }
 
@@ -291,7 +325,8 @@ impl Command {
         #[allow(clippy::disallowed_methods)]
         let mut command = std::process::Command::new(&self.program);
         command.args(&self.args).env_clear().process_group(0);
-        for name in PASSED_ON {
+        let for_network: &[&str] = if self.network { &FOR_NETWORK } else { &[] };
+        for name in PASSED_ON.iter().chain(for_network) {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }
@@ -320,9 +355,7 @@ impl Command {
         let mut child = command.spawn().map_err(|error| {
             let program = self.program.to_string_lossy();
             if error.kind() == std::io::ErrorKind::NotFound {
-                Error::usage(format!("`{program}` is not installed")).hint(
-                    "`perfquilt doctor` names what is missing and the command that installs it",
-                )
+                missing(&program)
             } else {
                 Error::internal(format!("cannot start `{program}`: {error}"))
             }
@@ -344,11 +377,7 @@ impl Command {
             DeathSignal::Terminate => rustix::process::Signal::TERM,
         };
         let parent = rustix::process::getpid();
-        let cpus = self.cpus.as_ref().map(|cpus| {
-            let mut set = rustix::thread::CpuSet::new();
-            cpus.iter().for_each(|&cpu| set.set(cpu));
-            set
-        });
+        let cpus = self.cpus.as_deref().map(scheduling::set_of);
         let holds = self.holds.clone();
         let real_time = self.real_time;
         // SAFETY: between fork and exec only async-signal-safe system calls are made (prctl,
@@ -358,7 +387,7 @@ impl Command {
                 rustix::process::set_parent_process_death_signal(Some(signal))?;
                 // The parent may have died before the line above took effect.
                 if rustix::process::getppid() != Some(parent) {
-                    return Err(std::io::Error::other("parent is gone"));
+                    return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
                 }
                 if let Some(set) = &cpus {
                     let _ = rustix::thread::sched_setaffinity(None, set);
@@ -441,76 +470,4 @@ fn open_sink(sink: &Sink) -> Result<Stdio> {
             Stdio::from(file)
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::Kind;
-
-    #[test]
-    fn captures_and_reports() {
-        let output = Command::new("sh")
-            .args(["-c", "cat; echo no >&2; exit 3"])
-            .stdin("yes")
-            .run()
-            .unwrap();
-        assert_eq!(output.stdout, b"yes");
-        assert_eq!(output.tail(1), ["no"]);
-        assert_eq!(output.how_it_ended(), "exited with 3");
-    }
-
-    #[test]
-    fn merged_streams_keep_their_order() {
-        use std::io::Read;
-        let script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; echo $i >&2; done";
-        let mut child = Command::new("sh")
-            .args(["-c", script])
-            .stderr(Sink::Merged)
-            .spawn()
-            .unwrap();
-        let mut text = String::new();
-        let mut stream = child.take_stdout().unwrap();
-        stream.read_to_string(&mut text).unwrap();
-        let expected: String = (1..=9).map(|i| format!("{i}\n{i}\n")).collect();
-        assert_eq!(text, expected);
-        assert!(child.take_stderr().is_none());
-    }
-
-    #[test]
-    fn environment_is_explicit() {
-        let output = Command::new("env").env("GIVEN", "1").run().unwrap();
-        let names: Vec<String> = output
-            .stdout_text()
-            .lines()
-            .filter_map(|line| line.split_once('=').map(|(name, _)| name.to_owned()))
-            .collect();
-        assert!(names.contains(&"GIVEN".to_owned()));
-        assert!(
-            !names.iter().any(|name| name.starts_with("CARGO")),
-            "{names:?}"
-        );
-    }
-
-    #[test]
-    fn time_limit_ends_the_whole_group() {
-        let error = Command::new("sh")
-            .args(["-c", "sleep 60 & sleep 60"])
-            .run_within(Duration::from_millis(100))
-            .unwrap_err();
-        assert_eq!(error.kind(), Kind::Bench);
-    }
-
-    #[test]
-    fn missing_program_points_at_doctor() {
-        let error = Command::new("no-such-program").run().unwrap_err();
-        assert_eq!(error.kind(), Kind::Usage);
-        assert!(error.hint_text().unwrap().contains("doctor"));
-    }
-
-    #[test]
-    fn shown_is_quoted() {
-        let command = Command::new("sh").args(["-c", "echo 'a'"]);
-        assert_eq!(command.shown(), r"sh -c 'echo '\''a'\'''");
-    }
 }

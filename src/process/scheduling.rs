@@ -1,4 +1,7 @@
-//! Real-time scheduling, which the safe wrappers of system calls leave out.
+//! Where and how urgently processes run: sets of processors, and real-time scheduling, which the safe
+//! wrappers of system calls leave out.
+
+use rustix::thread::CpuSet;
 
 /// Has the thread `id` (0: the calling one) scheduled before all that are not real-time, in turns with
 /// those that are. Threads it makes later inherit that.
@@ -19,7 +22,14 @@ pub fn set_real_time(id: i32) -> std::io::Result<()> {
     }
 }
 
-/// Whether this process may do that.
+/// These processors as the kernel takes them.
+pub(crate) fn set_of(cpus: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu));
+    set
+}
+
+/// Whether this process may be scheduled in real time.
 pub fn may_set_real_time() -> bool {
     // In a thread that ends at once, so that nothing stays real-time.
     std::thread::spawn(|| set_real_time(0).is_ok())

@@ -125,13 +125,8 @@ impl Difference {
         let mut functions: Vec<Function> = names
             .into_iter()
             .map(|name| {
-                let change = |number: fn(&Costs) -> f64| {
-                    let of = |tables: &[Table]| -> Vec<f64> {
-                        let costs = tables.iter().map(|table| table.functions.get(name));
-                        costs.map(|costs| costs.map_or(0.0, number)).collect()
-                    };
-                    Change::of(&of(before), &of(after))
-                };
+                let of = |table: &Table| table.functions.get(name).copied();
+                let change = |number: fn(&Costs) -> f64| changed([before, after], &of, number);
                 Function {
                     name: name.clone(),
                     inlined: tables().any(|table| table.inlined.contains(name)),
@@ -174,13 +169,8 @@ impl Difference {
         let mut edges: Vec<Edge> = names
             .into_iter()
             .map(|key| {
-                let change = |number: fn(&Costs) -> f64| {
-                    let of = |tables: &[Table]| -> Vec<f64> {
-                        let costs = tables.iter().map(|table| table.calls.get(key));
-                        costs.map(|costs| costs.map_or(0.0, number)).collect()
-                    };
-                    Change::of(&of(before), &of(after))
-                };
+                let of = |table: &Table| table.calls.get(key).copied();
+                let change = |number: fn(&Costs) -> f64| changed([before, after], &of, number);
                 Edge {
                     caller: key.0.clone(),
                     callee: key.1.clone(),
@@ -217,6 +207,19 @@ impl Difference {
             })
             .collect()
     }
+}
+
+/// Of a number of the costs that `of` finds in the table of a run; 0 where there are none.
+fn changed(
+    [before, after]: [&[Table]; 2],
+    of: &dyn Fn(&Table) -> Option<Costs>,
+    number: fn(&Costs) -> f64,
+) -> Change {
+    let all = |tables: &[Table]| -> Vec<f64> {
+        let costs = tables.iter().map(|table| of(table).unwrap_or_default());
+        costs.map(|costs| number(&costs)).collect()
+    };
+    Change::of(&all(before), &all(after))
 }
 
 #[cfg(test)]

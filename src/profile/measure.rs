@@ -8,7 +8,7 @@ use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
 use crate::meter::call_graph::CallGraph;
 use crate::meter::samples::{self, Sampled, Samples};
-use crate::meter::{self, Counter};
+use crate::meter::{self, Counter, WARM_UP};
 use crate::process::check_interrupted;
 use crate::progress::Progress;
 use crate::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
@@ -19,8 +19,6 @@ use crate::workspace::Workspace;
 const COUNTED_SECONDS: f64 = 0.3;
 /// Seconds of a sampled run.
 const SAMPLED_SECONDS: f64 = 4.0;
-/// The share of the counted transactions that is done uncounted before.
-const WARM_UP: u64 = 5;
 /// Room for the data of a server, beside its template's size.
 const SERVERS: usize = 2;
 

@@ -56,6 +56,7 @@ fn folded(tables: &[Table]) -> BTreeMap<String, f64> {
 
 struct Walk<'a> {
     table: &'a Table,
+    /// What is called from a function or inlined into it, and at what cost.
     callees: BTreeMap<&'a str, Vec<(&'a String, f64)>>,
     least: f64,
     runs: f64,
@@ -63,12 +64,18 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(table: &'a Table, runs: f64) -> Self {
-        let mut callees: BTreeMap<&str, Vec<(&String, f64)>> = BTreeMap::new();
-        for ((caller, callee), costs) in &table.calls {
+        // A function may be called in some places and inlined in others.
+        let mut costs: BTreeMap<(&str, &String), f64> = BTreeMap::new();
+        let calls = table.calls.iter().map(|(pair, of)| (pair, of.inclusive));
+        let nested = table.nested.iter().map(|(pair, cost)| (pair, *cost));
+        for ((caller, callee), cost) in calls.chain(nested) {
             if caller != callee {
-                let calls = callees.entry(caller).or_default();
-                calls.push((callee, costs.inclusive));
+                *costs.entry((caller.as_str(), callee)).or_default() += cost;
             }
+        }
+        let mut callees: BTreeMap<&str, Vec<(&String, f64)>> = BTreeMap::new();
+        for ((caller, callee), cost) in costs {
+            callees.entry(caller).or_default().push((callee, cost));
         }
         Walk {
             table,
@@ -155,6 +162,32 @@ mod tests {
         assert!((stacks["main;f;leaf"] - 75.0).abs() < 1e-9);
         assert!((stacks["main;g;leaf"] - 25.0).abs() < 1e-9);
         assert!((stacks["main"] - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn inlined_functions_are_drawn_in_those_around_them() {
+        let costs = |own, inclusive| Costs {
+            own,
+            inclusive,
+            calls: 1.0,
+        };
+        let key = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        let table = Table {
+            total: 100.0,
+            functions: BTreeMap::from([
+                ("main".to_owned(), costs(10.0, 100.0)),
+                ("step".to_owned(), costs(40.0, 90.0)),
+                ("leaf".to_owned(), costs(50.0, 50.0)),
+            ]),
+            inlined: ["step".to_owned()].into(),
+            calls: BTreeMap::from([(key("step", "leaf"), costs(0.0, 50.0))]),
+            nested: BTreeMap::from([(key("main", "step"), 90.0)]),
+            ..Table::default()
+        };
+        let stacks = folded(&[table]);
+        let drawn: Vec<(&str, f64)> = stacks.iter().map(|(s, cost)| (s.as_str(), *cost)).collect();
+        assert_eq!(drawn[0], ("main", 10.0));
+        assert_eq!(drawn[1..], [("main;step", 40.0), ("main;step;leaf", 50.0)]);
     }
 
     #[test]

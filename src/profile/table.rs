@@ -31,6 +31,9 @@ pub struct Table {
     pub inlined: BTreeSet<String>,
     /// Calls and what they cost altogether, by the names of caller and callee.
     pub calls: BTreeMap<(String, String), Costs>,
+    /// What inlined functions cost altogether, by the names of the function they were inlined into and their
+    /// own.
+    pub nested: BTreeMap<(String, String), f64>,
     /// Own cost by function, file and line; where lines are known.
     pub lines: BTreeMap<(String, String, u32), f64>,
 }
@@ -60,6 +63,7 @@ impl Table {
                 }
                 table.functions.entry(name.clone()).or_default().inclusive += cost;
             }
+            table.nest(&at, cost);
             if let Some(caller) = at.names.first() {
                 let edge = table.calls.entry((caller.clone(), callee)).or_default();
                 edge.calls += count;
@@ -105,6 +109,19 @@ impl Table {
         if let (Some((file, line)), Some(name)) = (&at.place, at.names.first()) {
             let key = (name.clone(), file.clone(), *line);
             *self.lines.entry(key).or_default() += cost;
+        }
+        self.nest(at, cost);
+    }
+
+    /// Adds what was spent at a place, or in calls from there, to the inlined functions around it.
+    fn nest(&mut self, at: &At, cost: f64) {
+        for names in at.names.windows(2) {
+            if let [inner, outer] = names
+                && inner != outer
+            {
+                let key = (outer.clone(), inner.clone());
+                *self.nested.entry(key).or_default() += cost;
+            }
         }
     }
 }
@@ -233,6 +250,21 @@ mod tests {
         assert_eq!(table.lines[&("leaf".into(), "a.cc".into(), 7)], 50.0);
         assert_eq!(table.calls[&("walk(int)".into(), "leaf".into())].calls, 2.0);
         assert!(table.inlined.is_empty());
+    }
+
+    #[test]
+    fn what_inlined_functions_cost_belongs_to_those_around_them() {
+        let at = |names: &[&str]| At {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            place: None,
+        };
+        let mut table = Table::default();
+        table.add(&at(&["step", "walk", "main"]), 5.0);
+        table.add(&at(&["walk", "main"]), 3.0);
+        table.add(&at(&["main"]), 1.0);
+        let of = |outer: &str, inner: &str| table.nested[&(outer.into(), inner.into())];
+        assert_eq!((of("main", "walk"), of("walk", "step")), (8.0, 5.0));
+        assert_eq!(table.nested.len(), 2);
     }
 
     #[test]

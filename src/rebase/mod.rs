@@ -21,6 +21,7 @@ mod three_way;
 pub mod write;
 
 pub use effects::add_effects;
+pub(crate) use evidence::named_paths;
 pub use report::{
     Closest, Decision, Drop, EffectChange, PatchReport, Report, Rung, Status, Worth, Written,
 };
@@ -118,7 +119,8 @@ pub fn rebase(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Res
         mover.patch(index, patch, progress)?;
     }
     step.finish("");
-    let (patches, steps, mut notes) = mover.finish(&objects, &series)?;
+    let (patches, steps) = mover.finish(&objects, &series)?;
+    let mut notes = Vec::new();
     let files = ws.config.series_of(Some(&source.version))?;
     let own = ws.config.series_of(Some(&target.version))?.patches;
     if own != files.patches && ws.root().join(&own).is_dir() {
@@ -170,7 +172,7 @@ pub fn tree_on(
         check_interrupted()?;
         mover.patch(index, patch, progress)?;
     }
-    let (patches, steps, _) = mover.finish(&objects, series)?;
+    let (patches, steps) = mover.finish(&objects, series)?;
     let held = patches
         .iter()
         .find(|patch| patch.status.needs_decision() || patch.status == Status::Untested);

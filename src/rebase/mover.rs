@@ -6,15 +6,25 @@ use super::moved::Renames;
 use super::three_way::{FileMerge, Part, Trees, merge_files};
 use super::{PatchReport, Rung, Status, Step};
 use super::{decision, evidence, history, range_diff, resolve};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::process::check_interrupted;
 use crate::progress::Progress;
 use crate::series::path::shown;
 use crate::series::{Patch, Series};
+use crate::stack::How;
 use crate::stack::format::changed_paths;
 use crate::stack::trial::Trial;
 use crate::upstream::{Objects, Release};
 use crate::workspace::Workspace;
+
+/// How a patch went in; `None` where it does not fit. What is wrong otherwise is an error.
+fn fits(applied: Result<How>) -> Result<Option<How>> {
+    match applied {
+        Ok(how) => Ok(Some(how)),
+        Err(error) if error.kind() == Kind::Series => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 /// A patch that could not be moved.
 struct Held {
@@ -49,7 +59,6 @@ pub(super) struct Mover<'a> {
     held: Vec<Held>,
     reports: Vec<PatchReport>,
     steps: Vec<Step>,
-    notes: Vec<String>,
 }
 
 impl<'a> Mover<'a> {
@@ -80,7 +89,6 @@ impl<'a> Mover<'a> {
             held: Vec::new(),
             reports: Vec::new(),
             steps: Vec::new(),
-            notes: Vec::new(),
         })
     }
 
@@ -128,6 +136,7 @@ impl<'a> Mover<'a> {
                 report.without = self.held.iter().map(|held| held.index).collect();
                 self.place(patch, &paths, &mut step, &mut report, progress)?;
             }
+            Err(error) if error.kind() != Kind::Series => return Err(error),
             Err(error) if self.held.is_empty() => {
                 return Err(error.hint(format!(
                     "the series does not apply to {}, which it is for; mend that first",
@@ -183,8 +192,7 @@ impl<'a> Mover<'a> {
         progress: &dyn Progress,
     ) -> Result<()> {
         let there = evidence::is_there(&mut self.new, patch)?;
-        let applied = self.new.apply(patch, 0);
-        if let Ok(how) = &applied {
+        if let Some(how) = fits(self.new.apply(patch, 0))? {
             let tree = self.new.write()?;
             if tree == self.new_tree {
                 return self.upstream(report, Rung::Merge, "nothing is left of it".to_owned());
@@ -201,6 +209,8 @@ impl<'a> Mover<'a> {
                     "what it adds is in the release already, and it applies once more: look at it"
                         .to_owned(),
                 );
+                // The merge was tried on the tree without it.
+                self.new.reset(&tree)?;
             }
             self.new_tree = tree;
             report.offset = how.offset;
@@ -230,7 +240,7 @@ impl<'a> Mover<'a> {
             self.new_tree = tree;
             report.status = Status::Resolved;
             report.evidence = format!("as decided in {}", &resolution.commit[..12]);
-            return self.compare(patch, step, report);
+            return self.compare(step, report);
         }
         let merges = self.three_way(patch, paths, step)?;
         if merges.iter().all(|merge| matches!(merge.part, Part::There)) {
@@ -355,11 +365,11 @@ impl<'a> Mover<'a> {
         };
         let noun = if merged_files == 1 { "file" } else { "files" };
         report.evidence = format!("3-way, {merged_files} {noun}");
-        self.compare(patch, step, report)
+        self.compare(step, report)
     }
 
     /// The range-diff of a patch that is another one now.
-    fn compare(&mut self, _patch: &Patch, step: &Step, report: &mut PatchReport) -> Result<()> {
+    fn compare(&mut self, step: &Step, report: &mut PatchReport) -> Result<()> {
         if let Some(after) = &step.old_after {
             report.range_diff = range_diff::compare(
                 self.objects,
@@ -405,7 +415,7 @@ impl<'a> Mover<'a> {
             let mut list = Vec::new();
             for patch in self.series.patches().iter().rev() {
                 check_interrupted()?;
-                list.push(trial.take_back(patch).is_ok());
+                list.push(fits(trial.take_back(patch))?.is_some());
             }
             list.reverse();
             self.reverse = Some(list);
@@ -416,18 +426,17 @@ impl<'a> Mover<'a> {
             .is_some_and(|list| list.get(index) == Some(&true)))
     }
 
-    /// Keeps the new commits. Returns the patches' reports and steps, and notes on all of it.
+    /// Keeps the new commits. Returns the patches' reports and steps.
     pub(super) fn finish(
         self,
         objects: &Objects,
         series: &Series,
-    ) -> Result<(Vec<PatchReport>, Vec<Step>, Vec<String>)> {
+    ) -> Result<(Vec<PatchReport>, Vec<Step>)> {
         let Mover {
             new,
             old,
             reports,
             steps,
-            notes,
             parent,
             to,
             ..
@@ -443,6 +452,6 @@ impl<'a> Mover<'a> {
                 &parent,
             )?;
         }
-        Ok((reports, steps, notes))
+        Ok((reports, steps))
     }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Rebased, Status};
 use crate::error::{Error, Result};
+use crate::files::write_file;
 use crate::git::Git;
 use crate::progress::Progress;
 use crate::series::Patch;
@@ -61,7 +62,7 @@ fn state_file(ws: &Workspace) -> PathBuf {
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when its file cannot be read.
-pub fn opened(ws: &Workspace) -> Result<Option<Opened>> {
+fn opened(ws: &Workspace) -> Result<Option<Opened>> {
     let path = state_file(ws);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
@@ -78,7 +79,7 @@ pub fn opened(ws: &Workspace) -> Result<Option<Opened>> {
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) when there is none, or more than one.
-pub fn find(rebased: &Rebased, which: &str) -> Result<usize> {
+fn find(rebased: &Rebased, which: &str) -> Result<usize> {
     let names: Vec<&str> = rebased
         .series
         .patches()
@@ -164,15 +165,22 @@ pub fn open(
         files: Vec::new(),
     };
     let store = Git::new(objects.path());
-    store.prepare_store(&[("merge.conflictStyle", "diff3")])?;
-    save(ws, &open)?;
-    close_worktree(&store, &directory)?;
+    store.prepare_store(&[
+        ("merge.conflictStyle", "diff3"),
+        ("mergetool.keepBackup", "false"),
+    ])?;
+    // What a killed command left. The conflict counts as open when all of it is there.
+    close(ws)?;
     let waiting = progress.begin("checking out the release with the earlier patches", None);
-    let dir = directory.to_string_lossy();
-    let added = store.run(&["worktree", "add", "--quiet", "--detach", &dir, &open.parent])?;
+    let added = store
+        .command(&["worktree", "add", "--quiet", "--detach"])
+        .args(["--force", "--force"])
+        .arg(&directory)
+        .arg(&open.parent)
+        .run()?;
     if !added.success() {
-        remove_state(ws)?;
-        return Err(Error::usage(format!("git cannot check out to {dir}")).details(added.tail(8)));
+        let message = format!("git cannot check out to {}", directory.display());
+        return Err(Error::usage(message).details(added.tail(8)));
     }
     let git = Git::new(&directory);
     let picked = git.run(&[
@@ -226,14 +234,18 @@ pub fn take(ws: &Workspace) -> Result<String> {
             .details(unmerged.lines())
             .hint(format!("when they are right: `{finish}`")));
     }
-    let changed = git.ok(&["status", "--porcelain", "--untracked-files=no"])?;
+    let status = git.status()?;
     let picking = git.run(&["rev-parse", "--quiet", "--verify", "CHERRY_PICK_HEAD"])?;
-    if !changed.is_empty() || picking.success() {
+    if !status.changed.is_empty() || picking.success() {
         return Err(
             Error::series(format!("there is something to commit in {dir}"))
-                .details(changed.lines().take(10))
+                .details(status.changed.into_iter().take(10))
                 .hint(format!("`{finish}`")),
         );
+    }
+    if let Some(file) = status.untracked.first() {
+        return Err(Error::series(format!("{file} in {dir} is in no commit"))
+            .hint("add it and `git commit --amend`, or remove it"));
     }
     let head = git.ok(&["rev-parse", "HEAD"])?;
     if head == open.parent {
@@ -279,35 +291,16 @@ fn close(ws: &Workspace) -> Result<()> {
     let store = Git::new(&ws.object_store());
     if let Ok(entries) = std::fs::read_dir(folder(ws)) {
         for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
-            close_worktree(&store, &entry.path())?;
+            store.remove_worktree(&entry.path())?;
         }
     }
     remove_state(ws)
 }
 
-fn close_worktree(store: &Git, directory: &Path) -> Result<()> {
-    let dir = directory.to_string_lossy();
-    store.run(&["worktree", "remove", "--force", &dir])?;
-    match std::fs::remove_dir_all(directory) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(Error::io("remove", directory, &error)),
-    }
-    store.run(&["worktree", "prune"])?;
-    Ok(())
-}
-
 fn save(ws: &Workspace, open: &Opened) -> Result<()> {
-    let path = state_file(ws);
-    let dir = folder(ws);
-    std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
     let text = serde_json::to_vec_pretty(open)
         .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-    let io = |error| Error::io("write", &path, &error);
-    let mut file = tempfile::NamedTempFile::new_in(&dir).map_err(io)?;
-    std::io::Write::write_all(&mut file, &text).map_err(io)?;
-    file.persist(&path).map_err(|error| io(error.error))?;
-    Ok(())
+    write_file(&state_file(ws), &text)
 }
 
 fn remove_state(ws: &Workspace) -> Result<()> {

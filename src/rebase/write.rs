@@ -2,7 +2,7 @@
 //! a new folder. The user's files, index and branch stay as they are, and nothing is dropped.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::report::{Drop, Status, Written};
 use super::{PatchReport, Rebased, Step};
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::git::Git;
 use crate::process::check_interrupted;
 use crate::series::write::{Listed, compose, header_bytes, series as series_text};
-use crate::series::{Entry, Patch, SeriesFile, patch_bytes, survey};
+use crate::series::{Entry, Patch, SeriesFile, compression, patch_bytes, survey};
 use crate::stack::format::diff;
 use crate::stack::trial::Trial;
 use crate::upstream::Objects;
@@ -72,7 +72,7 @@ pub fn write(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Wri
     let plan = plan(ws, rebased, options)?;
     check_interrupted()?;
     match &options.output {
-        Some(folder) => write_folder(rebased, folder, plan),
+        Some(folder) => write_folder(folder, plan),
         None => write_branch(ws, rebased, options, plan),
     }
 }
@@ -98,6 +98,9 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
         }
         (into, there) => into.as_ref().or(there.as_ref()).cloned(),
     };
+    if let Some(folder) = &own {
+        refuse_outside(folder)?;
+    }
     let source = ws.config.release(Some(&rebased.from.version))?;
     if let (None, Some(folder)) = (&own, &source.patches) {
         return Err(Error::usage(format!(
@@ -185,6 +188,19 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
     Ok(plan)
 }
 
+/// Refuses a folder that is not below the workspace, or is the workspace itself.
+fn refuse_outside(folder: &Path) -> Result<()> {
+    let inside = |part: Component<'_>| matches!(part, Component::Normal(_));
+    if folder.components().all(inside) && folder.components().next().is_some() {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "a series cannot go to {}, which is no folder below the workspace",
+        folder.display()
+    ))
+    .hint("name one as `--into patches/NAME` does"))
+}
+
 /// A patch's new bytes: its header as it is, and the canonical diff.
 fn rewritten(
     ws: &Workspace,
@@ -200,10 +216,7 @@ fn rewritten(
 
 /// A patch that changes is written without compression.
 fn plain_name(name: &str) -> &str {
-    [".gz", ".bz2", ".xz", ".lzma", ".lz"]
-        .iter()
-        .find_map(|ending| name.strip_suffix(ending))
-        .unwrap_or(name)
+    name.strip_suffix(compression(name)).unwrap_or(name)
 }
 
 fn set_aside(rebased: &Rebased, report: &PatchReport) -> Drop {
@@ -349,10 +362,7 @@ fn with_folder(text: &str, version: &str, folder: &Path) -> Result<String> {
 /// Makes sure that the change is understood as it is meant.
 fn checked(old: &str, new: String, done: bool, wanted: &str) -> Result<String> {
     let parses = toml::from_str::<toml::Table>(&new).is_ok();
-    if done && parses && new != old {
-        return Ok(new);
-    }
-    if done && new == old {
+    if done && (parses || new == old) {
         return Ok(new);
     }
     Err(Error::usage(format!("cannot write `{wanted}` into the configuration"))
@@ -361,7 +371,7 @@ fn checked(old: &str, new: String, done: bool, wanted: &str) -> Result<String> {
 }
 
 /// All of it in a new folder, which appears at once.
-fn write_folder(rebased: &Rebased, folder: &Path, plan: Plan) -> Result<Written> {
+fn write_folder(folder: &Path, plan: Plan) -> Result<Written> {
     let target = std::path::absolute(folder).map_err(|e| Error::io("find", folder, &e))?;
     let empty = match std::fs::read_dir(&target) {
         Ok(mut entries) => entries.next().is_none(),
@@ -392,7 +402,6 @@ fn write_folder(rebased: &Rebased, folder: &Path, plan: Plan) -> Result<Written>
         std::fs::remove_dir(&target).map_err(io)?;
     }
     std::fs::rename(temporary.keep(), &target).map_err(io)?;
-    let _ = rebased;
     Ok(Written {
         branch: None,
         commit: None,

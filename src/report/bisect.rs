@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use super::escape::{code, fenced, markdown_uncut};
 use super::number::{interval, margin, seconds};
 use super::page::{BOLD, Page};
-use super::text::{self, clean, code};
+use super::text::{capital, clean, long};
 use crate::bisect::{
     Conclusion, Cost, Culprit, Decision, Direction, Effect, Ending, FileStat, How, Measured,
     Outcome, Part, Question, Rest,
@@ -22,7 +23,7 @@ pub fn terminal(outcome: &Outcome, columns: usize, color: bool) -> String {
     page.paragraph(&headline(outcome), BOLD);
     page.indented(&scope(&outcome.question), 0, "");
     for culprit in &outcome.culprits {
-        page.text.push('\n');
+        page.blank();
         page.indented(&culprit_words(&outcome.question, culprit), 0, "");
         for (name, title) in names(culprit) {
             page.indented(&format!("{name}  {title}"), 2, "");
@@ -35,13 +36,13 @@ pub fn terminal(outcome: &Outcome, columns: usize, color: bool) -> String {
         }
     }
     if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
-        page.text.push('\n');
+        page.blank();
         for rest in &outcome.rest {
             page.indented(&rest_words(&outcome.question, rest), 0, "");
         }
     }
     for note in notes(outcome) {
-        page.text.push('\n');
+        page.blank();
         page.indented(&note, 0, "");
     }
     if !outcome.path.is_empty() {
@@ -51,7 +52,7 @@ pub fn terminal(outcome: &Outcome, columns: usize, color: bool) -> String {
         let line = step(&outcome.question, decision);
         page.indented(&format!("{:>4}  {line}", decision.after), 0, "");
     }
-    page.text.push('\n');
+    page.blank();
     page.indented(&cost(&outcome.cost), 0, "");
     for (index, next) in outcome.next.iter().enumerate() {
         let word = if index == 0 { "\nnext: " } else { "      " };
@@ -75,11 +76,7 @@ pub fn markdown(outcome: &Outcome) -> String {
             let _ = writeln!(page, "- {} {}", code(&name), escape(&title));
         }
         if !culprit.files.is_empty() {
-            page.push_str("\n```\n");
-            for line in files(&culprit.files) {
-                let _ = writeln!(page, "{}", line.replace('`', "'"));
-            }
-            page.push_str("```\n");
+            let _ = writeln!(page, "\n{}", fenced("", &files(&culprit.files)));
         }
         if let Some(functions) = functions(culprit, &code) {
             let _ = writeln!(page, "\n{functions}");
@@ -106,11 +103,9 @@ pub fn markdown(outcome: &Outcome) -> String {
     }
     let _ = writeln!(page, "\n{}", escape(&cost(&outcome.cost)));
     if !outcome.next.is_empty() {
-        page.push_str("\n```sh\n");
-        for next in &outcome.next {
-            let _ = writeln!(page, "# {}\n{}", clean(&next.what), clean(&next.command));
-        }
-        page.push_str("```\n");
+        let lines = outcome.next.iter();
+        let lines = lines.flat_map(|next| [format!("# {}", next.what), next.command.clone()]);
+        let _ = writeln!(page, "\n{}", fenced("sh", &lines.collect::<Vec<_>>()));
     }
     page
 }
@@ -149,7 +144,7 @@ pub fn step(question: &Question, decision: &Decision) -> String {
             format!("{}: on in {chosen} ({why})", parts_text.join("; "))
         }
         How::Skipped { state, reason } => {
-            format!("{} is left out: {}", label(question, *state), clean(reason))
+            format!("{} is left out: {}", label(question, *state), long(reason))
         }
         How::Named { from, to } => format!(
             "{} named, to be confirmed from fresh blocks",
@@ -226,7 +221,7 @@ fn scope(question: &Question) -> String {
         "{}, recipe {}: {count} {}{} from {} to {}; changes of {} or more, error rate {}.",
         clean(&question.release),
         clean(&question.recipe),
-        question.change,
+        clean(&question.change),
         match (count, question.change.as_str()) {
             (1, _) => "",
             (_, "patch") => "es",
@@ -253,7 +248,7 @@ fn culprit_words(question: &Question, culprit: &Culprit) -> String {
     };
     match &culprit.range {
         None => format!("{which}: {figure}, {known}"),
-        Some(reason) => format!("{which} together: {figure}, {known}; {}", clean(reason)),
+        Some(reason) => format!("{which} together: {figure}, {known}; {}", long(reason)),
     }
 }
 
@@ -279,7 +274,7 @@ fn rest_words(question: &Question, rest: &Rest) -> String {
 
 /// What a reader should know beside the figures.
 fn notes(outcome: &Outcome) -> Vec<String> {
-    let mut notes: Vec<String> = outcome.notes.iter().map(|note| clean(note)).collect();
+    let mut notes: Vec<String> = outcome.notes.iter().map(|note| long(note)).collect();
     let several = outcome
         .rest
         .iter()
@@ -291,7 +286,7 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     if done && several {
         notes.push(format!(
             "A {} that another one of the same part makes up for does not show.",
-            outcome.question.change
+            clean(&outcome.question.change)
         ));
     }
     if outcome.conclusion == Conclusion::Opposite {
@@ -381,12 +376,13 @@ fn span(question: &Question, from: usize, to: usize) -> String {
 
 /// `patch 8`, `patches 5 to 8`.
 fn changes(question: &Question, from: usize, to: usize) -> String {
-    let plural = match question.change.as_str() {
+    let change = clean(&question.change);
+    let plural = match change.as_str() {
         "patch" => "patches".to_owned(),
         other => format!("{other}s"),
     };
     match to - from {
-        1 => format!("{} {}", question.change, label(question, to)),
+        1 => format!("{change} {}", label(question, to)),
         _ => format!(
             "{plural} {} to {}",
             label(question, from + 1),
@@ -443,17 +439,9 @@ fn nothing(question: &Question) -> String {
     format!("no {what} of {} or more", margin(question.size))
 }
 
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
-    }
-}
-
 /// A sentence as Markdown. One that begins with a name of blanks would be a block of code.
 fn escape(sentence: &str) -> String {
-    text::markdown(sentence.trim())
+    markdown_uncut(sentence.trim())
 }
 
 #[cfg(test)]

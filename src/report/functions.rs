@@ -15,7 +15,7 @@ const WORKLOADS: usize = 2;
 /// The most functions told of a workload.
 const FUNCTIONS: usize = 4;
 
-/// The patch's number, the workload, and the functions with their shares: `f −1.20 %, g +0.31 %; 3 more`.
+/// The patch's number, the workload, and the functions with their shares: `f −1.20 %, g +0.31 %; more`.
 /// `name` makes a function's name harmless.
 pub(super) fn lines(
     attribution: &Attribution,
@@ -43,7 +43,7 @@ pub(super) fn lines(
     lines
 }
 
-/// `f −1.20 %, g +0.31 %; 3 more`.
+/// `f −1.20 %, g +0.31 %; more`: how many more is not known, since only the largest are kept.
 pub(super) fn row(changes: &[&FunctionChange], name: &dyn Fn(&str) -> String) -> String {
     let told: Vec<String> = changes
         .iter()
@@ -53,28 +53,36 @@ pub(super) fn row(changes: &[&FunctionChange], name: &dyn Fn(&str) -> String) ->
             format!("{} {share} %", name(&short(&change.function)))
         })
         .collect();
-    let more = match changes.len().saturating_sub(FUNCTIONS) {
-        0 => String::new(),
-        n => format!("; {n} more"),
+    let more = if changes.len() > FUNCTIONS {
+        "; more"
+    } else {
+        ""
     };
-    told.join(", ") + &more
+    told.join(", ") + more
 }
 
-/// A function's name without its parameters, which no reader needs to know it by.
+/// A function's name without its last parameters, which no reader needs to know it by.
 pub(super) fn short(name: &str) -> String {
+    let whole = name.split(" [clone ").next().unwrap_or(name);
+    let whole = whole.strip_suffix(" const").unwrap_or(whole);
+    if !whole.ends_with(')') {
+        return name.to_owned();
+    }
     let mut depth = 0;
-    for (at, c) in name.char_indices() {
+    let opening = whole.char_indices().rev().find(|(_, c)| {
         match c {
-            '<' => depth += 1,
-            '>' => depth -= 1,
-            // `operator()` has a pair of its own.
-            '(' if depth == 0 && !name[..at].ends_with("operator") && at > 0 => {
-                return name[..at].to_owned();
-            }
+            ')' => depth += 1,
+            '(' => depth -= 1,
             _ => {}
         }
+        depth == 0
+    });
+    let head = opening.map_or("", |(at, _)| &whole[..at]);
+    // `operator()` has a pair of its own, and so has a namespace without a name.
+    match head.is_empty() || head.ends_with("operator") || head.ends_with("::") {
+        true => name.to_owned(),
+        false => head.to_owned(),
     }
-    name.to_owned()
 }
 
 #[cfg(test)]
@@ -91,6 +99,18 @@ mod tests {
             ("List<A(*)(B)>::push(A*)", "List<A(*)(B)>::push"),
             ("Hash::operator()(int)", "Hash::operator()"),
             ("(below main)", "(below main)"),
+            ("ns::(anonymous namespace)", "ns::(anonymous namespace)"),
+            (
+                "ns::(anonymous namespace)::f(int)",
+                "ns::(anonymous namespace)::f",
+            ),
+            (
+                "f(A)::{lambda(int)#1}::operator()(int) const",
+                "f(A)::{lambda(int)#1}::operator()",
+            ),
+            ("operator<(A, B)", "operator<"),
+            ("Item::fix(THD*) const", "Item::fix"),
+            ("scan(int) [clone .part.0]", "scan"),
             ("my_qsort2", "my_qsort2"),
         ] {
             assert_eq!(short(name), expected);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::view::words_of;
 use crate::attribution::Attribution;
-use crate::observation::PointBuild;
+use crate::observation::Profiled;
 
 /// A sentence or more on profile-guided builds; `None` where there are none. `name` makes a name harmless.
 pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Option<String> {
@@ -14,39 +14,41 @@ pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) ->
         .collect();
     let (_, first) = guided.first()?;
     let digests: BTreeSet<&String> = guided.iter().map(|(_, profile)| &profile.digest).collect();
+    let which: Vec<String> = guided.iter().map(|(b, _)| words_of(b.point)).collect();
+    let which = which.join(", ");
+    let own = "profiles of their own, so an effect holds what its profile changed too";
     let mut text = match (guided.len() == attribution.builds.len(), digests.len()) {
         (true, 1) => format!(
             "Profile-guided: all servers were compiled with the profile of {}.",
             name(&first.of)
         ),
-        (true, _) => {
-            "Profile-guided: servers were compiled with profiles of their own, so an effect holds \
-                      what its profile changed too."
-                .to_owned()
-        }
+        (true, _) => format!("Profile-guided: servers were compiled with {own}."),
+        (false, 1) => format!(
+            "Profile-guided: {which}, compiled with the profile of {}; the others were not.",
+            name(&first.of)
+        ),
         (false, _) => {
-            let which: Vec<String> = guided.iter().map(|(b, _)| words_of(b.point)).collect();
-            format!(
-                "Profile-guided: {}, compiled with the profile of {}; the others were not.",
-                which.join(", "),
-                name(&first.of)
-            )
+            format!("Profile-guided: {which}, compiled with {own}; the others were not.")
         }
     };
-    let misfit = |build: &PointBuild, changed: u64| {
-        let plural = if changed == 1 { "" } else { "s" };
-        format!("{changed} function{plural} of {}", words_of(build.point))
+    let of = |count: fn(&Profiled) -> u64, noun: &str| -> Option<String> {
+        let counted = guided
+            .iter()
+            .map(|(build, profile)| (build, count(profile)));
+        let told: Vec<String> = counted
+            .filter(|(_, count)| *count > 0)
+            .map(|(build, count)| {
+                let plural = if count == 1 { "" } else { "s" };
+                format!("{count} {noun}{plural} of {}", words_of(build.point))
+            })
+            .collect();
+        (!told.is_empty()).then(|| told.join(", "))
     };
-    let misfits: Vec<String> = guided
-        .iter()
-        .filter(|(_, profile)| profile.changed > 0)
-        .map(|(build, profile)| misfit(build, profile.changed))
-        .collect();
-    if !misfits.is_empty() {
-        text.push_str(&format!(
-            " It did not fit, and was not used for, {}.",
-            misfits.join(", ")
-        ));
+    if let Some(told) = of(|profile| profile.changed, "function") {
+        text.push_str(&format!(" It did not fit, and was not used for, {told}."));
+    }
+    if let Some(told) = of(|profile| profile.without, "file") {
+        text.push_str(&format!(" Nothing was known of {told}."));
     }
     Some(text)
 }
@@ -55,7 +57,7 @@ pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) ->
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
-    use crate::observation::Profiled;
+    use crate::observation::PointBuild;
     use crate::point::Point;
 
     fn told(profiles: &[Option<(&str, u64)>]) -> Option<String> {
@@ -73,7 +75,7 @@ mod tests {
                 digest: digest.into(),
                 of: "toy-1".into(),
                 changed,
-                without: 0,
+                without: 2 * changed,
             }),
         };
         experiment.supplement.builds = profiles.iter().enumerate().map(build).collect();
@@ -90,6 +92,10 @@ mod tests {
         );
         assert!(shared.contains("3 functions of"), "{shared}");
         assert!(shared.contains("1 function of"), "{shared}");
+        assert!(
+            shared.contains("Nothing was known of 6 files of"),
+            "{shared}"
+        );
         let own = told(&[Some(("a", 0)), Some(("b", 0))]).unwrap();
         assert!(
             own.contains("profiles of their own") && !own.contains("fit"),
@@ -97,5 +103,11 @@ mod tests {
         );
         let one = told(&[None, Some(("a", 0))]).unwrap();
         assert!(one.contains("the others were not"), "{one}");
+        let two = told(&[None, Some(("a", 0)), Some(("b", 0))]).unwrap();
+        assert!(
+            two.contains("profiles of their own") && two.contains("the others were not"),
+            "{two}"
+        );
+        assert!(!two.contains("the profile of toy-1"), "{two}");
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::number;
 use super::page::{BOLD, DIM, Page};
 use super::text::{clean, fit, width};
+use super::view::effect_on;
 use crate::attribution::{Attribution, Effect, Kind, SUITE};
 use crate::observation::Meter;
 
@@ -99,10 +100,7 @@ fn moment(
 ) -> Option<Moment> {
     let effect = match workload {
         None => attribution.main_effect(effects, kind, meter)?,
-        Some(workload) => {
-            let wanted = |e: &&Effect| e.kind == kind && e.meter == meter && e.workload == workload;
-            effects.iter().find(wanted)?
-        }
+        Some(workload) => effect_on(effects, kind, meter, workload)?,
     };
     if effect.from().is_some() {
         return None;

@@ -2,21 +2,30 @@
 
 use super::number;
 use super::view::View;
-use crate::attribution::Interval;
+use crate::attribution::{Attribution, Effect, Interval, Verdict};
 use crate::observation::Meter;
+
+/// An effect whose interval is as all of its meter's are.
+fn typical(attribution: &Attribution, meter: Meter) -> Option<&Effect> {
+    let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
+    let mut effects = effects.chain(&attribution.total);
+    effects.find(|effect| effect.meter == meter && !effect.identical)
+}
+
+/// The level of a meter's intervals in per cent: a higher one while there is more to come.
+pub(super) fn level(attribution: &Attribution, meter: Meter) -> f64 {
+    typical(attribution, meter).map_or(95.0, |effect| 100.0 * effect.level)
+}
 
 impl View<'_> {
     /// What the figures are, and which interval ± is of which meter.
     pub(super) fn legend(&self) -> String {
         let attribution = self.attribution;
-        let of = |meter: Meter| {
-            let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
-            let mut effects = effects.chain(&attribution.total);
-            effects.find(|effect| effect.meter == meter && !effect.identical)
-        };
         let mut said: Vec<(String, Vec<String>)> = Vec::new();
         for (meter, _) in &self.columns {
-            let Some(effect) = of(*meter) else { continue };
+            let Some(effect) = typical(attribution, *meter) else {
+                continue;
+            };
             let level = 100.0 * effect.level;
             let words = match (effect.interval, &attribution.stopping) {
                 (Interval::Anytime, _) if attribution.is_complete() => format!(
@@ -49,6 +58,16 @@ impl View<'_> {
                 .collect::<Vec<_>>()
                 .join("; "),
         };
-        format!("Per cent of speed, + is faster (fewer instructions); ± is {intervals}.")
+        let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
+        let is_open = |effect: &Effect| {
+            effect.verdict == Verdict::Unclear && effect.minimum_detectable.is_some()
+        };
+        let seen = match effects.chain(&attribution.total).any(is_open) {
+            true => {
+                " What \"would have been seen\" is an effect that four such experiments in five show."
+            }
+            false => "",
+        };
+        format!("Per cent of speed, + is faster (fewer instructions); ± is {intervals}.{seen}")
     }
 }

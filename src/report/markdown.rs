@@ -1,16 +1,18 @@
-//! The report as Markdown: what a pull request gets.
+//! The report as Markdown, and the parts of it that a comment on a pull request shares.
 
 use std::fmt::Write;
 
-use super::text::{clean, code, fenced, is_commit, markdown as escape, shell};
-use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
+use super::escape::{SENTENCE, code, fenced, is_commit, markdown as escape, shell};
+use super::text::clean;
+use super::view::{Apart, Label, Row, SEPARATELY, Tone, View, words_of};
 use super::{functions, number};
 use crate::attribution::Attribution;
 
 /// The report as GitHub-flavoured Markdown: the verdict first, then one row a patch; noise, method,
 /// machine, builds and the commands that make it again are folded away. Names and titles cannot
-/// introduce markup, links, mentions or HTML.
-pub fn markdown(attribution: &Attribution) -> String {
+/// introduce markup, links, mentions or HTML. `stored` is whether the experiment is in a workspace's store,
+/// so that commands can go on with it.
+pub fn markdown(attribution: &Attribution, stored: bool) -> String {
     let view = View::new(attribution);
     let mut page = String::new();
     let _ = writeln!(page, "## {}\n", view.headline());
@@ -37,17 +39,21 @@ pub fn markdown(attribution: &Attribution) -> String {
     method(&mut page, attribution);
     machine(&mut page, attribution);
     builds(&mut page, attribution);
-    reproduce(&mut page, attribution, &[]);
+    reproduce(&mut page, &commands(attribution, "markdown", stored));
     page
 }
 
-/// How figures come about, as Markdown without markup but code.
-const METHOD: &str = "\
+/// Said unless points were measured in runs of their own; Markdown without markup but code, as what follows.
+const TURNS: &str = "\
 The points' servers are alive at once and take turns every few milliseconds, so that what disturbs the \
-machine disturbs them alike. A block starts every server afresh and gives one value a point. An effect \
-is the mean over blocks of the log ratio of two points' values; its interval is Student's, with blocks \
-as the unit. `no effect` means that the whole interval lies within the margin, `unclear` that it holds 0 \
-but reaches beyond. The control is the bare release measured a second time as if it were another point. ";
+machine disturbs them alike. ";
+
+/// How figures come about.
+const METHOD: &str = "\
+A block starts every server afresh and gives one value a point. An effect is the mean over blocks of the \
+log ratio of two points' values; its interval takes blocks as the unit. `no effect` means that the whole \
+interval lies within the margin, `unclear` that neither this nor `faster` nor `slower` is shown. The control \
+is the bare release measured a second time as if it were another point. ";
 
 /// Said unless layouts were varied.
 const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \
@@ -93,15 +99,16 @@ pub(super) fn method_words(attribution: &Attribution) -> String {
              that share layouts count as one."
         ),
     };
-    format!("{METHOD}{layout}")
+    let turns = match attribution.total.iter().any(|effect| effect.unpaired) {
+        true => "",
+        false => TURNS,
+    };
+    format!("{turns}{METHOD}{layout}")
 }
 
 /// One table of the view's meters.
 pub(super) fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
-    let names: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
-    let places = view.columns.iter().map(|(_, places)| *places);
-    let heads: Vec<(&str, usize)> = names.iter().map(String::as_str).zip(places).collect();
-    columns(page, &heads, "verdict", rows);
+    columns(page, &view.heads(), "verdict", rows);
 }
 
 pub(super) fn apart(page: &mut String, view: &View<'_>) {
@@ -114,7 +121,7 @@ pub(super) fn apart(page: &mut String, view: &View<'_>) {
             "",
             &table.rows.iter().collect::<Vec<_>>(),
         );
-        details(page, &format!("{APART} ({})", table.meter), &body);
+        details(page, &format!("{SEPARATELY} ({})", table.meter), &body);
     }
 }
 
@@ -189,8 +196,7 @@ fn bold(figure: &str) -> String {
 /// A sentence of this program that may hold names: harmless, and kept whole unless somebody made it
 /// endless. What stands between backticks becomes code.
 pub(super) fn sentence(text: &str) -> String {
-    const LONGEST: usize = 1000;
-    let (text, end) = match text.char_indices().nth(LONGEST) {
+    let (text, end) = match text.char_indices().nth(SENTENCE) {
         Some((end, _)) => (&text[..end], " …"),
         None => (text, ""),
     };
@@ -395,18 +401,21 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
     );
 }
 
-/// The commands that lead to the same report; `before` come first.
-pub(super) fn reproduce(page: &mut String, attribution: &Attribution, before: &[String]) {
-    let mut lines = before.to_vec();
-    lines.extend(commands(attribution, "markdown"));
-    details(page, "Do it again", &fenced("sh", &lines));
+/// The commands that lead to the same report.
+pub(super) fn reproduce(page: &mut String, commands: &[String]) {
+    details(page, "Do it again", &fenced("sh", commands));
 }
 
-/// The commands that lead to the same report in the form `format`, with remarks.
-pub(super) fn commands(attribution: &Attribution, format: &str) -> [String; 6] {
+/// The commands that lead to the same report in the form `format`, with remarks. Of what is not `stored`, only
+/// the reader knows the files it was made of.
+pub(super) fn commands(attribution: &Attribution, format: &str, stored: bool) -> Vec<String> {
+    if !stored {
+        return vec![format!("perfquilt analyse FILE --format {format}")];
+    }
     let name = shell(&attribution.experiment);
-    [
-        "# builds and measures what is missing, then reports".to_owned(),
+    vec![
+        "# with the preset and options of the run: builds and measures what is missing, then reports"
+            .to_owned(),
         "perfquilt run".to_owned(),
         "# this report from the stored observations".to_owned(),
         format!("perfquilt report {name} --format {format}"),

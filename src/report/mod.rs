@@ -2,6 +2,7 @@
 
 pub mod bisect;
 mod comment;
+mod escape;
 mod export;
 mod functions;
 mod guided;
@@ -39,7 +40,7 @@ pub use profile::{Annotated, Line, Shown, profile, profile_markdown};
 pub use rates::rates;
 pub use sql_bench::sql_bench;
 pub use terminal::terminal;
-pub(crate) use text::{clean, fit};
+pub(crate) use text::{capital, clean, fit, is_deceptive};
 
 /// The attribution document as indented JSON with a line end.
 ///

@@ -1,35 +1,39 @@
 //! What somebody who has read a report does next.
 
-use super::text::{clean, shell};
+use super::escape::shell;
+use super::text::clean;
 use crate::attribution::{Attribution, Kind, Verdict};
 
 /// The next useful command behind the report of a stored experiment, with what it is good for.
 pub fn next_command(attribution: &Attribution) -> String {
+    // Servers that somebody named are no points of a series.
+    let series = attribution.base.is_empty();
+    let measure = match series {
+        true => "perfquilt run",
+        false => "perfquilt bench",
+    };
     if !attribution.is_complete() {
-        return "next: the same command again goes on where this stopped".to_owned();
+        return format!(
+            "next: `{measure}` with the preset and options of this one goes on where it stopped"
+        );
     }
     let of = |verdict: Verdict| {
         let meter = attribution.main_meter()?;
-        attribution.patches.iter().find(|patch| {
-            let effect = attribution.main_effect(&patch.effects, Kind::InOrder, meter);
-            effect.is_some_and(|effect| effect.verdict == verdict)
+        attribution.patches.iter().find_map(|patch| {
+            let effect = attribution.main_effect(&patch.effects, Kind::InOrder, meter)?;
+            (effect.verdict == verdict && !effect.is_stale()).then_some((patch.index, effect))
         })
     };
-    if attribution.base.is_empty()
-        && let Some(slower) = of(Verdict::Slower)
-    {
+    if series && let Some((index, effect)) = of(Verdict::Slower) {
         return format!(
-            "next: `perfquilt profile {} {}` shows which functions patch {} made dearer",
-            slower.index - 1,
-            slower.index,
-            slower.index
+            "next: `perfquilt profile {} {}` shows which functions patch {index} made dearer",
+            effect.against, effect.point
         );
     }
     if of(Verdict::Unclear).is_some() {
-        let done = attribution.progress.iter().map(|p| p.done).max();
         return format!(
-            "next: `--blocks {}` with the same command narrows the intervals of what is unclear",
-            2 * done.unwrap_or(1).max(1)
+            "next: `{measure} {}` with the preset and options of this one measures anew, for narrower intervals",
+            narrower(attribution)
         );
     }
     format!(
@@ -38,10 +42,30 @@ pub fn next_command(attribution: &Attribution) -> String {
     )
 }
 
+/// The options that make the next experiment's intervals narrower. One that has ended is not lengthened:
+/// whoever saw its end decided that, so its intervals would have to hold at every look, and be wider.
+fn narrower(attribution: &Attribution) -> String {
+    match &attribution.stopping {
+        // Half the width takes four times as many blocks.
+        Some(rule) => format!(
+            "--fresh --resolution {} --blocks {}",
+            rule.resolution / 2.0,
+            rule.max_blocks.saturating_mul(4)
+        ),
+        None => {
+            let done = attribution.progress.iter().map(|p| p.done).max();
+            format!("--fresh --blocks {}", 2 * done.unwrap_or(1).max(1))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
+    use crate::attribution::Provenance;
+    use crate::observation::{Meter, Planned};
+    use crate::point::Point;
 
     #[test]
     fn what_is_worst_comes_first() {
@@ -64,7 +88,43 @@ mod tests {
         assert!(next(&slower).contains("--format html"));
         let mut unclear = Experiment::new(&[(0.002, 0.0)]);
         unclear.noise = 0.05;
-        let twice = format!("next: `--blocks {}` ", 2 * unclear.blocks);
+        let twice = format!(
+            "next: `perfquilt run --fresh --blocks {}` ",
+            2 * unclear.blocks
+        );
         assert!(next(&unclear).starts_with(&twice), "{}", next(&unclear));
+        let mut attribution = unclear.attribution();
+        for effect in &mut attribution.patches[0].effects {
+            effect.provenance = Some(Provenance::Stale("quick-0".into()));
+        }
+        assert!(next_command(&attribution).contains("--format html"));
+    }
+
+    #[test]
+    fn an_end_by_width_is_put_farther() {
+        let mut experiment = Experiment::new(&[(0.002, 0.0)]);
+        experiment.noise = 0.05;
+        let plan = |workload: &&str| Planned {
+            min_blocks: Some(4),
+            resolution: Some(0.9),
+            ..Planned::fixed(workload, Meter::Time, 60)
+        };
+        experiment.supplement.planned = experiment.workloads.iter().map(plan).collect();
+        let next = next_command(&experiment.attribution());
+        assert!(
+            next.starts_with("next: `perfquilt run --fresh --resolution 0.45 --blocks 240` "),
+            "{next}"
+        );
+    }
+
+    #[test]
+    fn the_points_are_those_of_the_effect() {
+        let mut experiment = Experiment::new(&[(0.02, 0.02), (0.0, 0.0), (-0.03, -0.03)]);
+        let failed = [(Point::Step(2), "it does not compile".to_owned())];
+        experiment.header.failed = failed.into();
+        assert_eq!(
+            next_command(&experiment.attribution()),
+            "next: `perfquilt profile 1 3` shows which functions patch 3 made dearer"
+        );
     }
 }

@@ -26,15 +26,14 @@ pub(super) fn decimals<'a>(meter: Meter, effects: impl Iterator<Item = &'a Effec
 /// A fraction as signed per cent without the unit: `+0.42`, `−0.42`, `0.00`.
 pub(super) fn signed(fraction: f64, places: usize) -> String {
     let text = format!("{:.places$}", fraction.abs() * 100.0);
-    let zero = text.bytes().all(|b| b == b'0' || b == b'.');
     match fraction {
-        _ if zero => text,
+        _ if is_zero(&text) => text,
         f if f < 0.0 => format!("−{text}"),
         _ => format!("+{text}"),
     }
 }
 
-/// A fraction as per cent without sign of its direction or unit.
+/// A fraction as per cent without unit, and without a plus sign: `0.42`, `−0.42`.
 pub(super) fn plain(fraction: f64, places: usize) -> String {
     let text = signed(fraction, places);
     match text.strip_prefix('+') {
@@ -45,11 +44,38 @@ pub(super) fn plain(fraction: f64, places: usize) -> String {
 
 /// A standard deviation or margin as per cent with two significant digits: `0.40 %`, `0.0012 %`.
 pub(super) fn spread(fraction: f64) -> String {
-    let percent = fraction * 100.0;
+    format!("{} %", significant(fraction * 100.0))
+}
+
+/// What is not negative, with two significant digits: `12`, `0.40`, `0.0012`; less than a millionth is `0.00`.
+pub(super) fn significant(value: f64) -> String {
     let places = (0..8usize)
-        .find(|&places| percent * 10f64.powi(i32::try_from(places).unwrap_or(0)) >= 10.0)
+        .find(|&places| value * 10f64.powi(i32::try_from(places).unwrap_or(0)) >= 10.0)
         .unwrap_or(2);
-    format!("{percent:.places$} %")
+    format!("{value:.places$}")
+}
+
+/// A count without decimals, in groups of three: `1,234,567`.
+pub(super) fn grouped(count: f64) -> String {
+    let digits = format!("{:.0}", count.abs());
+    let sign = if count < 0.0 && !is_zero(&digits) {
+        "−"
+    } else {
+        ""
+    };
+    let mut text = String::from(sign);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Whether digits show nothing: what is rounded to it has no sign.
+pub(super) fn is_zero(digits: &str) -> bool {
+    digits.bytes().all(|b| b == b'0' || b == b'.')
 }
 
 /// A margin as per cent without superfluous zeros: `0.5 %`.
@@ -85,6 +111,10 @@ pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -
     let even = (above - below).abs() <= unit.max(LOPSIDED * half);
     let leaves_out_zero = low > 0.0 || high < 0.0;
     // The shown interval must not hold 0 when the real one does not.
+    let nearer = low.abs().min(high.abs());
+    if leaves_out_zero && half > 1e-9 && places < 6 && is_zero(&plain(nearer, places)) {
+        return interval(estimate, ends, places + 1);
+    }
     if even && (!leaves_out_zero || half < estimate.abs()) {
         // No interval is shown as none, but for values that never differed (beyond rounding errors).
         let half = if half > 1e-9 { half.max(unit) } else { half };
@@ -170,6 +200,11 @@ mod tests {
         let mut barely = of(0.024, 0.0002, 0.0485);
         barely.verdict = Verdict::Faster;
         assert_eq!(effect(&barely, 2), "+2.40 % (0.02 to 4.85)");
+        // What is shown as an effect is not 0.
+        assert_eq!(
+            effect(&of(0.000_04, 0.000_02, 0.000_06), 2),
+            "+0.004 % ± 0.002"
+        );
         let mut single = of(0.01, 0.0, 0.0);
         (single.low, single.high) = (None, None);
         assert_eq!(effect(&single, 2), "+1.00 % ± ?");
@@ -194,6 +229,10 @@ mod tests {
         assert_eq!(spread(0.000_012_3), "0.0012 %");
         assert_eq!(spread(0.123), "12 %");
         assert_eq!(spread(0.0), "0.00 %");
+        assert_eq!(significant(0.0123), "0.012");
+        assert_eq!(significant(123.4), "123");
+        assert_eq!(grouped(-1_234_567.0), "−1,234,567");
+        assert_eq!(grouped(-0.2), "0");
         assert_eq!(margin(0.005), "0.5 %");
         assert_eq!(margin(0.01), "1 %");
         assert_eq!(margin(0.0005), "0.05 %");

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use super::escape::{code, fenced};
 use super::number;
 use super::page::{BOLD, DIM, Page};
-use super::text::{clean, code, fit, width};
+use super::text::{clean, fit, fit_end, width};
 use crate::profile::{Change, Difference, Edge, Function, Hot};
 
 /// Columns narrower than this are not worth fitting into.
@@ -62,24 +63,21 @@ pub fn profile(shown: &Shown<'_>, columns: usize, color: bool) -> String {
     );
     let headline = headline(difference);
     page.line(&headline, BOLD);
-    page.line("", "");
+    page.blank();
     let rows = functions(difference, shown.top);
     if rows.is_empty() {
-        page.paragraph(
-            "No function's own cost changed by more than runs differ.",
-            "",
-        );
+        page.paragraph(NOTHING, "");
     } else {
         page.table(&rows);
         page.paragraph(&rest(difference, &rows), "");
     }
     if let Some((callee, edges)) = shown.callers {
-        page.line("", "");
+        page.blank();
         page.line(&format!("Callers of {}", clean(callee)), BOLD);
         page.callers(edges);
     }
     if let Some(annotated) = shown.lines {
-        page.line("", "");
+        page.blank();
         page.lines(annotated);
     }
     page.text
@@ -100,40 +98,127 @@ pub fn profile_markdown(shown: &Shown<'_>) -> String {
         difference.source
     );
     let rows = functions(difference, shown.top);
-    text.push_str("| function | before | after | difference | inclusive | calls |\n|:--|--:|--:|--:|--:|--:|\n");
-    for function in &rows {
-        let _ = writeln!(
+    if rows.is_empty() {
+        let _ = writeln!(text, "{NOTHING}");
+    } else {
+        table(&mut text, &rows);
+        let _ = writeln!(text, "\n{}", rest(difference, &rows));
+    }
+    if let Some((callee, edges)) = shown.callers {
+        let _ = writeln!(text, "\nCallers of {}:\n", code(callee));
+        callers(&mut text, edges);
+    }
+    if let Some(annotated) = shown.lines {
+        lines(&mut text, annotated);
+    }
+    text
+}
+
+/// What is said where no function is told.
+const NOTHING: &str = "No function's own cost changed by more than runs differ.";
+/// What is said where no caller is known.
+const NO_CALLER: &str = "Nothing calls it, or it was inlined wherever it is used.";
+/// What is said where no line is known.
+const NO_LINE: &str = "No lines are known: build with a recipe that has debug information (-g1).";
+
+/// The functions as Markdown.
+fn table(text: &mut String, rows: &[&Function]) {
+    let counted = counted(rows.iter().map(|function| &function.calls));
+    let (head, rule) = match counted {
+        true => (" calls |", "--:|"),
+        false => ("", ""),
+    };
+    let _ = writeln!(
+        text,
+        "| function | before | after | difference | inclusive |{head}\n|:--|--:|--:|--:|--:|{rule}"
+    );
+    for function in rows {
+        let _ = write!(
             text,
-            "| {}{} | {} | {} | {} | {} | {} |",
+            "| {}{} | {} | {} | {} | {} |",
             code(&function.name),
             inlined(function),
             count(function.own.before),
             count(function.own.after),
             signed(&function.own),
             count_signed(function.inclusive.difference()),
-            calls(&function.calls),
         );
+        if counted {
+            let _ = write!(text, " {} |", calls(&function.calls));
+        }
+        text.push('\n');
     }
-    let _ = writeln!(text, "\n{}", rest(difference, &rows));
-    if let Some((callee, edges)) = shown.callers {
-        let _ = writeln!(
-            text,
-            "\nCallers of {}:\n\n| caller | calls before | after | cost before | after |\n|:--|--:|--:|--:|--:|",
-            code(callee)
-        );
-        for edge in edges {
-            let _ = writeln!(
+}
+
+/// The callers of a function as Markdown.
+fn callers(text: &mut String, edges: &[Edge]) {
+    if edges.is_empty() {
+        let _ = writeln!(text, "{NO_CALLER}");
+        return;
+    }
+    let counted = counted(edges.iter().map(|edge| &edge.calls));
+    text.push_str(match counted {
+        true => "| caller | calls before | after | cost before | after |\n|:--|--:|--:|--:|--:|\n",
+        false => "| caller | cost before | after |\n|:--|--:|--:|\n",
+    });
+    for edge in edges {
+        let _ = write!(text, "| {} |", code(&edge.caller));
+        if counted {
+            let _ = write!(
                 text,
-                "| {} | {:.2} | {:.2} | {} | {} |",
-                code(&edge.caller),
-                edge.calls.before,
-                edge.calls.after,
-                count(edge.inclusive.before),
-                count(edge.inclusive.after)
+                " {:.2} | {:.2} |",
+                edge.calls.before, edge.calls.after
             );
         }
+        let _ = writeln!(
+            text,
+            " {} | {} |",
+            count(edge.inclusive.before),
+            count(edge.inclusive.after)
+        );
     }
-    text
+}
+
+/// The lines of a function on both servers as Markdown.
+fn lines(text: &mut String, annotated: &Annotated) {
+    for (side, lines) in [("before", &annotated.before), ("after", &annotated.after)] {
+        let _ = writeln!(
+            text,
+            "\n{} {side}, own cost a transaction by line:\n",
+            code(&annotated.function)
+        );
+        if lines.is_empty() {
+            let _ = writeln!(text, "{NO_LINE}");
+            continue;
+        }
+        let mut file = "";
+        let mut shown = Vec::new();
+        for line in lines {
+            if line.hot.file != file {
+                file = &line.hot.file;
+                shown.push(file.to_owned());
+            }
+            shown.push(line_words(line));
+        }
+        let _ = writeln!(text, "{}", fenced("text", &shown));
+    }
+}
+
+/// `     1,234      12  source`.
+fn line_words(line: &Line) -> String {
+    let source = line.text.as_deref().unwrap_or_default();
+    let source = source.replace('\t', "    ");
+    format!(
+        "{:>10}  {:>6}  {}",
+        count(line.hot.own),
+        line.hot.line,
+        source.trim_end()
+    )
+}
+
+/// Whether any calls were counted: samples know of none.
+fn counted<'a>(mut calls: impl Iterator<Item = &'a Change>) -> bool {
+    calls.any(|calls| calls.before != 0.0 || calls.after != 0.0)
 }
 
 /// `−1.24 % ± 0.02 instructions a transaction: 92,345 → 91,200`.
@@ -169,9 +254,17 @@ fn functions(difference: &Difference, top: usize) -> Vec<&Function> {
 fn rest(difference: &Difference, rows: &[&Function]) -> String {
     let told: f64 = rows.iter().map(|f| f.own.difference()).sum();
     let left = difference.total.difference() - told;
+    // A single run has no interval, and nothing is tested by it.
+    let intervals = match difference.total.half_width {
+        Some(_) => {
+            "; ± is the 95 % interval over runs, and one in twenty of these functions has not changed, on \
+             average"
+        }
+        None => "",
+    };
     format!(
-        "Own {} a transaction, largest difference first; ± is the 95 % interval over runs, and one in twenty of \
-         these functions has not changed, on average. {} functions ran; those not shown changed by {} together.",
+        "Own {} a transaction, largest difference first{intervals}. {} functions ran; those not shown changed \
+         by {} together.",
         difference.unit,
         difference.functions.len(),
         count_signed(left)
@@ -188,18 +281,18 @@ fn inlined(function: &Function) -> &'static str {
 impl Page {
     fn table(&mut self, rows: &[&Function]) {
         let wide = self.width >= 100;
-        let figures = if wide {
-            10 + 10 + 18 + 12 + 16
-        } else {
-            10 + 10 + 18
-        };
+        let counted = wide && counted(rows.iter().map(|function| &function.calls));
+        let figures = 10 + 10 + 18 + if wide { 12 } else { 0 } + if counted { 16 } else { 0 };
         let room = self.width - figures;
         let mut head = format!(
             "{:room$}{:>10}{:>10}{:>18}",
             "function", "before", "after", "difference"
         );
         if wide {
-            let _ = write!(head, "{:>12}{:>16}", "inclusive", "calls");
+            let _ = write!(head, "{:>12}", "inclusive");
+        }
+        if counted {
+            let _ = write!(head, "{:>16}", "calls");
         }
         self.line(&head, BOLD);
         for function in rows {
@@ -215,12 +308,11 @@ impl Page {
                 signed(&function.own)
             );
             if wide {
-                let _ = write!(
-                    line,
-                    "{:>12}{:>16}",
-                    count_signed(function.inclusive.difference()),
-                    calls(&function.calls)
-                );
+                let inclusive = count_signed(function.inclusive.difference());
+                let _ = write!(line, "{inclusive:>12}");
+            }
+            if counted {
+                let _ = write!(line, "{:>16}", calls(&function.calls));
             }
             self.line(&line, "");
         }
@@ -228,15 +320,18 @@ impl Page {
 
     fn callers(&mut self, edges: &[Edge]) {
         if edges.is_empty() {
-            self.paragraph(
-                "Nothing calls it, or it was inlined wherever it is used.",
-                "",
-            );
+            self.paragraph(NO_CALLER, "");
             return;
         }
-        let room = self.width - 40;
+        let counted = counted(edges.iter().map(|edge| &edge.calls));
+        let room = self.width - if counted { 40 } else { 20 };
+        let calls_of = |text: &str| match counted {
+            true => format!("{text:>20}"),
+            false => String::new(),
+        };
+        let head = calls_of("calls");
         self.line(
-            &format!("{:room$}{:>20}{:>20}", "caller", "calls", "inclusive"),
+            &format!("{:room$}{head}{:>20}", "caller", "inclusive"),
             BOLD,
         );
         for edge in edges {
@@ -247,7 +342,8 @@ impl Page {
                 count(edge.inclusive.before),
                 count(edge.inclusive.after)
             );
-            let line = format!("{name}{:pad$}{:>20}{inclusive:>20}", "", calls(&edge.calls));
+            let calls = calls_of(&calls(&edge.calls));
+            let line = format!("{name}{:pad$}{calls}{inclusive:>20}", "");
             self.line(&line, "");
         }
     }
@@ -260,10 +356,7 @@ impl Page {
             );
             self.line(&fit(&head, self.width), BOLD);
             if lines.is_empty() {
-                self.paragraph(
-                    "No lines are known: build with a recipe that has debug information (-g1).",
-                    "",
-                );
+                self.paragraph(NO_LINE, "");
             }
             let mut file = "";
             for line in lines {
@@ -271,52 +364,28 @@ impl Page {
                     file = &line.hot.file;
                     self.line(&fit(&clean(file), self.width), DIM);
                 }
-                let text = line
-                    .text
-                    .as_deref()
-                    .unwrap_or_default()
-                    .replace('\t', "    ");
-                let text = clean(&text);
-                let shown = format!("{:>10}  {:>6}  {text}", count(line.hot.own), line.hot.line);
+                let shown = clean(&line_words(line));
                 self.line(&fit_end(&shown, self.width), "");
             }
         }
     }
 }
 
-/// `text` cut at its end to at most `room` columns.
-fn fit_end(text: &str, room: usize) -> String {
-    let mut used = 0;
-    let cut: String = text
-        .chars()
-        .take_while(|c| {
-            used += width(c.encode_utf8(&mut [0; 4]));
-            used <= room
-        })
-        .collect();
-    cut
-}
-
 /// A count with thousands apart: `12,345`, and with a decimal below 100.
 fn count(number: f64) -> String {
-    let sign = if number < 0.0 { "−" } else { "" };
-    if number.abs() < 100.0 && number != number.round() {
-        return format!("{sign}{:.1}", number.abs());
+    if number.abs() >= 100.0 || number == number.round() {
+        return number::grouped(number);
     }
-    let digits = format!("{:.0}", number.abs());
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+    let text = format!("{:.1}", number.abs());
+    match number < 0.0 && !number::is_zero(&text) {
+        true => format!("−{text}"),
+        false => text,
     }
-    format!("{sign}{text}")
 }
 
 fn count_signed(number: f64) -> String {
     match count(number) {
-        text if number > 0.0 && text != "0" => format!("+{text}"),
+        text if number > 0.0 && !number::is_zero(&text) => format!("+{text}"),
         text => text,
     }
 }
@@ -344,6 +413,7 @@ fn calls(change: &Change) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::{Costs, Table};
 
     #[test]
     fn counts_are_readable() {
@@ -358,5 +428,97 @@ mod tests {
         }
         assert_eq!(count_signed(12.0), "+12");
         assert_eq!(count_signed(-0.2), "−0.2");
+        // What is left of sums of equal figures.
+        assert_eq!(count_signed(1e-9), "0.0");
+        assert_eq!(count_signed(-1e-9), "0.0");
+    }
+
+    /// One function, called so many times, in so many runs.
+    fn difference(calls: f64, runs: u32) -> Difference {
+        let tables = |own: f64, step: f64| -> Vec<Table> {
+            let table = |run: u32| {
+                let own = own + step * f64::from(run);
+                let costs = Costs {
+                    own,
+                    inclusive: own + 50.0,
+                    calls,
+                };
+                Table {
+                    total: own + 50.0,
+                    functions: [("scan(int)".to_owned(), costs)].into(),
+                    ..Table::default()
+                }
+            };
+            (0..runs).map(table).collect()
+        };
+        let (before, after) = (tables(150.0, 1.0), tables(50.0, 2.0));
+        Difference {
+            schema: 1,
+            before: "0".into(),
+            after: "1".into(),
+            workload: "load".into(),
+            source: "perf".into(),
+            runs: before.len(),
+            transactions: 100,
+            unit: "cycles".into(),
+            total: Difference::total_of(&before, &after),
+            functions: Difference::functions_of(&before, &after),
+        }
+    }
+
+    #[test]
+    fn only_what_is_known_is_told() {
+        let of = |difference: &Difference| {
+            let shown = Shown {
+                difference,
+                top: 10,
+                callers: None,
+                lines: None,
+            };
+            profile(&shown, 120, false) + &profile_markdown(&shown)
+        };
+        let several = of(&difference(2.0, 3));
+        assert_eq!(several.matches("95 % interval").count(), 2, "{several}");
+        assert_eq!(several.matches("calls").count(), 2, "{several}");
+        let single = of(&difference(0.0, 1));
+        assert!(!single.contains("interval"), "{single}");
+        assert!(!single.contains("calls"), "{single}");
+        assert!(!single.contains("one in twenty"), "{single}");
+        let mut nothing = difference(2.0, 3);
+        nothing.functions.clear();
+        let nothing = of(&nothing);
+        assert_eq!(nothing.matches(NOTHING).count(), 2, "{nothing}");
+        assert!(!nothing.contains("| function |"), "{nothing}");
+    }
+
+    #[test]
+    fn lines_are_told_in_markdown_too() {
+        let difference = difference(2.0, 1);
+        let annotated = Annotated {
+            function: "scan(int)".into(),
+            before: vec![Line {
+                hot: Hot {
+                    file: "sql/scan.cc".into(),
+                    line: 12,
+                    own: 1234.0,
+                },
+                text: Some("\tscan_row();".into()),
+            }],
+            after: Vec::new(),
+        };
+        let shown = Shown {
+            difference: &difference,
+            top: 10,
+            callers: Some(("scan(int)", &[][..])),
+            lines: Some(&annotated),
+        };
+        let text = profile_markdown(&shown);
+        for words in [
+            "```text\nsql/scan.cc\n     1,234      12      scan_row();\n```",
+            NO_LINE,
+            NO_CALLER,
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
     }
 }

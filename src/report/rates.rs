@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use super::escape::markdown;
+use super::legend::level;
 use super::markdown::sentence;
 use super::number;
-use super::text::markdown;
 use super::workload_words;
 use crate::attribution::{Attribution, Cost, Effect, Kind};
 use crate::observation::{CLIENT_OPERATION, Meter};
@@ -18,7 +19,7 @@ pub fn rates(attribution: &Attribution) -> String {
         let costs: Vec<&Cost> = attribution
             .costs
             .iter()
-            .filter(|cost| cost.meter == meter && !cost.workload.contains('/'))
+            .filter(|cost| cost.meter == meter && attribution.workloads.contains(&cost.workload))
             .filter(|cost| cost.point != Point::Control)
             .collect();
         if costs.is_empty() {
@@ -32,7 +33,8 @@ pub fn rates(attribution: &Attribution) -> String {
         let head = heading(meter);
         let _ = writeln!(
             text,
-            "\n### {head}\n\n| workload | server | {head} | 95 % interval | against point 0 |{}\n|---|---|--:|--:|--:|{}",
+            "\n### {head}\n\n| workload | server | {head} | {:.0} % interval | against point 0 |{}\n|---|---|--:|--:|--:|{}",
+            level(attribution, meter),
             if told { " client's part |" } else { "" },
             if told { "--:|" } else { "" },
         );
@@ -120,20 +122,12 @@ fn figure(meter: Meter, cost: f64) -> String {
     }
 }
 
-/// With as many digits as say something, in groups of three: `1,234,567`, `12.3`.
+/// From 100 on without decimals and in groups of three, below with three decimals: `1,234,567`, `12.340`.
 fn grouped(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.3}");
     }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    number::grouped(value)
 }
 
 fn between(meter: Meter, cost: &Cost) -> String {
@@ -170,6 +164,7 @@ fn gain(attribution: &Attribution, cost: &Cost) -> String {
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
+    use crate::observation::Planned;
 
     #[test]
     fn the_clients_part_is_told_where_the_client_told_its_own_time() {
@@ -191,6 +186,29 @@ mod tests {
         let text = rates(&attribution);
         assert!(text.contains("| 33,333 |"), "{text}");
         assert!(text.contains(" 25 % |"), "{text}");
+    }
+
+    #[test]
+    fn the_level_is_that_of_the_intervals() {
+        let mut experiment = Experiment::new(&[(0.01, 0.0)]);
+        let instructions = "| instructions a transaction | 95 % interval |";
+        let time = |level: u32| format!("| transactions a second | {level} % interval |");
+        let text = rates(&experiment.attribution());
+        assert!(text.contains(&time(95)), "{text}");
+        let plan = |workload: &&str| Planned::fixed(workload, Meter::Time, 40);
+        experiment.supplement.planned = experiment.workloads.iter().map(plan).collect();
+        // There is more to come, and somebody looks.
+        let text = rates(&experiment.attribution());
+        assert!(text.contains(&time(99)), "{text}");
+        assert!(text.contains(instructions), "{text}");
+    }
+
+    #[test]
+    fn a_workload_may_have_a_slash_in_its_name() {
+        let mut experiment = Experiment::new(&[(0.01, 0.0)]);
+        experiment.workloads = vec!["read/write"];
+        let text = rates(&experiment.attribution());
+        assert!(text.contains("| read/write |"), "{text}");
     }
 
     #[test]

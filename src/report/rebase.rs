@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
+use super::escape::{code, fenced, markdown as escape, markdown_uncut, shell};
+use super::number;
 use super::page::{BOLD, DIM, Page};
-use super::text::{clean, code, fit, markdown as escape, shell, width};
+use super::text::{clean, fit, fit_end, long, width};
 use crate::rebase::{Decision, EffectChange, PatchReport, Report, Status, Worth};
 
 /// Columns narrower than this are not worth fitting into.
@@ -37,7 +39,7 @@ fn tally(report: &Report) -> String {
 }
 
 fn speed(effect: &EffectChange) -> String {
-    let percent = |worth: &Worth| format!("{:+.1} %", worth.estimate * 100.0);
+    let percent = |worth: &Worth| format!("{} %", number::signed(worth.estimate, 1));
     let new = effect.new.as_ref().map_or("?".to_owned(), percent);
     let mark = if effect.no_longer_helps { " !" } else { "" };
     format!("{} → {new}{mark}", percent(&effect.old))
@@ -113,7 +115,7 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
         if color { style } else { "" },
     );
     page.indented(&tally(report), 0, "");
-    page.text.push('\n');
+    page.blank();
     page.decisions_table(report);
     for patch in &report.patches {
         page.decisions(report, patch);
@@ -127,7 +129,7 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
                     "{} {}: {}",
                     drop.index,
                     clean(&drop.name),
-                    clean(&drop.reason)
+                    long(&drop.reason)
                 ),
                 2,
                 "",
@@ -135,12 +137,12 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
         }
     }
     for note in &report.notes {
-        page.text.push('\n');
-        page.indented(&clean(note), 0, "");
+        page.blank();
+        page.indented(&long(note), 0, "");
     }
     page.written(report);
     if !report.next.is_empty() {
-        page.text.push('\n');
+        page.blank();
     }
     for (index, command) in report.next.iter().enumerate() {
         let word = if index == 0 { "next:" } else { "" };
@@ -151,27 +153,14 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
 
 impl Page {
     fn heading(&mut self, text: &str) {
-        self.text.push('\n');
+        self.blank();
         self.indented(text, 0, BOLD);
     }
 
     /// A line of source text, cut at the page's edge.
     fn source(&mut self, text: &str, indent: usize, style: &str) {
         let text: String = text.replace('\t', "    ");
-        let text = clean(&text);
-        let room = self.width - indent;
-        let text = if width(&text) > room {
-            let mut cut = String::new();
-            for c in text.chars() {
-                if width(&cut) + 2 > room {
-                    break;
-                }
-                cut.push(c);
-            }
-            format!("{cut}…")
-        } else {
-            text
-        };
+        let text = fit_end(&clean(&text), self.width - indent);
         let line = self.styled(text.trim_end(), style);
         let _ = writeln!(self.text, "{:indent$}{line}", "");
     }
@@ -216,7 +205,7 @@ impl Page {
             }
             let _ = writeln!(self.text, "{}", line.trim_end());
             for note in notes(patch) {
-                self.indented(&clean(&note), digits + 4, DIM);
+                self.indented(&long(&note), digits + 4, DIM);
             }
         }
     }
@@ -228,7 +217,7 @@ impl Page {
         self.heading(&format!("Patch {} {}", patch.index, clean(&patch.name)));
         for decision in &patch.decisions {
             self.indented(&clean(&place(decision)), 0, "");
-            self.indented(&clean(&decision.what), 2, DIM);
+            self.indented(&long(&decision.what), 2, DIM);
             if let Some(line) = decision.line {
                 self.indented("now:", 2, DIM);
                 if decision.now.is_empty() {
@@ -243,7 +232,7 @@ impl Page {
             self.changes("the patch:", &decision.patch);
             self.changes("upstream since then:", &decision.upstream);
             for remark in remarks(decision) {
-                self.indented(&clean(&remark), 2, "");
+                self.indented(&long(&remark), 2, "");
             }
         }
         let command = resolve_command(report, patch);
@@ -290,7 +279,7 @@ impl Page {
         let Some(written) = &report.written else {
             return;
         };
-        self.text.push('\n');
+        self.blank();
         match (&written.branch, &written.commit, &written.folder) {
             (Some(branch), Some(commit), _) => {
                 let short = commit.get(..12).unwrap_or(commit);
@@ -313,7 +302,7 @@ impl Page {
                 &format!(
                     "{} is a comment in the series now: {}",
                     clean(&aside.name),
-                    clean(&aside.reason)
+                    long(&aside.reason)
                 ),
                 2,
                 "",
@@ -374,9 +363,9 @@ pub fn markdown(report: &Report) -> String {
     let _ = writeln!(page, "| # | patch | status | evidence |{head}");
     let _ = writeln!(page, "| --: | --- | --- | --- |{line}");
     for patch in &report.patches {
-        let mut evidence = escape(&patch.evidence);
+        let mut evidence = markdown_uncut(&patch.evidence);
         for note in notes(patch) {
-            let _ = write!(evidence, "<br>{}", escape(&note));
+            let _ = write!(evidence, "<br>{}", markdown_uncut(&note));
         }
         let status = if patch.status.needs_decision() {
             format!("**{}**", patch.status)
@@ -402,7 +391,7 @@ pub fn markdown(report: &Report) -> String {
                 page,
                 "\n{}: {}",
                 code(&place(decision)),
-                escape(&decision.what)
+                markdown_uncut(&decision.what)
             );
             if let Some(line) = decision.line {
                 let digits = (line + decision.now.len()).to_string().len();
@@ -422,10 +411,10 @@ pub fn markdown(report: &Report) -> String {
                 &decision.upstream,
             );
             for remark in remarks(decision) {
-                let _ = writeln!(page, "\n{}.", escape(&remark));
+                let _ = writeln!(page, "\n{}.", markdown_uncut(&remark));
             }
         }
-        let _ = writeln!(page, "\nOpen it: `{}`", resolve_command(report, patch));
+        let _ = writeln!(page, "\nOpen it: {}", code(&resolve_command(report, patch)));
     }
     let changed = report.patches.iter().filter(|p| !p.range_diff.is_empty());
     for patch in changed {
@@ -446,12 +435,12 @@ pub fn markdown(report: &Report) -> String {
                 "- {} {}: {}",
                 drop.index,
                 code(&drop.name),
-                escape(&drop.reason)
+                markdown_uncut(&drop.reason)
             );
         }
     }
     for note in &report.notes {
-        let _ = writeln!(page, "\n{}", escape(note));
+        let _ = writeln!(page, "\n{}", markdown_uncut(note));
     }
     if let Some(written) = &report.written {
         let place = written.branch.as_ref().or(written.folder.as_ref());
@@ -465,35 +454,27 @@ pub fn markdown(report: &Report) -> String {
                 page,
                 "- {} is a comment in the series now: {}",
                 code(&aside.name),
-                escape(&aside.reason)
+                markdown_uncut(&aside.reason)
             );
         }
     }
     if !report.next.is_empty() {
-        let commands: Vec<String> = report.next.iter().map(|command| clean(command)).collect();
-        block(&mut page, "Next:", "sh", &commands);
+        block(&mut page, "Next:", "sh", &report.next);
     }
     page
 }
 
-/// A fenced block that no line of it can end.
+/// A titled block of code without blanks at the ends of its lines; nothing where there are no lines.
 fn block(page: &mut String, title: &str, language: &str, lines: &[String]) {
     if lines.is_empty() {
         return;
     }
-    let lines: Vec<String> = lines.iter().map(|line| clean(line)).collect();
-    let longest = lines
-        .iter()
-        .map(|line| line.chars().take_while(|c| *c == '`' || *c == ' ').count())
-        .max()
-        .unwrap_or(0);
-    let fence = "`".repeat(longest.max(2) + 1);
     if !title.is_empty() {
         let _ = writeln!(page, "\n{title}");
     }
-    let _ = writeln!(page, "\n{fence}{language}");
-    for line in lines {
-        let _ = writeln!(page, "{}", line.trim_end());
-    }
-    let _ = writeln!(page, "{fence}");
+    let lines: Vec<String> = lines
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    let _ = writeln!(page, "\n{}", fenced(language, &lines));
 }

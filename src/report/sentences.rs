@@ -1,6 +1,7 @@
 //! What a report says of everything, in sentences: headline, tally and scope.
 
 use super::number;
+use super::text::capital;
 use super::view::{Label, Row, View, no_interval};
 use crate::attribution::{Kind, Stopping, Verdict};
 use crate::observation::Meter;
@@ -208,9 +209,8 @@ impl View<'_> {
 
 /// A sentence behind its introduction, or with a capital letter when there is none.
 fn sentence_after(introduction: String, sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    match chars.next() {
-        Some(first) if introduction.is_empty() => first.to_uppercase().chain(chars).collect(),
-        _ => introduction + sentence,
+    match introduction.is_empty() {
+        true => capital(sentence),
+        false => introduction + sentence,
     }
 }

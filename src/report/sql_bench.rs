@@ -1,8 +1,9 @@
 //! sql-bench's own table, and the one that says how much of it is known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use super::legend::level;
 use super::page::{BOLD, DIM, Page};
 use super::text::{clean, fit, long, width};
 use super::view::words_of;
@@ -52,7 +53,7 @@ pub fn sql_bench(
         page.judged(attribution, Point::Step(point), recorded);
     }
     for warning in &attribution.warnings {
-        page.line("", "");
+        page.blank();
         page.paragraph(&format!("Note: {}", long(warning)), "");
     }
     Ok(page.text)
@@ -83,12 +84,12 @@ impl Table {
             .filter(|point| costs(attribution).any(|cost| cost.point == *point))
             .collect();
         // Operations of one name in several programs together.
-        let mut sums: BTreeMap<(Level, &str), Sum> = BTreeMap::new();
+        let mut sums: BTreeMap<(Level, &str), Sum<'_>> = BTreeMap::new();
         for cost in costs(attribution) {
             let seconds = seconds(cost);
-            let (level, name) = match cost.workload.split_once('/') {
-                Some((_, operation)) => (Level::Operation, operation),
-                None => (Level::Program, cost.workload.as_str()),
+            let (level, name) = match program(attribution, &cost.workload) {
+                Some((_, Some(operation))) => (Level::Operation, operation),
+                _ => (Level::Program, cost.workload.as_str()),
             };
             let mut add = |row: (Level, &'_ str)| {
                 let row = sums.entry((
@@ -100,7 +101,8 @@ impl Table {
                     },
                 ));
                 let (by_point, commands) = row.or_default();
-                *by_point.entry(cost.point).or_default() += seconds;
+                let parts = by_point.entry(cost.point).or_default();
+                parts.insert(&cost.workload, seconds);
                 if cost.point == Point::BASE {
                     *commands += cost.transactions;
                 }
@@ -112,15 +114,21 @@ impl Table {
         }
         let rows = sums.into_iter().filter_map(|((level, name), sum)| {
             let (by_point, commands) = sum;
-            let base = *by_point.get(&Point::BASE)?;
+            let base = by_point.get(&Point::BASE)?;
+            let seconds: f64 = base.values().sum();
             let relative = points.iter().filter(|point| **point != Point::BASE);
             Some(RecordedRow {
                 level,
                 name: name.to_owned(),
                 commands: (level == Level::Operation).then_some(commands.round() as u64),
-                seconds: base,
+                seconds,
+                // Sums of different parts say nothing of each other.
                 relative: relative
-                    .map(|point| Some(by_point.get(point)? / base))
+                    .map(|point| {
+                        let parts = by_point.get(point)?;
+                        let sum: f64 = parts.values().sum();
+                        parts.keys().eq(base.keys()).then_some(sum / seconds)
+                    })
                     .collect(),
             })
         });
@@ -152,13 +160,29 @@ fn costs(attribution: &Attribution) -> impl Iterator<Item = &Cost> {
     costs.filter(|cost| cost.meter == Meter::Time)
 }
 
+/// The program that `workload` is or is a part of, and the operation that it then is.
+fn program<'w>(
+    attribution: &'w Attribution,
+    workload: &'w str,
+) -> Option<(&'w str, Option<&'w str>)> {
+    let programs = &attribution.workloads;
+    // A program's own name may have a slash.
+    if let Some(program) = programs.iter().find(|program| *program == workload) {
+        return Some((program.as_str(), None));
+    }
+    programs.iter().find_map(|program| {
+        let operation = workload.strip_prefix(program.as_str())?.strip_prefix('/')?;
+        Some((program.as_str(), Some(operation)))
+    })
+}
+
 /// Seconds of one run.
 fn seconds(cost: &Cost) -> f64 {
     cost.estimate * cost.transactions / 1e9
 }
 
-/// Seconds by point, and commands.
-type Sum = (BTreeMap<Point, f64>, f64);
+/// Seconds by point and by what they were measured of, and commands.
+type Sum<'a> = (BTreeMap<Point, BTreeMap<&'a str, f64>>, f64);
 
 /// What a row says about a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,21 +193,27 @@ enum Judgement {
     Unclear,
     TooNoisy,
     TooShort,
+    NotMeasured,
 }
 
 impl Judgement {
-    const ALL: [Judgement; 6] = [
+    const ALL: [Judgement; 7] = [
         Judgement::Faster,
         Judgement::Slower,
         Judgement::NoEffect,
         Judgement::Unclear,
         Judgement::TooNoisy,
         Judgement::TooShort,
+        Judgement::NotMeasured,
     ];
 
-    fn of(effect: Option<&Effect>, too_short: bool) -> Self {
+    /// `measured` says whether both points ran the program: a time of nothing is no observation.
+    fn of(effect: Option<&Effect>, too_short: bool, measured: bool) -> Self {
         let Some(effect) = effect.filter(|_| !too_short) else {
-            return Judgement::TooShort;
+            return match too_short || measured {
+                true => Judgement::TooShort,
+                false => Judgement::NotMeasured,
+            };
         };
         match effect.verdict {
             Verdict::Faster => Judgement::Faster,
@@ -204,6 +234,7 @@ impl Judgement {
             Judgement::Unclear => "unclear",
             Judgement::TooNoisy => "too noisy",
             Judgement::TooShort => "too short",
+            Judgement::NotMeasured => "not measured",
         }
     }
 
@@ -212,7 +243,7 @@ impl Judgement {
             Judgement::Faster => "\x1b[32m",
             Judgement::Slower => "\x1b[31m",
             Judgement::NoEffect | Judgement::Unclear => "",
-            Judgement::TooNoisy | Judgement::TooShort => DIM,
+            Judgement::TooNoisy | Judgement::TooShort | Judgement::NotMeasured => DIM,
         }
     }
 }
@@ -296,14 +327,15 @@ impl Page {
         if rows.iter().all(|row| row.effect.is_none()) {
             return;
         }
-        self.line("", "");
+        self.blank();
         let head = format!("What is known of {}", head(attribution, point));
         self.line(&fit(&head, self.width), BOLD);
         let longest = rows.iter().map(|row| width(&row.label)).fold(9, usize::max);
         let room = longest.min(self.width.saturating_sub(44)).max(12);
+        let interval = format!("{:.0} % interval", level(attribution, Meter::Time));
         let line = format!(
-            "{:room$}{:>10}{:>10}  {:<13}  verdict",
-            "operation", "seconds", "relative", "95 % interval"
+            "{:room$}{:>10}{:>10}  {interval:<13}  verdict",
+            "operation", "seconds", "relative"
         );
         self.line(&line, BOLD);
         let mut group = None;
@@ -361,15 +393,27 @@ fn judged_rows<'a>(
         .filter(|cost| cost.too_short)
         .map(|cost| cost.workload.as_str())
         .collect();
+    // Programs that ran at both points.
+    let ran = |wanted: Point| -> BTreeSet<&str> {
+        costs(attribution)
+            .filter(|cost| cost.point == wanted)
+            .filter_map(|cost| Some(program(attribution, &cost.workload)?.0))
+            .collect()
+    };
+    let ran: BTreeSet<&str> = ran(Point::BASE)
+        .intersection(&ran(point))
+        .copied()
+        .collect();
     let row = |level: Level, workload: &str, label: String, seconds: Option<f64>| {
         let effect = effects.get(workload).copied();
+        let measured = program(attribution, workload).is_some_and(|of| ran.contains(of.0));
         Judged {
             program: None,
             label,
             level,
             seconds,
             effect,
-            judgement: Judgement::of(effect, too_short.contains(&workload)),
+            judgement: Judgement::of(effect, too_short.contains(&workload), measured),
         }
     };
     if let Some(rows) = recorded {
@@ -418,8 +462,11 @@ fn tally(rows: &[Judged<'_>]) -> String {
         .into_iter()
         .map(|judgement| {
             let count = rows.iter().filter(|row| row.judgement == judgement).count();
-            format!("{count} {}", judgement.words())
+            (judgement, count)
         })
+        // Rarely is anything not measured.
+        .filter(|(judgement, count)| *judgement != Judgement::NotMeasured || *count > 0)
+        .map(|(judgement, count)| format!("{count} {}", judgement.words()))
         .collect();
     let evident = [Judgement::Faster, Judgement::Slower];
     let evident = rows.iter().filter(|row| evident.contains(&row.judgement));
@@ -458,5 +505,66 @@ fn ratio(speed: f64) -> String {
     match text == "1.000" && speed.abs() > 1e-6 {
         true => format!("{ratio:.4}"),
         false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Experiment;
+    use super::*;
+    use crate::attribution::Operation;
+
+    fn experiment() -> Attribution {
+        let mut experiment = Experiment::new(&[(0.1, 0.0)]);
+        experiment.workloads = vec!["program"];
+        let mut attribution = experiment.attribution();
+        let time = costs(&attribution).next().unwrap().clone();
+        let cost = |point: Point, operation: &str, seconds: f64| Cost {
+            point,
+            workload: format!("program/{operation}"),
+            estimate: 1e9 * seconds,
+            transactions: 1.0,
+            too_short: false,
+            ..time.clone()
+        };
+        attribution.costs.extend([
+            cost(Point::BASE, "a", 1.0),
+            cost(Point::BASE, "b", 9.0),
+            cost(Point::Step(1), "a", 1.0),
+        ]);
+        let operation = |name: &str| Operation {
+            workload: "program".into(),
+            operation: name.into(),
+            meter: Meter::Time,
+            effects: Vec::new(),
+        };
+        attribution.operations = vec![operation("a"), operation("b")];
+        attribution
+    }
+
+    #[test]
+    fn sums_of_different_parts_are_not_compared() {
+        let table = Table::measured(&experiment());
+        let relative = |name: &str| {
+            let mut rows = table.rows.iter();
+            rows.find(|row| row.name == name).unwrap().relative[0]
+        };
+        assert_eq!(relative("a"), Some(1.0));
+        assert_eq!(relative("b"), None);
+        assert_eq!(relative("TOTALS"), None);
+    }
+
+    #[test]
+    fn what_did_not_run_is_not_too_short() {
+        let mut attribution = experiment();
+        let of = |attribution: &Attribution| -> Vec<Judgement> {
+            let rows = judged_rows(attribution, Point::Step(1), None);
+            let rows = rows.iter().filter(|row| row.level == Level::Operation);
+            rows.map(|row| row.judgement).collect()
+        };
+        // It ran, and took less than a step of its clock.
+        assert_eq!(of(&attribution), [Judgement::TooShort; 2]);
+        attribution.costs.retain(|cost| cost.point == Point::BASE);
+        assert_eq!(of(&attribution), [Judgement::NotMeasured; 2]);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::page::{BOLD, DIM, Page};
 use super::text::{clean, fit, long, width};
-use super::view::{APART, Apart, Label, Row, Tone, View, words_of};
+use super::view::{Apart, Label, Row, SEPARATELY, Tone, View, words_of};
 use super::{functions, number};
 use crate::attribution::Attribution;
 use crate::observation::Meter;
@@ -47,10 +47,7 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
 impl Page {
     /// One table of the view's meters.
     fn of_meters(&mut self, view: &View<'_>, rows: &[&Row<'_>]) {
-        let names: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
-        let places = view.columns.iter().map(|(_, places)| *places);
-        let heads: Vec<(&str, usize)> = names.iter().map(String::as_str).zip(places).collect();
-        self.columns(&heads, rows);
+        self.columns(&view.heads(), rows);
     }
 
     /// One table, its columns by head and decimals: rows' names take what the figures leave.
@@ -71,7 +68,9 @@ impl Page {
             return self.stacked(heads, rows, &cells);
         }
         let judged = rows.iter().any(|row| !row.verdict.is_empty());
-        let verdict_room = if judged { 2 + VERDICT } else { 0 };
+        let verdicts = rows.iter().map(|row| width(row.verdict));
+        let verdicts = verdicts.fold(VERDICT, usize::max);
+        let verdict_room = if judged { 2 + verdicts } else { 0 };
         let widths: Vec<usize> = heads
             .iter()
             .enumerate()
@@ -84,14 +83,16 @@ impl Page {
             .collect();
         let names: Vec<String> = rows.iter().map(|row| name(row)).collect();
         let longest = names.iter().map(|name| width(name)).fold(5, usize::max);
-        // Four columns of number and gap, a gap before each figure and before the verdict.
+        // The number with its gap, a gap before each figure and before the verdict.
+        let digits = digits(rows);
+        let lead = digits + 2;
         let figures: usize = widths.iter().map(|width| width + 2).sum();
         let room = self
             .width
-            .saturating_sub(4 + figures + verdict_room)
+            .saturating_sub(lead + figures + verdict_room)
             .max(12);
         let first = longest.min(room);
-        let mut head = format!("{:>2}  {:first$}", "#", "patch");
+        let mut head = format!("{:>digits$}  {:first$}", "#", "patch");
         for ((text, _), width) in heads.iter().zip(&widths) {
             let _ = write!(head, "  {text:>width$}");
         }
@@ -103,7 +104,7 @@ impl Page {
         let mut previous = None;
         for ((row, cells), name) in rows.iter().zip(&cells).zip(&names) {
             if matches!(row.label, Label::Total) && previous.is_some() {
-                let rule = "─".repeat(4 + first + figures + verdict_room);
+                let rule = "─".repeat(lead + first + figures + verdict_room);
                 let rule = self.styled(&rule, DIM);
                 let _ = writeln!(self.text, "{rule}");
             }
@@ -119,7 +120,7 @@ impl Page {
             };
             let name = fit(name, first);
             let pad = first - width(&name);
-            let _ = write!(self.text, "{number:>2}  {name}{:pad$}", "");
+            let _ = write!(self.text, "{number:>digits$}  {name}{:pad$}", "");
             for ((cell, column), effect) in cells.iter().zip(&widths).zip(&row.effects) {
                 let gap = column - width(cell);
                 let cell = match effect.is_some_and(|effect| effect.is_stale()) {
@@ -132,20 +133,21 @@ impl Page {
                 let verdict = self.styled(row.verdict, colour(row.tone));
                 let _ = write!(self.text, "  {verdict}");
             }
-            self.remarks(row, 4 + first + figures);
+            self.remarks(row, lead + first + figures, verdicts);
         }
     }
 
     /// A table for narrow screens: below each row's name a line a figure.
     fn stacked(&mut self, heads: &[(&str, usize)], rows: &[&Row<'_>], cells: &[Vec<String>]) {
         let longest = heads.iter().map(|(head, _)| width(head)).max().unwrap_or(0);
+        let digits = digits(rows);
         for (row, cells) in rows.iter().zip(cells) {
             let number = match row.label {
                 Label::Patch { index, .. } | Label::Workload { index, .. } => index.to_string(),
                 _ => String::new(),
             };
-            let name = fit(&name(row), self.width - 4);
-            self.line(&format!("{number:>2}  {name}"), BOLD);
+            let name = fit(&name(row), self.width - digits - 2);
+            self.line(&format!("{number:>digits$}  {name}"), BOLD);
             for ((head, _), cell) in heads.iter().zip(cells) {
                 self.indented(&format!("{head:<longest$}  {cell}"), 4, "");
             }
@@ -156,7 +158,7 @@ impl Page {
                 Label::Patch { title, .. } => clean(title),
                 _ => String::new(),
             };
-            for (text, style) in [(title, DIM), (clean(&row.notes.join("; ")), "")] {
+            for (text, style) in [(title, DIM), (long(&row.notes.join("; ")), "")] {
                 if !text.is_empty() {
                     self.indented(&text, 4, style);
                 }
@@ -164,10 +166,11 @@ impl Page {
         }
     }
 
-    /// Title and notes of a row: behind the verdict where there is room, else below.
-    fn remarks(&mut self, row: &Row<'_>, used: usize) {
-        let mut notes = clean(&row.notes.join("; "));
-        let pad = VERDICT.saturating_sub(width(row.verdict)) + 2;
+    /// Title and notes of a row, behind `used` columns and a verdict in so many as `verdicts` says: notes
+    /// stand behind it where there is room, else below.
+    fn remarks(&mut self, row: &Row<'_>, used: usize, verdicts: usize) {
+        let mut notes = long(&row.notes.join("; "));
+        let pad = verdicts.saturating_sub(width(row.verdict)) + 2;
         let behind = used + 2 + width(row.verdict) + pad + width(&notes) <= self.width;
         if behind && !notes.is_empty() {
             let _ = write!(self.text, "{:pad$}{notes}", "");
@@ -215,7 +218,7 @@ impl Page {
     fn apart(&mut self, view: &View<'_>) {
         for table in &view.apart {
             self.blank();
-            self.paragraph(&format!("{} ({}):", APART, table.meter), "");
+            self.paragraph(&format!("{SEPARATELY} ({}):", table.meter), "");
             let heads = Apart::HEADS.map(|head| (head, table.places));
             self.columns(&heads, &table.rows.iter().collect::<Vec<_>>());
         }
@@ -342,8 +345,18 @@ impl Page {
     }
 }
 
-/// Columns kept for the longest verdict.
+/// The fewest columns kept for verdicts, which is what `no effect` takes: tables with and without it are
+/// alike.
 const VERDICT: usize = 9;
+
+/// The digits of the rows' numbers, two at least.
+fn digits(rows: &[&Row<'_>]) -> usize {
+    let numbers = rows.iter().filter_map(|row| match row.label {
+        Label::Patch { index, .. } | Label::Workload { index, .. } => Some(index),
+        Label::Total | Label::Control => None,
+    });
+    numbers.max().unwrap_or(0).to_string().len().max(2)
+}
 
 fn name(row: &Row<'_>) -> String {
     match row.label {
@@ -360,5 +373,49 @@ fn colour(tone: Tone) -> &'static str {
         Tone::Bad => "\x1b[31m",
         Tone::Open => "\x1b[33m",
         Tone::Quiet => DIM,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Experiment;
+    use super::*;
+
+    #[test]
+    fn columns_fit_many_patches_and_the_longest_verdict() {
+        let mut experiment = Experiment::new(&[]);
+        experiment.gains = vec![(0.01, 0.01); 101];
+        let name = |k: usize| {
+            format!("{k:04}-a-patch-whose-name-takes-all-of-the-room-of-its-column.patch")
+        };
+        experiment.header.series = (1..=101).map(name).collect();
+        experiment.header.titles = vec![String::new(); 101];
+        experiment.workloads.truncate(1);
+        experiment.blocks = 3;
+        let mut attribution = experiment.attribution();
+        attribution.patches[0].reason = Some("it was not asked for".into());
+        let text = terminal(&attribution, 80, false);
+        assert!(text.contains("no figures"), "{text}");
+        for line in text.lines() {
+            assert!(width(line) <= 80, "{line}");
+        }
+        for k in [9, 99, 101] {
+            let number = format!("{k:>3}  {k:04}-");
+            let lines = text.lines();
+            let lines = lines.filter(|line| line.starts_with(&number));
+            assert_eq!(lines.count(), 1, "{k}: {text}");
+        }
+    }
+
+    #[test]
+    fn notes_are_kept_whole() {
+        let mut attribution = Experiment::new(&[(0.01, 0.01)]).attribution();
+        let reason = format!("it is {}not separable", "very ".repeat(60));
+        attribution.patches[0].reason = Some(reason);
+        for columns in [40, 80] {
+            let text = terminal(&attribution, columns, false);
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert!(words.join(" ").contains("very not separable"), "{text}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribution::attribute_with;
+use crate::attribution::{Kind, Provenance, attribute_with};
 use crate::config::default_margin;
 use crate::observation::{
     Conditions, ExperimentHeader, FunctionChange, Meter, Moment, Observation, Origin, Planned,
@@ -157,6 +157,11 @@ impl Noise {
         }
         sum
     }
+}
+
+/// The report of a stored experiment as Markdown.
+fn markdown(attribution: &Attribution) -> String {
+    super::markdown(attribution, true)
 }
 
 fn at_80(experiment: &Experiment) -> String {
@@ -438,6 +443,51 @@ fn any_width_shows_every_figure() {
             terminal(&attribution, 80, false).matches("faster").count()
         );
     }
+}
+
+#[test]
+fn the_method_is_that_of_the_measurement() {
+    let mut attribution = Experiment::new(&[(0.01, 0.01)]).attribution();
+    assert!(markdown(&attribution).contains("take turns every few milliseconds"));
+    attribution.total[0].unpaired = true;
+    let page = super::markdown(&attribution, false);
+    assert!(!page.contains("take turns"), "{page}");
+    assert!(
+        page.contains("A block starts every server afresh"),
+        "{page}"
+    );
+    // What was never stored cannot be run or reported again.
+    assert!(
+        page.contains("\nperfquilt analyse FILE --format markdown\n"),
+        "{page}"
+    );
+    assert!(
+        !page.contains("perfquilt run") && !page.contains("perfquilt report"),
+        "{page}"
+    );
+}
+
+#[test]
+fn stale_figures_beside_the_series_are_told() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]);
+    experiment.apart = vec![(Point::Alone(1), 0.01), (Point::Alone(2), 0.02)];
+    let mut attribution = experiment.attribution();
+    let of_first = attribution.patches[0].effects.iter_mut();
+    for effect in of_first.filter(|effect| effect.kind == Kind::Alone) {
+        effect.provenance = Some(Provenance::Stale("quick-0".into()));
+    }
+    let text = terminal(&attribution, 80, false);
+    assert!(text.contains("alone: measured in quick-0"), "{text}");
+    let beside = Beside {
+        header: &experiment.header,
+        observations: &[],
+        distributions: &[],
+        data: Data::Command,
+        flame_graph: None,
+        stored: true,
+    };
+    let page = html(&attribution, &beside).unwrap();
+    assert_eq!(page.matches("<i><data ").count(), 2, "{page}");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use super::bisect::{cost, effect};
+use super::escape::markdown_uncut as escape;
 use super::number::margin;
-use super::text::{clean, markdown as escape, width, wrap};
+use super::text::{clean, width, wrap};
 use crate::bisect::Effect;
 use crate::bisect::two_way::{Table, Whose};
 
@@ -125,10 +126,13 @@ fn verdict(table: &Table) -> String {
     let what = what(table);
     let figure = |of: &Option<Effect>| of.as_ref().map_or("no figure".to_owned(), effect);
     let least = margin(table.question.size);
-    let helps = table.patch[1].is_some_and(|effect| effect.low.is_some_and(|low| low > 0.0));
-    let less = match helps {
-        true => "is worth less",
-        false => "no longer helps",
+    // An interval that holds 0 and more than was asked for shows neither.
+    let nothing = table.patch[1]
+        .and_then(|effect| effect.low.zip(effect.high))
+        .is_some_and(|(low, high)| low <= 0.0 && high < table.question.size);
+    let less = match nothing {
+        true => "no longer helps",
+        false => "is worth less",
     };
     match table.whose {
         Whose::Patch => format!(
@@ -189,7 +193,7 @@ mod tests {
         };
         let mut all = TwoWay::new(question, ["toy-1.0".into(), "toy-2.0".into()]);
         for more in [0.0, 0.01, 0.0] {
-            all.add(costs.map(|cost| cost + more), 2.0);
+            all.add(costs.map(|cost| cost + more), 4, 2.0);
         }
         all.table()
     }
@@ -212,10 +216,32 @@ mod tests {
             let text = terminal(&table(costs, [0, 4]), 400);
             assert!(text.contains(words), "{text}");
         }
+        let mut open = table([100.0, 90.0, 100.0, 100.0], [0, 4]);
+        open.patch[1] = Some(Effect {
+            estimate: 0.01,
+            low: Some(-0.001),
+            high: Some(0.021),
+            blocks: 3,
+        });
+        let text = terminal(&open, 400);
+        assert!(text.contains("it is worth less on toy-2.0"), "{text}");
         let one = markdown(&table([100.0, 90.0, 100.0, 100.0], [3, 4]));
         assert!(
             one.contains("0004-change") && one.contains("|:--|--:|--:|"),
             "{one}"
+        );
+    }
+
+    #[test]
+    fn the_heading_is_whole() {
+        let mut table = table([100.0, 90.0, 100.0, 100.0], [3, 4]);
+        table.releases = ["mariadb-10.11.18".into(), "mariadb-11.8.6".into()];
+        let page = markdown(&table);
+        let heading = page.lines().next().unwrap();
+        assert!(heading.chars().count() > 165, "{heading}");
+        assert!(
+            heading.ends_with("mariadb-11.8.6 itself is no slower by 0.5 %"),
+            "{heading}"
         );
     }
 }

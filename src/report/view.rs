@@ -20,7 +20,7 @@ pub(super) struct View<'a> {
 }
 
 /// What the tables of [`Apart`] show.
-pub(super) const APART: &str = "Each patch in order, alone on the bare release, and as the whole series against the series without it";
+pub(super) const SEPARATELY: &str = "Each patch in order, alone on the bare release, and as the whole series against the series without it";
 
 /// A meter's table of the patches' effects in order, alone and without: one column each.
 pub(super) struct Apart<'a> {
@@ -45,6 +45,8 @@ pub(super) struct Row<'a> {
     pub(super) tone: Tone,
     /// What else must be said of it, each a fragment.
     pub(super) notes: Vec<String>,
+    /// Whether it is of a patch that helped in an earlier experiment and does not now.
+    pub(super) no_longer_helps: bool,
 }
 
 /// What a row is of.
@@ -147,7 +149,15 @@ impl<'a> View<'a> {
 
     fn patch_apart(&self, patch: &'a PatchEffects, meter: Meter, places: usize) -> Row<'a> {
         let of = |kind| self.attribution.main_effect(&patch.effects, kind, meter);
-        let mut notes = Vec::new();
+        let effects = [Kind::InOrder, Kind::Alone, Kind::Without].map(of);
+        let mut notes: Vec<String> = effects
+            .iter()
+            .zip(Apart::HEADS)
+            .filter_map(|(effect, head)| {
+                let origin = self.origin_of((*effect)?)?;
+                Some(format!("{head}: {origin}"))
+            })
+            .collect();
         for (point, word) in [
             (Point::Alone(patch.index), "alone"),
             (Point::Without(patch.index), "without"),
@@ -172,10 +182,11 @@ impl<'a> View<'a> {
                 name: &patch.name,
                 title: "",
             },
-            effects: [Kind::InOrder, Kind::Alone, Kind::Without].map(of).to_vec(),
+            effects: effects.to_vec(),
             verdict: "",
             tone: Tone::Quiet,
             notes,
+            no_longer_helps: false,
         }
     }
 
@@ -208,6 +219,14 @@ impl<'a> View<'a> {
             ));
         }
         row
+    }
+
+    /// The heads of the meters' columns, and the decimals of each.
+    pub(super) fn heads(&self) -> Vec<(&'static str, usize)> {
+        let columns = self.columns.iter();
+        columns
+            .map(|(meter, places)| (meter.name(), *places))
+            .collect()
     }
 
     /// The patches, the total and the control on one workload.
@@ -251,8 +270,8 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// The in-order effects on meters without a column that are faster or slower, as text with the
-    /// patch's number.
+    /// The in-order effects on meters without a column that are faster or slower, each with its patch's
+    /// number and its meter.
     pub(super) fn further(&self) -> Vec<(usize, Meter, &'a Effect)> {
         let columns: Vec<Meter> = self.columns.iter().map(|(meter, _)| *meter).collect();
         self.attribution
@@ -282,9 +301,7 @@ impl<'a> View<'a> {
             .iter()
             .map(|&(meter, _)| match workload {
                 None => self.attribution.main_effect(effects, kind, meter),
-                Some(workload) => effects
-                    .iter()
-                    .find(|e| e.kind == kind && e.meter == meter && e.workload == workload),
+                Some(workload) => effect_on(effects, kind, meter, workload),
             })
             .collect();
         let mut notes = Vec::new();
@@ -318,6 +335,7 @@ impl<'a> View<'a> {
             verdict,
             tone,
             notes,
+            no_longer_helps: false,
         }
     }
 
@@ -384,6 +402,7 @@ impl<'a> View<'a> {
             verdict,
             tone,
             notes: Vec::new(),
+            no_longer_helps: false,
         })
     }
 }
@@ -395,6 +414,18 @@ fn shown(attribution: &Attribution, meter: Meter) -> impl Iterator<Item = &Effec
         .flat_map(|patch| &patch.effects)
         .chain(&attribution.total)
         .filter(move |effect| effect.meter == meter)
+}
+
+/// The effect of a kind on one workload and meter.
+pub(super) fn effect_on<'e>(
+    effects: &'e [Effect],
+    kind: Kind,
+    meter: Meter,
+    workload: &str,
+) -> Option<&'e Effect> {
+    effects
+        .iter()
+        .find(|e| e.kind == kind && e.meter == meter && e.workload == workload)
 }
 
 /// Why an effect has no interval.

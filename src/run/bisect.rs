@@ -7,9 +7,7 @@ use super::explain;
 use super::sessions::{Kept, Sessions};
 use super::states::States;
 use super::{StoredTrees, builder_on};
-use crate::bisect::{
-    Action, Block, Direction, Engine, Event, Explained, How, Outcome, Question, State,
-};
+use crate::bisect::{Action, Block, Direction, Engine, Event, Explained, Outcome, Question, State};
 use crate::build::{Builder, Built};
 use crate::config::Preset;
 use crate::error::{Error, Kind, Result};
@@ -49,12 +47,17 @@ pub struct Ask {
 
 impl Ask {
     /// The question about `states`.
-    pub fn question(&self, states: &dyn States) -> Question {
-        Question {
+    ///
+    /// # Errors
+    /// As [`Question::check`].
+    pub fn question(&self, states: &dyn States) -> Result<Question> {
+        let question = Question {
             change: states.noun().to_owned(),
             release: states.release().to_owned(),
             ..self.question_of(states.states())
-        }
+        };
+        question.check()?;
+        Ok(question)
     }
 
     /// The question about states of no release in particular.
@@ -92,90 +95,25 @@ pub(super) fn results(ws: &Workspace) -> std::path::PathBuf {
 /// Carries a bisection out, going on where an earlier run of the same one stopped.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a question that makes no sense; [`Kind::Build`] and [`Kind::Bench`] when an end of
-/// the range cannot be built or measured; [`Kind::Interrupted`], everything finished being kept.
+/// [`Kind::Usage`] for a question that makes no sense; [`Kind::Series`], [`Kind::Build`] and
+/// [`Kind::Bench`] when an end of the range has no sources, cannot be built or cannot be measured;
+/// [`Kind::Interrupted`], everything finished being kept.
 pub fn bisect(
     ws: &Workspace,
     states: &dyn States,
     ask: &Ask,
     progress: &dyn Progress,
 ) -> Result<Finished> {
-    let question = ask.question(states);
-    question.check()?;
-    let context = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
-    let sessions = Sessions::of(ws);
-    note_edited(&sessions, &question, progress);
-    let kept = sessions.open(&question, &context, ask.fresh)?;
+    let question = ask.question(states)?;
+    note_edited(&Sessions::of(ws), &question, progress);
     let store = Store::open(&results(ws))?;
-    let builder = builder_on(ws, &ask.preset.recipe, &states.item(0)?)?;
-    let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
+    let mut hunt = Hunt::open(ws, states, ask, &question, &store, progress)?;
     hunt.run(&|_| false)?;
     hunt.explain(ask)?;
     Ok(Finished {
         outcome: hunt.engine.outcome(),
         name: hunt.kept.name,
     })
-}
-
-/// Which side of the change the middle one of three states is on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Side {
-    /// The good one's.
-    Good,
-    /// The bad one's, or a change lies before it and another one behind.
-    Bad,
-    /// It cannot be built or measured, or the blocks allowed do not tell: why, as a fragment.
-    Unknown(String),
-}
-
-/// Tells on which side of the change the middle one of three states is.
-///
-/// # Errors
-/// As [`bisect`]; [`Kind::Inconclusive`] when good and bad do not differ.
-pub fn side(
-    ws: &Workspace,
-    states: &dyn States,
-    ask: &Ask,
-    progress: &dyn Progress,
-) -> Result<Side> {
-    let question = ask.question(states);
-    question.check()?;
-    let context = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
-    let kept = Sessions::of(ws).open(&question, &context, ask.fresh)?;
-    let store = Store::open(&results(ws))?;
-    let builder = builder_on(ws, &ask.preset.recipe, &states.item(0)?)?;
-    let mut hunt = Hunt::open(ws, states, ask, kept, builder, &store, progress)?;
-    hunt.run(&|engine| answer(engine).is_some())?;
-    answer(&hunt.engine).unwrap_or_else(|| {
-        Err(Error::new(
-            Kind::Inconclusive,
-            format!(
-                "{} and {} do not differ by {:.2} % or more on {}",
-                states.states()[0].label,
-                states.states()[2].label,
-                100.0 * ask.size,
-                ask.workload
-            ),
-        ))
-    })
-}
-
-/// What the path of a bisection over three states says about the middle one.
-fn answer(engine: &Engine) -> Option<Result<Side>> {
-    engine
-        .path()
-        .iter()
-        .find_map(|decision| match &decision.how {
-            How::Narrowed { parts, chosen, .. } if parts.len() == 2 => Some(Ok(match chosen {
-                0 => Side::Bad,
-                _ => Side::Good,
-            })),
-            How::Skipped { state: 1, reason } => Some(Ok(Side::Unknown(reason.clone()))),
-            How::Undecided(_) => Some(Ok(Side::Unknown(
-                "the blocks allowed do not decide it".to_owned(),
-            ))),
-            _ => None,
-        })
 }
 
 /// Says that the session of before asked about other sources.
@@ -202,15 +140,14 @@ fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress
 }
 
 /// A session being carried out.
-struct Hunt<'a> {
+pub(super) struct Hunt<'a> {
     ws: &'a Workspace,
     states: &'a dyn States,
     kept: Kept,
-    engine: Engine,
+    pub(super) engine: Engine,
     builder: Builder,
     probe: Probe<'a>,
     store: &'a Store,
-    fresh: bool,
     servers: BTreeMap<usize, Built>,
     names: BTreeMap<usize, Names>,
     /// Stored blocks that were told, with the number of states they had.
@@ -221,15 +158,24 @@ struct Hunt<'a> {
 }
 
 impl<'a> Hunt<'a> {
-    fn open(
+    /// Begins the session that asks `question`, or takes it up again.
+    ///
+    /// # Errors
+    /// As [`bisect`].
+    pub(super) fn open(
         ws: &'a Workspace,
         states: &'a dyn States,
         ask: &Ask,
-        kept: Kept,
-        builder: Builder,
+        question: &Question,
         store: &'a Store,
         progress: &'a dyn Progress,
     ) -> Result<Self> {
+        let builder = builder_on(ws, &ask.preset.recipe, &states.item(0)?)?;
+        // What a server is made with makes it another server, whatever its sources are.
+        let made_with = builder.key("");
+        let machine = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
+        let context = format!("{machine} {made_with}");
+        let kept = Sessions::of(ws).open(question, &context, ask.fresh)?;
         let known_trees = states.states().iter().enumerate();
         let names: BTreeMap<usize, Names> = known_trees
             .filter(|(_, state)| !state.tree.is_empty())
@@ -269,7 +215,6 @@ impl<'a> Hunt<'a> {
             builder,
             probe,
             store,
-            fresh: ask.fresh,
             servers: BTreeMap::new(),
             names,
             told: BTreeMap::new(),
@@ -351,7 +296,7 @@ impl<'a> Hunt<'a> {
 
     /// Tells what earlier experiments know of the states, as far as it is new.
     fn import(&mut self) -> Result<()> {
-        if self.fresh {
+        if self.kept.session.fresh {
             return Ok(());
         }
         let mut known = self.probe.known(self.store, &self.names)?;
@@ -378,7 +323,10 @@ impl<'a> Hunt<'a> {
     }
 
     /// Does what the engine asks for until everything is decided, or `enough` is.
-    fn run(&mut self, enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
+    ///
+    /// # Errors
+    /// As [`bisect`].
+    pub(super) fn run(&mut self, enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         while !enough(&self.engine) {
             match self.engine.action().clone() {
                 Action::Build { state } => self.build(state)?,
@@ -462,13 +410,12 @@ impl<'a> Hunt<'a> {
         let numbers = first..first.saturating_add(count);
         let measured = self.probe.measure(states, numbers, self.progress);
         let seconds = started.elapsed().as_secs_f64() / f64::from(count.max(1));
-        let failed = match measured {
-            Ok(failed) => failed,
-            Err(error) => {
-                // Whole blocks are stored; they are told when the session goes on.
-                return Err(error);
-            }
-        };
+        // Where it failed, whole blocks are stored: they are told when the session goes on. A base that
+        // fails ends a measurement.
+        let failed = measured.map_err(|error| match error.kind() {
+            Kind::Bench if states.contains(&0) => self.unmeasured(0, &error),
+            _ => error,
+        })?;
         step.finish("");
         self.tell_blocks(first, seconds)?;
         if self.engine.cost().blocks == first && failed.is_empty() {
@@ -529,34 +476,26 @@ impl<'a> Hunt<'a> {
         }
     }
 
+    /// Why nothing can be compared: the end `state` has no server that can be used.
     fn broken(&self, state: usize) -> Error {
+        // It may be another state's server that failed.
+        let mut errors = self.errors.iter();
+        match errors.find(|(other, _)| self.engine.are_same(state, **other)) {
+            Some((_, error)) => self.unmeasured(state, error),
+            None => Error::internal(format!("state {state} cannot be used")),
+        }
+    }
+
+    /// The error that an end of the range cannot be measured.
+    fn unmeasured(&self, state: usize, error: &Error) -> Error {
         let which = if state == 0 { "good" } else { "bad" };
         let label = &self.states.states()[state].label;
-        let reason = self
-            .kept
-            .session
-            .events
-            .iter()
-            .find_map(|event| match event {
-                Event::Unusable {
-                    state: other,
-                    reason,
-                    crashed,
-                } if *other == state => Some((reason.clone(), *crashed)),
-                _ => None,
-            });
-        let (reason, crashed) = reason.unwrap_or_default();
-        let kind = if crashed { Kind::Bench } else { Kind::Build };
-        let details = self
-            .errors
-            .get(&state)
-            .map_or(Vec::new(), |error| error.detail_lines().to_vec());
         Error::new(
-            kind,
-            format!("the {which} end, {label}, cannot be measured: {reason}"),
+            error.kind(),
+            format!("the {which} end, {label}, cannot be measured: {error}"),
         )
-        .details(details)
-        .hint(format!("name another one with `--{which}`"))
+        .details(error.detail_lines().to_vec())
+        .hint(self.states.another_end(which))
     }
 }
 

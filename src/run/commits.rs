@@ -65,7 +65,13 @@ impl<'a> CommitStates<'a> {
             )
         };
         let (first, last) = upstream::history(ws, old, new, progress)?.ok_or_else(no_history)?;
-        let commits = commits(ws, &first, &last)?;
+        let git = Git::new(&ws.object_store());
+        // Of branches that parted, or where the history was cut, one commit would stand for many.
+        let descends = git.run(&["merge-base", "--is-ancestor", &first, &last])?;
+        if !descends.success() {
+            return Err(no_history());
+        }
+        let commits = commits(&git, &first, &last)?;
         if commits.is_empty() {
             return Err(no_history());
         }
@@ -173,6 +179,12 @@ impl States for CommitStates<'_> {
         "commit"
     }
 
+    fn another_end(&self, which: &str) -> String {
+        format!(
+            "`perfquilt bisect commits` takes two releases: name another one as the {which} one"
+        )
+    }
+
     fn next(&self, from: usize, to: usize, workload: &str) -> Vec<Next> {
         let mut next: Vec<Next> = (from + 1..=to)
             .take(3)
@@ -207,27 +219,41 @@ fn series_name(release: &Release, series: &Series) -> String {
     for patch in series.patches() {
         digest.update(format!("{}\n{:?}\n", patch.name, patch.files));
     }
-    let digest = crate::workload::hex(&digest.finalize());
+    let digest = crate::digest::hex(&digest.finalize());
     format!("{} with series {}", release.name, &digest[..12])
 }
 
 /// The commits behind `first` up to `last`, oldest first.
-fn commits(ws: &Workspace, first: &str, last: &str) -> Result<Vec<Commit>> {
-    let git = Git::new(&ws.object_store());
+fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
     let range = format!("{first}..{last}");
     let text = git.ok(&[
         "log",
         "--first-parent",
         "--reverse",
+        "--no-show-signature",
         "-z",
         "--format=%H %T %s",
         &range,
     ])?;
-    Ok(text.split('\0').filter_map(commit).collect())
+    entries(&text)
 }
 
-fn commit(line: &str) -> Option<Commit> {
-    let mut words = line.trim_start_matches('\n').splitn(3, ' ');
+/// The entries of the log; what is none is an error, so that no commit is left out.
+fn entries(text: &str) -> Result<Vec<Commit>> {
+    let entries = text.split('\0').filter(|entry| !entry.is_empty());
+    entries
+        .map(|entry| {
+            commit(entry).ok_or_else(|| {
+                let error = Error::internal("git shows a commit in a form that is not known");
+                error.details(entry.lines().take(4))
+            })
+        })
+        .collect()
+}
+
+/// One entry of the log.
+fn commit(entry: &str) -> Option<Commit> {
+    let mut words = entry.splitn(3, ' ');
     let (id, tree) = (words.next()?, words.next()?);
     let is_name = |word: &str| word.len() >= 40 && word.bytes().all(|b| b.is_ascii_hexdigit());
     (is_name(id) && is_name(tree)).then(|| Commit {
@@ -250,5 +276,16 @@ mod tests {
             (id, tree, "a title with words")
         );
         assert!(commit("").is_none() && commit("x y z").is_none());
+    }
+
+    #[test]
+    fn no_commit_is_left_out_of_the_log() {
+        let line = |name: &str| format!("{} {} title", name.repeat(40), "f".repeat(40));
+        let (first, second) = (line("a"), line("b"));
+        let all = entries(&format!("{first}\0{second}\0")).unwrap();
+        assert_eq!(all.len(), 2);
+        assert!(entries("").unwrap().is_empty());
+        let error = entries(&format!("{first}\0gpg: no signature\n{second}\0")).unwrap_err();
+        assert_eq!(error.detail_lines()[0], "gpg: no signature");
     }
 }

@@ -54,10 +54,10 @@ pub(super) fn functions(
         data: release.to_owned(),
         base: before.dir.clone(),
     };
-    let workload = ws.config.workload(&ask.workload)?;
+    let workload = ask.preset.workload(&ws.config, &ask.workload)?;
     let pair = profile::measure(
         ws,
-        workload,
+        &workload,
         profile::Source::Callgrind,
         [
             &subject("without the change", before),

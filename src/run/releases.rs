@@ -1,5 +1,6 @@
 //! The same patches on two releases, all four servers in every block.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use sha2::{Digest, Sha256};
@@ -8,20 +9,18 @@ use super::bisect::{Ask, results};
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
 use crate::bisect::State;
 use crate::bisect::two_way::{CELLS, Table, TwoWay};
+use crate::build::Built;
+use crate::digest::hex;
 use crate::error::{Error, Kind, Result};
 use crate::experiment::probe::{self, Probe};
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::store::Store;
-use crate::workload::hex;
 use crate::workspace::Workspace;
 
-/// Which patch of the series on the old release; `None`: the whole series.
-pub type Which = Option<String>;
-
-/// Measures the releases called `old` and `new`, without and with a patch or the whole series of each,
-/// until it is known whose a loss is.
+/// Measures the releases called `old` and `new`, without and with the patch `which` of each series or the
+/// whole series, until it is known whose a loss is.
 ///
 /// # Errors
 /// Those of [`prepare`], of building and of measuring, all four servers being needed;
@@ -29,7 +28,7 @@ pub type Which = Option<String>;
 pub fn compare(
     ws: &Workspace,
     (old, new): (&str, &str),
-    which: &Which,
+    which: Option<&str>,
     ask: &Ask,
     progress: &dyn Progress,
 ) -> Result<Table> {
@@ -75,12 +74,13 @@ pub fn compare(
         .map(|state| state.label.clone())
         .collect();
     let store = Store::open(&results(ws))?;
+    let key = key(&store, name, ask.fresh)?;
     let mut probe = Probe::open(
         ws,
         &ask.preset,
         (&ask.workload, ask.meter),
         header,
-        &format!("releases {name}"),
+        &key,
         &store,
     )?;
     for (state, built) in servers.iter().enumerate() {
@@ -90,13 +90,16 @@ pub fn compare(
     for state in [2, 3] {
         probe.data_of(state, &releases[1], 2);
     }
+    let cells = cells(&servers);
+    let measured: BTreeSet<usize> = cells.into_iter().collect();
+    let measured: Vec<usize> = measured.into_iter().collect();
     let mut next = 0;
     let mut seconds = 0.0;
     loop {
         for values in probe.blocks(next)? {
             next = next.max(values.number + 1);
             let cost = |state: usize| values.costs.get(&state).copied().unwrap_or(f64::NAN);
-            comparison.add([0, 1, 2, 3].map(cost), seconds);
+            comparison.add(cells.map(cost), measured.len(), seconds);
         }
         let wanted = u32::try_from(comparison.wanted()).unwrap_or(u32::MAX);
         if wanted == 0 {
@@ -109,7 +112,7 @@ pub fn compare(
             &format!("{wanted} blocks of both releases, after {next}"),
         );
         let started = Instant::now();
-        let failed = probe.measure(&[0, 1, 2, 3], next..next.saturating_add(wanted), progress)?;
+        let failed = probe.measure(&measured, next..next.saturating_add(wanted), progress)?;
         seconds = started.elapsed().as_secs_f64() / f64::from(wanted);
         step.finish("");
         if let Some((state, error)) = failed.into_iter().next() {
@@ -122,6 +125,33 @@ pub fn compare(
     }
 }
 
+/// The key of the comparison called `name`: the latest one's, or with `fresh` one that is new.
+fn key(store: &Store, name: &str, fresh: bool) -> Result<String> {
+    let of = |number: u32| match number {
+        1 => format!("releases {name}"),
+        _ => format!("releases {name} {number}"),
+    };
+    let mut number = 1;
+    while store.begun(&of(number))?.is_some() {
+        number += 1;
+    }
+    Ok(match fresh {
+        true => of(number),
+        false => of((number - 1).max(1)),
+    })
+}
+
+/// The state that stands for each: a server that both states of a release are is started once a block.
+fn cells(servers: &[Built]) -> [usize; CELLS] {
+    [0, 1, 2, 3].map(|state| {
+        let before = state / 2 * 2;
+        match servers[state].identity == servers[before].identity {
+            true => before,
+            false => state,
+        }
+    })
+}
+
 /// A release with its series, and the two points that are compared.
 struct Side {
     prepared: Prepared,
@@ -129,13 +159,18 @@ struct Side {
 }
 
 impl Side {
-    fn new(ws: &Workspace, version: &str, which: &Which, progress: &dyn Progress) -> Result<Self> {
+    fn new(
+        ws: &Workspace,
+        version: &str,
+        which: Option<&str>,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         let prepared = prepare(ws, Some(version), progress)?;
         let patches = prepared.series.patches();
         let (before, after) = match which {
             None => (0, patches.len()),
             Some(wanted) => {
-                let by_name = patches.iter().position(|patch| patch.name == *wanted);
+                let by_name = patches.iter().position(|patch| patch.name == wanted);
                 let by_number = wanted
                     .parse::<usize>()
                     .ok()
@@ -177,5 +212,45 @@ impl Side {
                 }
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::BuildSeconds;
+
+    #[test]
+    fn a_fresh_comparison_is_a_new_one_and_the_latest_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("bisect.db")).unwrap();
+        let begin = |fresh: bool| {
+            let key = key(&store, "x", fresh).unwrap();
+            let header = ExperimentHeader::new("toy-1", "make");
+            store.begin(&header, &key).unwrap();
+            key
+        };
+        assert_eq!(begin(false), "releases x");
+        assert_eq!(begin(false), "releases x");
+        assert_eq!(begin(true), "releases x 2");
+        assert_eq!(begin(false), "releases x 2");
+    }
+
+    #[test]
+    fn a_server_is_started_once_for_both_states_of_a_release() {
+        let built = |identity: &str| Built {
+            key: String::new(),
+            dir: std::path::PathBuf::new(),
+            identity: identity.to_owned(),
+            seconds: BuildSeconds::default(),
+            compiled_units: 0,
+            cached: true,
+            profile: None,
+        };
+        let of = |identities: [&str; CELLS]| cells(&identities.map(built));
+        assert_eq!(of(["a", "b", "c", "d"]), [0, 1, 2, 3]);
+        assert_eq!(of(["a", "a", "c", "d"]), [0, 0, 2, 3]);
+        // Data are a release's own.
+        assert_eq!(of(["a", "b", "a", "a"]), [0, 1, 2, 2]);
     }
 }

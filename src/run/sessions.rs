@@ -1,15 +1,14 @@
 //! Where the sessions of bisections are kept: one JSON file each, written whole.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
-use crate::bisect::{Question, Session};
+use crate::bisect::{Action, Question, Session};
+use crate::digest::hex;
 use crate::error::{Error, Result};
-use crate::workload::hex;
+use crate::files::write_file;
 use crate::workspace::Workspace;
 
 /// A session in its file.
@@ -38,11 +37,13 @@ impl Sessions {
         }
     }
 
-    /// The session that asks `question` in `context` (machine, harness, settings), begun now or before;
-    /// with `fresh`, one that is begun now.
+    /// The session that asks `question` in `context` (machine, harness, settings, recipe), begun now or
+    /// before; with `fresh`, one that uses no stored measurement and is not finished. One whose end could
+    /// not be used is over: whatever that was may be mended.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when files cannot be read or written.
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when files cannot be read or written;
+    /// [`Kind::Usage`](crate::error::Kind::Usage) while another process carries it out.
     pub fn open(&self, question: &Question, context: &str, fresh: bool) -> Result<Kept> {
         let text = serde_json::to_string(question)
             .map_err(|error| Error::internal(format!("cannot write the question: {error}")))?;
@@ -53,25 +54,32 @@ impl Sessions {
                 _ => format!("{}-{number}", &digest[..12]),
             };
             let path = self.path(&name);
+            // Held before the file is looked at: another process may be about to write it.
+            let lock = self.lock(&name)?;
             if !path.is_file() {
                 let kept = Kept {
-                    _lock: Some(self.lock(&name)?),
+                    _lock: lock,
                     path,
                     name,
-                    session: Session::new(question.clone()),
+                    session: Session {
+                        fresh,
+                        ..Session::new(question.clone())
+                    },
                 };
                 kept.write()?;
                 return Ok(kept);
             }
-            // With --fresh, the last one goes on unless it is finished.
-            let lock = self.lock(&name)?;
             let kept = Kept {
-                _lock: Some(lock),
+                _lock: lock,
                 ..read(&path, name)?
             };
             let next = self.path(&format!("{}-{}", &digest[..12], number + 1));
-            let finished = *kept.session.replay().action() == crate::bisect::Action::Done;
-            if next.is_file() || (fresh && finished) {
+            let over = match kept.session.replay().action() {
+                Action::Broken { .. } => true,
+                Action::Done => fresh,
+                Action::Build { .. } | Action::Measure { .. } => fresh && !kept.session.fresh,
+            };
+            if over || next.is_file() {
                 continue;
             }
             return Ok(kept);
@@ -134,21 +142,15 @@ impl Sessions {
     }
 
     /// Keeps other processes from carrying out the same session.
-    fn lock(&self, name: &str) -> Result<File> {
-        let path = self.folder.join(format!("{name}.lock"));
-        std::fs::create_dir_all(&self.folder).map_err(|e| Error::io("make", &self.folder, &e))?;
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .map_err(|e| Error::io("open", &path, &e))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::usage(format!(
+    fn lock(&self, name: &str) -> Result<Option<File>> {
+        match crate::locks::try_now(&self.folder.join(format!("{name}.lock"))) {
+            Ok(None) => Err(Error::usage(format!(
                 "bisection {name} is being carried out by another process"
             ))
             .hint("`perfquilt bisect log` shows how far it is")),
+            Ok(held) => Ok(held),
             // A file system without locks is no reason to give up.
-            _ => Ok(file),
+            Err(_) => Ok(None),
         }
     }
 
@@ -179,15 +181,85 @@ impl Kept {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
     pub fn write(&self) -> Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        let io = |error: std::io::Error| Error::io("write", &self.path, &error);
-        std::fs::create_dir_all(folder).map_err(io)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
         let mut text = serde_json::to_vec(&self.session)
             .map_err(|error| Error::internal(format!("cannot write the session: {error}")))?;
         text.push(b'\n');
-        file.write_all(&text).map_err(io)?;
-        file.persist(&self.path).map_err(|error| io(error.error))?;
-        Ok(())
+        write_file(&self.path, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bisect::{Direction, Event, State};
+    use crate::observation::Meter;
+
+    fn question() -> Question {
+        let state = |label: &str| State {
+            label: label.into(),
+            name: label.into(),
+            title: String::new(),
+            tree: label.into(),
+        };
+        Question {
+            states: vec![state("0"), state("1")],
+            change: "patch".into(),
+            release: "toy-1".into(),
+            recipe: "make".into(),
+            workload: "load".into(),
+            meter: Meter::Time,
+            direction: Direction::Slower,
+            size: 0.005,
+            error: 0.01,
+            most_blocks: 4,
+            known_sd: None,
+        }
+    }
+
+    /// Opens the session, tells it `events` and puts it away; returns its name, and whether it is fresh.
+    fn told(sessions: &Sessions, context: &str, fresh: bool, events: &[Event]) -> (String, bool) {
+        let mut kept = sessions.open(&question(), context, fresh).unwrap();
+        kept.session.events.extend_from_slice(events);
+        kept.write().unwrap();
+        (kept.name.clone(), kept.session.fresh)
+    }
+
+    #[test]
+    fn a_session_goes_on_unless_it_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let sessions = Sessions {
+            folder: folder.path().join("bisect"),
+        };
+        let open = |fresh, events: &[Event]| told(&sessions, "here", fresh, events);
+        let (first, _) = open(false, &[]);
+        assert_eq!(open(false, &[]), (first.clone(), false));
+        let (elsewhere, _) = told(&sessions, "another recipe", false, &[]);
+        assert_ne!(elsewhere, first);
+        // One that may use stored measurements is not gone on with where none are to be used, and one
+        // that may not goes on so.
+        let second = format!("{first}-2");
+        assert_eq!(open(true, &[]), (second.clone(), true));
+        for fresh in [true, false] {
+            assert_eq!(open(fresh, &[]), (second.clone(), true));
+        }
+        // An end that could not be used is tried again.
+        let unusable = Event::Unusable {
+            state: 1,
+            reason: "no compiler".into(),
+            crashed: false,
+        };
+        assert_eq!(open(false, &[unusable]).0, second);
+        let third = format!("{first}-3");
+        assert_eq!(open(false, &[]), (third.clone(), false));
+        // What is finished is answered again, unless a new answer is wanted.
+        let built = |state: usize| Event::Built {
+            state,
+            identity: "one".into(),
+            seconds: 0.0,
+            cached: false,
+        };
+        open(false, &[built(0), built(1)]);
+        assert_eq!(open(false, &[]).0, third);
+        assert_eq!(open(true, &[]), (format!("{first}-4"), true));
     }
 }

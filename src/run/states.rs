@@ -24,6 +24,11 @@ pub trait States {
     /// What a change is called: `patch` or `commit`.
     fn noun(&self) -> &'static str;
 
+    /// How to name another end of the range, of which `which` (`good` or `bad`) cannot be measured.
+    fn another_end(&self, which: &str) -> String {
+        format!("name another one with `--{which}`")
+    }
+
     /// The commands to be suggested when these changes were found; `workload` is what shows them.
     fn next(&self, from: usize, to: usize, workload: &str) -> Vec<crate::bisect::Next>;
 }

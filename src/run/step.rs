@@ -2,14 +2,73 @@
 
 use std::path::Path;
 
+use super::bisect::{Ask, Hunt, results};
 use super::states::States;
-use crate::bisect::{Next, State};
+use crate::bisect::{Decision, How, Next, State};
 use crate::build::BuildItem;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::git::Git;
 use crate::point::Point;
+use crate::progress::Progress;
+use crate::store::Store;
 use crate::upstream::Objects;
 use crate::workspace::Workspace;
+
+/// Which side of the change the middle one of three states is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Side {
+    /// The good one's.
+    Good,
+    /// The bad one's, or a change lies before it and another one behind.
+    Bad,
+    /// It cannot be built or measured, or what was measured does not tell: why, as a fragment.
+    Unknown(String),
+}
+
+/// Tells on which side of the change the middle one of three states is.
+///
+/// # Errors
+/// As [`bisect`](super::bisect::bisect); [`Kind::Inconclusive`] when good and bad do not differ.
+pub fn side(
+    ws: &Workspace,
+    states: &dyn States,
+    ask: &Ask,
+    progress: &dyn Progress,
+) -> Result<Side> {
+    let question = ask.question(states)?;
+    let store = Store::open(&results(ws))?;
+    let mut hunt = Hunt::open(ws, states, ask, &question, &store, progress)?;
+    hunt.run(&|engine| answer(engine.path()).is_some())?;
+    answer(hunt.engine.path()).ok_or_else(|| {
+        Error::new(
+            Kind::Inconclusive,
+            format!(
+                "{} and {} do not differ by {:.2} % or more on {}",
+                states.states()[0].label,
+                states.states()[2].label,
+                100.0 * ask.size,
+                ask.workload
+            ),
+        )
+    })
+}
+
+/// What the path of a bisection over three states says about the middle one.
+fn answer(path: &[Decision]) -> Option<Side> {
+    let unknown = |why: &str| Some(Side::Unknown(why.to_owned()));
+    path.iter().find_map(|decision| match &decision.how {
+        How::Narrowed { parts, chosen, .. } if parts.len() == 2 => Some(match chosen {
+            0 => Side::Bad,
+            _ => Side::Good,
+        }),
+        How::Skipped { state: 1, reason } => unknown(reason),
+        How::Undecided(_) => unknown("the blocks allowed do not decide it"),
+        How::Named { from: 0, to: 2 } => {
+            unknown("good and bad differ, but neither part of the difference has the size")
+        }
+        _ => None,
+    })
+}
 
 /// Three commits of the repository that somebody bisects with git.
 #[derive(Debug)]
@@ -23,7 +82,7 @@ impl CommitsHere {
     /// object store of `ws`, unless they are there.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when `folder` is no repository or has no such commits.
+    /// [`Kind::Usage`] when `folder` is no repository or has no such commits.
     pub fn new(ws: &Workspace, folder: &Path, (good, bad): (&str, &str)) -> Result<Self> {
         let git = Git::new(folder);
         let source = ws.config.release(None)?;
@@ -80,17 +139,13 @@ fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<S
         let to = ws.object_store();
         let to = std::path::absolute(&to).map_err(|e| Error::io("find", &to, &e))?;
         let refspec = format!("{alone}:refs/measured/{tree}");
-        git.ok(&[
-            "push",
-            "--quiet",
-            "--no-verify",
-            "--force",
-            &to.to_string_lossy(),
-            &refspec,
-        ])?;
+        git.command(&["push", "--quiet", "--no-verify", "--force"])
+            .arg(&to)
+            .arg(&refspec)
+            .run_ok(Kind::Usage)?;
         store.database()?.refresh()?;
     }
-    let title = git.ok(&["log", "-1", "--format=%s", &commit])?;
+    let title = git.ok(&["log", "--no-show-signature", "-1", "--format=%s", &commit])?;
     Ok(State {
         label: commit.chars().take(12).collect(),
         name: commit,
@@ -131,5 +186,29 @@ impl States for CommitsHere {
 
     fn next(&self, _from: usize, _to: usize, _workload: &str) -> Vec<Next> {
         Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_cannot_be_told_says_why() {
+        let told = |how| {
+            let after = 4;
+            answer(&[Decision { after, how }])
+        };
+        let reason = "does not compile".to_owned();
+        let skipped = |state| How::Skipped {
+            state,
+            reason: reason.clone(),
+        };
+        assert_eq!(told(skipped(1)), Some(Side::Unknown(reason.clone())));
+        assert_eq!(told(skipped(2)), None);
+        // Two changes that have the size only together.
+        let named = told(How::Named { from: 0, to: 2 });
+        assert!(matches!(named, Some(Side::Unknown(why)) if why.contains("neither part")));
+        assert_eq!(told(How::Named { from: 0, to: 1 }), None);
     }
 }

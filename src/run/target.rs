@@ -6,10 +6,10 @@ use sha2::{Digest, Sha256};
 
 use super::{build_points, prepare};
 use crate::build::{BuildSeconds, Built};
+use crate::digest::hex;
 use crate::error::{Error, Kind, Result};
 use crate::point::Point;
 use crate::progress::Progress;
-use crate::workload::hex;
 use crate::workspace::Workspace;
 
 /// A server that is there now.

@@ -7,11 +7,12 @@ use sha2::{Digest, Sha256};
 use super::Prepared;
 use crate::build::{BuildItem, Builder, Built, Training};
 use crate::config::{Profile, Workload};
+use crate::digest::hex;
 use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::server::{self, Launch, Scratch, prepare_template};
-use crate::workload::{self, Clients, hex};
+use crate::workload::{self, Clients};
 use crate::workspace::Workspace;
 
 /// Every training draws the same numbers.

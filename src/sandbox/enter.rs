@@ -1,10 +1,10 @@
 //! The other side: perfquilt inside a sandbox.
 
-use std::ffi::OsStr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::{CACHE_BELOW, LIMITS, REAL_TIME, limits};
+use crate::caches::is_work;
 use crate::config::Limits;
 use crate::error::{Error, Result};
 use crate::workspace::cache_dir;
@@ -31,11 +31,18 @@ pub fn enter() -> Result<()> {
     }
 }
 
-/// Makes the finished entries of the caches `below` be found in the caches `own`.
+/// Makes the finished entries of the caches `below` be found in the caches `own`, and those that are gone be
+/// made anew there.
 fn borrow(own: &Path, below: &Path) -> Result<()> {
     for kind in SHARED {
         let (to, from) = (own.join(kind), below.join(kind));
         std::fs::create_dir_all(&to).map_err(|e| Error::io("create", &to, &e))?;
+        for entry in std::fs::read_dir(&to).into_iter().flatten().flatten() {
+            let link = entry.path();
+            if link.is_symlink() && !link.exists() {
+                std::fs::remove_file(&link).map_err(|e| Error::io("remove", &link, &e))?;
+            }
+        }
         for entry in std::fs::read_dir(&from).into_iter().flatten().flatten() {
             let finished =
                 entry.file_type().is_ok_and(|kind| kind.is_dir()) && !is_work(&entry.file_name());
@@ -47,12 +54,6 @@ fn borrow(own: &Path, below: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether a folder of a cache is not finished, or about to go.
-fn is_work(name: &OsStr) -> bool {
-    let name = name.to_string_lossy();
-    name.starts_with('.') || name.ends_with(".tmp") || name.ends_with(".removed")
 }
 
 #[cfg(test)]
@@ -79,5 +80,18 @@ mod tests {
         assert!(linked("builds/k1") && linked("data/d"));
         assert!(!linked("builds/k2") && own.join("builds/k2").is_dir());
         assert!(!own.join("builds/.partial-x").exists() && !own.join("data/e.tmp").exists());
+    }
+
+    #[test]
+    fn what_was_borrowed_and_is_gone_can_be_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, below) = (folder.path().join("own"), folder.path().join("below"));
+        std::fs::create_dir_all(below.join("data/d")).unwrap();
+        borrow(&own, &below).unwrap();
+        std::fs::remove_dir(below.join("data/d")).unwrap();
+        borrow(&own, &below).unwrap();
+        std::fs::create_dir(own.join("data/d")).unwrap();
+        borrow(&own, &below).unwrap();
+        assert!(own.join("data/d").is_dir());
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use enter::enter;
-pub use inside::Inside;
+pub use inside::{End, Inside, Watched, too_long, watch};
 
 use crate::config::Limits;
 use crate::error::{Error, Result};
@@ -59,6 +59,14 @@ enum Mount {
     Hide(PathBuf),
 }
 
+impl Mount {
+    fn path(&self) -> &Path {
+        match self {
+            Mount::Read(path) | Mount::Write(path) | Mount::Hide(path) => path,
+        }
+    }
+}
+
 /// What can be seen and changed in a sandbox besides the system. Later entries lie over earlier ones.
 #[derive(Debug, Clone, Default)]
 pub struct Sandbox {
@@ -93,7 +101,7 @@ impl Sandbox {
         self
     }
 
-    /// The folder `path` is empty.
+    /// The folder `path` is empty, and stays so.
     #[must_use]
     pub fn hide(mut self, path: &Path) -> Self {
         self.mounts.push(Mount::Hide(path.to_owned()));
@@ -170,6 +178,7 @@ impl Sandbox {
             .args(self.mounts.iter().flat_map(words))
             .args(self.variables(&json))
             .args(["--dir".as_ref(), directory.as_os_str()])
+            .args(self.closed())
             .args(["--chdir".as_ref(), directory.as_os_str()])
             .arg("--")
             .arg(tool)
@@ -192,6 +201,21 @@ impl Sandbox {
             limits,
             disks.collect(),
         ))
+    }
+
+    /// Closes the folders in memory that have no size of their own and that nothing needs to write to: what
+    /// is in them counts as nobody's memory. To be done when all else is in its place.
+    fn closed(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = Vec::new();
+        for (index, mount) in self.mounts.iter().enumerate() {
+            let Mount::Hide(path) = mount else { continue };
+            let lies_over = |later: &Mount| path.starts_with(later.path());
+            if !self.mounts[index + 1..].iter().any(lies_over) {
+                words.extend(["--remount-ro".into(), path.into()]);
+            }
+        }
+        words.extend(["--remount-ro", "/dev", "--remount-ro", "/"].map(OsString::from));
+        words
     }
 
     fn variables(&self, limits: &str) -> Vec<OsString> {
@@ -282,6 +306,7 @@ pub fn works() -> std::result::Result<(), String> {
     let output = Command::new("bwrap")
         .args(apart())
         .args(system(&limits::settled(&Limits::default())))
+        .args(Sandbox::default().closed())
         .args(["--", "/bin/sh", "-c", "exit 0"])
         .run_within(PATIENCE)
         .map_err(|error| error.to_string())?;
@@ -291,5 +316,32 @@ pub fn works() -> std::result::Result<(), String> {
             "bubblewrap cannot make one: {}",
             output.tail(1).join(" ")
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_hidden_is_closed_unless_something_lies_over_it() {
+        let sandbox = Sandbox::new(&Limits::default())
+            .hide(Path::new("/a/hidden"))
+            .write(Path::new("/a/hidden/below"))
+            .hide(Path::new("/b/c"))
+            .write(Path::new("/b"))
+            .hide(Path::new("/d"))
+            .read(Path::new("/d"));
+        assert_eq!(
+            sandbox.closed(),
+            [
+                "--remount-ro",
+                "/a/hidden",
+                "--remount-ro",
+                "/dev",
+                "--remount-ro",
+                "/"
+            ]
+        );
     }
 }

@@ -7,8 +7,8 @@ use liblzma::stream::Stream;
 
 use crate::error::{Error, Result};
 
-/// Largest patch file accepted, decompressed.
-const LIMIT: u64 = 256 << 20;
+/// Largest patch file accepted, as it is and decompressed.
+pub(super) const LIMIT: u64 = 64 << 20;
 
 /// Most memory an LZMA stream may ask for.
 const MEMORY: u64 = 512 << 20;
@@ -17,7 +17,13 @@ const MEMORY: u64 = 512 << 20;
 const CONCATENATED: u32 = 0x08;
 
 /// Endings of compressed patches that quilt knows.
-pub(super) const ENDINGS: [&str; 5] = [".gz", ".bz2", ".xz", ".lzma", ".lz"];
+const ENDINGS: [&str; 5] = [".gz", ".bz2", ".xz", ".lzma", ".lz"];
+
+/// The ending that says how the patch file called `name` is compressed; empty where it is not.
+pub(crate) fn compression(name: &str) -> &'static str {
+    let mut endings = ENDINGS.into_iter();
+    endings.find(|end| name.ends_with(end)).unwrap_or("")
+}
 
 /// The bytes of the patch file called `name`, decompressed if its name says so; `shown` is its name in
 /// errors.
@@ -33,22 +39,22 @@ pub(super) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<
         Ok(stream) => Ok(XzDecoder::new_stream(input, stream)),
         Err(error) => Err(broken(&error)),
     };
-    let ending = ENDINGS.iter().find(|ending| name.ends_with(**ending));
-    let reader: Box<dyn Read> = match ending.copied() {
-        Some(".gz") => Box::new(flate2::read::MultiGzDecoder::new(input)),
-        Some(".bz2") => Box::new(bzip2::read::MultiBzDecoder::new(input)),
-        Some(".lzma") => Box::new(lzma(Stream::new_lzma_decoder(MEMORY))?),
-        Some(".lz") => Box::new(lzma(Stream::new_lzip_decoder(MEMORY, CONCATENATED))?),
+    let reader: Box<dyn Read> = match compression(name) {
+        ".gz" => Box::new(flate2::read::MultiGzDecoder::new(input)),
+        ".bz2" => Box::new(bzip2::read::MultiBzDecoder::new(input)),
+        ".lzma" => Box::new(lzma(Stream::new_lzma_decoder(MEMORY))?),
+        ".lz" => Box::new(lzma(Stream::new_lzip_decoder(MEMORY, CONCATENATED))?),
         // Like xz, which takes what lzma made as well.
-        Some(_) => Box::new(lzma(Stream::new_auto_decoder(MEMORY, CONCATENATED))?),
-        None if name.ends_with(".zst") => {
+        ".xz" => Box::new(lzma(Stream::new_auto_decoder(MEMORY, CONCATENATED))?),
+        _ if name.ends_with(".zst") => {
             return Err(Error::series(
                 "patches compressed as .zst are not supported, by quilt either",
             )
             .at(shown, None)
             .hint("compress it as .xz or .gz, or not at all"));
         }
-        None => return Ok(bytes),
+        _ if bytes.len() as u64 > LIMIT => return Err(too_large("").at(shown, None)),
+        _ => return Ok(bytes),
     };
     let mut plain = Vec::new();
     reader
@@ -56,8 +62,28 @@ pub(super) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<
         .read_to_end(&mut plain)
         .map_err(|error| broken(&error))?;
     if plain.len() as u64 > LIMIT {
-        let what = format!("larger than {} MiB when decompressed", LIMIT >> 20);
-        return Err(Error::series(what).at(shown, None));
+        return Err(too_large(" when decompressed").at(shown, None));
     }
     Ok(plain)
+}
+
+fn too_large(when: &str) -> Error {
+    Error::series(format!("larger than {} MiB{when}", LIMIT >> 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn there_is_a_limit_whether_compressed_or_not() {
+        let large = vec![b'+'; usize::try_from(LIMIT).unwrap() + 1];
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(&large).unwrap();
+        let error = decompress("p.patch.gz", packed.finish().unwrap(), "p").unwrap_err();
+        assert_eq!(error.to_string(), "p: larger than 64 MiB when decompressed");
+        let error = decompress("p.patch", large, "p").unwrap_err();
+        assert_eq!(error.to_string(), "p: larger than 64 MiB");
+    }
 }

@@ -121,6 +121,16 @@ impl Header {
             .or_else(|| self.body.lines().find(|line| !line.trim().is_empty()))
             .map(str::trim)
     }
+
+    /// The text below `title`: without its first line, where that is the title.
+    pub(crate) fn text_below(&self, title: &str) -> &str {
+        let body = self.body.trim();
+        match body.split_once('\n') {
+            Some((first, rest)) if first.trim_end() == title => rest.trim(),
+            None if body == title => "",
+            _ => body,
+        }
+    }
 }
 
 /// `Name: value`, where the name is one word of letters, digits and dashes.

@@ -1,11 +1,15 @@
 //! Reading a series from a workspace.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::decompress::{ENDINGS, decompress};
+use super::decompress::{LIMIT, compression, decompress};
+use super::diff::{Binary, Line};
 use super::files::{Quilt, SeriesPaths, find};
-use super::{Entry, Patch, Series, SeriesFile};
+use super::{Entry, FileDiff, Hunk, Patch, Series, SeriesFile};
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
 
@@ -66,12 +70,19 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
     let (file, mut faults) = SeriesFile::parse(&bytes, &shown);
     let folder = ws.root().join(&paths.patches);
     let there = patch_files(&folder);
+    let taken = AtomicUsize::new(0);
     let read = |entry: &Entry| -> Result<Patch> {
         let path = paths.patches.join(&entry.name);
         let shown_patch = path.to_string_lossy();
+        if taken.load(Ordering::Relaxed) > MEMORY {
+            let what = format!("the series takes more than {} MiB of memory", MEMORY >> 20);
+            return Err(Error::series(what).at(&*path, None));
+        }
         let bytes = read_patch(&folder, entry, &shown_patch)?
             .ok_or_else(|| missing(entry, &shown, &paths.patches, &there))?;
-        Patch::parse(entry, &shown_patch, &bytes)
+        let patch = Patch::parse(entry, &shown_patch, &bytes)?;
+        taken.fetch_add(memory(&patch), Ordering::Relaxed);
+        Ok(patch)
     };
     let mut patches = Vec::with_capacity(file.entries().len());
     for result in in_threads(file.entries(), read) {
@@ -97,6 +108,25 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
         unused,
         paths,
     })
+}
+
+/// Most memory that a series may take, in bytes and roughly: one patch more begins below it.
+const MEMORY: usize = 2 << 30;
+
+/// The memory that a patch takes, in bytes and roughly.
+fn memory(patch: &Patch) -> usize {
+    let lines = |hunk: &Hunk| -> usize {
+        let line = size_of::<Line>();
+        hunk.lines.iter().map(|it| line + it.text.len()).sum()
+    };
+    patch
+        .files
+        .iter()
+        .map(|diff| {
+            let binary = diff.binary.as_ref().map_or(0, Binary::size);
+            size_of::<FileDiff>() + binary + diff.hunks.iter().map(lines).sum::<usize>()
+        })
+        .sum()
 }
 
 /// Fewer patches than this are not worth a thread of their own.
@@ -200,10 +230,9 @@ impl Location {
     /// The bytes of a patch, decompressed.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when it cannot be read.
+    /// [`Kind::Series`](crate::error::Kind::Series) when there is no such file or it cannot be read.
     pub fn bytes(&self, entry: &Entry) -> Result<Vec<u8>> {
-        let shown = self.shown_patch(&entry.name);
-        Ok(read_patch(&self.folder, entry, &shown)?.unwrap_or_default())
+        bytes_of(&self.folder, entry, self.shown_patch(&entry.name))
     }
 
     /// Every file below the folder of patches, by its path there.
@@ -237,7 +266,13 @@ fn folders_of_other_series(ws: &Workspace, folder: &Path) -> Vec<PathBuf> {
 /// The patch's bytes, decompressed; `None` when there is no such file.
 fn read_patch(folder: &Path, entry: &Entry, shown: &str) -> Result<Option<Vec<u8>>> {
     let path = folder.join(&entry.name);
-    let bytes = match std::fs::read(&path) {
+    let read = || {
+        let mut bytes = Vec::new();
+        let file = File::open(&path)?;
+        file.take(LIMIT + 1).read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>(bytes)
+    };
+    let bytes = match read() {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
@@ -254,7 +289,12 @@ fn read_patch(folder: &Path, entry: &Entry, shown: &str) -> Result<Option<Vec<u8
 pub fn patch_bytes(ws: &Workspace, release: Option<&str>, entry: &Entry) -> Result<Vec<u8>> {
     let folder = paths(ws, release)?.patches;
     let shown = folder.join(&entry.name).to_string_lossy().into_owned();
-    read_patch(&ws.root().join(&folder), entry, &shown)?
+    bytes_of(&ws.root().join(&folder), entry, shown)
+}
+
+/// As [`read_patch`], for a patch that was there.
+fn bytes_of(folder: &Path, entry: &Entry, shown: String) -> Result<Vec<u8>> {
+    read_patch(folder, entry, &shown)?
         .ok_or_else(|| Error::series("the patch is gone").at(shown, None))
 }
 
@@ -308,9 +348,30 @@ fn patch_files(folder: &Path) -> BTreeSet<String> {
 }
 
 fn looks_like_patch(name: &str) -> bool {
-    let plain = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
-    let plain = plain.unwrap_or(name);
+    let plain = name.strip_suffix(compression(name)).unwrap_or(name);
     [".patch", ".diff", ".dpatch"]
         .iter()
         .any(|end| plain.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_that_is_gone_is_no_empty_patch() {
+        let folder = tempfile::tempdir().unwrap();
+        let location = Location {
+            file: folder.path().join("series"),
+            shown: "series".to_owned(),
+            folder: folder.path().to_owned(),
+            shown_folder: PathBuf::from("patches"),
+        };
+        let (series, _) = SeriesFile::parse(b"a.patch\n", "series");
+        let entry = &series.entries()[0];
+        let error = location.bytes(entry).unwrap_err();
+        assert_eq!(error.to_string(), "patches/a.patch: the patch is gone");
+        std::fs::write(folder.path().join("a.patch"), "").unwrap();
+        assert_eq!(location.bytes(entry).unwrap(), b"");
+    }
 }

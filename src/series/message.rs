@@ -343,11 +343,10 @@ mod tests {
     fn said(header: &str) -> Message {
         let header = Header::parse(header);
         let title = header.title().unwrap_or_default().to_owned();
-        let body = header.body.trim();
-        let body = body.strip_prefix(&title).unwrap_or(body).trim();
+        let body = header.text_below(&title).to_owned();
         Message {
             title,
-            body: body.to_owned(),
+            body,
             author: header.author,
             date: header.date.unwrap_or_default(),
         }
@@ -388,6 +387,21 @@ mod tests {
         for header in [MAIL, DEP3, PROSE, "", "Subject: x\r\n\r\n"] {
             assert_eq!(rewritten(header, |_| ()), header);
         }
+    }
+
+    #[test]
+    fn a_text_may_begin_with_the_letters_of_its_title() {
+        let header = "Subject: Cache\n\nCaches grow\n\n";
+        assert_eq!(said(header).body, "Caches grow");
+        let dep3 = "Description: Cache\n Caches grow\nForwarded: no\n\n";
+        let titled = rewritten(dep3, |m| m.title = "new".to_owned());
+        assert_eq!(
+            titled,
+            dep3.replace("Description: Cache", "Description: new")
+        );
+        // A title that is the text's first line is said once.
+        assert_eq!(said("Subject: Cache\n\nCache\n\nmore\n").body, "more");
+        assert_eq!(said("Subject: Cache\n\nCache\n").body, "");
     }
 
     #[test]

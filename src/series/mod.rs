@@ -12,6 +12,7 @@ mod options;
 pub mod path;
 pub mod write;
 
+pub(crate) use decompress::compression;
 pub use diff::{Change, FileDiff, Form, Hunk, Presence};
 pub use file::{Entry, SeriesFile};
 pub use files::SeriesPaths;
@@ -21,6 +22,7 @@ pub use options::Flags;
 
 use std::sync::Arc;
 
+use crate::digest::hex;
 use crate::error::{Error, Result};
 
 /// A patch of the series.
@@ -95,12 +97,6 @@ pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a str>) -> String {
         hasher.update(b"\n");
     }
     hex(&hasher.finalize())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
-    let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 0xf)];
-    bytes.iter().flat_map(digits).collect()
 }
 
 impl Patch {

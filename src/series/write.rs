@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::diff::header_length;
-use super::{Entry, SeriesFile};
+use super::{Entry, SeriesFile, compression};
 
 /// A patch file's header, byte for byte: what stands before its first diff.
 pub fn header_bytes(patch: &[u8]) -> &[u8] {
@@ -197,10 +197,7 @@ pub fn name_for(title: &str, entries: &[Entry], taken: &BTreeSet<String>) -> Str
     let (folder, last) = last
         .rsplit_once('/')
         .map_or(("", last), |(folder, name)| (folder, name));
-    let plain = [".gz", ".xz"]
-        .iter()
-        .find_map(|end| last.strip_suffix(end))
-        .unwrap_or(last);
+    let plain = last.strip_suffix(compression(last)).unwrap_or(last);
     let ending = [".diff", ".dpatch"]
         .into_iter()
         .find(|end| plain.ends_with(end))
@@ -373,6 +370,7 @@ mod tests {
         assert_eq!(named("fix.patch\nsub/more.patch\n", "fix"), "sub/fix.patch");
         assert_eq!(named("fix.patch\n", "fix"), "fix-2.patch");
         assert_eq!(named("a.patch.gz\n", "../../etc/x"), "etc-x.patch");
+        assert_eq!(named("a.diff.bz2\n", "x"), "x.diff");
         assert_eq!(named("a.patch\n", "äöü"), "change.patch");
         assert_eq!(named("a.patch\n", ""), "change.patch");
     }

@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::running::{Place, Plan, Running, Stop};
 use super::{ClientThreads, Launch, ServerAdapter, copy_tree};
-use crate::config::CommandServer;
+use crate::config::{CommandServer, config_files, expand, expand_word};
+use crate::digest::{self, hex};
 use crate::error::{Error, Kind, Result};
 use crate::process::Command;
 use crate::progress::Progress;
@@ -117,14 +118,22 @@ impl CommandAdapter {
 }
 
 impl ServerAdapter for CommandAdapter {
-    fn name(&self) -> &'static str {
-        "command"
-    }
-
     fn identity(&self) -> Result<String> {
         let mut digest = Sha256::new();
         digest.update(format!("command {:?}\n", self.commands));
-        Ok(super::mariadb::hex(&digest.finalize()))
+        let CommandServer {
+            start,
+            ready,
+            stop,
+            env,
+        } = &self.commands;
+        let commands = [start, ready].into_iter().chain(stop);
+        let words = commands.flatten().chain(env.values()).map(String::as_str);
+        for (name, bytes) in config_files(words, &self.config)? {
+            digest::add(&mut digest, name.as_bytes());
+            digest::add(&mut digest, &bytes);
+        }
+        Ok(hex(&digest.finalize()))
     }
 
     fn prepare(&self, _server: &Path, data: &Path, _progress: &dyn Progress) -> Result<()> {
@@ -196,47 +205,4 @@ pub(super) fn values(
         values.insert("port".to_owned(), port.to_string());
     }
     values
-}
-
-/// Replaces `{name}` in every word by its value; braces that hold no lower-case name stay.
-///
-/// # Errors
-/// [`Kind::Usage`] for a name without value.
-pub fn expand(words: &[String], values: &BTreeMap<String, String>) -> Result<Vec<String>> {
-    words.iter().map(|word| expand_word(word, values)).collect()
-}
-
-fn expand_word(word: &str, values: &BTreeMap<String, String>) -> Result<String> {
-    let mut result = String::with_capacity(word.len());
-    let mut rest = word;
-    while let Some(open) = rest.find('{') {
-        result.push_str(&rest[..open]);
-        let inner = &rest[open + 1..];
-        let name = inner.find('}').map(|close| &inner[..close]);
-        match name.filter(|name| is_name(name)) {
-            Some(name) => {
-                let value = values.get(name).ok_or_else(|| {
-                    let known: Vec<String> =
-                        values.keys().map(|key| format!("{{{key}}}")).collect();
-                    Error::usage(format!("`{word}` has the unknown placeholder {{{name}}}"))
-                        .hint(format!("there are {}", known.join(", ")))
-                })?;
-                result.push_str(value);
-                rest = &inner[name.len() + 1..];
-            }
-            None => {
-                result.push('{');
-                rest = inner;
-            }
-        }
-    }
-    result.push_str(rest);
-    Ok(result)
-}
-
-fn is_name(name: &str) -> bool {
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }

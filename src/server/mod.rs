@@ -1,17 +1,17 @@
 //! Running servers: a trait, MariaDB's adapter, and one for any server driven by commands.
 //!
-//! A start always happens in a fresh folder of its own (see [`scratch`]) that holds the server's
+//! A start always happens in a fresh folder of its own (see [`Scratch`]) that holds the server's
 //! data in `data/` and its log in `server.log`; the server is reached through a Unix socket nobody
 //! else can open. Dropping a [`Running`] kills the server's whole process group and removes the
-//! folder, whatever happened before. Nothing outside [`mariadb`] knows MariaDB.
+//! folder, whatever happened before. Nothing outside `mariadb` knows MariaDB.
 
-pub mod command;
+mod command;
 mod copy;
 mod log;
-pub mod mariadb;
+mod mariadb;
 mod running;
-pub mod scratch;
-pub mod template;
+mod scratch;
+mod template;
 #[cfg(test)]
 mod tests;
 
@@ -94,9 +94,6 @@ pub enum ClientThreads {
 
 /// Knows how to run one kind of server.
 pub trait ServerAdapter: Send + Sync {
-    /// The adapter's name in the configuration.
-    fn name(&self) -> &'static str;
-
     /// Digest of everything but the built server that decides how it runs: part of the harness's
     /// identity and of the key of prepared data.
     ///

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::scratch::{Scratch, socket_folder};
 use super::{Launch, Under, log};
 use crate::error::{Error, Kind, Result};
-use crate::process::{Child, Command, Sink, check_interrupted};
+use crate::process::{Child, Command, Sink, check_interrupted, how_it_ended};
 
 /// How many lines of a failed server's log an error shows.
 const LOG_LINES: usize = 14;
@@ -178,7 +178,7 @@ impl Running {
         let mut pause = Duration::from_millis(2);
         loop {
             self.ended()?.map_or(Ok(()), |status| {
-                Err(self.failure(&format!("{} at start", how(status))))
+                Err(self.failure(&format!("{} at start", how_it_ended(status))))
             })?;
             let is_ready = ready(&self.endpoint)?;
             // Another server might have answered in the place of one that has just ended.
@@ -241,7 +241,7 @@ impl Running {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) for a placeholder that does not exist.
     pub fn expand(&self, words: &[String]) -> Result<Vec<String>> {
-        super::command::expand(words, &self.values)
+        crate::config::expand(words, &self.values)
     }
 
     /// An error if the server is no longer running.
@@ -251,7 +251,7 @@ impl Running {
     pub fn check(&mut self) -> Result<()> {
         match self.ended()? {
             None => Ok(()),
-            Some(status) => Err(self.failure(&format!("{} under load", how(status)))),
+            Some(status) => Err(self.failure(&format!("{} under load", how_it_ended(status)))),
         }
     }
 
@@ -313,7 +313,7 @@ impl Running {
         let clean =
             status.success() || (killed && !matches!(self.stop, Stop::Signal { may_kill: false }));
         if !clean {
-            return Err(self.failure(&format!("{} while stopping", how(status))));
+            return Err(self.failure(&format!("{} while stopping", how_it_ended(status))));
         }
         self.folder.keep = true;
         Ok(self.folder.path.join("data"))
@@ -351,31 +351,6 @@ impl Running {
 
 /// SIGTERM's number on Linux.
 const SIGTERM: i32 = 15;
-
-/// `ended by signal 11 (SIGSEGV)` or `exited with 1`.
-fn how(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (_, Some(signal)) => match signal_name(signal) {
-            Some(name) => format!("was ended by signal {signal} ({name})"),
-            None => format!("was ended by signal {signal}"),
-        },
-        (Some(code), _) => format!("exited with {code}"),
-        (None, None) => "ended".to_owned(),
-    }
-}
-
-fn signal_name(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL, perhaps for want of memory",
-        11 => "SIGSEGV",
-        SIGTERM => "SIGTERM",
-        _ => return None,
-    })
-}
 
 /// Seconds from the configuration, within what a duration can hold.
 fn seconds(seconds: f64) -> Duration {

@@ -9,10 +9,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
+use crate::locks;
 use crate::workspace::Workspace;
 
 /// Linux's RAM disk for everyone.
@@ -24,7 +24,7 @@ const SERVER_MEMORY: u64 = 320 << 20;
 /// What is left alone of memory and of disk.
 const RESERVE: u64 = 512 << 20;
 /// The longest path a Unix socket can have on Linux, without its final zero.
-pub const SOCKET_PATH_MAX: usize = 107;
+const SOCKET_PATH_MAX: usize = 107;
 
 /// A private folder for the servers of one experiment, removed when dropped.
 #[derive(Debug)]
@@ -33,7 +33,6 @@ pub struct Scratch {
     // Held for its lock.
     _lock: File,
     started: AtomicU32,
-    in_memory: bool,
 }
 
 impl Scratch {
@@ -51,7 +50,7 @@ impl Scratch {
         if is_tmpfs(ram) && fits_in_memory(need, servers, free_bytes(ram), memory) {
             // Someone else may own the folder's name there; then the cache serves.
             let parent = ram.join(format!("perfquilt-{}", rustix::process::getuid().as_raw()));
-            if let Ok(scratch) = Self::within(&parent, true) {
+            if let Ok(scratch) = Self::within(&parent) {
                 return Ok(scratch);
             }
         }
@@ -70,7 +69,7 @@ impl Scratch {
             ))
             .hint("free some space, or measure fewer points at once"));
         }
-        Self::within(&parent, false)
+        Self::within(&parent)
     }
 
     /// A folder inside `parent`, which is made for this user alone; folders of dead processes
@@ -79,13 +78,11 @@ impl Scratch {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal), also when `parent` belongs to someone else
     /// or lets others in.
-    pub fn within(parent: &Path, in_memory: bool) -> Result<Self> {
+    pub fn within(parent: &Path) -> Result<Self> {
         make_private(parent)?;
         // One process at a time looks for dead folders or makes its own, so that a folder between
         // its making and its locking is not taken for a dead one.
-        let gate_path = parent.join(".lock");
-        let _gate = lock(&gate_path, FlockOperation::LockExclusive)
-            .map_err(|e| Error::io("lock", &gate_path, &e))?;
+        let _gate = locks::wait(&parent.join(".lock"), || {})?;
         remove_dead(parent);
         let dir = tempfile::Builder::new()
             .prefix("")
@@ -93,25 +90,17 @@ impl Scratch {
             .permissions(std::fs::Permissions::from_mode(0o700))
             .tempdir_in(parent)
             .map_err(|e| Error::io("create a folder in", parent, &e))?;
-        let lock_path = dir.path().join(".lock");
-        let held = lock(&lock_path, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|e| Error::io("lock", &lock_path, &e))?;
+        let held = locks::wait(&dir.path().join(".lock"), || {})?;
         Ok(Scratch {
             dir,
             _lock: held,
             started: AtomicU32::new(0),
-            in_memory,
         })
     }
 
     /// The folder.
     pub fn path(&self) -> &Path {
         self.dir.path()
-    }
-
-    /// Whether it is on a RAM disk.
-    pub fn in_memory(&self) -> bool {
-        self.in_memory
     }
 
     /// An empty folder for one start.
@@ -144,7 +133,7 @@ pub(super) fn socket_folder(dir: &Path) -> Result<(PathBuf, Option<Scratch>)> {
         .chain([PathBuf::from(format!("/tmp/perfquilt-{uid}"))]);
     let mut last = None;
     for parent in parents {
-        match Scratch::within(&parent, false) {
+        match Scratch::within(&parent) {
             Ok(scratch) => return Ok((scratch.path().to_path_buf(), Some(scratch))),
             Err(error) => last = Some(error),
         }
@@ -173,20 +162,6 @@ fn make_private(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn lock(path: &Path, how: FlockOperation) -> std::io::Result<File> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)?;
-    loop {
-        match rustix::fs::flock(&file, how) {
-            Err(rustix::io::Errno::INTR) => {}
-            result => return result.map(|()| file).map_err(Into::into),
-        }
-    }
-}
-
 fn remove_dead(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -194,10 +169,7 @@ fn remove_dead(parent: &Path) {
             continue;
         }
         // The lock goes with the process that held it, however it ended.
-        if let Ok(_dead) = lock(
-            &path.join(".lock"),
-            FlockOperation::NonBlockingLockExclusive,
-        ) {
+        if let Ok(Some(_dead)) = locks::try_now(&path.join(".lock")) {
             // What cannot be removed now is tried again by the next process.
             let _ = std::fs::remove_dir_all(&path);
         }
@@ -252,7 +224,7 @@ mod tests {
     fn folders_are_private_fresh_and_removed() {
         let base = tempfile::tempdir().unwrap();
         let parent = base.path().join("p");
-        let scratch = Scratch::within(&parent, false).unwrap();
+        let scratch = Scratch::within(&parent).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&parent), mode(scratch.path())), (0o700, 0o700));
         let (a, b) = (scratch.fresh().unwrap(), scratch.fresh().unwrap());
@@ -265,12 +237,12 @@ mod tests {
     #[test]
     fn folders_of_the_dead_go_and_those_of_the_living_stay() {
         let base = tempfile::tempdir().unwrap();
-        let living = Scratch::within(base.path(), false).unwrap();
+        let living = Scratch::within(base.path()).unwrap();
         // What a killed process leaves: a folder whose lock nobody holds.
         let dead = base.path().join("dead00");
         std::fs::create_dir_all(dead.join("0/data")).unwrap();
         std::fs::write(dead.join(".lock"), "").unwrap();
-        let other = Scratch::within(base.path(), false).unwrap();
+        let other = Scratch::within(base.path()).unwrap();
         assert!(!dead.exists());
         assert!(living.path().exists() && other.path().exists());
     }
@@ -279,7 +251,7 @@ mod tests {
     fn others_are_shut_out_of_a_folder_that_was_open() {
         let base = tempfile::tempdir().unwrap();
         std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-        let _scratch = Scratch::within(base.path(), false).unwrap();
+        let _scratch = Scratch::within(base.path()).unwrap();
         assert_eq!(std::fs::metadata(base.path()).unwrap().mode() & 0o077, 0);
     }
 
@@ -288,7 +260,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let link = base.path().join("link");
         std::os::unix::fs::symlink(base.path(), &link).unwrap();
-        assert!(Scratch::within(&link, false).is_err());
+        assert!(Scratch::within(&link).is_err());
     }
 
     #[test]

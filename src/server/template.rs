@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
-
-use super::scratch::lock;
 use super::{Launch, Running, ServerAdapter, copy};
+use crate::caches;
 use crate::error::{Error, Result};
+use crate::locks;
 use crate::progress::Progress;
 use crate::workspace::Workspace;
 
@@ -47,17 +46,30 @@ pub(super) fn prepare_in(
 ) -> Result<PathBuf> {
     let published = parent.join(key);
     let lock_path = parent.join(format!("{key}.lock"));
-    if published.is_dir() {
-        crate::caches::touch(&lock_path);
-        return Ok(published);
+    // Only what was there while it was held stays there.
+    while !(published.is_dir() && caches::hold(&lock_path) && published.is_dir()) {
+        caches::let_go(&lock_path);
+        let _turn = locks::wait(&lock_path, || {
+            progress.note("waiting: another perfquilt fills the same data");
+        })?;
+        // Another process may have made it while this one waited.
+        if !published.is_dir() {
+            make(parent, adapter, server, key, fill, progress)?;
+        }
     }
-    std::fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;
-    let _turn = lock(&lock_path, FlockOperation::LockExclusive)
-        .map_err(|e| Error::io("lock", &lock_path, &e))?;
-    // Another process may have made it while this one waited.
-    if published.is_dir() {
-        return Ok(published);
-    }
+    Ok(published)
+}
+
+/// Makes the data; the caller holds the lock.
+fn make(
+    parent: &Path,
+    adapter: &dyn ServerAdapter,
+    server: &Path,
+    key: &str,
+    fill: &dyn Fn(&mut Running) -> Result<()>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let published = parent.join(key);
     let staging = Staging::new(parent.join(format!("{key}.tmp")))?;
     let data = staging.0.join("data");
     adapter.prepare(server, &data, progress)?;
@@ -72,7 +84,7 @@ pub(super) fn prepare_in(
     copy::sync_tree(&data)?;
     std::fs::rename(&data, &published).map_err(|e| Error::io("publish", &published, &e))?;
     step.finish("");
-    Ok(published)
+    Ok(())
 }
 
 /// Work in progress, removed on every way out.

@@ -19,7 +19,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let base = tempfile::tempdir().unwrap();
-        let scratch = Scratch::within(&base.path().join("run"), false).unwrap();
+        let scratch = Scratch::within(&base.path().join("run")).unwrap();
         World { base, scratch }
     }
 
@@ -262,6 +262,21 @@ fn a_server_at_a_fixed_address_is_refused() {
     assert!(new(&["server", "{socket}", "{sokcet}"]).is_err());
     assert!(new(&[]).is_err());
     assert!(new(&["server", "{socket}", "{ json }"]).is_ok());
+}
+
+#[test]
+fn a_server_with_another_configuration_is_another() {
+    let world = World::new();
+    let file = world.base.path().join("server.conf");
+    std::fs::write(&file, "one").unwrap();
+    let start = ["server", "{config}/server.conf", "{socket}"];
+    let adapter = world.adapter_with(&start, &["true"], None);
+    let before = adapter.identity().unwrap();
+    assert_eq!(adapter.identity().unwrap(), before);
+    std::fs::write(&file, "two").unwrap();
+    assert_ne!(adapter.identity().unwrap(), before);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(adapter.identity().unwrap_err().kind(), Kind::Usage);
 }
 
 #[test]

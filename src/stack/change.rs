@@ -9,9 +9,10 @@ use super::disk::{Disk, File, Files, Outcomes};
 use super::place::{Placed, Placer};
 use super::tree::{At, WorkingTree};
 use crate::error::{Error, Result};
+use crate::series::diff::Binary;
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch, Presence};
-use crate::upstream::objects::{MODE_FILE, MODE_LINK};
+use crate::upstream::objects::{MODE_FILE, MODE_LINK, hash};
 
 /// How a patch went in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -308,8 +309,7 @@ fn content_after(
         .hint("drop the patch, or take `-N` out of the series"));
     }
     if let Some(binary) = &diff.binary {
-        check_binary_base(diff, &old, target)?;
-        return Ok(Arc::new(binary.apply(&old)?));
+        return binary_after(diff, binary, &old, target).map(Arc::new);
     }
     if diff.hunks.is_empty() {
         return Ok(old);
@@ -327,21 +327,37 @@ fn content_after(
     Ok(Arc::new(placer.finish()))
 }
 
-/// A binary patch fits one content only, and its `index` line says which.
-fn check_binary_base(diff: &FileDiff, old: &[u8], target: &[u8]) -> Result<()> {
-    let Some((expected, _)) = &diff.objects else {
-        return Ok(());
+/// A binary patch fits one content only and makes one only: its `index` line says which, and must, as for
+/// git.
+fn binary_after(diff: &FileDiff, binary: &Binary, old: &[u8], target: &[u8]) -> Result<Vec<u8>> {
+    let Some((expected, made)) = &diff.objects else {
+        return Err(Error::series(format!(
+            "the binary patch of {} has no full `index` line",
+            shown(target)
+        ))
+        .hint("make it with `git diff --binary`"));
     };
-    if old.is_empty() && expected.bytes().all(|b| b == b'0') {
+    check_binary(expected, old, || {
+        let target = shown(target);
+        format!("{target} is another file than the binary patch was made for")
+    })?;
+    let after = binary.apply(old)?;
+    check_binary(made, &after, || {
+        let target = shown(target);
+        format!("the binary patch makes another file of {target} than its `index` line says")
+    })?;
+    Ok(after)
+}
+
+/// An error that says `what` unless `expected` is the name of `content`; zeros name no file.
+fn check_binary(expected: &str, content: &[u8], what: impl Fn() -> String) -> Result<()> {
+    if content.is_empty() && expected.bytes().all(|b| b == b'0') {
         return Ok(());
     }
-    let found = crate::upstream::objects::hash(ObjectType::Blob, old);
+    let found = hash(ObjectType::Blob, content);
     if Oid::from_str(expected).is_ok_and(|expected| expected == found) {
         return Ok(());
     }
-    Err(Error::series(format!(
-        "{} is another file than the binary patch was made for",
-        shown(target)
-    ))
-    .details([format!("expected {expected}"), format!("found    {found}")]))
+    Err(Error::series(what())
+        .details([format!("expected {expected}"), format!("found    {found}")]))
 }

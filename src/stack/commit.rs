@@ -176,11 +176,7 @@ pub fn text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
          committer perfquilt <perfquilt@localhost> {when}\n\n{}\n",
         patch.title
     );
-    let body = header.body.trim();
-    let body = body
-        .strip_prefix(patch.title.as_str())
-        .unwrap_or(body)
-        .trim();
+    let body = header.text_below(&patch.title);
     if !body.is_empty() {
         text.push('\n');
         text.push_str(body);

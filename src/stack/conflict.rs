@@ -60,6 +60,9 @@ pub(super) fn exists_already(diff: &FileDiff, target: &[u8], content: &[u8]) -> 
 }
 
 fn already_applied(diff: &FileDiff, content: &[u8]) -> bool {
+    if diff.hunks.iter().any(Hunk::leaves_nothing) {
+        return false;
+    }
     let reversed = diff.clone().reversed();
     let mut placer = Placer::new(content);
     reversed
@@ -68,8 +71,11 @@ fn already_applied(diff: &FileDiff, content: &[u8]) -> bool {
         .all(|hunk| placer.apply(hunk, 0).is_some())
 }
 
-/// Whether the hunk's result stands somewhere in the file.
+/// Whether the hunk's result stands somewhere in the file; never, where it leaves no lines.
 pub(super) fn whole_hunk_there(hunk: &Hunk, content: &[u8]) -> bool {
+    if hunk.leaves_nothing() {
+        return false;
+    }
     let reversed = FileDiff {
         hunks: vec![hunk.clone()],
         ..FileDiff::default()
@@ -114,4 +120,39 @@ fn text(line: Option<&[u8]>) -> String {
     let short: String = body.chars().take(120).collect();
     let dots = if short.len() < body.len() { "…" } else { "" };
     format!("`{short}{dots}`{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::diff::parse;
+
+    #[test]
+    fn a_hunk_that_leaves_nothing_is_never_there_already() {
+        let patches = [
+            "--- f\n+++ f\n@@ -2 +1,0 @@\n-old(1);\n",
+            "Index: f\n2d1\n< old(1);\n",
+        ];
+        for patch in patches {
+            let parsed = parse(patch.as_bytes(), 0, "p").unwrap();
+            let diff = &parsed.files[0];
+            let content = b"a\nold(2);\n";
+            assert!(!whole_hunk_there(&diff.hunks[0], content), "{patch}");
+            assert!(!already_applied(diff, content), "{patch}");
+            let mut placer = Placer::new(content);
+            assert!(placer.apply(&diff.hunks[0], 0).is_none());
+            let error = no_place(diff, 0, b"f", content, &placer);
+            let hint = error.hint_text().unwrap_or_default();
+            assert!(!hint.contains("already"), "{hint}");
+        }
+    }
+
+    #[test]
+    fn a_hunk_that_leaves_lines_is_there_with_them() {
+        let patch = "--- f\n+++ f\n@@ -2 +2 @@\n-old(1);\n+new(1);\n";
+        let parsed = parse(patch.as_bytes(), 0, "p").unwrap();
+        let diff = &parsed.files[0];
+        assert!(whole_hunk_there(&diff.hunks[0], b"a\nnew(1);\n"));
+        assert!(already_applied(diff, b"a\nnew(1);\n"));
+    }
 }

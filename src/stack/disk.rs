@@ -91,7 +91,7 @@ impl<'f> Disk<'f> {
                 let content = self.files.content(path)?;
                 Ok(Some(File { mode, content }))
             }
-            At::Nothing | At::Blocked(_) => Ok(None),
+            At::Nothing | At::Submodule | At::Blocked(_) => Ok(None),
             At::Folder => Err(Error::series(format!("{} is a folder", shown(path)))),
         }
     }
@@ -104,7 +104,7 @@ impl<'f> Disk<'f> {
         Ok(match self.look(path)? {
             At::File { .. } => !self.doomed.contains(&self.id(path)),
             At::Folder => true,
-            At::Nothing | At::Blocked(_) => false,
+            At::Nothing | At::Submodule | At::Blocked(_) => false,
         })
     }
 
@@ -116,13 +116,14 @@ impl<'f> Disk<'f> {
         Ok(self.look(path)? == At::Folder)
     }
 
-    /// What stands in the way of `path`, if it is below a file.
+    /// What stands in the way of `path`, if it is below a file, or a submodule.
     ///
     /// # Errors
     /// As [`Disk::file`].
     pub fn blocked(&mut self, path: &[u8]) -> Result<Option<String>> {
         Ok(match self.look(path)? {
             At::Blocked(what) => Some(what),
+            At::Submodule => Some(format!("{} is a submodule", shown(path))),
             _ => None,
         })
     }
@@ -139,7 +140,6 @@ impl<'f> Disk<'f> {
             }
         }
         if let Some((_, file)) = self.written.get(path) {
-            // The object is never asked for.
             return Ok(At::File { mode: file.mode });
         }
         let found = self.files.at(path)?;
@@ -184,17 +184,25 @@ impl<'f> Disk<'f> {
     /// Writes a file.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when a file is where its folder must be.
+    /// [`Kind::Series`](crate::error::Kind::Series) when a file is where its folder must be, or a folder or a
+    /// submodule where it must be itself.
     pub fn write(&mut self, path: &[u8], file: File) -> Result<()> {
         for above in folders(path) {
-            let there = matches!(self.look(above)?, At::File { .. } | At::Blocked(_));
-            if there && !self.doomed.contains(&self.id(above)) {
+            let kind = match self.look(above)? {
+                At::Submodule => "submodule",
+                At::File { .. } | At::Blocked(_) => "file",
+                At::Nothing | At::Folder => continue,
+            };
+            if !self.doomed.contains(&self.id(above)) {
                 return Err(Error::series(format!(
-                    "{} cannot be created: {} is a file",
+                    "{} cannot be created: {} is a {kind}",
                     shown(path),
                     shown(above)
                 )));
             }
+        }
+        if self.look(path)? == At::Submodule {
+            return Err(Error::series(format!("{} is a submodule", shown(path))));
         }
         // A folder may have taken the place of a file that is to be deleted.
         if self.is_folder(path)? || self.written_below(path) {

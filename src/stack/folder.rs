@@ -258,7 +258,8 @@ impl Place {
     }
 
     fn is_folder(&self, bytes: &[u8]) -> bool {
-        &bytes[self.start..self.space] == b"40000"
+        // Some programs have written a leading zero.
+        matches!(&bytes[self.start..self.space], b"40000" | b"040000")
     }
 }
 
@@ -343,6 +344,28 @@ mod tests {
                 prop_assert_eq!(written, wanted);
             }
         }
+    }
+
+    #[test]
+    fn a_folder_whose_mode_has_a_leading_zero_keeps_its_files() {
+        let (_dir, store) = store();
+        let database = store.database().unwrap();
+        let tree = |mode: &str, name: &str, oid: Oid| {
+            let mut data = format!("{mode} {name}\0").into_bytes();
+            data.extend_from_slice(oid.as_bytes());
+            database.write(ObjectType::Tree, &data).unwrap()
+        };
+        let old = tree("040000", "sql", tree("100644", "kept", oid(1)));
+        let mut root = Folder::read(&store, old).unwrap();
+        let path: [&[u8]; 2] = [b"sql", b"x"];
+        root.set(&store, &path, MODE_FILE, oid(2)).unwrap();
+        let mut writer = ObjectWriter::new(&store, 0).unwrap();
+        let new = root.write(&mut writer).unwrap();
+        let entries = store.read_tree(new).unwrap();
+        assert_eq!(entries.len(), 1);
+        let below = store.read_tree(entries[0].oid).unwrap();
+        let names: Vec<&[u8]> = below.iter().map(|entry| entry.name.as_slice()).collect();
+        assert_eq!(names, [b"kept".as_slice(), b"x"]);
     }
 
     #[test]

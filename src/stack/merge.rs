@@ -104,15 +104,19 @@ fn regions(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<Region>> {
 /// The lines of one side that stand for the ancestor's lines `from..end`, and where they begin. No run
 /// crosses either border.
 fn side(runs: &[Run], from: usize, end: usize, lines: &[Vec<u8>]) -> (usize, Vec<Vec<u8>>) {
-    let place = |border: usize, inside: bool| {
-        let before = runs.iter().filter(|run| match inside {
-            true => run.old_start <= border && run.old_start + run.old <= border,
-            false => run.old_start < border,
+    // What a border is on this side follows from the last of the `before` runs before it.
+    let place = |border: usize, before: usize| {
+        let last = before.checked_sub(1).map(|at| runs[at]);
+        let there = last.map_or(border, |run| {
+            border + run.new_start + run.new - run.old_start - run.old
         });
-        let (old, new) = before.fold((0, 0), |(old, new), run| (old + run.old, new + run.new));
-        (border + new - old).min(lines.len())
+        there.min(lines.len())
     };
-    let (start, stop) = (place(from, false), place(end, true));
+    let start = place(from, runs.partition_point(|run| run.old_start < from));
+    let stop = place(
+        end,
+        runs.partition_point(|run| run.old_start + run.old <= end),
+    );
     (start, lines[start..stop.max(start)].to_vec())
 }
 
@@ -183,6 +187,40 @@ mod tests {
         assert_eq!(region.ours, [b"X\n".to_vec()]);
         assert_eq!(region.base, [b"3\n".to_vec()]);
         assert_eq!(region.theirs, [b"Y\n".to_vec(), b"Z\n".to_vec()]);
+    }
+
+    #[test]
+    fn later_conflicts_are_where_earlier_changes_moved_them() {
+        let base: Vec<String> = (0..40).map(|line| format!("{line}\n")).collect();
+        let with = |changes: &[(usize, &str)]| -> Vec<u8> {
+            let mut lines = base.clone();
+            for (at, text) in changes {
+                lines[*at] = (*text).to_owned();
+            }
+            lines.concat().into_bytes()
+        };
+        let ours = with(&[
+            (0, "0\nnew\nnew\n"),
+            (10, "ours\n"),
+            (20, ""),
+            (30, "30\nours\n"),
+        ]);
+        let theirs = with(&[(5, ""), (10, "theirs\nmore\n"), (30, "")]);
+        let Merged::Conflict(regions) = merge(&with(&[]), &ours, &theirs).unwrap() else {
+            panic!()
+        };
+        let places: Vec<_> = regions
+            .iter()
+            .map(|region| (region.base_start, region.ours_start, region.theirs_start))
+            .collect();
+        assert_eq!(places, [(11, 13, 10), (31, 32, 31)]);
+        assert_eq!(regions[0].ours, [b"ours\n".to_vec()]);
+        assert_eq!(
+            regions[0].theirs,
+            [b"theirs\n".to_vec(), b"more\n".to_vec()]
+        );
+        assert_eq!(regions[1].ours, [b"30\n".to_vec(), b"ours\n".to_vec()]);
+        assert!(regions[1].theirs.is_empty());
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod cache;
 mod change;
 mod commit;
 mod conflict;
+mod counted;
 mod disk;
 mod folder;
 pub mod format;
@@ -33,6 +34,7 @@ use crate::upstream::{Objects, Release, merge_small};
 use crate::workspace::Workspace;
 
 pub use change::How;
+pub use counted::{CountedTrees, Counts};
 pub use worktree::{Moved, Worktree, export};
 
 use cache::{Cache, Record};
@@ -147,11 +149,6 @@ impl Stack {
                 })
             }
         }
-    }
-
-    /// The points of the series in order: the bare release, then one a patch.
-    pub fn points(&self) -> impl Iterator<Item = Point> + use<> {
-        (0..=self.steps.len()).map(Point::Step)
     }
 
     fn other(&self, patches: &[&Patch]) -> Result<String> {

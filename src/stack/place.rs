@@ -120,7 +120,9 @@ impl<'a> Placer<'a> {
         } else {
             0
         };
-        for offset in min_offset..=max_offset {
+        // Nothing differs between the places that lie wholly before the first line.
+        let from = (min_offset + 1).max(1 - first_guess - count);
+        for offset in std::iter::once(min_offset).chain(from..=max_offset) {
             if offset <= max_later && fits(offset, prefix_fuzz, suffix_fuzz) {
                 return found(offset);
             }
@@ -315,6 +317,15 @@ mod tests {
             "x\na\nb\nc\nd\n"
         );
         assert!(apply("a\nb\nc\nx\n", patch, 0).is_none());
+    }
+
+    #[test]
+    fn places_far_from_the_file_are_not_looked_at_one_by_one() {
+        let far = "--- f\n+++ f\n@@ -1099511627774,0 +1 @@\n+x\n@@ -1 +1 @@\n-a\n+b\n";
+        assert_eq!(apply("a\n", far, 0), None);
+        // Found far before where it was written, so that the next is looked for far before the file.
+        let earlier = "--- f\n+++ f\n@@ -1099511627774 +1 @@\n-a\n+A\n@@ -1 +1 @@\n-b\n+B\n";
+        assert_eq!(apply("a\nx\nb\n", earlier, 0).unwrap().0, "A\nx\nB\n");
     }
 
     #[test]

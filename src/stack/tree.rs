@@ -82,6 +82,8 @@ pub enum At {
     },
     /// A folder.
     Folder,
+    /// A submodule: a folder that somebody else fills.
+    Submodule,
     /// A folder above it is a file, link or submodule; the text names that and its kind.
     Blocked(String),
 }
@@ -116,8 +118,11 @@ impl<'a> WorkingTree<'a> {
             };
             match node {
                 Node::Folder(inner) => folder = inner,
-                Node::File { mode, .. } if components.peek().is_none() && *mode != MODE_COMMIT => {
-                    return Ok(At::File { mode: *mode });
+                Node::File { mode, .. } if components.peek().is_none() => {
+                    return Ok(match *mode {
+                        MODE_COMMIT => At::Submodule,
+                        mode => At::File { mode },
+                    });
                 }
                 Node::File { mode, .. } => {
                     let kind = match *mode {

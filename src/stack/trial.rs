@@ -12,7 +12,7 @@ use super::oid;
 use super::tree::{At, WorkingTree};
 use crate::error::{Error, Result};
 use crate::series::path::shown;
-use crate::series::{FileDiff, Hunk, Patch};
+use crate::series::{FileDiff, Hunk, Patch, Presence};
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_EXEC, MODE_LINK, MODE_TREE};
 use crate::upstream::pack::ObjectWriter;
@@ -96,8 +96,20 @@ impl<'a> Trial<'a> {
     /// Takes a patch back exactly or with an offset; when it fails nothing changes.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when its result is not there.
+    /// [`Kind::Series`](crate::error::Kind::Series) when its result is not there, or cannot be told from any
+    /// other place.
     pub fn take_back(&mut self, patch: &Patch) -> Result<How> {
+        // That a file is gone can be seen; that lines are gone cannot without any around them.
+        let unseen = |diff: &&FileDiff| {
+            diff.after != Presence::Absent && diff.hunks.iter().any(Hunk::leaves_nothing)
+        };
+        if let Some(diff) = patch.files.iter().find(unseen) {
+            return Err(Error::series(format!(
+                "{} shows nothing of a hunk that only removes lines",
+                diff.shown_name()
+            ))
+            .at(&patch.shown, diff.line));
+        }
         let how = apply_patch(&mut self.tree, &reversed(patch), 0)?;
         self.store()?;
         Ok(how)
@@ -143,6 +155,7 @@ impl<'a> Trial<'a> {
         Ok(match self.tree.at(path)? {
             At::Nothing | At::File { .. } => None,
             At::Folder => Some(format!("{} is a folder", shown(path))),
+            At::Submodule => Some(format!("{} is a submodule", shown(path))),
             At::Blocked(what) => Some(what),
         })
     }
@@ -259,4 +272,60 @@ pub fn only_in(objects: &Objects, tree: &str, other: &str) -> Result<Vec<(Vec<u8
 /// [`Kind::Internal`](crate::error::Kind::Internal) when there is no such blob.
 pub fn blob(objects: &Objects, name: &str) -> Result<Vec<u8>> {
     objects.read(oid(name)?, ObjectType::Blob)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::SeriesFile;
+    use crate::upstream::objects::{MODE_COMMIT, MODE_FILE, TreeEntry, serialise_tree};
+
+    #[test]
+    fn a_file_does_not_take_a_submodules_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Objects::open_or_create(&folder.path().join("objects.git")).unwrap();
+        let mut entries = [TreeEntry {
+            name: b"sub".to_vec(),
+            mode: MODE_COMMIT,
+            oid: git2::Oid::from_bytes(&[1; 20]).unwrap(),
+        }];
+        let tree = serialise_tree(&mut entries);
+        let tree = store.database().unwrap().write(ObjectType::Tree, &tree);
+        let tree = tree.unwrap().to_string();
+        let (series, _) = SeriesFile::parse(b"p.patch\n", "series");
+        let mut trial = Trial::new(&store, &tree).unwrap();
+        for path in ["sub", "sub/x"] {
+            let patch = format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
+            let patch = Patch::parse(&series.entries()[0], "p", patch.as_bytes()).unwrap();
+            let error = trial.apply(&patch, 0).unwrap_err();
+            assert!(error.to_string().ends_with("sub is a submodule"), "{error}");
+        }
+        assert_eq!(trial.write().unwrap(), tree);
+    }
+
+    #[test]
+    fn lines_that_went_without_context_cannot_be_taken_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Objects::open_or_create(&folder.path().join("objects.git")).unwrap();
+        let database = store.database().unwrap();
+        let blob = database.write(ObjectType::Blob, b"a\nold(2);\n").unwrap();
+        let mut entries = [TreeEntry {
+            name: b"f".to_vec(),
+            mode: MODE_FILE,
+            oid: blob,
+        }];
+        let tree = serialise_tree(&mut entries);
+        let tree = database.write(ObjectType::Tree, &tree).unwrap().to_string();
+        let (series, _) = SeriesFile::parse(b"p.patch\n", "series");
+        let patch = |text: &str| Patch::parse(&series.entries()[0], "p", text.as_bytes()).unwrap();
+        let mut trial = Trial::new(&store, &tree).unwrap();
+        let removes = patch("--- a/f\n+++ b/f\n@@ -2 +1,0 @@\n-old(1);\n");
+        assert!(trial.take_back(&removes).is_err());
+        assert_eq!(trial.write().unwrap(), tree);
+        // A whole file that is gone is another matter, and so are lines between others.
+        let deletes = patch("--- a/g\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n");
+        assert!(trial.take_back(&deletes).is_ok());
+        let between = patch("--- a/f\n+++ b/f\n@@ -1,3 +1,2 @@\n a\n-old(1);\n old(2);\n");
+        assert!(trial.take_back(&between).is_ok());
+    }
 }

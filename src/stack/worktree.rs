@@ -95,21 +95,11 @@ impl Worktree {
         })
     }
 
-    /// The tree it holds; `None` when it is new or a move was interrupted.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when the journal is damaged.
-    pub fn holds(&self) -> Result<Option<String>> {
-        Ok(match self.read_journal()?.as_slice() {
-            [only] if *only != empty_tree() => Some(only.to_string()),
-            _ => None,
-        })
-    }
-
     /// Makes the files be those of `tree`. Files that are the same in both trees are not touched.
     ///
     /// # Errors
     /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) (the next move goes on from there),
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the journal is damaged,
     /// [`Kind::Internal`](crate::error::Kind::Internal) when a file cannot be written.
     pub fn move_to(&self, tree: &str, progress: &dyn Progress) -> Result<Moved> {
         let target = oid(tree)?;
@@ -123,6 +113,9 @@ impl Worktree {
                 "{} holds files of another workspace: starting afresh",
                 self.files.root.display()
             ));
+            // The owner of that tree must not take what is left after a kill for the whole of it.
+            trees.push(empty_tree());
+            self.write_journal(&trees)?;
             self.empty()?;
             trees = vec![empty_tree()];
         }
@@ -182,13 +175,8 @@ impl Worktree {
     }
 
     fn write_journal(&self, trees: &[Oid]) -> Result<()> {
-        let io = |e| Error::io("write", &self.journal, &e);
         let text: String = trees.iter().map(|tree| format!("{tree}\n")).collect();
-        let folder = self.journal.parent().unwrap_or(Path::new("/"));
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-        file.write_all(text.as_bytes()).map_err(io)?;
-        file.persist(&self.journal).map_err(|e| io(e.error))?;
-        Ok(())
+        crate::files::write_file(&self.journal, text.as_bytes())
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Units {
     first: HashMap<(Point, u64), u32>,
     /// By block, an earlier block of its unit; absent for the first.
     earlier: BTreeMap<u32, u32>,
-    /// The units of the blocks in `earlier`, made when they are first asked for.
+    /// The units of the blocks in `earlier`, by block in order; made when they are first asked for.
     joined: OnceLock<Vec<(u32, u32)>>,
 }
 
@@ -32,20 +32,46 @@ impl Units {
         if other == block {
             return;
         }
-        let (a, b) = (self.of(other), self.of(block));
+        let (a, b) = (self.find(other), self.find(block));
         if a != b {
             self.earlier.insert(a.max(b), a.min(b));
             self.joined.take();
         }
     }
 
-    /// The unit of `block`, named by its first block.
-    pub fn of(&self, block: u32) -> u32 {
+    /// The unit of `block` as far as is known. The way there is shortened: it would be as long as there are
+    /// blocks where each shares a layout with the next.
+    fn find(&mut self, block: u32) -> u32 {
         let mut unit = block;
         while let Some(&earlier) = self.earlier.get(&unit) {
             unit = earlier;
         }
+        let mut at = block;
+        while let Some(earlier) = self.earlier.get_mut(&at) {
+            at = std::mem::replace(earlier, unit);
+        }
         unit
+    }
+
+    /// The unit of `block`, named by its first block.
+    pub fn of(&self, block: u32) -> u32 {
+        let joined = self.joined();
+        let place = joined.binary_search_by_key(&block, |(block, _)| *block);
+        place.map_or(block, |place| joined[place].1)
+    }
+
+    /// The units of the blocks in `earlier`, by block in order.
+    fn joined(&self) -> &[(u32, u32)] {
+        self.joined.get_or_init(|| {
+            let mut joined: Vec<(u32, u32)> = Vec::with_capacity(self.earlier.len());
+            for (&block, &earlier) in &self.earlier {
+                // Blocks ascend and what is earlier is smaller: its unit is known.
+                let place = joined.binary_search_by_key(&earlier, |(block, _)| *block);
+                let unit = place.map_or(earlier, |place| joined[place].1);
+                joined.push((block, unit));
+            }
+            joined
+        })
     }
 
     /// The most layouts in which one point was run; 1 where they were not varied.
@@ -62,11 +88,7 @@ impl Units {
         if self.earlier.is_empty() {
             return values.iter().map(|(_, value)| *value).collect();
         }
-        let joined = self.joined.get_or_init(|| {
-            let blocks = self.earlier.keys();
-            blocks.map(|&block| (block, self.of(block))).collect()
-        });
-        let mut joined = joined.iter().peekable();
+        let mut joined = self.joined().iter().peekable();
         let unit = |&(block, value): &(u32, f64)| {
             while joined.next_if(|(other, _)| *other < block).is_some() {}
             let unit = joined.peek().filter(|(other, _)| *other == block);
@@ -121,6 +143,23 @@ mod tests {
         assert_eq!(units.layouts(), 1);
         units.note(1, A, 6);
         assert_eq!(units.layouts(), 2);
+    }
+
+    /// Every step of every block on its way to the first would be five thousand million steps.
+    #[test]
+    fn a_chain_of_blocks_is_walked_once() {
+        const BLOCKS: u32 = 100_000;
+        let mut units = Units::default();
+        for block in (0..BLOCKS).rev() {
+            units.note(block, A, u64::from(block) + 1);
+            units.note(block, A, u64::from(block) + 2);
+        }
+        for _ in 0..BLOCKS {
+            units.note(BLOCKS - 1, A, 1);
+        }
+        assert!((0..BLOCKS).all(|block| units.of(block) == 0));
+        let values: Vec<(u32, f64)> = (0..BLOCKS).map(|block| (block, 2.0)).collect();
+        assert_eq!(units.means(&values), [2.0]);
     }
 
     #[test]

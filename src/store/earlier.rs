@@ -1,12 +1,12 @@
 //! What earlier experiments measured, so that a later one need not measure it again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, params};
 
 use super::{ExperimentId, Store};
 use crate::error::Result;
-use crate::observation::{ExperimentHeader, Planned};
+use crate::observation::{ExperimentHeader, Meter, Planned};
 use crate::point::Point;
 
 /// What makes observations of different experiments comparable, beside the machine and the harness,
@@ -30,8 +30,9 @@ pub struct Earlier {
     pub identity: Identity,
     /// The blocks it was to have, and has.
     pub planned: Vec<Planned>,
-    /// The points it has observations of itself.
-    pub measured: BTreeSet<Point>,
+    /// The points it has observations of itself, and in how many blocks by workload and meter, direct ones
+    /// left aside.
+    pub measured: BTreeMap<Point, BTreeMap<(String, Meter), u32>>,
 }
 
 impl Store {
@@ -141,11 +142,19 @@ impl Store {
                 pairs("SELECT point, identity FROM point_identities WHERE experiment = ?1")?;
             let workloads =
                 pairs("SELECT workload, identity FROM workload_identities WHERE experiment = ?1")?;
-            let measured: Vec<String> = self.rows(
-                "SELECT DISTINCT point FROM observations WHERE experiment = ?1",
+            let blocks: Vec<(String, String, String, u32)> = self.rows(
+                "SELECT point, workload, meter, count(*) FROM observations
+                 WHERE experiment = ?1 AND direct = 0 GROUP BY point, workload, meter",
                 params![id.0],
-                |row| row.get(0),
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
             )?;
+            let mut measured: BTreeMap<Point, BTreeMap<(String, Meter), u32>> = BTreeMap::new();
+            for (point, workload, meter, count) in blocks {
+                let meter: Meter = self.known(meter.parse())?;
+                let point: Point = self.known(point.parse())?;
+                let of = measured.entry(point).or_default();
+                of.insert((workload, meter), count);
+            }
             earlier.push(Earlier {
                 header,
                 identity: Identity {
@@ -157,10 +166,7 @@ impl Store {
                     workloads: workloads.into_iter().collect(),
                 },
                 planned: self.planned(id)?,
-                measured: measured
-                    .iter()
-                    .map(|point| self.known(point.parse::<Point>()))
-                    .collect::<Result<_>>()?,
+                measured,
             });
         }
         Ok(earlier)

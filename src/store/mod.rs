@@ -2,6 +2,7 @@
 
 mod blob;
 mod earlier;
+mod functions;
 pub mod import;
 pub mod jsonl;
 mod line;
@@ -45,6 +46,34 @@ pub struct SliceBlob {
     pub txns_per_slice: u64,
     /// Wall-clock nanoseconds of each slice.
     pub nanoseconds: Vec<f32>,
+}
+
+/// What a block of one workload brought.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Brought<'a> {
+    /// The values; their `experiment` fields are not looked at.
+    pub observations: &'a [Observation],
+    /// The raw slices behind them.
+    pub slices: &'a [SliceBlob],
+    /// What else happened while the block was timed.
+    pub meanwhile: Option<Meanwhile<'a>>,
+    /// What functions executed in a counted block.
+    pub functions: &'a [PointFunctions],
+}
+
+/// What else happened while a block was timed.
+#[derive(Debug, Clone, Copy)]
+pub struct Meanwhile<'a> {
+    /// The workload.
+    pub workload: &'a str,
+    /// Whether the block is one of the closure check.
+    pub direct: bool,
+    /// The block.
+    pub block: u32,
+    /// What the kernel tells; `None` where there is no machine.
+    pub moment: Option<Moment>,
+    /// Rounds left out for all servers, because a transaction of one had to be started again.
+    pub spoiled_rounds: u64,
 }
 
 /// One line of [`Store::list`].
@@ -238,33 +267,51 @@ impl Store {
         transaction.commit().map_err(self.failed("write"))
     }
 
-    /// Adds a block: all of it or nothing. The `experiment` fields are not looked at; `id` counts.
+    /// Adds the values of a block, and the slices behind them: [`Store::append_block`] where there is nothing
+    /// else.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when an observation is unusable or already
-    /// there, or cannot be stored.
+    /// As [`Store::append_block`].
     pub fn append(
         &self,
         id: ExperimentId,
         observations: &[Observation],
         slices: &[SliceBlob],
     ) -> Result<()> {
+        let brought = Brought {
+            observations,
+            slices,
+            ..Brought::default()
+        };
+        self.append_block(id, &brought)
+    }
+
+    /// Adds a block: all of it or nothing.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when an observation is unusable or already
+    /// there, or cannot be stored.
+    pub fn append_block(&self, id: ExperimentId, brought: &Brought<'_>) -> Result<()> {
         let header = self.header(id)?;
         let transaction = self.transaction()?;
-        self.insert_observations(&transaction, id, &header, observations)?;
-        self.insert_slices(&transaction, id, slices)?;
+        self.insert_observations(&transaction, id, &header, brought.observations)?;
+        self.insert_slices(&transaction, id, brought.slices)?;
+        self.insert_functions(&transaction, id, brought.functions)?;
+        if let Some(meanwhile) = &brought.meanwhile {
+            self.insert_meanwhile(&transaction, id, meanwhile)?;
+        }
         self.touch(&transaction, id.0)?;
         transaction.commit().map_err(self.failed("write"))
     }
 
-    /// Adds what functions executed in a counted block.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
-    pub fn record_functions(&self, id: ExperimentId, functions: &[PointFunctions]) -> Result<()> {
-        let transaction = self.transaction()?;
+    fn insert_functions(
+        &self,
+        transaction: &Transaction<'_>,
+        id: ExperimentId,
+        functions: &[PointFunctions],
+    ) -> Result<()> {
         for of in functions {
-            let costs = blob::encode_functions(&of.functions)
+            let costs = functions::encode(&of.functions)
                 .ok_or_else(|| Error::internal("cannot write the costs of functions"))?;
             transaction
                 .execute(
@@ -273,30 +320,42 @@ impl Store {
                 )
                 .map_err(self.failed("write"))?;
         }
-        transaction.commit().map_err(self.failed("write"))
+        Ok(())
     }
 
-    /// Adds what else happened while a block, named by workload, whether it is direct, and number, was
-    /// timed.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
-    pub fn record_moment(
+    fn insert_meanwhile(
         &self,
+        transaction: &Transaction<'_>,
         id: ExperimentId,
-        (workload, direct, block): (&str, bool, u32),
-        moment: &Moment,
+        of: &Meanwhile<'_>,
     ) -> Result<()> {
+        if of.spoiled_rounds > 0 {
+            transaction
+                .execute(
+                    "INSERT OR REPLACE INTO spoiled VALUES (?1, ?2, ?3, ?4, ?5)",
+                    params![
+                        id.0,
+                        of.workload,
+                        of.direct,
+                        of.block,
+                        signed(of.spoiled_rounds)
+                    ],
+                )
+                .map_err(self.failed("write"))?;
+        }
+        let Some(moment) = &of.moment else {
+            return Ok(());
+        };
         let mhz = moment.mhz.unzip();
-        self.connection
+        transaction
             .execute(
                 "INSERT OR REPLACE INTO moments
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
                 params![
                     id.0,
-                    workload,
-                    direct,
-                    block,
+                    of.workload,
+                    of.direct,
+                    of.block,
                     moment.seconds,
                     moment.steal,
                     moment.idle,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{ExperimentId, Listed, Store, blob};
+use super::{ExperimentId, Listed, Store, blob, functions};
 use crate::error::{Error, Result};
 use crate::observation::{
     Conditions, ExperimentHeader, LeftOut, Meter, Moment, Observation, Planned, PointBuild,
@@ -71,9 +71,12 @@ impl Store {
                 .collect();
             let other = self.find(&origin.experiment)?;
             for mut observation in self.observations(other, &origin.experiment)? {
-                let wanted = planned
-                    .iter()
-                    .any(|p| p.meter == observation.meter && p.workload == observation.workload);
+                let of = &observation.workload;
+                // An operation belongs to its workload.
+                let whole = of.split_once('/').map_or(of.as_str(), |(whole, _)| whole);
+                let wanted = planned.iter().any(|p| {
+                    p.meter == observation.meter && (p.workload == *of || p.workload == whole)
+                });
                 if let Some(&point) = here.get(&observation.point).filter(|_| wanted) {
                     observation.point = point;
                     observations.push(observation);
@@ -126,9 +129,11 @@ impl Store {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
     pub fn supplement(&self, id: ExperimentId) -> Result<Supplement> {
-        let (within, left_out) = self.within(id)?;
+        let (within, mut left_out) = self.within(id)?;
+        let planned = self.planned(id)?;
+        left_out.extend(self.spoiled(id, &planned)?);
         Ok(Supplement {
-            planned: self.planned(id)?,
+            planned,
             builds: self.builds(id)?,
             within,
             left_out,
@@ -137,6 +142,30 @@ impl Store {
             clock: BTreeMap::new(),
             functions: Vec::new(),
         })
+    }
+
+    /// The rounds that no figure is made from, by workload: what they were to tell is the first meter read from
+    /// slices.
+    fn spoiled(&self, id: ExperimentId, planned: &[Planned]) -> Result<Vec<LeftOut>> {
+        let rounds: Vec<(String, i64)> = self.rows(
+            "SELECT workload, sum(rounds) FROM spoiled WHERE experiment = ?1 GROUP BY 1 ORDER BY 1",
+            params![id.0],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        let meter = |workload: &str| {
+            let of = planned.iter().filter(|plan| plan.workload == workload);
+            of.map(|plan| plan.meter).min().unwrap_or(Meter::Time)
+        };
+        Ok(rounds
+            .into_iter()
+            .map(|(workload, count)| LeftOut {
+                meter: meter(&workload),
+                workload,
+                count: unsigned(count),
+                reason: "rounds in which a transaction of some server had to be started again"
+                    .to_owned(),
+            })
+            .collect())
     }
 
     /// What else happened on the machine, by workload.
@@ -250,7 +279,7 @@ impl Store {
                     row.get::<_, String>(0)?,
                     row.get(1)?,
                     row.get::<_, String>(2)?,
-                    blob::decode_functions(row.get_ref(3)?.as_blob()?),
+                    functions::decode(row.get_ref(3)?.as_blob()?),
                 ))
             },
         )?

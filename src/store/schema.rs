@@ -1,5 +1,6 @@
 //! Opening the database: tables, versions, and what can be wrong with a file.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -172,6 +173,17 @@ const MIGRATIONS: &[&str] = &[
     -- The profile a server was compiled with: JSON.
     ALTER TABLE builds ADD COLUMN profile TEXT;
 ",
+    "
+    -- Rounds of a timed block that no figure is made from: a transaction of some server was started again.
+    CREATE TABLE spoiled (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        workload   TEXT NOT NULL,
+        direct     INTEGER NOT NULL,
+        block      INTEGER NOT NULL,
+        rounds     INTEGER NOT NULL,
+        PRIMARY KEY (experiment, workload, direct, block)
+    ) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Opens (and makes, when `create`) the database of `kind` at `path` with the current schema.
@@ -218,16 +230,13 @@ pub(super) fn open_frozen(kind: &Kind, path: &Path, create: bool) -> Option<Conn
         return None;
     }
     let mut uri = String::from("file:");
-    for byte in std::path::absolute(path).ok()?.to_str()?.bytes() {
+    for &byte in std::path::absolute(path).ok()?.as_os_str().as_bytes() {
         match byte {
-            b'%' | b'?' | b'#' => uri.push_str(&format!("%{byte:02x}")),
+            b'%' | b'?' | b'#' | 0x80..=0xff => uri.push_str(&format!("%{byte:02x}")),
             _ => uri.push(char::from(byte)),
         }
     }
     uri.push_str("?immutable=1");
-    if !uri.is_ascii() {
-        return None;
-    }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(uri, flags).ok()?;
     let state = FileState::read(&connection).ok()?;
@@ -315,6 +324,12 @@ fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
             return result;
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        Error::internal(format!("results database: {error}"))
     }
 }
 

@@ -182,9 +182,10 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     let old = store.begin(&header(3), "old").unwrap();
     let mut unwanted = observation(0, 1);
     unwanted.workload = "other".into();
-    store
-        .append(old, &[observation(0, 0), observation(0, 1), unwanted], &[])
-        .unwrap();
+    let mut operation = observation(0, 1);
+    operation.workload = "oltp/commit".into();
+    let block = [observation(0, 0), observation(0, 1), operation, unwanted];
+    store.append(old, &block, &[]).unwrap();
     let identity = Identity {
         protocol: "p".into(),
         points: BTreeMap::from([(Point::BASE, "a".into()), (Point::Step(1), "b".into())]),
@@ -195,7 +196,10 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     store.finish(old).unwrap();
     let earlier = store.earlier("mariadb-10.11.18").unwrap();
     assert_eq!(earlier[0].identity, identity);
-    assert_eq!(earlier[0].measured, [Point::BASE, Point::Step(1)].into());
+    let points: Vec<Point> = earlier[0].measured.keys().copied().collect();
+    assert_eq!(points, [Point::BASE, Point::Step(1)]);
+    let blocks = &earlier[0].measured[&Point::BASE];
+    assert_eq!(blocks[&("oltp".to_owned(), Meter::Time)], 1);
     assert_eq!(store.earlier("other").unwrap(), []);
 
     // It wants the name the earlier one has, and gets another.
@@ -213,13 +217,17 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     let plan = [Planned::fixed("oltp", Meter::Time, 0)];
     store.plan(id, &plan).unwrap();
     let (_, observations) = store.load(id).unwrap();
-    let told: Vec<(&str, Point)> = observations
+    let told: Vec<(&str, &str, Point)> = observations
         .iter()
-        .map(|o| (o.experiment.as_str(), o.point))
+        .map(|o| (o.experiment.as_str(), o.workload.as_str(), o.point))
         .collect();
     assert_eq!(
         told,
-        [("quick-1", Point::BASE), ("quick-1", Point::Step(3))]
+        [
+            ("quick-1", "oltp", Point::BASE),
+            ("quick-1", "oltp", Point::Step(3)),
+            ("quick-1", "oltp/commit", Point::Step(3)),
+        ]
     );
     // A file of it is complete, too.
     let mut bytes = Vec::new();
@@ -284,6 +292,21 @@ fn a_block_is_stored_whole_or_not_at_all() {
     assert!(store.append(id, &[observation(2, 0), wrong], &[]).is_err());
     assert_eq!(store.load(id).unwrap().1.len(), 1);
     assert!(store.slices(id, "oltp", 1).unwrap().is_empty());
+    let functions = [PointFunctions {
+        workload: "oltp".into(),
+        block: 1,
+        point: Point::BASE,
+        functions: BTreeMap::from([("f".into(), 3.0)]),
+    }];
+    let with = |observations| Brought {
+        observations,
+        functions: &functions,
+        ..Brought::default()
+    };
+    assert!(store.append_block(id, &with(&again)).is_err());
+    assert!(store.functions(id).unwrap().is_empty());
+    store.append_block(id, &with(&again[..1])).unwrap();
+    assert_eq!(store.functions(id).unwrap(), functions);
 }
 
 #[test]
@@ -329,10 +352,17 @@ fn supplements_come_back() {
         mhz: Some((2000.0, 2500.0)),
     };
     for (direct, steal) in [(false, 0.01), (true, 0.03), (true, 0.05)] {
-        let moment = Moment { steal, ..moment };
-        store
-            .record_moment(id, ("oltp", direct, 0), &moment)
-            .unwrap();
+        let brought = Brought {
+            meanwhile: Some(Meanwhile {
+                workload: "oltp",
+                direct,
+                block: 0,
+                moment: Some(Moment { steal, ..moment }),
+                spoiled_rounds: 4,
+            }),
+            ..Brought::default()
+        };
+        store.append_block(id, &brought).unwrap();
     }
     let supplement = store.supplement(id).unwrap();
     let conditions = &supplement.conditions[0];
@@ -340,6 +370,8 @@ fn supplements_come_back() {
     assert!((conditions.steal.mean - 0.03).abs() < 1e-12);
     assert_eq!(conditions.steal.worst, 0.05);
     assert_eq!((conditions.preempted, conditions.major_faults), (2.0, 2));
+    let spoiled = &supplement.left_out[0];
+    assert_eq!((spoiled.count, spoiled.meter), (8, Meter::Time));
     assert_eq!(supplement.planned, planned);
     assert_eq!(supplement.builds, [build(true, 1338.0)]);
     assert_eq!(supplement.within.len(), 1);
@@ -472,6 +504,14 @@ fn a_frozen_database_can_still_be_read() {
     assert_eq!(store.load(id).unwrap().1.len(), 1);
     let error = store.append(id, &[observation(1, 0)], &[]).unwrap_err();
     assert_eq!(error.kind(), Kind::Usage, "{error}");
+}
+
+#[test]
+fn a_frozen_database_is_read_whatever_its_folder_is_called() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jürgen 100%?#/results.db");
+    drop(Store::open(&path).unwrap());
+    assert!(schema::open_frozen(&schema::RESULTS, &path, false).is_some());
 }
 
 /// Two processes share a database: the second waits for the first.

@@ -1,5 +1,7 @@
 //! From a configured source to a tree in the object store.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use git2::Oid;
@@ -111,17 +113,16 @@ pub(super) fn archive(
         .at(CONFIG_FILE, None)
         .hint("`sha256sum FILE` prints it"));
     }
-    let file = if is_address(&tarball.url) {
-        download(ws, tarball, &expected, progress)?
-    } else {
-        let file = ws.root().join(&tarball.url);
-        if !file.is_file() {
-            return Err(Error::usage(format!("there is no file {}", tarball.url))
-                .at(CONFIG_FILE, None)
-                .hint("a relative path starts at the workspace's root"));
-        }
-        file
-    };
+    if is_address(&tarball.url) {
+        let file = download(ws, tarball, &expected, progress)?;
+        return Ok((file, expected));
+    }
+    let file = ws.root().join(&tarball.url);
+    if !file.is_file() {
+        return Err(Error::usage(format!("there is no file {}", tarball.url))
+            .at(CONFIG_FILE, None)
+            .hint("a relative path starts at the workspace's root"));
+    }
     check(&file, &expected)?;
     Ok((file, expected))
 }
@@ -142,7 +143,7 @@ fn check(file: &Path, expected: &str) -> Result<()> {
         .hint("it is damaged or another file; if the configuration is wrong, correct it there"))
 }
 
-/// Downloads an address once; the digest names the file in the cache.
+/// Downloads an address, unless the cache has it, undamaged; the digest names the file there. It is checked.
 fn download(
     ws: &Workspace,
     tarball: &TarballSource,
@@ -164,11 +165,17 @@ fn download(
         .unwrap_or("release.tar");
     let folder = ws.cache().join("downloads").join(&expected[..16]);
     let target = folder.join(name);
-    if target.is_file() {
+    if target.is_file() && tarball::sha256(&target)? == expected {
         return Ok(target);
     }
     std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
-    let part = folder.join(format!("{name}.part"));
+    // Another workspace may be downloading the same.
+    let part = tempfile::Builder::new()
+        .prefix(".")
+        .suffix(".part")
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(&folder)
+        .map_err(|e| Error::io("create", &folder, &e))?;
     let command = if find_program("curl").is_some() {
         Command::new("curl")
             .args(["--fail", "--silent", "--show-error", "--location"])
@@ -181,31 +188,32 @@ fn download(
                 "30",
             ])
             .arg("--output")
-            .arg(&part)
+            .arg(part.path())
             .args(["--", url])
     } else if find_program("wget").is_some() {
         Command::new("wget")
             .args(["--quiet", "--tries=3", "--timeout=30", "-O"])
-            .arg(&part)
+            .arg(part.path())
             .args(["--", url])
     } else {
         return Err(Error::usage("neither curl nor wget is installed")
             .hint("`apt-get install curl`, or give the tarball as a file"));
     };
     let step = progress.begin(&format!("downloading {name}"), None);
-    let output = command.run()?;
+    let output = command.network().run()?;
     if !output.success() {
         return Err(Error::usage(format!("cannot download {url}"))
             .details(output.tail(4))
             .hint("give the address of a reachable copy, or the tarball as a file"));
     }
-    let found = tarball::sha256(&part)?;
+    let found = tarball::sha256(part.path())?;
     if found != expected {
         return Err(Error::usage(format!("{url} fails its sha256"))
             .details([format!("expected {expected}"), format!("found    {found}")])
-            .hint(format!("the download is kept in {}", part.display())));
+            .hint("it is another file than the configuration names, or it changed"));
     }
-    std::fs::rename(&part, &target).map_err(|e| Error::io("rename", &part, &e))?;
+    part.persist(&target)
+        .map_err(|error| Error::io("write", &target, &error.error))?;
     step.finish("");
     Ok(target)
 }

@@ -5,7 +5,8 @@ use git2::{ObjectType, Oid};
 use super::objects::{MODE_COMMIT, MODE_TREE, Objects};
 use crate::config::GitSource;
 use crate::error::{Error, Result};
-use crate::process::Command;
+use crate::git::users;
+use crate::process::{Command, DeathSignal};
 use crate::progress::Progress;
 use crate::series::path;
 
@@ -18,7 +19,7 @@ pub struct Tagged {
     pub tree: Oid,
 }
 
-/// Fetches one tag, without history where the remote can do that.
+/// Fetches one tag, without history where the remote can do that. The caller holds the import lock.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) when the remote cannot be reached or has no such tag,
@@ -90,7 +91,7 @@ pub fn fetch(
 }
 
 fn git(store: &Objects, directory: &std::path::Path) -> Command {
-    Command::new("git")
+    let git = Command::new("git")
         .arg("--git-dir")
         .arg(store.path())
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
@@ -102,6 +103,9 @@ fn git(store: &Objects, directory: &std::path::Path) -> Command {
         ])
         .directory(directory)
         .env("GIT_TERMINAL_PROMPT", "0")
+        // So that it takes its lock files away.
+        .death_signal(DeathSignal::Terminate);
+    users(git)
 }
 
 fn similar_tags(store: &Objects, source: &GitSource, directory: &std::path::Path) -> String {
@@ -175,7 +179,8 @@ fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
 /// fetched now, where only the releases themselves were fetched before. `None` where there is none.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+/// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started,
+/// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting for other importers.
 pub fn history(
     store: &Objects,
     directory: &std::path::Path,
@@ -198,6 +203,7 @@ pub fn history(
     if !shallow || old.1.remote != new.1.remote {
         return commits();
     }
+    let _lock = store.lock_import()?;
     let step = progress.begin(
         &format!("fetching the commits from {} to {}", old.1.tag, new.1.tag),
         None,

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::files::write_file;
 
 const HEAD: &str = "# Written by `perfquilt upstream fetch`; keep it under version control.\n\n";
 
@@ -97,25 +98,12 @@ impl LockFile {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        use std::io::Write;
         let document = Document {
             release: self.releases.values().cloned().collect(),
         };
         let body = toml::to_string(&document)
             .map_err(|error| Error::internal(format!("cannot write the lock file: {error}")))?;
-        let io = |e| Error::io("write", path, &e);
-        let folder = path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder).map_err(io)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-        file.write_all(HEAD.as_bytes()).map_err(io)?;
-        file.write_all(body.as_bytes()).map_err(io)?;
-        // Temporary files are private to the user; this one is shared through version control.
-        use std::os::unix::fs::PermissionsExt;
-        file.as_file()
-            .set_permissions(std::fs::Permissions::from_mode(0o644))
-            .map_err(io)?;
-        file.persist(path).map_err(|e| io(e.error))?;
-        Ok(())
+        write_file(path, format!("{HEAD}{body}").as_bytes())
     }
 }
 

@@ -69,6 +69,13 @@ pub struct Status {
     pub imported: Option<String>,
 }
 
+impl Status {
+    /// Whether it can be used without the network, and is known to be what was recorded.
+    pub fn at_hand(&self) -> bool {
+        self.imported.is_some() && self.locked.is_some()
+    }
+}
+
 /// Every configured release and how far it has come. Touches no network.
 ///
 /// # Errors

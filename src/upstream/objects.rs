@@ -1,4 +1,4 @@
-//! The bare object store of a workspace: a git repository that only this program writes to.
+//! The bare object store of a workspace: a git repository that this program and its worktrees write to.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
 use super::packed::{Chain, Content, Packs};
-use crate::error::{Error, Result};
+use crate::error::{DISK_FULL, Error, Result};
+use crate::locks;
 use crate::process::check_interrupted;
 
 /// How long a reference's lock may stay the same before it counts as left behind, and how often it is looked at.
@@ -234,7 +235,16 @@ impl Objects {
             if now != seen {
                 (seen, since) = (now, Instant::now());
             } else if since.elapsed() > LOCK_HELD {
-                std::fs::remove_file(&lock).or(result)?;
+                match locks::try_now(&self.path.join("stale.lock")) {
+                    // Another process that waited as long removes it at this moment.
+                    Ok(None) => {}
+                    // Or it has done so, and the lock that is there is its own.
+                    Ok(Some(_alone)) if made() == seen => {
+                        std::fs::remove_file(&lock).or(result)?;
+                    }
+                    Ok(Some(_)) => {}
+                    Err(_) => return result,
+                }
             }
         }
     }
@@ -335,6 +345,8 @@ impl Objects {
     }
 
     fn remove_leftovers(&self) {
+        // With that in its way git fetches no tag without history.
+        let _ = std::fs::remove_file(self.path.join("shallow.lock"));
         let Ok(entries) = std::fs::read_dir(self.path.join("objects/pack")) else {
             return;
         };
@@ -375,8 +387,24 @@ fn wait_for_lock(path: &Path) -> Result<File> {
     }
 }
 
+/// The error for a failure of the object store's library; `what` is the fragment before its message. Only the
+/// message tells that the disk is full.
+fn failed(what: &str, source: &git2::Error) -> Error {
+    let error = Error::internal(format!("{what}: {}", source.message()));
+    match source.message().contains("No space left on device") {
+        true => error.hint(DISK_FULL),
+        false => error,
+    }
+}
+
+impl From<git2::Error> for Error {
+    fn from(error: git2::Error) -> Self {
+        failed("object store", &error)
+    }
+}
+
 fn broken(path: &Path, error: &git2::Error) -> Error {
-    let error = Error::git(
+    let error = failed(
         &format!("cannot open the object store {}", path.display()),
         error,
     );
@@ -408,7 +436,8 @@ pub(super) fn oid_from(bytes: &[u8]) -> Oid {
     Oid::from_bytes(bytes).unwrap_or(Oid::ZERO_SHA1)
 }
 
-fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
+/// The entries of a tree object's content; `None` when it is malformed.
+pub(super) fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
     let mut entries = Vec::new();
     while !data.is_empty() {
         let space = memchr::memchr(b' ', data)?;
@@ -417,12 +446,23 @@ fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
         let oid = Oid::from_bytes(data.get(nul + 1..nul + 21)?).ok()?;
         entries.push(TreeEntry {
             name: data.get(space + 1..nul)?.to_vec(),
-            mode,
+            mode: canonical(mode),
             oid,
         });
         data = &data[nul + 21..];
     }
     Some(entries)
+}
+
+/// The mode as git takes it: old commits hold others, such as 100664.
+fn canonical(mode: u32) -> u32 {
+    match mode & 0o170_000 {
+        0o100_000 if mode & 0o100 != 0 => MODE_EXEC,
+        0o100_000 => MODE_FILE,
+        0o120_000 => MODE_LINK,
+        0o040_000 => MODE_TREE,
+        _ => MODE_COMMIT,
+    }
 }
 
 /// The content of the tree object with `entries`, which it puts in git's order.
@@ -497,6 +537,22 @@ mod tests {
             .map(|entry| entry.name)
             .collect();
         assert_eq!(names, [b"a.b".to_vec(), b"a".to_vec(), b"a0".to_vec()]);
+    }
+
+    #[test]
+    fn odd_modes_of_old_commits_are_understood() {
+        let modes = [
+            ("100664", MODE_FILE),
+            ("100775", MODE_EXEC),
+            ("120777", MODE_LINK),
+            ("040000", MODE_TREE),
+            ("160000", MODE_COMMIT),
+        ];
+        for (text, mode) in modes {
+            let mut data = format!("{text} name\0").into_bytes();
+            data.extend_from_slice(&[1; 20]);
+            assert_eq!(parse_tree(&data).unwrap()[0].mode, mode, "{text}");
+        }
     }
 
     #[test]

@@ -279,6 +279,9 @@ impl PackWriter {
         index_file
             .persist(folder.join(format!("{name}.idx")))
             .map_err(persisted)?;
+        File::open(&folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(&io)?;
         Ok(Some(name.into()))
     }
 

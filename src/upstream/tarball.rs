@@ -9,6 +9,7 @@ use tar::EntryType;
 
 use super::import::{FileKind, FileSink, Imported, import};
 use super::objects::Objects;
+use crate::digest::hex;
 use crate::error::{Error, Kind, Result};
 use crate::process::check_interrupted;
 use crate::progress::Progress;
@@ -37,11 +38,6 @@ pub fn sha256(path: &Path) -> Result<String> {
     }
 }
 
-/// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Opens a possibly compressed file by its first bytes.
 fn decompressed(path: &Path) -> Result<Box<dyn Read>> {
     let io = |e| Error::io("read", path, &e);
@@ -56,8 +52,9 @@ fn decompressed(path: &Path) -> Result<Box<dyn Read>> {
     };
     let unsupported = |form: &str| {
         Err(
-            Error::usage(format!("{} is compressed with {form}", name()))
-                .hint("supported are .tar, .tar.gz and .tar.xz; repack it as one of these"),
+            Error::usage(format!("{} is compressed with {form}", name())).hint(
+                "supported are .tar, .tar.gz, .tar.bz2 and .tar.xz; repack it as one of these",
+            ),
         )
     };
     match &magic[..count] {
@@ -65,7 +62,7 @@ fn decompressed(path: &Path) -> Result<Box<dyn Read>> {
         [0xfd, b'7', b'z', b'X', b'Z', 0] => Ok(Box::new(
             liblzma::bufread::XzDecoder::new_multi_decoder(file),
         )),
-        [b'B', b'Z', b'h', ..] => unsupported("bzip2"),
+        [b'B', b'Z', b'h', ..] => Ok(Box::new(bzip2::bufread::MultiBzDecoder::new(file))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => unsupported("zstd"),
         [b'P', b'K', 3, 4, ..] => unsupported("zip"),
         [] => Err(Error::usage(format!("{} is empty", name()))),

@@ -3,7 +3,7 @@
 use git2::{ObjectType, Oid};
 
 use super::lock::LockFile;
-use super::objects::{MODE_COMMIT, MODE_TREE, Objects};
+use super::objects::{MODE_COMMIT, MODE_TREE, Objects, empty_tree, hash, parse_tree};
 use super::{fetch, imported, release_name};
 use crate::error::{Error, Result};
 use crate::process::check_interrupted;
@@ -102,7 +102,7 @@ pub fn verify(
     Ok(verified)
 }
 
-/// Reads every object below `tree`; libgit2 hashes what it reads.
+/// Reads every object below `tree` and hashes it.
 fn check_objects(
     store: &Objects,
     tree: Oid,
@@ -110,9 +110,20 @@ fn check_objects(
     tell: &mut dyn FnMut(usize),
 ) -> Result<()> {
     check_interrupted()?;
+    if tree == empty_tree() {
+        return Ok(());
+    }
     *count += 1;
     let database = store.database()?;
-    for entry in store.read_tree(tree)? {
+    let damaged = |oid: Oid| {
+        Error::internal(format!("object {oid} is damaged"))
+            .hint("remove the object store and fetch again")
+    };
+    let data = store.read(tree, ObjectType::Tree)?;
+    if hash(ObjectType::Tree, &data) != tree {
+        return Err(damaged(tree));
+    }
+    for entry in parse_tree(&data).ok_or_else(|| damaged(tree))? {
         match entry.mode {
             MODE_TREE => check_objects(store, entry.oid, count, tell)?,
             MODE_COMMIT => {}
@@ -122,10 +133,9 @@ fn check_objects(
                         .hint("remove the object store and fetch again")
                 })?;
                 if object.kind() != ObjectType::Blob
-                    || super::objects::hash(ObjectType::Blob, object.data()) != entry.oid
+                    || hash(ObjectType::Blob, object.data()) != entry.oid
                 {
-                    return Err(Error::internal(format!("object {} is damaged", entry.oid))
-                        .hint("remove the object store and fetch again"));
+                    return Err(damaged(entry.oid));
                 }
                 *count += 1;
                 if count.is_multiple_of(1024) {
@@ -135,4 +145,42 @@ fn check_objects(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::TreeEntry;
+    use crate::upstream::objects::serialise_tree;
+    use crate::upstream::pack::ObjectWriter;
+
+    #[test]
+    fn a_folder_under_a_name_that_is_not_its_own_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("objects.git");
+        let mut entries = [TreeEntry {
+            name: b"sub".to_vec(),
+            mode: MODE_COMMIT,
+            oid: Oid::from_bytes(&[1; 20]).unwrap(),
+        }];
+        let data = serialise_tree(&mut entries);
+        let (right, wrong) = (
+            hash(ObjectType::Tree, &data),
+            Oid::from_bytes(&[2; 20]).unwrap(),
+        );
+        let store = Objects::open_or_create(&path).unwrap();
+        // So many that they go into a pack.
+        let mut writer = ObjectWriter::new(&store, 1 << 20).unwrap();
+        for name in [right, wrong] {
+            writer.write_named(ObjectType::Tree, name, &data).unwrap();
+        }
+        writer.finish().unwrap();
+        let store = Objects::open(&path).unwrap();
+        let check = |tree| {
+            let mut count = 0;
+            check_objects(&store, tree, &mut count, &mut |_| ()).map(|()| count)
+        };
+        assert_eq!(check(right).unwrap(), 1);
+        assert!(check(wrong).is_err());
+    }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
 
 use super::reading::{Part, Patterns};
+use super::rounds::rounds;
 use super::{Clients, Failure, Measured, Timed};
 use crate::config::{CommandWorkload, Workload};
 use crate::error::{Error, Result};
@@ -16,9 +16,6 @@ use crate::point::Point;
 use crate::process::{Command, Output};
 use crate::server::Running;
 use crate::stats::Slices;
-
-/// Rounds that the values of a block need at least.
-const MIN_ROUNDS: usize = 2;
 
 /// The client's command for one server.
 fn command(settings: &CommandWorkload, words: &[String], running: &Running) -> Result<Command> {
@@ -100,10 +97,10 @@ pub(super) fn interleave(
     let mut commands = Vec::with_capacity(servers.len());
     for (_, running) in servers.iter() {
         let command = command(settings, &settings.run, running)?;
-        commands.push(clients.placement.client(command, 1));
-        clients.placement.settle(running.pid(), 1);
+        commands.push(clients.placement.client(command, settings.threads));
+        clients.placement.settle(running.pid(), settings.threads);
     }
-    let slice = |index: usize| -> Result<Slice, Failure> {
+    let mut slice = |index: usize, _: u64| -> Result<Slice, Failure> {
         let (point, running) = &servers[index];
         let named = |error| Failure {
             point: Some(*point),
@@ -124,31 +121,8 @@ pub(super) fn interleave(
         })
     };
     let mut random = StdRng::seed_from_u64(item.seed);
-    let mut order: Vec<usize> = (0..servers.len()).collect();
-    let mut round = |random: &mut StdRng| -> Result<Vec<Slice>, Failure> {
-        order.shuffle(random);
-        let mut values = vec![Slice::default(); order.len()];
-        for &index in &order {
-            values[index] = slice(index)?;
-        }
-        Ok(values)
-    };
-    let started = Instant::now();
-    if settings.warm_up {
-        loop {
-            round(&mut random)?;
-            if started.elapsed().as_secs_f64() >= item.warm_up_seconds {
-                break;
-            }
-        }
-    }
-    // Long runs are a block each: what a second one tells about the same start is worth less than a start.
-    let least = if settings.warm_up { MIN_ROUNDS } else { 1 };
-    let started = Instant::now();
-    let mut rounds: Vec<Vec<Slice>> = Vec::new();
-    while rounds.len() < least || started.elapsed().as_secs_f64() < item.seconds {
-        rounds.push(round(&mut random)?);
-    }
+    let warm_up = settings.warm_up;
+    let rounds = rounds(servers.len(), item, warm_up, &mut random, &mut slice)?;
     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
     Ok(measured(&points, &rounds, settings.transactions.max(1)))
 }

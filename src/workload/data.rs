@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::{Clients, hex, sysbench};
+use super::{Clients, sysbench};
 use crate::config::SysbenchWorkload;
+use crate::digest::hex;
 use crate::error::{Error, Kind, Result};
 use crate::process::Command;
 use crate::server::Running;

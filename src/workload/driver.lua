@@ -74,9 +74,7 @@ local threads -- known once sysbench has read its options
 
 -- A compiled copy of a script may be faster than another copy of the same script, which would look
 -- like a difference between the servers; the interpreter treats all copies alike.
-if os.getenv("PERFQUILT_JIT") ~= "1" then
-   jit.off()
-end
+jit.off()
 
 -- ---------------------------------------------------------------------------------------------
 -- Failing: other threads may be waiting for this one, so the whole process ends at once
@@ -512,7 +510,8 @@ local function interleave(tid)
                warm = false
                shared.lead, shared.slices, shared.per_slice = choose_turn(median(recent))
                deadline = now(MONOTONIC) + run_ns
-            elseif not warm and rounds + spoiled_rounds >= 1 then
+            elseif not warm and (rounds >= 1 or now(MONOTONIC) >= deadline + 2 * run_ns) then
+               -- Where every round is spoiled, going on for ever would not help.
                shared.stop = 1
             end
          end

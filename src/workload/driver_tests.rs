@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::result::{read_failure, read_slices};
+use super::serve::says_restarted;
 use super::{DRIVER, Measured};
 use crate::point::Point;
 use crate::process::{Command, Output};
@@ -214,6 +215,76 @@ end
         assert!(measured.rounds > 0 && measured.spoiled_rounds > 0);
         assert!(run.path("hooked.1.yes").exists());
     }
+}
+
+#[test]
+fn a_block_whose_first_round_was_spoiled_goes_on_to_one_that_was_not() {
+    // Five rounds of warming up, one transaction a server; the sixth takes the whole time and is restarted.
+    let script = r"
+local ffi = require('ffi')
+local number = 0
+function event()
+   number = number + 1
+   if copy == 1 and number == 6 then
+      ffi.C.usleep(600000)
+      error({ errcode = sysbench.error.RESTART_EVENT })
+   end
+end
+";
+    let settings = [
+        ("SLICE_TRANSACTIONS", "1"),
+        ("TURN_MS", "0"),
+        ("WARMUP_SECONDS", "0"),
+        ("SECONDS", "0.5"),
+    ];
+    let measured = Run::new(script, 1, &settings).measured();
+    assert_eq!((measured.rounds, measured.spoiled_rounds), (1, 1));
+}
+
+#[test]
+fn a_block_of_nothing_but_spoiled_rounds_ends() {
+    let script = r"
+local again = false
+function event()
+   again = not again
+   if again then
+      error({ errcode = sysbench.error.RESTART_EVENT })
+   end
+end
+";
+    let run = Run::new(script, 1, &[]);
+    assert!(run.output.success());
+    let error = read_slices(&run.path("slices"), &POINTS).unwrap_err();
+    assert!(
+        error.message().starts_with("no round can be used"),
+        "{error}"
+    );
+}
+
+#[test]
+fn requests_tell_whether_transactions_were_started_again() {
+    // Both requests and the end are there before the driver looks for them.
+    let script = r"
+local function put(name, text)
+   local file = io.open(out .. '/' .. name, 'w')
+   file:write(text)
+   file:close()
+end
+put('request.1', '3')
+put('request.2', '2')
+put('end', '')
+local number = 0
+function event()
+   number = number + 1
+   if number == 5 then
+      error({ errcode = sysbench.error.RESTART_EVENT })
+   end
+end
+";
+    let run = Run::new(script, 1, &[("MODE", "serve")]);
+    assert!(run.output.success(), "{}", run.output.stdout_text());
+    assert!(!says_restarted(&run.path("done.1")).unwrap());
+    assert!(says_restarted(&run.path("done.2")).unwrap());
 }
 
 #[test]

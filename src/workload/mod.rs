@@ -14,6 +14,7 @@ mod interleave;
 mod placement;
 mod reading;
 mod result;
+mod rounds;
 mod serve;
 mod sql_bench;
 mod sysbench;
@@ -25,7 +26,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::config::{CommandWorkload, HandlerWorkload, SysbenchWorkload, Workload, WorkloadKind};
+use crate::config::{
+    CommandWorkload, HandlerWorkload, SysbenchWorkload, Workload, WorkloadKind, config_files,
+};
+use crate::digest::{self, hex};
 use crate::error::{Error, Result};
 use crate::point::Point;
 use crate::progress::Silent;
@@ -35,6 +39,7 @@ use crate::upstream;
 use crate::workspace::Workspace;
 
 pub use placement::{Placement, allowed_cpus};
+pub(crate) use reading::check_patterns;
 pub use serve::Serving;
 pub use watch::Watch;
 
@@ -289,10 +294,12 @@ pub fn identity() -> String {
     hex(&digest.finalize())
 }
 
-/// Digest of what a workload asks for, its script included.
+/// Digest of what a workload asks for: its scripts, the files of `bench_config` that its commands name and
+/// what does the asking included.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the script cannot be read.
+/// [`Kind::Internal`](crate::error::Kind::Internal) when a script cannot be read;
+/// [`Kind::Usage`](crate::error::Kind::Usage) when another file cannot.
 pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<String> {
     let mut digest = Sha256::new();
     digest.update(format!(
@@ -303,12 +310,30 @@ pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<Str
         digest.update(format!("{settings:?}"));
     }
     if let Some(settings) = &workload.handler {
-        digest.update(format!("{settings:?}"));
+        digest.update(format!("{settings:?} {}", handler::VERSION));
     }
-    if let Some(settings) = &workload.sysbench
-        && let Some(path) = sysbench::own_script(bench_config, &settings.script)
-    {
-        digest.update(std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?);
+    if let Some(settings) = &workload.sysbench {
+        digest.update(sysbench::version());
+        let scripts = [Some(&settings.script), settings.prepare.as_ref()];
+        for script in scripts.into_iter().flatten() {
+            if let Some(path) = sysbench::own_script(bench_config, script) {
+                let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
+                digest::add(&mut digest, &bytes);
+            }
+        }
+    }
+    let mut words: Vec<&String> = Vec::new();
+    if let Some(settings) = &workload.command {
+        words.extend(&settings.run);
+        words.extend(settings.prepare.iter().flatten());
+        words.extend(&settings.directory);
+    }
+    if let Some(settings) = &workload.sql_bench {
+        words.extend(&settings.options);
+    }
+    for (name, bytes) in config_files(words.into_iter().map(String::as_str), bench_config)? {
+        digest::add(&mut digest, name.as_bytes());
+        digest::add(&mut digest, &bytes);
     }
     Ok(hex(&digest.finalize()))
 }
@@ -336,6 +361,60 @@ fn sql_bench(ws: &Workspace, release: &str, scripts: &tempfile::TempDir) -> Resu
     Ok(folder)
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the identity of a workload changes with each of `files`, a file a path below the folder of
+    /// the configuration.
+    fn depends_on(text: &str, files: &[&str]) -> Vec<bool> {
+        let folder = tempfile::tempdir().unwrap();
+        let workload: Workload = toml::from_str(&format!("description = \"\"\n{text}")).unwrap();
+        let identity = || workload_identity(folder.path(), &workload).unwrap();
+        for file in files {
+            let path = folder.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "one").unwrap();
+        }
+        let changes = |file: &&str| {
+            let before = identity();
+            std::fs::write(folder.path().join(file), "two").unwrap();
+            identity() != before
+        };
+        files.iter().map(changes).collect()
+    }
+
+    #[test]
+    fn a_workload_is_other_with_any_of_its_files() {
+        let command = "kind = \"command\"\n[command]\nrun = [\"c\", \"--query={config}/q/reads.sql\"]\n\
+                       prepare = [\"sh\", \"{config}/fill.sh\"]\ntransactions = 1";
+        assert_eq!(
+            depends_on(command, &["q/reads.sql", "fill.sh", "other.sql"]),
+            [true, true, false]
+        );
+        let sysbench = "kind = \"sysbench\"\n[sysbench]\nscript = \"a.lua\"\nprepare = \"b.lua\"";
+        let scripts = ["sysbench/a.lua", "sysbench/b.lua", "sysbench/c.lua"];
+        assert_eq!(depends_on(sysbench, &scripts), [true, true, false]);
+    }
+
+    #[test]
+    fn the_threads_of_every_kind_are_known() {
+        let threads = |text: &str| {
+            let workload: Workload =
+                toml::from_str(&format!("description = \"\"\n{text}")).unwrap();
+            workload.threads()
+        };
+        let command = "kind = \"command\"\n[command]\nrun = [\"c\"]\ntransactions = 1\n";
+        assert_eq!(threads(command), 1);
+        assert_eq!(threads(&format!("{command}threads = 64")), 64);
+        let handler =
+            "kind = \"handler\"\n[handler]\nengine = \"Aria\"\nform = \"text\"\nthreads = 8";
+        assert_eq!(threads(handler), 8);
+        let sysbench = "kind = \"sysbench\"\n[sysbench]\nscript = \"a\"\nthreads = 4";
+        assert_eq!(threads(sysbench), 4);
+        assert_eq!(
+            threads("kind = \"sql-bench\"\n[sql_bench]\nprogram = \"select\""),
+            1
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! Which processors servers and clients run on, and how urgently.
 
-use crate::process::{Command, may_set_real_time, set_real_time};
+use crate::process::{Command, may_set_real_time, set_of, set_real_time};
 
 /// Processors for servers and clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +17,6 @@ impl Placement {
             cpus: allowed_cpus(),
             real_time: may_set_real_time(),
         }
-    }
-
-    /// Whether servers and clients are scheduled before everything else on their processors.
-    pub fn real_time(&self) -> bool {
-        self.real_time
     }
 
     /// The processors of the measured servers and of a client with `threads`.
@@ -65,10 +60,8 @@ impl Placement {
     /// Moves the calling thread of this program to where clients are, as urgent as the servers.
     pub(super) fn settle_this_thread(&self, threads: u32) {
         let id = rustix::thread::gettid();
-        let mut set = rustix::thread::CpuSet::new();
-        self.of(threads).iter().for_each(|&cpu| set.set(cpu));
         if !self.cpus.is_empty() {
-            let _ = rustix::thread::sched_setaffinity(Some(id), &set);
+            let _ = rustix::thread::sched_setaffinity(Some(id), &set_of(self.of(threads)));
         }
         if self.real_time {
             let _ = set_real_time(id.as_raw_nonzero().get());
@@ -78,8 +71,7 @@ impl Placement {
     /// Moves the running process `pid`, all its threads, to where servers are measured. What the
     /// kernel refuses stays as it is: that costs precision, not correctness.
     pub fn settle(&self, pid: u32, threads: u32) {
-        let mut set = rustix::thread::CpuSet::new();
-        self.of(threads).iter().for_each(|&cpu| set.set(cpu));
+        let set = set_of(self.of(threads));
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.into_iter().flatten().flatten() {
             let Some(id) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {

@@ -36,6 +36,14 @@ pub(super) struct Reading {
     pub(super) operations: BTreeMap<String, Part>,
 }
 
+/// Whether the patterns of a workload can be used.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage); the message begins with the key.
+pub(crate) fn check_patterns(workload: &Workload, settings: &CommandWorkload) -> Result<()> {
+    Patterns::new(workload, settings).map(drop)
+}
+
 impl<'a> Patterns<'a> {
     /// Compiles the patterns of `settings`.
     pub(super) fn new(workload: &'a Workload, settings: &CommandWorkload) -> Result<Self> {

@@ -11,8 +11,16 @@ use crate::stats::Slices;
 /// Reads the slices of a run over servers of `points`, in the order the driver was given them.
 pub(super) fn read_slices(file: &Path, points: &[Point]) -> Result<Measured> {
     let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
-    parse_slices(&bytes, points)
-        .map_err(|fault| Error::bench(format!("the driver's result is unusable: {fault}")))
+    let measured = parse_slices(&bytes, points)
+        .map_err(|fault| Error::bench(format!("the driver's result is unusable: {fault}")))?;
+    match (measured.rounds, measured.spoiled_rounds) {
+        (0, spoiled @ 1..) => Err(Error::bench(format!(
+            "no round can be used: in all {spoiled}, transactions had to be started again (a deadlock or \
+             a duplicate key)"
+        ))
+        .hint("let the workload's threads get into each other's way less")),
+        _ => Ok(measured),
+    }
 }
 
 /// A head line `perfquilt-slices 1 KEY=NUMBER…`, then one row of `servers` little-endian floats a
@@ -118,6 +126,16 @@ mod tests {
         assert_eq!(measured.cpu[1].nanoseconds, [6.0, 8.0]);
         assert_eq!(measured.time[0].transactions_per_slice, 3);
         assert_eq!((measured.rounds, measured.spoiled_rounds), (1, 4));
+    }
+
+    #[test]
+    fn nothing_but_spoiled_rounds_is_an_error_that_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("slices");
+        let head = "perfquilt-slices 1 servers=2 rows=0 rounds=0 transactions=3 spoiled=4 cpu=0";
+        std::fs::write(&file, result(head, &[])).unwrap();
+        let error = read_slices(&file, &POINTS).unwrap_err();
+        assert!(error.message().contains("in all 4"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{Clients, command, handler, interleave};
@@ -30,6 +30,7 @@ enum Client<'a> {
         folder: tempfile::TempDir,
         requests: Cell<u32>,
         threads: u64,
+        restarted: Cell<bool>,
     },
     Command(Cow<'a, CommandWorkload>),
     Handler(Box<RefCell<handler::Reader>>),
@@ -54,6 +55,7 @@ impl<'a> Serving<'a> {
                 folder,
                 requests: Cell::new(0),
                 threads: u64::from(settings.threads),
+                restarted: Cell::new(false),
             },
         })
     }
@@ -78,8 +80,8 @@ impl<'a> Serving<'a> {
         })
     }
 
-    /// Lets the client do about `transactions` (a multiple of its threads, or of what its command
-    /// does in one run) and returns how many it did. The n-th request does the same transactions in
+    /// Lets the client do about `transactions` (with sysbench a multiple of its threads, with a command of
+    /// what that does in one run) and returns how many it did. The n-th request does the same transactions in
     /// every client of the same seed.
     ///
     /// # Errors
@@ -95,6 +97,7 @@ impl<'a> Serving<'a> {
                 folder,
                 requests,
                 threads,
+                restarted,
             } => {
                 let number = requests.get() + 1;
                 requests.set(number);
@@ -122,8 +125,28 @@ impl<'a> Serving<'a> {
                     }
                     std::thread::sleep(Duration::from_millis(5));
                 }
+                restarted.set(says_restarted(&answer)?);
                 Ok(each * threads)
             }
         }
+    }
+
+    /// Whether transactions of the last request had to be started again (a deadlock, a duplicate key): the
+    /// server did more than it was asked for.
+    pub fn restarted(&self) -> bool {
+        match &self.client {
+            Client::Sysbench { restarted, .. } => restarted.get(),
+            Client::Command(_) | Client::Handler(_) => false,
+        }
+    }
+}
+
+/// What the driver's answer to a request says of restarted transactions.
+pub(super) fn says_restarted(answer: &Path) -> Result<bool> {
+    let text = std::fs::read_to_string(answer).map_err(|e| Error::io("read", answer, &e))?;
+    match text.trim_end() {
+        "once" => Ok(false),
+        "again" => Ok(true),
+        other => Err(Error::internal(format!("the driver answered `{other}`"))),
     }
 }

@@ -149,6 +149,7 @@ pub(super) fn command(settings: &SqlBenchWorkload, folder: &Path) -> CommandWork
         rate: None,
         seconds: Some(TOTAL.to_owned()),
         operations: Some(OPERATIONS.to_owned()),
+        threads: 1,
         warm_up: false,
         limit_seconds: LIMIT_SECONDS,
     }

@@ -1,10 +1,11 @@
 //! sysbench's command line.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::config::{SysbenchWorkload, Workload};
 use crate::error::{Error, Result};
-use crate::process::{Command, find_program};
+use crate::process::{Command, find_program, missing};
 
 /// Options that this program gives itself.
 const OURS: [&str; 13] = [
@@ -68,7 +69,7 @@ pub(super) fn check(
             settings.threads
         ));
     }
-    find_program("sysbench").ok_or_else(missing)?;
+    find_program("sysbench").ok_or_else(|| missing("sysbench"))?;
     for script in [Some(&settings.script), settings.prepare.as_ref()]
         .into_iter()
         .flatten()
@@ -101,7 +102,7 @@ pub(super) fn find_script(bench_config: &Path, script: &str) -> Result<PathBuf> 
             )
         };
     }
-    let program = find_program("sysbench").ok_or_else(missing)?;
+    let program = find_program("sysbench").ok_or_else(|| missing("sysbench"))?;
     let folders = program
         .ancestors()
         .skip(2)
@@ -125,10 +126,15 @@ pub(super) fn find_script(bench_config: &Path, script: &str) -> Result<PathBuf> 
         })
 }
 
-/// The error for a machine without sysbench.
-fn missing() -> Error {
-    Error::usage("`sysbench` is not installed")
-        .hint("`perfquilt doctor` names what is missing and the command that installs it")
+/// What the installed sysbench calls itself; nothing where there is none.
+pub(super) fn version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(|| {
+        Command::new("sysbench")
+            .arg("--version")
+            .run()
+            .map_or_else(|_| String::new(), |output| output.stdout_text())
+    })
 }
 
 /// `sysbench SCRIPT --mysql-…` for servers at `sockets`, without a command.

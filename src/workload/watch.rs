@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::observation::Moment;
+use crate::process::stat_field;
 
 /// Notes how things stand on the measuring processors and in the servers, to say at the end what
 /// happened in between.
@@ -129,12 +130,9 @@ fn read_counts(pids: &[u32]) -> BTreeMap<u32, Counts> {
         .collect()
 }
 
-/// Minor and major faults, fields 10 and 12 of `/proc/PID/stat`. The second field, the name, may have
-/// anything in it.
+/// Minor and major faults.
 fn faults(stat: &str) -> Option<(u64, u64)> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3)?.parse().ok();
-    Some((field(10)?, field(12)?))
+    Some((stat_field(stat, 10)?, stat_field(stat, 12)?))
 }
 
 fn preemptions(status: &str) -> Option<u64> {

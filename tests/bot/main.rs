@@ -11,7 +11,7 @@ mod github;
 mod strangers;
 mod world;
 
-use github::{LOGIN, TOKEN};
+use github::{Fault, LOGIN, TOKEN};
 use serde_json::json;
 use world::{SECRET, SERIES, World, commented, eventually, pushed, user};
 
@@ -209,6 +209,83 @@ fn a_push_cancels_what_runs() {
     assert!(states.contains(&"cancelled"), "{status:#}");
     assert_eq!(bot.stops(), Some(0));
     assert_eq!(world.environment.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_asked_is_answered_where_reactions_are_refused() {
+    let world = World::new("");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    for _ in 0..9 {
+        let refused = Fault::Refused(403, vec![], "Resource not accessible");
+        let request = "POST /repos/acme/series/issues/comments";
+        world.github.fault(request, refused);
+    }
+    bot.comment(&world, "alice", "OWNER", "@perfquilt help");
+    eventually("no help", || world.github.said(7, "`@perfquilt status`"));
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn what_github_has_no_time_for_is_put_off() {
+    let world = World::new("");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    // Of whoever answers, and of whoever does the job.
+    for _ in 0..2 {
+        let headers = vec![
+            ("date", "Sun, 06 Nov 1994 08:49:37 GMT".to_owned()),
+            ("x-ratelimit-remaining", "0".to_owned()),
+            ("x-ratelimit-reset", (784_111_777 + 3000).to_string()),
+        ];
+        let refused = Fault::Refused(403, headers, "API rate limit exceeded");
+        world
+            .github
+            .fault("GET /repos/acme/series/pulls/7", refused);
+    }
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    let status = bot.until("it is not put off", |status| {
+        let result = status["open"][0]["result"].as_str();
+        result.is_some_and(|result| result.contains("403"))
+    });
+    assert_eq!(status["open"][0]["state"], "waiting", "{status:#}");
+    assert_eq!(status["past"], json!([]));
+    let words = "Waiting: something on the way to GitHub failed; it is tried again.";
+    eventually("nothing is said of it", || world.github.said(7, words));
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn half_a_request_does_not_keep_it_from_stopping() {
+    use std::io::Write;
+    let world = World::new("");
+    let bot = world.serve();
+    let mut stream = std::net::TcpStream::connect(&bot.address).unwrap();
+    stream
+        .write_all(b"POST /webhook HTTP/1.1\r\nContent-")
+        .unwrap();
+    // Who comes later is answered later: the half was heard.
+    bot.status();
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn one_bot_serves_a_workspace() {
+    let world = World::new("");
+    let first = world.serve();
+    let mut command = world
+        .environment
+        .command(&["bot", "serve", "--listen", "127.0.0.1:0"]);
+    command
+        .env("GITHUB_TOKEN", TOKEN)
+        .env("PERFQUILT_WEBHOOK_SECRET", SECRET);
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("another bot serves here"), "{said}");
+    assert_eq!(first.stops(), Some(0));
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use perfquilt::Result;
-use perfquilt::build::{BuildItem, Builder, Built, SourceTree};
+use perfquilt::build::{BuildItem, Builder, Built, SourceTree, steers};
 use perfquilt::point::Point;
 use perfquilt::progress::{Progress, Silent};
+use perfquilt::stack::Counts;
 use perfquilt::workspace::Workspace;
 
 pub const RECIPE: &str = r#"
@@ -85,6 +86,17 @@ impl Fixture {
 
 /// Writes only what differs, as the real one does.
 impl SourceTree for Fixture {
+    fn steering(&self, tree: &str) -> Result<String> {
+        let counted = self.trees[tree].iter().filter_map(|(path, text)| {
+            match steers(path.rsplit('/').next().unwrap()) {
+                Counts::Content => Some(format!("{path}: {text}")),
+                Counts::Name => Some((*path).to_owned()),
+                Counts::Nothing => None,
+            }
+        });
+        Ok(counted.collect::<Vec<_>>().join("\n"))
+    }
+
     fn move_to(&self, tree: &str, dir: &Path, _progress: &dyn Progress) -> Result<()> {
         let files = &self.trees[tree];
         let known = self.trees.values().flat_map(|files| files.keys());

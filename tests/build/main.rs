@@ -9,5 +9,6 @@ mod common;
 mod faults;
 mod fixture;
 mod points;
+mod profile;
 mod relink;
 mod whole;

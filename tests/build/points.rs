@@ -121,6 +121,112 @@ fn statistics(fixture: &Fixture) -> (u64, u64) {
     (count("direct_cache_hit"), count("cache_miss"))
 }
 
+fn says(built: &perfquilt::build::Built) -> String {
+    let output = Command::new(built.dir.join("bin/app")).run().unwrap();
+    output.stdout_text()
+}
+
+#[test]
+fn an_option_has_the_default_of_its_own_point_whatever_was_built_before() {
+    let mut fixture = Fixture::new(RECIPE);
+    let cmake = fixture.trees["base"]["CMakeLists.txt"].replace(
+        "add_library",
+        "option(MORE \"\" OFF)\nif(MORE)\n  add_compile_definitions(TWO=4)\nendif()\nadd_library",
+    );
+    let two = "#ifndef TWO\n#define TWO 2\n#endif\nint two(void) { return TWO; }\n";
+    let more = cmake.replace("OFF", "ON");
+    fixture.point("off", &[("CMakeLists.txt", &cmake), ("lib/two.c", two)]);
+    fixture.point("on", &[("CMakeLists.txt", &more), ("lib/two.c", two)]);
+    fixture.point(
+        "back",
+        &[
+            ("CMakeLists.txt", &cmake),
+            ("lib/two.c", two),
+            ("words", "x\n"),
+        ],
+    );
+    assert_eq!(says(&fixture.build("off").unwrap()), "6 main.c\n");
+    assert_eq!(says(&fixture.build("on").unwrap()), "12 main.c\n");
+    assert_eq!(says(&fixture.build("back").unwrap()), "6 main.c\n");
+}
+
+#[test]
+fn other_build_files_configure_anew_and_keep_what_was_compiled() {
+    let mut fixture = Fixture::new(RECIPE);
+    let cmake = fixture.trees["base"]["CMakeLists.txt"].clone() + "# a remark\n";
+    fixture.point("one", &[("CMakeLists.txt", &cmake)]);
+    fixture.point("tested", &[("join.test", "SELECT 1;\n")]);
+    fixture.build("base").unwrap();
+    let one = fixture.build("one").unwrap();
+    assert!(one.seconds.configure > 0.0);
+    assert_eq!(one.compiled_units, 0);
+    assert!(fixture.build("tested").unwrap().seconds.configure > 0.0);
+    fixture.point("more", &[("more.test", "SELECT 2;\n")]);
+    let more = fixture.build("more").unwrap();
+    assert_eq!(more.seconds.configure, 0.0, "no build looks for tests");
+}
+
+#[test]
+fn a_build_file_that_a_pattern_finds_counts() {
+    let mut fixture = Fixture::new(RECIPE);
+    let cmake = fixture.trees["base"]["CMakeLists.txt"].clone()
+        + "file(GLOB found ${CMAKE_SOURCE_DIR}/plugin/*/CMakeLists.txt)\n\
+           foreach(file ${found})\n\
+           get_filename_component(folder ${file} DIRECTORY)\n\
+           add_subdirectory(${folder})\nendforeach()\n";
+    let two = "#ifndef TWO\n#define TWO 2\n#endif\nint two(void) { return TWO; }\n";
+    fixture.point("before", &[("CMakeLists.txt", &cmake), ("lib/two.c", two)]);
+    fixture.point(
+        "plugin",
+        &[
+            ("CMakeLists.txt", &cmake),
+            ("lib/two.c", two),
+            (
+                "plugin/x/CMakeLists.txt",
+                "target_compile_definitions(two PRIVATE TWO=4)\n",
+            ),
+        ],
+    );
+    assert_eq!(says(&fixture.build("before").unwrap()), "6 main.c\n");
+    assert_eq!(says(&fixture.build("plugin").unwrap()), "12 main.c\n");
+}
+
+#[test]
+fn commands_start_afresh_with_other_build_files() {
+    let recipe = r#"
+[recipe.quick]
+system = "command"
+configure = [["sh", "./configure"]]
+build = [["make", "-j{jobs}"]]
+binary = "bin/app"
+[recipe.quick.install]
+"bin/app" = "{build}/app"
+"#;
+    let mut fixture = Fixture::new(recipe);
+    let makefile =
+        "include flags\napp: main.o lib/two.o lib/three.o\n\tcc -o $@ $^\nCFLAGS = $(FLAGS)\n";
+    let two = "#ifndef TWO\n#define TWO 2\n#endif\nint two(void) { return TWO; }\n";
+    let point = |configure: &'static str| {
+        [
+            ("Makefile", makefile),
+            ("lib/two.c", two),
+            ("configure", configure),
+        ]
+    };
+    fixture.point("two", &point("echo FLAGS = -O1 > flags\n"));
+    fixture.point("four", &point("echo FLAGS = -O1 -DTWO=4 > flags\n"));
+    assert_eq!(says(&fixture.build("two").unwrap()), "6 main.c\n");
+    assert_eq!(says(&fixture.build("four").unwrap()), "12 main.c\n");
+}
+
+#[test]
+fn a_placeholder_that_does_not_exist_is_refused() {
+    let fixture = Fixture::new(&RECIPE.replace("{build}/app", "{biuld}/app"));
+    let error = perfquilt::build::Builder::new(&fixture.workspace(), "quick", "app-1").unwrap_err();
+    assert_eq!(error.kind(), perfquilt::error::Kind::Usage);
+    assert!(error.message().contains("{biuld}"), "{error}");
+}
+
 #[test]
 fn going_back_past_a_changed_precompiled_header_compiles_nothing() {
     let mut fixture = Fixture::new(RECIPE);

@@ -217,6 +217,7 @@ fn a_recipe_of_commands_says_itself_how_it_is_linked() {
 system = "command"
 build = [["cc", "-O1", "-c", "main.c"], ["cc", "-o", "app", "main.o"]]
 binary = "bin/app"
+env = { LIBRARY_PATH = "{build}/deps" }
 [recipe.quick.install]
 "bin/app" = "{build}/app"
 [recipe.quick.relink]
@@ -233,6 +234,11 @@ shuffle = ["-Wl,--defsym=order={seed}"]
         )],
     );
     let built = fixture.build("one").unwrap();
+    let link = std::fs::read_to_string(built.dir.join("relink/link.json")).unwrap();
+    assert!(
+        link.contains("/src/deps") && !link.contains("{build}"),
+        "{link}"
+    );
     let folder = tempfile::tempdir().unwrap();
     for (layouts, order) in [(Layouts::Padded, false), (Layouts::Shuffled, true)] {
         let program = folder.path().join(format!("app-{order}"));

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::common::TestEnvironment;
 
 /// How long anything here may take before the test fails.
@@ -55,14 +57,6 @@ fn at_the_gate(environment: &TestEnvironment) {
     std::fs::remove_file(waiting).unwrap();
 }
 
-fn signal(child: &Child, signal: &str) {
-    let status = std::process::Command::new("kill")
-        .args([signal, &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
 /// Folders of finished servers; partial ones show too.
 fn results(environment: &TestEnvironment) -> Vec<PathBuf> {
     let folder = environment.cache().join("builds");
@@ -73,20 +67,25 @@ fn results(environment: &TestEnvironment) -> Vec<PathBuf> {
 #[test]
 fn what_was_stopped_goes_on_where_it_was() {
     let environment = gated();
-    for (how, code) in [("-KILL", None), ("-INT", Some(130)), ("-TERM", Some(130))] {
+    let signals = [
+        (Signal::KILL, None),
+        (Signal::INT, Some(130)),
+        (Signal::TERM, Some(130)),
+    ];
+    for (how, code) in signals {
         let mut child = start(&environment);
         at_the_gate(&environment);
-        signal(&child, how);
-        assert_eq!(child.wait().unwrap().code(), code, "{how}");
-        wait_for("no process is left", || environment.processes().is_empty());
-        assert_eq!(results(&environment), Vec::<PathBuf>::new(), "{how}");
+        kill_process(Pid::from_child(&child), how).unwrap();
+        assert_eq!(child.wait().unwrap().code(), code, "{how:?}");
+        environment.wait_until_no_process_is_left();
+        assert_eq!(results(&environment), Vec::<PathBuf>::new(), "{how:?}");
     }
     environment.write("bench-config/go", "");
     let finished = environment.run(&["build", "--recipe", "make", "0", "--json"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert_eq!(results(&environment).len(), 1);
     let rows: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
-    let built = &rows[0]["built"];
+    let built = &rows["points"][0]["built"];
     assert_eq!(
         built["seconds"]["configure"], 0.0,
         "configured before the kill"
@@ -136,7 +135,7 @@ fn another_workspace_with_the_same_cache_builds_its_own_series() {
         "{}",
         second.stderr
     );
-    let cached = |point: usize| rows[point]["built"]["cached"].as_bool();
+    let cached = |point: usize| rows["points"][point]["built"]["cached"].as_bool();
     assert_eq!(
         [cached(0), cached(1), cached(2)],
         [Some(true), Some(true), Some(false)]

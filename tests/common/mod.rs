@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A workspace in a temporary folder, and the folders around it.
@@ -99,9 +100,9 @@ impl TestEnvironment {
         fs::write(self.workspace().join(file), text).unwrap();
     }
 
-    /// Starts the tool with `args`, waits until `mark` is on its standard error, sends it `signal` (`-INT`), and
+    /// Starts the tool with `args`, waits until `mark` is on its standard error, sends it `signal`, and
     /// returns its exit code once nothing it started is left; `None` when the signal ended it.
-    pub fn stopped_at(&self, args: &[&str], mark: &str, signal: &str) -> Option<i32> {
+    pub fn stopped_at(&self, args: &[&str], mark: &str, signal: Signal) -> Option<i32> {
         let mut child = self
             .command(args)
             .stderr(Stdio::piped())
@@ -114,11 +115,7 @@ impl TestEnvironment {
             .map_while(Result::ok)
             .any(|line| line.contains(mark));
         assert!(found, "it ended without saying {mark:?}");
-        let sent = Command::new("kill")
-            .args([signal, &child.id().to_string()])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        kill_process(Pid::from_child(&child), signal).unwrap();
         std::thread::spawn(move || lines.for_each(drop));
         let code = child.wait().unwrap().code();
         self.wait_until_no_process_is_left();

@@ -39,6 +39,8 @@ pub enum Fault {
     DoneAndSilent(Duration),
     /// Somebody with the same account writes the same kind of comment in this moment.
     Twin,
+    /// The list has nothing of what there is.
+    Behind,
 }
 
 #[derive(Debug, Clone)]
@@ -316,6 +318,7 @@ impl State {
         let fault = place.map(|place| self.faults.remove(place).1);
         match &fault {
             Some(Fault::Status(status)) => return ResponseTemplate::new(*status),
+            Some(Fault::Behind) => return ResponseTemplate::new(200).set_body_json(json!([])),
             Some(Fault::Refused(status, headers, message)) => {
                 let mut response =
                     ResponseTemplate::new(*status).set_body_json(json!({ "message": message }));

@@ -129,6 +129,17 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
             let written = state.write(number, &login, body);
             (201, comment(state, &written))
         }
+        "GET /repos/{owner}/{repo}/issues/comments/{comment_id}" => {
+            let id = call.number("comment_id");
+            let mut all = state
+                .pull_requests
+                .iter()
+                .flat_map(|request| &request.comments);
+            match all.find(|comment| comment.id == id).cloned() {
+                Some(found) => (200, comment(state, &found)),
+                None => problem(404, "Not Found"),
+            }
+        }
         "PATCH /repos/{owner}/{repo}/issues/comments/{comment_id}" => {
             let (id, login) = (call.number("comment_id"), state.rights.login.clone());
             let mut all = state

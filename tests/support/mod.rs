@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::disallowed_methods)]
 
+pub mod applied;
 pub mod releases;
 pub mod trees;
 

@@ -77,6 +77,20 @@ fn stale_figures_are_shown_without_verdict() {
 }
 
 #[test]
+fn a_stale_figure_does_not_take_an_effect_back() {
+    let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
+    let before = attribute(&header(1), &blocks("w", Meter::Time, &rows), &margin).unwrap();
+    let slower: [&[f64]; 3] = [&[100.0, 100.1], &[200.0, 200.1], &[50.0, 50.0]];
+    let no_longer_helps = |stale| {
+        let now = attribute(&carrying(1, stale), &old(&slower), &margin).unwrap();
+        let change = change(&before, Some(&now), "0001-x.patch").unwrap();
+        change.no_longer_helps
+    };
+    assert!(no_longer_helps(None));
+    assert!(!no_longer_helps(Some("another machine")));
+}
+
+#[test]
 fn a_series_whose_binaries_are_all_known_needs_no_observation_of_its_own() {
     let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
     let result = attribute(&carrying(1, None), &old(&rows), &margin).unwrap();
@@ -113,4 +127,18 @@ fn what_no_figure_uses_is_counted_with_the_reason() {
             (1, "the block lacks every point they are compared with"),
         ]
     );
+}
+
+#[test]
+fn what_is_carried_from_has_an_end() {
+    let mut header = carrying(1, None);
+    let origin = header.carried.remove(0);
+    header.carried = (0..2000)
+        .map(|number| Origin {
+            experiment: format!("old-{number}"),
+            ..origin.clone()
+        })
+        .collect();
+    let error = attribute(&header, &[], &margin).unwrap_err();
+    assert!(error.to_string().contains("2000 experiments"), "{error}");
 }

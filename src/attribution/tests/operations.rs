@@ -54,6 +54,28 @@ fn they_are_told_apart_and_count_for_nothing_else() {
 }
 
 #[test]
+fn they_are_carried_with_their_workload() {
+    let mut all = program();
+    all.iter_mut().for_each(|o| o.experiment = "old".into());
+    let mut header = header(2);
+    header.carried = vec![Origin {
+        experiment: "old".into(),
+        points: [0, 1, 2].map(|k| (Point::Step(k), Point::Step(k))).into(),
+        ..Origin::default()
+    }];
+    let supplement = Supplement {
+        planned: vec![Planned::fixed("p", Meter::Time, 0)],
+        ..Supplement::default()
+    };
+    let result = attribute_with(&header, &all, &supplement, &margin).unwrap();
+    let names = result.operations.iter().map(|of| of.operation.as_str());
+    assert_eq!(names.collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(result.workloads, ["p"]);
+    let effect = &result.operations[0].effects[0];
+    assert_eq!(effect.provenance, Some(Provenance::Carried("old".into())));
+}
+
+#[test]
 fn in_order_and_all_patches_up_to_one_are_different_questions() {
     let result = attribute(&header(2), &program(), &margin).unwrap();
     let of = |kind, point| {

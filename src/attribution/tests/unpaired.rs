@@ -56,6 +56,19 @@ fn a_shared_block_is_preferred() {
 }
 
 #[test]
+fn their_interval_is_called_what_it_is() {
+    // More blocks are planned than are there.
+    let supplement = Supplement {
+        planned: vec![Planned::fixed("w", Meter::Time, 9)],
+        ..Supplement::default()
+    };
+    let result = attribute_with(&header(1), &runs(), &supplement, &margin).unwrap();
+    let effect = in_order(&result, 1);
+    assert!(effect.unpaired && !result.is_complete());
+    assert_eq!((effect.interval, effect.level), (Interval::Fixed, 0.95));
+}
+
+#[test]
 fn whole_steps_of_the_clock_are_part_of_the_interval() {
     let supplement = Supplement {
         // 100 transactions of 100 ns are 10 µs: a clock of 1 µs.

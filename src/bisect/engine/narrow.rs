@@ -123,24 +123,25 @@ impl Engine {
         if let Some((part, _)) = shown.max_by(|a, b| a.1.total_cmp(&b.1)) {
             return Some((part, Part::Shown));
         }
-        let (from, to) = (states[0], states[states.len() - 1]);
-        // Other blocks that have both ends: all but those of this round.
-        let whole: Vec<f64> = self
-            .evidence
-            .rows(&[from, to], None)
-            .iter()
-            .map(|row| row[1] - row[0])
-            .collect();
-        let others = whole.len().saturating_sub(rows.len());
-        let mean = whole.iter().sum::<f64>() / whole.len().max(1) as f64;
         let parts = Parts {
             rows,
             open,
-            whole: (others > 0).then_some((mean, others)),
+            whole: self.others(states, rows),
             spread: self.spread,
             known_sd,
         };
         Some((parts.likeliest(&self.question)?, Part::Likelier))
+    }
+
+    /// The change from the first of `states` to the last, as the mean of the log of cost, and the number
+    /// of blocks behind it: all that have both but those of this round, which are the `rows`.
+    fn others(&self, states: &[usize], rows: &[Vec<f64>]) -> Option<(f64, usize)> {
+        let last = states.len() - 1;
+        let all = self.evidence.rows(&[states[0], states[last]], None);
+        let others = all.len().checked_sub(rows.len()).filter(|n| *n > 0)?;
+        let sum: f64 = all.iter().map(|row| row[1] - row[0]).sum();
+        let of_round: f64 = rows.iter().map(|row| row[last] - row[0]).sum();
+        Some(((sum - of_round) / others as f64, others))
     }
 
     /// Goes on in one part of a span.
@@ -159,23 +160,15 @@ impl Engine {
 
     /// States to divide a span by: one near its middle, and with it others that need no build.
     fn middles(&self, from: usize, to: usize) -> Vec<usize> {
-        let usable: Vec<usize> = (from + 1..to)
-            .filter(|&state| self.servers[state] != Server::Dead)
-            .collect();
-        let dead = self.dead_between(from, to);
-        let is_there = |state: usize| {
-            self.servers[state] == Server::Built
-                || (self.evidence.is_stored(state)
-                    && self.evidence.rows(&[from, state, to], None).len() >= FIRST)
+        let is_there = |state: &usize| match self.servers[*state] {
+            Server::Built => true,
+            Server::Dead => false,
+            Server::Unknown => {
+                self.evidence.is_stored(*state)
+                    && self.evidence.rows(&[from, *state, to], None).len() >= FIRST
+            }
         };
-        let there: Vec<usize> = usable
-            .iter()
-            .copied()
-            .filter(|&state| is_there(state))
-            .collect();
-        if usable.is_empty() || (there.is_empty() && dead >= TRIED) {
-            return Vec::new();
-        }
+        let there: Vec<usize> = (from + 1..to).filter(is_there).collect();
         let near = |ideal: usize, among: &[usize], reach: usize| {
             let mut sorted = among.to_vec();
             sorted.sort_by_key(|&state| (state.abs_diff(ideal), state));
@@ -186,8 +179,14 @@ impl Engine {
         };
         let middle = from.midpoint(to);
         let reach = (to - from) / 8;
-        let first = near(middle, &there, reach).or_else(|| self.untried(from, to));
-        let Some(first) = first.or_else(|| near(middle, &there, to - from)) else {
+        let untried = || match self.dead_between(from, to) < TRIED {
+            true => self.untried(from, to),
+            false => None,
+        };
+        let first = near(middle, &there, reach)
+            .or_else(untried)
+            .or_else(|| near(middle, &there, to - from));
+        let Some(first) = first else {
             return Vec::new();
         };
         let mut middles = BTreeSet::from([first]);
@@ -234,5 +233,36 @@ impl Engine {
         (from + 1..to)
             .filter(|&state| self.servers[state] == Server::Dead)
             .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bisect::tests::question;
+    use crate::bisect::{Block, Event};
+
+    #[test]
+    fn what_other_blocks_say_is_without_those_of_the_round() {
+        let mut engine = Engine::new(question(3));
+        let mut measured = |number: u32, values: &[(usize, f64)]| {
+            engine.apply(&Event::Block(Block {
+                number,
+                values: values.iter().map(|(k, log)| (*k, log.exp())).collect(),
+                ..Block::default()
+            }));
+        };
+        measured(0, &[(0, 1.0), (2, 1.1)]);
+        measured(1, &[(0, 2.0), (2, 2.1)]);
+        measured(2, &[(0, 1.0), (1, 1.2), (2, 1.3)]);
+        let states = [0, 1, 2];
+        let rows = engine.evidence.rows(&states, None);
+        assert_eq!(rows.len(), 1);
+        let (mean, blocks) = engine.others(&states, &rows).unwrap();
+        assert!((mean - 0.1).abs() < 1e-9 && blocks == 2, "{mean} {blocks}");
+        assert_eq!(
+            engine.others(&[0, 2], &engine.evidence.rows(&[0, 2], None)),
+            None
+        );
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{Bisections, Case, DRIFT, Method, RIGHT, VALUE_SD, VALUE_SECONDS};
 use crate::bisect::{DEFAULT_ERROR, DEFAULT_SIZE};
+use crate::report::capital;
 
 impl Bisections {
     /// The part of the page on bisections.
@@ -141,13 +142,5 @@ fn minutes(seconds: f64) -> String {
     match seconds / 60.0 {
         minutes if minutes < 10.0 => format!("{minutes:.1} min"),
         minutes => format!("{minutes:.0} min"),
-    }
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
     }
 }

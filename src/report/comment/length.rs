@@ -2,9 +2,14 @@
 
 use crate::cut::at_most;
 
+/// The highest rank of sections that are worth more than a table's last rows: what they tell is told nowhere
+/// else.
+const KEPT: u8 = 2;
+
 /// A part of a comment.
 pub(super) struct Section {
-    /// 0 stays; of the others, those with the highest number go first.
+    /// 0 stays; of the others, those with the highest number go first, and up to [`KEPT`] only when
+    /// nothing can take a shorter form any more.
     pub(super) rank: u8,
     /// Its text, which begins on a line of its own.
     pub(super) text: String,
@@ -23,23 +28,14 @@ impl Section {
 }
 
 /// The sections in a row, in at most `limit` bytes: what is worth least goes until the rest fits, then
-/// sections take shorter forms; `shortened` says so at the end. Whatever is left is cut at a line.
+/// sections take shorter forms, then the others go; `shortened` says so at the end. Whatever is left is cut
+/// at a line.
 pub(super) fn fit(mut sections: Vec<Section>, limit: usize, shortened: &str) -> String {
-    let length = |sections: &[Section]| sections.iter().map(|s| s.text.len()).sum::<usize>();
     if length(&sections) <= limit {
         return join(&sections);
     }
     let room = limit.saturating_sub(shortened.len());
-    while length(&sections) > room {
-        let last = sections
-            .iter()
-            .enumerate()
-            .max_by_key(|(_, section)| section.rank);
-        match last {
-            Some((place, section)) if section.rank > 0 => drop(sections.remove(place)),
-            _ => break,
-        }
-    }
+    leave_out(&mut sections, room, KEPT);
     while length(&sections) > room {
         let longest = sections
             .iter_mut()
@@ -50,6 +46,7 @@ pub(super) fn fit(mut sections: Vec<Section>, limit: usize, shortened: &str) -> 
             None => break,
         }
     }
+    leave_out(&mut sections, room, 0);
     let mut text = join(&sections);
     if text.len() > room {
         let end = at_most(&text, room).rfind('\n').map_or(0, |end| end + 1);
@@ -59,6 +56,24 @@ pub(super) fn fit(mut sections: Vec<Section>, limit: usize, shortened: &str) -> 
         text.push_str(shortened);
     }
     text
+}
+
+/// Removes sections of a rank above `kept`, the highest first, until the rest has at most `room` bytes.
+fn leave_out(sections: &mut Vec<Section>, room: usize, kept: u8) {
+    while length(sections) > room {
+        let last = sections
+            .iter()
+            .enumerate()
+            .max_by_key(|(_, section)| section.rank);
+        match last {
+            Some((place, section)) if section.rank > kept => drop(sections.remove(place)),
+            _ => break,
+        }
+    }
+}
+
+fn length(sections: &[Section]) -> usize {
+    sections.iter().map(|section| section.text.len()).sum()
 }
 
 fn join(sections: &[Section]) -> String {
@@ -80,7 +95,7 @@ mod tests {
                 text: "long table\n".into(),
                 shorter: vec!["table\n".into()],
             },
-            Section::new(2, "details\n".into()),
+            Section::new(3, "details\n".into()),
             Section::new(1, "legend\n".into()),
         ]
     }
@@ -90,7 +105,7 @@ mod tests {
         let fitted = |limit| fit(sections(), limit, "…\n");
         assert_eq!(fitted(100), "title\nlong table\ndetails\nlegend\n");
         assert_eq!(fitted(31), "title\nlong table\nlegend\n…\n");
-        assert_eq!(fitted(24), "title\nlong table\n…\n");
+        assert_eq!(fitted(24), "title\ntable\nlegend\n…\n");
         assert_eq!(fitted(18), "title\ntable\n…\n");
         assert_eq!(fitted(12), "title\n…\n");
         assert_eq!(fitted(2), "");

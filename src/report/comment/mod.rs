@@ -14,7 +14,7 @@ use crate::outcome::Failure;
 use crate::point::Point;
 
 use super::number;
-use super::view::{Label, Row, View};
+use super::view::{Label, View};
 
 pub use standing::Standing;
 
@@ -33,6 +33,8 @@ pub struct Notice<'a> {
     pub held: Option<Held>,
     /// What a bisection of the commit came to, if there was one.
     pub bisection: Option<&'a bisect::Outcome>,
+    /// Why a bisection of the commit came to nothing, if one did.
+    pub bisection_failures: &'a [Failure],
     /// What answers a question: Markdown of this program, with nothing of strangers in it.
     pub answer: String,
     /// What the comment is about, and where there is more.
@@ -111,9 +113,6 @@ fn refer(view: &mut View<'_>, failures: &[Failure]) {
     }
 }
 
-/// What a row says of a patch that helped before a rebase and does not now.
-const NO_LONGER_HELPS: &str = "no longer helps";
-
 /// Says beside each patch that no longer helps what it was worth before.
 fn compare(view: &mut View<'_>, notice: &Notice<'_>) {
     let (Some(earlier), Some(now)) = (notice.earlier, notice.attribution) else {
@@ -127,10 +126,11 @@ fn compare(view: &mut View<'_>, notice: &Notice<'_>) {
             continue;
         };
         let places = number::decimals(change.old.meter, [change.old].into_iter());
+        row.no_longer_helps = true;
         row.notes.insert(
             0,
             format!(
-                "{NO_LONGER_HELPS}: {} of {} was {} on {}",
+                "no longer helps: {} of {} was {} on {}",
                 change.old.meter,
                 super::workload_words(&change.old.workload),
                 number::effect(change.old, places),
@@ -138,11 +138,4 @@ fn compare(view: &mut View<'_>, notice: &Notice<'_>) {
             ),
         );
     }
-}
-
-/// Whether [`compare`] found that the row's patch no longer helps.
-fn no_longer_helps(row: &Row<'_>) -> bool {
-    row.notes
-        .first()
-        .is_some_and(|note| note.starts_with(NO_LONGER_HELPS))
 }

@@ -5,13 +5,13 @@ use std::fmt::Write;
 use super::length::Section;
 use super::{Held, Notice, Standing, Subject};
 use crate::attribution::{Attribution, SUITE};
-use crate::bisect;
 use crate::error::Kind;
 use crate::outcome::Failure;
 use crate::report::bisect::markdown as bisect_page;
+use crate::report::escape::{address, code, fenced};
 use crate::report::markdown as page;
 use crate::report::number;
-use crate::report::text::{address, code, fenced};
+use crate::report::text::capital;
 use crate::report::view::{Apart, Label, Row, Tone, View, words_of};
 
 /// Rows of workloads that stand open; more are folded away.
@@ -47,13 +47,13 @@ pub(super) fn of(
             write(&mut text);
             sections.push(Section::new(rank, text));
         };
-        part(3, &|text| {
+        part(2, &|text| {
             let _ = writeln!(text, "\n{}", view.legend());
             page::warnings(text, view.attribution);
         });
         part(4, &|text| page::provenance(text, view));
         part(5, &|text| workloads(text, view));
-        part(2, &|text| text.push_str(&bisection(notice.bisection)));
+        part(2, &|text| text.push_str(&bisection(notice)));
         part(7, &|text| page::apart(text, view));
         part(13, &|text| page::all_workloads(text, view));
         part(8, &|text| page::changed_functions(text, view.attribution));
@@ -62,11 +62,13 @@ pub(super) fn of(
         part(10, &|text| page::machine(text, view.attribution));
         part(12, &|text| page::builds(text, view.attribution));
         part(6, &|text| {
-            page::reproduce(text, view.attribution, &checkout(&notice.subject));
+            let mut lines = checkout(&notice.subject);
+            lines.extend(page::commands(view.attribution, "markdown", true));
+            page::reproduce(text, &lines);
         });
     }
     if view.is_none() {
-        sections.push(Section::new(2, bisection(notice.bisection)));
+        sections.push(Section::new(2, bisection(notice)));
     }
     sections.push(Section::new(1, links(&notice.subject)));
     sections
@@ -148,15 +150,22 @@ fn approval(held: &Held) -> String {
 }
 
 /// A bisection's own page, one heading further down. Which files a change touches stands in the pull request.
-fn bisection(found: Option<&bisect::Outcome>) -> String {
-    let Some(mut found) = found.cloned() else {
-        return String::new();
+fn bisection(notice: &Notice<'_>) -> String {
+    let failed = match failures(notice.bisection_failures) {
+        none if none.is_empty() => none,
+        failed => format!("\n### Bisection\n{failed}"),
+    };
+    let Some(mut found) = notice.bisection.cloned() else {
+        return failed;
     };
     for culprit in &mut found.culprits {
         culprit.files.clear();
     }
     found.next.clear();
-    format!("\n#{}", bisect_page(&found).trim_start_matches('\n'))
+    format!(
+        "{failed}\n#{}",
+        bisect_page(&found).trim_start_matches('\n')
+    )
 }
 
 /// What the whole series was worth before, on what it is measured on now.
@@ -187,13 +196,9 @@ fn commit(id: &str) -> String {
 
 /// One row a patch, with its effect in the whole series beside the one in order where both are known.
 fn main_table(view: &View<'_>) -> Section {
-    let names: Vec<String> = view.columns.iter().map(|(m, _)| m.to_string()).collect();
-    let mut heads: Vec<(&str, usize)> = Vec::new();
-    for (place, (name, (_, places))) in names.iter().zip(&view.columns).enumerate() {
-        heads.push((name, *places));
-        if place == 0 && without(view).is_some() {
-            heads.push(("without it", *places));
-        }
+    let mut heads = view.heads();
+    if let (Some((_, places)), Some(_)) = (heads.first().copied(), without(view)) {
+        heads.insert(1, ("without it", places));
     }
     let rows: Vec<Row<'_>> = view.rows.iter().map(|row| widened(row, view)).collect();
     let all: Vec<&Row<'_>> = rows.iter().collect();
@@ -250,6 +255,7 @@ fn widened<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
         verdict: row.verdict,
         tone: row.tone,
         notes: row.notes.clone(),
+        no_longer_helps: row.no_longer_helps,
     }
 }
 
@@ -297,7 +303,7 @@ fn failures(failures: &[Failure]) -> String {
             continue;
         }
         let about = match failure.point {
-            Some(point) => format!("**{}**: ", upper(&words_of(point))),
+            Some(point) => format!("**{}**: ", capital(&words_of(point))),
             None => String::new(),
         };
         let place = match &failure.place {
@@ -321,14 +327,6 @@ fn failures(failures: &[Failure]) -> String {
         let _ = writeln!(text, "\nAnd {} more.", failures.len() - TOLD);
     }
     text
-}
-
-fn upper(words: &str) -> String {
-    let mut words = words.to_owned();
-    if let Some(first) = words.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    words
 }
 
 /// The commands that fetch what was measured.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Notice, no_longer_helps};
+use super::Notice;
 use crate::attribution::{Kind, Verdict};
 use crate::bisect::Conclusion;
 use crate::error;
@@ -53,7 +53,11 @@ impl Standing {
             return Standing::Failed;
         }
         let (Some(view), Some(attribution)) = (view, notice.attribution) else {
-            return Standing::Unfinished;
+            let mut failures = notice.bisection_failures.iter();
+            return match failures.any(|failure| !stopped(failure.kind)) {
+                true => Standing::Failed,
+                false => Standing::Unfinished,
+            };
         };
         if patches(view).any(|row| row.verdict == "failed")
             || attribution.failed.contains_key(&crate::point::Point::BASE)
@@ -65,7 +69,7 @@ impl Standing {
             .and_then(|meter| attribution.main_effect(&attribution.total, Kind::Total, meter))
             .filter(|effect| !effect.is_stale());
         let verdict = total.map(|effect| effect.verdict);
-        let worse = |row: &Row<'_>| row.verdict == "slower" || no_longer_helps(row);
+        let worse = |row: &Row<'_>| row.verdict == "slower" || row.no_longer_helps;
         if verdict == Some(Verdict::Slower) || patches(view).any(worse) {
             return Standing::Regression;
         }
@@ -125,7 +129,7 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     }
     let slower = of(view, |row| row.verdict == "slower");
     let failed = of(view, |row| row.verdict == "failed");
-    let worse = of(view, |row| row.verdict != "slower" && no_longer_helps(row));
+    let worse = of(view, |row| row.verdict != "slower" && row.no_longer_helps);
     let mut but = Vec::new();
     if let Some((patches, verb)) = some(&slower, "is", "are") {
         but.push(format!("{patches} {verb} slower"));
@@ -177,7 +181,8 @@ fn some(
 
 /// The title where there are no figures at all.
 fn nothing(notice: &Notice<'_>) -> &'static str {
-    let Some(failure) = notice.failures.first() else {
+    let failure = notice.failures.first();
+    let Some(failure) = failure.or(notice.bisection_failures.first()) else {
         if let Some(found) = notice.bisection {
             return bisected(found.conclusion);
         }

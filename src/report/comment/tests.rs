@@ -124,6 +124,32 @@ fn conflict() {
     insta::assert_snapshot!(shown(&comment));
 }
 
+/// What was measured holds, whatever becomes of a bisection.
+#[test]
+fn a_bisection_that_failed() {
+    let attribution = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]).attribution();
+    let measured = of(&attribution);
+    let error = Error::bench("the job was ended: more than 24 hours");
+    let failures = [Failure::new(&error, None)];
+    let failed = |attribution| {
+        let notice = Notice {
+            attribution,
+            bisection_failures: &failures,
+            subject: subject(),
+            ..Notice::default()
+        };
+        comment(&notice, LIMIT)
+    };
+    let told = failed(Some(&attribution));
+    assert_eq!(
+        (told.standing, &told.title),
+        (measured.standing, &measured.title)
+    );
+    let words = "### Bisection\n\nthe job was ended";
+    assert!(told.body.contains(words), "{}", told.body);
+    assert_eq!(failed(None).standing, Standing::Failed);
+}
+
 #[test]
 fn regression_after_rebase() {
     let before = Experiment::new(&[(0.012, 0.01), (0.02, 0.018), (0.008, 0.007)]).attribution();
@@ -145,6 +171,15 @@ fn regression_after_rebase() {
         ..notice
     };
     assert_eq!(comment(&notice, LIMIT).standing, Standing::Faster);
+}
+
+#[test]
+fn only_a_comparison_makes_a_regression() {
+    let mut attribution = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]).attribution();
+    attribution.patches[0].effects.clear();
+    attribution.patches[0].reason = Some("no longer helps: somebody named a file so".into());
+    let comment = of(&attribution);
+    assert_eq!(comment.standing, Standing::Faster, "{}", comment.body);
 }
 
 #[test]
@@ -264,6 +299,36 @@ fn a_comment_of_any_series_fits() {
     assert!(comment.body.len() <= LIMIT);
     assert!(comment.body.contains("**total**"));
     assert!(comment.body.contains("further rows are left out"));
+}
+
+#[test]
+fn a_failure_is_told_however_long_the_series_is() {
+    let mut attribution = large(500, 1);
+    let error = Error::build("patch 3 does not compile")
+        .at("strings/ctype-simple.c", 312)
+        .details(["error: `nr1` was not declared in this scope"]);
+    let reason = error.to_string();
+    attribution.patches[2].reason = Some(reason.clone());
+    attribution.failed.insert(Point::Step(3), reason);
+    let failures = [Failure::new(&error, Some(Point::Step(3)))];
+    let notice = Notice {
+        attribution: Some(&attribution),
+        failures: &failures,
+        subject: subject(),
+        ..Notice::default()
+    };
+    let body = comment(&notice, LIMIT).body;
+    assert!(body.len() <= LIMIT);
+    for words in [
+        "further rows are left out",
+        "see below",
+        "`nr1` was not declared",
+        "500 patches: ",
+        "+ is faster",
+        "<sub>",
+    ] {
+        assert!(body.contains(words), "{words}: {body}");
+    }
 }
 
 /// What strangers try.
@@ -407,6 +472,7 @@ fn hostile(words: &[&str]) -> Comment {
             files: (25..30).map(word).collect(),
         }),
         bisection: Some(&bisected),
+        bisection_failures: &failures,
         answer: String::new(),
         subject: Subject {
             number: Some(7),

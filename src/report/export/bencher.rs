@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::super::number::significant;
 use super::{json, one_line, point_words};
 use crate::attribution::Attribution;
 use crate::error::Result;
@@ -77,7 +78,7 @@ pub fn github_action_benchmark(attribution: &Attribution) -> Result<String> {
             name: format!("{} ({})", name(attribution, cost), cost.meter),
             unit: cost.meter.unit(),
             value: cost.estimate,
-            range: half.map(|half| format!("± {half:.1}")),
+            range: half.map(|half| format!("± {}", significant(half))),
             extra: format!(
                 "experiment {}, {} blocks",
                 one_line(&attribution.experiment),

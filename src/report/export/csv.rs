@@ -6,7 +6,34 @@ use super::{failed, one_line};
 use crate::attribution::{Attribution, Effect, Interval, Kind, Verdict};
 use crate::error::Result;
 
-/// A line; the names of the fields are the first one.
+/// The first line: the names of the fields of a [`Line`].
+const HEAD: [&str; 23] = [
+    "experiment",
+    "release",
+    "kind",
+    "patch",
+    "name",
+    "workload",
+    "meter",
+    "point",
+    "against",
+    "estimate",
+    "low",
+    "high",
+    "level",
+    "interval",
+    "verdict",
+    "standard_error",
+    "minimum_detectable",
+    "p_value",
+    "p_adjusted",
+    "blocks",
+    "units",
+    "from",
+    "stale",
+];
+
+/// A line.
 #[derive(Serialize)]
 struct Line<'a> {
     experiment: &'a str,
@@ -31,6 +58,7 @@ struct Line<'a> {
     blocks: usize,
     units: usize,
     from: &'a str,
+    stale: bool,
 }
 
 /// Every effect of the document, one a line, unrounded: the patches', the total, the control.
@@ -38,7 +66,13 @@ struct Line<'a> {
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
 pub fn csv(attribution: &Attribution) -> Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
+    // With its own head, which is there without any line too.
+    let mut writer = csv::WriterBuilder::new()
+        .has_headers(false)
+        .from_writer(Vec::new());
+    writer
+        .write_record(HEAD)
+        .map_err(|error| failed("CSV", &error))?;
     let patches = attribution.patches.iter().flat_map(|patch| {
         let effects = patch.effects.iter();
         effects.map(move |effect| (Some(patch.index), patch.name.as_str(), effect))
@@ -50,7 +84,9 @@ pub fn csv(attribution: &Attribution) -> Result<String> {
     let release = text(&attribution.release);
     for (patch, name, effect) in patches.chain(total).chain(control) {
         let (name, workload) = (text(name), text(&effect.workload));
-        let line = line(patch, [&experiment, &release, &name, &workload], effect);
+        let from = text(effect.from().unwrap_or_default());
+        let names = [&experiment, &release, &name, &workload, &from];
+        let line = line(patch, names.map(String::as_str), effect);
         writer
             .serialize(line)
             .map_err(|error| failed("CSV", &error))?;
@@ -63,7 +99,7 @@ pub fn csv(attribution: &Attribution) -> Result<String> {
 
 fn line<'a>(
     patch: Option<usize>,
-    [experiment, release, name, workload]: [&'a str; 4],
+    [experiment, release, name, workload, from]: [&'a str; 5],
     effect: &'a Effect,
 ) -> Line<'a> {
     Line {
@@ -88,7 +124,8 @@ fn line<'a>(
         p_adjusted: effect.p_adjusted,
         blocks: effect.blocks,
         units: effect.units,
-        from: effect.from().unwrap_or_default(),
+        from,
+        stale: effect.is_stale(),
     }
 }
 

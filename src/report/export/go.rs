@@ -7,7 +7,8 @@ use crate::observation::{ExperimentHeader, Meter, Observation};
 
 /// Every observation as a benchmark's result, an operation being a transaction:
 /// `BenchmarkServer/workload=W/point=K N VALUE ns/op`. `benchstat -col /point` compares the points; it knows
-/// nothing of blocks, so its intervals are wider than this program's.
+/// nothing of blocks, so its intervals are wider than this program's. What was carried over follows under its own
+/// experiment's name, which `benchstat` tells apart; what is stale is left out.
 pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> String {
     let mut text = String::new();
     let facts = [
@@ -26,9 +27,27 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
         let _ = writeln!(text, "Unit {} better=lower", meter.go_unit());
     }
     // benchstat's columns are in the order of first appearance, and the first one is what it compares with.
-    let mut rows: Vec<&Observation> = observations.iter().filter(|o| !o.direct).collect();
-    rows.sort_by_key(|observation| observation.point);
-    for observation in rows {
+    let carried = |observation: &Observation| {
+        let mut origins = header.carried.iter();
+        origins.position(|origin| origin.experiment == observation.experiment)
+    };
+    let mut rows: Vec<(Option<usize>, &Observation)> = observations
+        .iter()
+        .filter(|observation| !observation.direct)
+        .map(|observation| (carried(observation), observation))
+        .filter(|(place, _)| place.is_none_or(|place| header.carried[place].stale.is_none()))
+        .collect();
+    rows.sort_by_key(|(place, observation)| (*place, observation.point));
+    let mut told = None;
+    for (place, observation) in rows {
+        if place != told {
+            let _ = writeln!(
+                text,
+                "experiment: {}",
+                one_line(&observation.experiment).trim()
+            );
+            told = place;
+        }
         let _ = writeln!(
             text,
             "BenchmarkServer/workload={}/point={} {} {} {}",

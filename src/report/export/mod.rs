@@ -5,8 +5,7 @@ mod csv;
 mod go;
 mod openmetrics;
 
-use std::fmt::Write;
-
+use super::text::is_deceptive;
 use crate::attribution::Attribution;
 use crate::error::{Error, Result};
 use crate::point::Point;
@@ -29,16 +28,13 @@ fn point_words(attribution: &Attribution, point: Point) -> String {
     }
 }
 
-/// `text` without anything that could end a line or steer a terminal.
+/// `text` without anything that could end a line, steer a terminal, or reorder or hide text.
 fn one_line(text: &str) -> String {
-    let mut line = String::new();
-    for c in text.chars() {
-        let _ = match c.is_control() {
-            true => write!(line, "\u{fffd}"),
-            false => write!(line, "{c}"),
-        };
-    }
-    line
+    let harmless = |c: char| match c.is_control() || is_deceptive(c) {
+        true => '\u{fffd}',
+        false => c,
+    };
+    text.chars().map(harmless).collect()
 }
 
 fn failed(what: &str, error: &dyn std::fmt::Display) -> Error {

@@ -1,7 +1,8 @@
 use super::*;
+use crate::attribution::Provenance;
 use crate::attribution::attribute_with;
 use crate::config::default_margin;
-use crate::observation::Meter;
+use crate::observation::{Meter, Observation, Origin};
 use crate::report::tests::Experiment;
 
 fn hostile() -> Experiment {
@@ -75,6 +76,87 @@ fn go_benchmarks_have_a_line_an_observation() {
         assert_eq!(unit == "ns/op", observation.meter == Meter::Time);
     }
     assert!(text.contains("workload=a_b_c/"), "{text}");
+}
+
+#[test]
+fn what_is_carried_stands_under_its_own_experiment_and_what_is_stale_nowhere() {
+    let mut experiment = Experiment::new(&[(0.02, 0.01)]);
+    let origin = |experiment: &str, stale: Option<&str>| Origin {
+        experiment: experiment.into(),
+        stale: stale.map(str::to_owned),
+        ..Origin::default()
+    };
+    experiment.header.carried = vec![
+        origin("quick-0", None),
+        origin("old", Some("another kernel")),
+    ];
+    let own = experiment.observations();
+    let of = |name: &str| {
+        let renamed = own.iter().map(|o| Observation {
+            experiment: name.into(),
+            ..o.clone()
+        });
+        renamed.collect::<Vec<_>>()
+    };
+    let all = [of("old"), own.clone(), of("quick-0")].concat();
+    let text = go_benchmark(&experiment.header, &all);
+    let named: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("experiment: "))
+        .collect();
+    assert_eq!(named, ["experiment: quick-1", "experiment: quick-0"]);
+    let groups: Vec<usize> = text
+        .split("experiment: ")
+        .map(|group| group.matches("BenchmarkServer/").count())
+        .collect();
+    assert_eq!(groups, [0, own.len(), own.len()]);
+}
+
+#[test]
+fn names_in_a_line_reorder_and_hide_nothing() {
+    assert_eq!(
+        one_line("a\u{202e}b\u{2028}c\nd\te"),
+        "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e"
+    );
+}
+
+#[test]
+fn a_table_without_effects_has_a_head() {
+    let empty = Experiment::new(&[]);
+    let header = &empty.header;
+    let nothing = crate::attribution::attribute(header, &[], &default_margin).unwrap();
+    let text = csv(&nothing).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("experiment,release,kind,"), "{text}");
+}
+
+#[test]
+fn where_a_figure_is_from_is_told_and_is_no_formula() {
+    let mut attribution = Experiment::new(&[(0.02, 0.01)]).attribution();
+    let name = "=HYPERLINK(\"x\")";
+    attribution.total.clear();
+    attribution.noise.control.clear();
+    attribution.patches[0].effects.truncate(2);
+    attribution.patches[0].effects[0].provenance = Some(Provenance::Stale(name.into()));
+    attribution.patches[0].effects[1].provenance = Some(Provenance::Carried(name.into()));
+    let text = csv(&attribution).unwrap();
+    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+    let ends: Vec<(String, String)> = reader
+        .records()
+        .map(|line| {
+            let line = line.unwrap();
+            (
+                line[line.len() - 2].to_owned(),
+                line[line.len() - 1].to_owned(),
+            )
+        })
+        .collect();
+    let from = format!("'{name}");
+    let expected = [
+        (from.clone(), "true".to_owned()),
+        (from, "false".to_owned()),
+    ];
+    assert_eq!(ends, expected);
 }
 
 #[test]

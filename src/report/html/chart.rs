@@ -79,9 +79,9 @@ impl Ink {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Mark {
     /// A filled bar, so many pixels high.
-    Bar(Range2, u32, Ink),
+    Bar(Ends, u32, Ink),
     /// A line with ends.
-    Whisker(Range2, i32, Ink),
+    Whisker(Ends, i32, Ink),
     /// A disc.
     Dot(f64, i32, Ink),
     /// A square.
@@ -90,11 +90,11 @@ pub(super) enum Mark {
     Tick(f64, Ink),
 }
 
-/// From, to.
-pub(super) type Range2 = (f64, f64);
+/// The ends of what is drawn: from, to.
+pub(super) type Ends = (f64, f64);
 
 impl Mark {
-    fn ends(self) -> Range2 {
+    fn ends(self) -> Ends {
         match self {
             Mark::Bar(ends, ..) | Mark::Whisker(ends, ..) => ends,
             Mark::Dot(at, ..) | Mark::Square(at, ..) | Mark::Tick(at, _) => (at, at),
@@ -124,7 +124,7 @@ fn drawing_of_rows(
     about: &str,
     unit: &str,
     rows: &[Row],
-    least: Option<Range2>,
+    least: Option<Ends>,
 ) -> Result<Option<String>> {
     let ends = || rows.iter().flat_map(|row| row.marks.iter());
     let range = span(ends().map(|mark| mark.ends()).chain(least));
@@ -230,7 +230,7 @@ pub(super) struct Series {
     /// Whether a line joins the points.
     pub(super) joined: bool,
     /// Place, value, interval.
-    pub(super) points: Vec<(f64, f64, Option<Range2>)>,
+    pub(super) points: Vec<(f64, f64, Option<Ends>)>,
 }
 
 /// Series over one axis of whole numbers (`across` says of what) and one of values, which holds 0.
@@ -342,8 +342,9 @@ fn figure(value: f64, range: &Range<f64>) -> String {
     }
 }
 
-/// The range that holds all of `ends` and some room; `None` when there is nothing in it.
-fn span(ends: impl Iterator<Item = Range2>) -> Option<Range<f64>> {
+/// The range that holds all of `ends` and some room; `None` when there is nothing in it, or more than numbers
+/// can tell.
+fn span(ends: impl Iterator<Item = Ends>) -> Option<Range<f64>> {
     let finite = ends.filter(|(a, b)| a.is_finite() && b.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (a, b)| {
         (low.min(a).min(b), high.max(a).max(b))
@@ -355,7 +356,8 @@ fn span(ends: impl Iterator<Item = Range2>) -> Option<Range<f64>> {
         width if width > 0.0 => 0.04 * width,
         _ => (0.01 * high.abs()).max(1e-9),
     };
-    Some(low - room..high + room)
+    let range = low - room..high + room;
+    (range.start.is_finite() && range.end.is_finite()).then_some(range)
 }
 
 /// The page's variables instead of colours, no bytes without meaning, and words for those who cannot see it.
@@ -425,6 +427,11 @@ mod tests {
     #[test]
     fn nothing_is_no_drawing_and_odd_numbers_are_no_panic() {
         assert_eq!(rows("x", "%", &[]).unwrap(), None);
+        let endless = Row {
+            label: String::new(),
+            marks: vec![Mark::Bar((0.0, f64::MAX), 8, Ink::Good)],
+        };
+        assert_eq!(rows("x", "%", &[endless]).unwrap(), None);
         assert_eq!(rows_without_zero("x", "%", &[]).unwrap(), None);
         for ends in [
             (0.0, 0.0),

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::super::text::clean;
 use super::super::view::words_of;
 use super::super::{functions, number};
 use super::chart::{self, Ink, Mark, Row};
@@ -257,7 +258,7 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
         section aria-labelledby="builds" {
             h2 #builds { "Builds" }
             p { (number::seconds(all)) " in all." }
-            @if let Some(words) = super::super::guided::words(attribution, &str::to_owned) {
+            @if let Some(words) = super::super::guided::words(attribution, &clean) {
                 p { (words) }
             }
             @match chart::rows(about, "seconds", &lanes)? {

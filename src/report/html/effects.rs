@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::super::number;
 use super::super::text::clean;
-use super::super::view::{APART, Apart, Label, Row, Tone, View};
+use super::super::view::{Apart, Label, Row, SEPARATELY, Tone, View};
 use super::chart::{self, Ink, Mark};
 use super::frame::{Name, Sentence, drawing, key, scroll};
 use crate::attribution::{Effect, Verdict};
@@ -43,15 +43,10 @@ pub(super) fn figure(effect: &Effect, places: usize) -> Markup {
 
 /// One table of the view's meters.
 pub(super) fn table(view: &View<'_>, about: &str, rows: &[&Row<'_>]) -> Markup {
-    let heads: Vec<(String, usize)> = view
-        .columns
-        .iter()
-        .map(|(meter, places)| (meter.to_string(), *places))
-        .collect();
-    columns(about, &heads, rows)
+    columns(about, &view.heads(), rows)
 }
 
-fn columns(about: &str, heads: &[(String, usize)], rows: &[&Row<'_>]) -> Markup {
+fn columns(about: &str, heads: &[(&str, usize)], rows: &[&Row<'_>]) -> Markup {
     let judged = rows.iter().any(|row| !row.verdict.is_empty());
     let table = html! {
         table.effects role="table" {
@@ -67,7 +62,7 @@ fn columns(about: &str, heads: &[(String, usize)], rows: &[&Row<'_>]) -> Markup 
     scroll(about, &table)
 }
 
-fn line(row: &Row<'_>, heads: &[(String, usize)]) -> Markup {
+fn line(row: &Row<'_>, heads: &[(&str, usize)]) -> Markup {
     let class = match row.label {
         Label::Total => "total",
         _ => "",
@@ -90,6 +85,7 @@ fn line(row: &Row<'_>, heads: &[(String, usize)]) -> Markup {
             @for (effect, (head, places)) in row.effects.iter().zip(heads) {
                 td.n role="cell" data-label=(head) { @match effect {
                     None => "–",
+                    Some(effect) if effect.is_stale() => i { (figure(effect, *places)) },
                     Some(effect) => (figure(effect, *places)),
                 } }
             }
@@ -117,7 +113,7 @@ pub(super) fn waterfall(view: &View<'_>) -> Result<Markup> {
             let caption = html! {
                 (meter) ":" (key(Ink::Good, false, "faster")) (key(Ink::Bad, false, "slower"))
                 (key(Ink::Open, false, "unclear")) (key(Ink::Quiet, false, "no effect"))
-                ". Each bar begins where the one above ends; lines are intervals of the patch."
+                ". Each patch's bar begins where the one above ends, that of the total at 0; lines are intervals."
             };
             drawings.push(drawing(&svg, &caption, &table));
         }
@@ -212,14 +208,11 @@ fn steps_table(meter: &str, steps: &[Step<'_>], places: usize) -> Markup {
 pub(super) fn apart(view: &View<'_>) -> Result<Markup> {
     let mut tables = Vec::new();
     for table in &view.apart {
-        let heads: Vec<(String, usize)> = Apart::HEADS
-            .iter()
-            .map(|head| ((*head).to_owned(), table.places))
-            .collect();
+        let heads = Apart::HEADS.map(|head| (head, table.places));
         let rows: Vec<&Row<'_>> = table.rows.iter().collect();
         let inks = [Ink::First, Ink::Second, Ink::Third];
         let lanes: Vec<chart::Row> = rows.iter().map(|row| lane(row, &inks)).collect();
-        let about = format!("{APART} ({})", table.meter);
+        let about = format!("{SEPARATELY} ({})", table.meter);
         let body = columns(&about, &heads, &rows);
         let caption = html! {
             (table.meter) ":"
@@ -234,7 +227,7 @@ pub(super) fn apart(view: &View<'_>) -> Result<Markup> {
         @if !tables.is_empty() {
             section aria-labelledby="apart" {
                 h2 #apart { "Each patch by itself" }
-                p { (APART) "." }
+                p { (SEPARATELY) "." }
                 div.charts { @for table in &tables { (table) } }
             }
         }

@@ -40,6 +40,8 @@ pub struct Beside<'a> {
     pub data: Data<'a>,
     /// A flame graph (SVG), where a profile was given.
     pub flame_graph: Option<&'a [u8]>,
+    /// Whether the experiment is in a workspace's store, so that commands can go on with it.
+    pub stored: bool,
 }
 
 /// Where a page's reader finds the raw observations.
@@ -63,13 +65,15 @@ pub const MOST_EMBEDDED: usize = 1_100_000;
 /// [`Kind::Internal`](crate::error::Kind::Internal) when a drawing or document cannot be written.
 pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
     let view = View::new(attribution);
+    let functions = details::functions(attribution)?;
+    let flame_graph = flame_graph(beside, !functions.0.is_empty());
     let sections = [
         ("patches", "Patches", patches(&view)),
         ("adds-up", "How it adds up", effects::waterfall(&view)?),
         ("apart", "Each by itself", effects::apart(&view)?),
         ("workloads", "Workloads", effects::forests(&view)?),
-        ("functions", "Functions", details::functions(attribution)?),
-        ("flame-graph", "Flame graph", flame_graph(beside)),
+        ("functions", "Functions", functions),
+        ("flame-graph", "Flame graph", flame_graph),
         (
             "slices",
             "Slices",
@@ -94,7 +98,7 @@ pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
     let body = html! {
         header {
             h1 { (headline) }
-            (alerts(attribution))
+            (alerts(attribution, beside.stored))
             p { (view.tally(&|name| clean(name))) "." }
             p.soft {
                 (Name(attribution.base())) (recipe) ": " (view.scope(&|name| clean(name))) "."
@@ -115,13 +119,14 @@ pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
 }
 
 /// What makes this report less than a whole one.
-fn alerts(attribution: &Attribution) -> Markup {
+fn alerts(attribution: &Attribution, stored: bool) -> Markup {
     html! {
         @if !attribution.is_complete() {
             div.alert role="note" {
                 strong { "This experiment is not finished. " }
-                "Its intervals hold at every look and are wider than those at the end; "
-                code { "perfquilt run" } " goes on where it stopped."
+                "Its intervals hold at every look and are wider than those at the end"
+                @if stored { "; " code { "perfquilt run" } " goes on where it stopped" }
+                "."
             }
         }
         @if !attribution.failed.is_empty() {
@@ -154,7 +159,8 @@ fn patches(view: &View<'_>) -> Markup {
     }
 }
 
-fn flame_graph(beside: &Beside<'_>) -> Markup {
+/// `listed` is whether a section above tells of functions.
+fn flame_graph(beside: &Beside<'_>, listed: bool) -> Markup {
     let Some(svg) = beside.flame_graph else {
         return html! {};
     };
@@ -165,7 +171,9 @@ fn flame_graph(beside: &Beside<'_>) -> Markup {
             h2 #flame-graph { "Flame graph" }
             p {
                 a href=(address) download="flame-graph.svg" { "Save the flame graph" }
-                " to search and zoom in it; the functions that changed are listed above."
+                " to search and zoom in it"
+                @if listed { "; the functions that changed are listed above" }
+                "."
             }
             div.scroll tabindex="0" role="region" aria-label="Flame graph" {
                 img src=(address) alt="Differential flame graph of two points";
@@ -224,8 +232,9 @@ fn data(attribution: &Attribution, beside: &Beside<'_>) -> Result<Markup> {
                         " MB: too much for a page). Keep it beside this page."
                     }
                     Data::Command => {
-                        "All " (observations) " observations are too much for a page; a command below \
-                         writes them."
+                        "All " (observations) " observations are too much for a page; "
+                        @if beside.stored { "a command below writes them." }
+                        @else { "they are in the file that was analysed." }
                     }
                 } }
                 li {
@@ -236,7 +245,9 @@ fn data(attribution: &Attribution, beside: &Beside<'_>) -> Result<Markup> {
                 }
             }
             h3 { "Do it again" }
-            pre tabindex="0" { @for line in commands(attribution, "html") { (clean(&line)) "\n" } }
+            pre tabindex="0" {
+                @for line in commands(attribution, "html", beside.stored) { (clean(&line)) "\n" }
+            }
         }
     })
 }

@@ -26,6 +26,7 @@ fn page(experiment: &Experiment) -> String {
         distributions: &Distribution::of(experiment.workloads[0], &[slices]),
         data: Data::Embedded(b"gzip"),
         flame_graph: Some(b"<svg><script>alert(1)</script></svg>"),
+        stored: true,
     };
     html(&attribution, &beside).unwrap()
 }
@@ -163,9 +164,16 @@ fn no_patches_and_no_observations_are_a_page_too() {
         distributions: &[],
         data: Data::Command,
         flame_graph: None,
+        stored: false,
     };
     let page = html(&attribution, &beside).unwrap();
     assert!(page.contains("<h1>Nothing was measured"), "{page}");
+    // There is nothing that a workspace could go on with.
+    assert!(
+        page.contains("perfquilt analyse FILE --format html"),
+        "{page}"
+    );
+    assert!(!page.contains("perfquilt run"), "{page}");
 }
 
 #[test]

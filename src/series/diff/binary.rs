@@ -7,6 +7,9 @@ use crate::error::{Error, Result};
 /// Largest binary file a patch may make.
 const LIMIT: usize = 64 << 20;
 
+/// Most bytes that all binary files of a patch may have, before and after it.
+pub(super) const TOTAL: usize = 2 * LIMIT;
+
 /// The change of a binary file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binary {
@@ -21,17 +24,22 @@ enum Piece {
 }
 
 impl Binary {
-    /// Parses what follows the line `GIT binary patch`; returns it with the number of lines read.
-    /// Errors carry the offset of their line from the first.
-    pub(super) fn parse(lines: &[&[u8]]) -> Result<(Binary, usize), (usize, Error)> {
-        let (forward, mut used) = parse_piece(lines, 0)?
+    /// Parses what follows the line `GIT binary patch`; returns it with the number of lines read. `room` is
+    /// how many bytes its files may have. Errors carry the offset of their line from the first.
+    pub(super) fn parse(lines: &[&[u8]], room: usize) -> Result<(Binary, usize), (usize, Error)> {
+        let (forward, mut used) = parse_piece(lines, 0, room)?
             .ok_or_else(|| (0, Error::series("`literal` or `delta` is missing")))?;
         let mut backward = None;
-        if let Some((piece, end)) = parse_piece(lines, used)? {
+        if let Some((piece, end)) = parse_piece(lines, used, room - forward.size())? {
             backward = Some(piece);
             used = end;
         }
         Ok((Binary { forward, backward }, used))
+    }
+
+    /// How many bytes its files have, before and after it.
+    pub fn size(&self) -> usize {
+        self.forward.size() + self.backward.as_ref().map_or(0, Piece::size)
     }
 
     pub(super) fn reversed(self) -> Binary {
@@ -67,7 +75,27 @@ impl Binary {
     }
 }
 
-fn parse_piece(lines: &[&[u8]], start: usize) -> Result<Option<(Piece, usize)>, (usize, Error)> {
+impl Piece {
+    /// How many bytes it makes, or takes itself.
+    fn size(&self) -> usize {
+        match self {
+            Piece::Literal(content) => content.len(),
+            Piece::Delta(delta) => {
+                let mut input = delta.iter().copied();
+                let target = file_size(&mut input).and_then(|_| file_size(&mut input));
+                // One that makes more is refused when it is applied.
+                let target = target.filter(|&target| target <= LIMIT);
+                delta.len().max(target.unwrap_or(0))
+            }
+        }
+    }
+}
+
+fn parse_piece(
+    lines: &[&[u8]],
+    start: usize,
+    room: usize,
+) -> Result<Option<(Piece, usize)>, (usize, Error)> {
     let Some(head) = lines.get(start) else {
         return Ok(None);
     };
@@ -84,6 +112,16 @@ fn parse_piece(lines: &[&[u8]], start: usize) -> Result<Option<(Piece, usize)>, 
         .and_then(|size| size.parse::<usize>().ok())
         .filter(|&size| size <= LIMIT)
         .ok_or_else(|| fail(start, "the binary patch's size is wrong or above 64 MiB"))?;
+    let too_many = || {
+        let what = format!(
+            "the patch's binary files have more than {} MiB",
+            TOTAL >> 20
+        );
+        (start, Error::series(what))
+    };
+    if size > room {
+        return Err(too_many());
+    }
     let mut packed = Vec::new();
     let mut at = start + 1;
     loop {
@@ -111,13 +149,18 @@ fn parse_piece(lines: &[&[u8]], start: usize) -> Result<Option<(Piece, usize)>, 
     } else {
         Piece::Delta(content)
     };
+    if piece.size() > room {
+        return Err(too_many());
+    }
     Ok(Some((piece, at)))
 }
 
+/// Digits of base 85.
+const DIGITS: &[u8] =
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+
 /// The first letter is the number of bytes, then five digits stand for four bytes.
 fn decode_line(line: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    const DIGITS: &[u8] =
-        b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
     let (&first, digits) = line.split_first()?;
     let length = match first {
         b'A'..=b'Z' => usize::from(first - b'A') + 1,
@@ -140,24 +183,26 @@ fn decode_line(line: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
+/// The size of a file, as a delta says it.
+fn file_size(input: &mut impl Iterator<Item = u8>) -> Option<usize> {
+    let (mut value, mut shift) = (0_usize, 0_u32);
+    loop {
+        let byte = input.next()?;
+        value |= usize::from(byte & 0x7f).checked_shl(shift)?;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+}
+
 /// Git's delta form: sizes of both files, then copies from the old one and literal bytes.
 fn apply_delta(delta: &[u8], before: &[u8]) -> Option<Vec<u8>> {
     let mut input = delta.iter().copied();
-    let size = |input: &mut dyn Iterator<Item = u8>| -> Option<usize> {
-        let (mut value, mut shift) = (0_usize, 0_u32);
-        loop {
-            let byte = input.next()?;
-            value |= usize::from(byte & 0x7f).checked_shl(shift)?;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-    };
-    if size(&mut input)? != before.len() {
+    if file_size(&mut input)? != before.len() {
         return None;
     }
-    let target = size(&mut input).filter(|&target| target <= LIMIT)?;
+    let target = file_size(&mut input).filter(|&target| target <= LIMIT)?;
     let mut out = Vec::with_capacity(target);
     while let Some(op) = input.next() {
         if op & 0x80 != 0 {
@@ -188,4 +233,53 @@ fn apply_delta(delta: &[u8], before: &[u8]) -> Option<Vec<u8>> {
         }
     }
     (out.len() == target).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::diff::parse;
+    use std::io::Write;
+
+    /// A piece of a binary patch, of at most 26 bytes when deflated.
+    fn piece(kind: &str, content: &[u8]) -> String {
+        let level = flate2::Compression::default();
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), level);
+        packed.write_all(content).unwrap();
+        let packed = packed.finish().unwrap();
+        let mut line = vec![b'A' + u8::try_from(packed.len() - 1).unwrap()];
+        for group in packed.chunks(4) {
+            let mut four = [0; 4];
+            four[..group.len()].copy_from_slice(group);
+            let value = u32::from_be_bytes(four) as usize;
+            let digits: [usize; 5] = [85 * 85 * 85 * 85, 85 * 85 * 85, 85 * 85, 85, 1];
+            line.extend(digits.iter().map(|unit| DIGITS[value / unit % 85]));
+        }
+        let line = String::from_utf8(line).unwrap();
+        format!("{kind} {}\n{line}\n\n", content.len())
+    }
+
+    /// The diff of a binary file of 64 MiB, by the few bytes of a delta.
+    fn large() -> String {
+        let delta = piece("delta", &[0, 0x80, 0x80, 0x80, 0x20]);
+        format!("diff --git a/f b/f\nindex 1..2 100644\nGIT binary patch\n{delta}\n")
+    }
+
+    #[test]
+    fn pieces_are_read() {
+        let small = piece("literal", b"hello");
+        let text = format!("diff --git a/f b/f\nindex 1..2 100644\nGIT binary patch\n{small}\n");
+        let parsed = parse(text.as_bytes(), 1, "p").unwrap();
+        let binary = parsed.files[0].binary.as_ref().unwrap();
+        assert_eq!(binary.apply(b"").unwrap(), b"hello");
+        assert_eq!(binary.size(), 5);
+    }
+
+    #[test]
+    fn all_binary_files_of_a_patch_share_a_limit() {
+        assert!(parse(large().repeat(2).as_bytes(), 1, "p").is_ok());
+        let error = parse(large().repeat(3).as_bytes(), 1, "p").unwrap_err();
+        let what = "the patch's binary files have more than 128 MiB";
+        assert!(error.to_string().ends_with(what), "{error}");
+    }
 }

@@ -252,3 +252,47 @@ fn command(head: &[u8]) -> Option<Command> {
         new_count: size(high - new_start + 1)?,
     })
 }
+
+/// Whether a line that begins with a digit is a command of a normal diff; `None` when it looks like
+/// none at all.
+pub(super) fn normal_command(text: &[u8]) -> Option<bool> {
+    let numeric = |b: &u8| b.is_ascii_digit() || *b == b',';
+    let rest = &text[text.iter().take_while(|b| numeric(b)).count()..];
+    let rest = match rest.split_first() {
+        Some((b'a' | b'c' | b'd', rest)) => rest,
+        _ => return None,
+    };
+    let rest = &rest[rest.iter().take_while(|b| numeric(b)).count()..];
+    let blanks = rest
+        .iter()
+        .take_while(|b| matches!(b, b' ' | b'\t'))
+        .count();
+    Some(matches!(&rest[blanks..], b"" | b"\r"))
+}
+
+/// Whether a line is a command of an ed script.
+pub(super) fn is_ed_command(text: &[u8]) -> bool {
+    let digits = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_digit()).count();
+    let mut rest = text;
+    let mut pair = false;
+    if digits(rest) > 0 {
+        rest = &rest[digits(rest)..];
+        if let Some(second) = rest.strip_prefix(b",") {
+            if digits(second) == 0 {
+                return false;
+            }
+            rest = &second[digits(second)..];
+            pair = true;
+        }
+    }
+    let rest = match rest.split_first() {
+        Some((b'a' | b'i', rest)) if !pair => rest,
+        Some((b'c' | b'd', rest)) => rest,
+        Some((b's', rest)) => match rest.strip_prefix(b"/.//") {
+            Some(rest) => rest,
+            None => return false,
+        },
+        _ => return false,
+    };
+    rest.iter().all(|b| matches!(b, b' ' | b'\t'))
+}

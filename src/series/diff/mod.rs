@@ -201,6 +201,12 @@ impl Hunk {
             .map(|line| line.after.as_ref().unwrap_or(&line.text).as_slice())
     }
 
+    /// Whether it leaves no lines, so that nothing in a file could show that it was applied: taken back, it
+    /// fits everywhere.
+    pub fn leaves_nothing(&self) -> bool {
+        self.after().next().is_none()
+    }
+
     /// Unchanged lines at its beginning and at its end.
     pub fn context(&self) -> (usize, usize) {
         if let Some(edges) = self.edges {

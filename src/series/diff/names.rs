@@ -61,25 +61,28 @@ pub(super) fn fetch_name(text: &[u8], strip: usize, dated: bool) -> Fetched {
 /// A name may hold blanks when a tab separates it from the date.
 fn name_end(text: &[u8], dated: bool) -> usize {
     let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | 0x0b | 0x0c);
+    let last_tab = memchr::memrchr(b'\t', text);
     let mut at = 0;
     while at < text.len() {
-        if space(&text[at]) {
-            let mut end = at;
-            while text[end] != b'\t' && text.get(end + 1).is_some_and(space) {
-                end += 1;
-            }
-            let rest = &text[end + 1..];
-            // The line's end follows everything but itself.
-            let more = if dated {
-                rest.contains(&b'\t')
-            } else {
-                !rest.is_empty()
-            };
-            if text[end] == b'\t' || !more {
-                return at;
-            }
+        if !space(&text[at]) {
+            at += 1;
+            continue;
         }
-        at += 1;
+        let mut end = at;
+        while text[end] != b'\t' && text.get(end + 1).is_some_and(space) {
+            end += 1;
+        }
+        // The line's end follows everything but itself.
+        let more = if dated {
+            last_tab.is_some_and(|tab| tab > end)
+        } else {
+            end + 1 < text.len()
+        };
+        if text[end] == b'\t' || !more {
+            return at;
+        }
+        // What holds for the first of several blanks holds for all of them.
+        at = end + 1;
     }
     text.len()
 }
@@ -279,6 +282,8 @@ mod tests {
         assert_eq!(name("a/x.c\t2024-01-01 00:00:00 +0000"), there("x.c"));
         assert_eq!(name("a/x.c 2024-01-01 00:00:00"), there("x.c"));
         assert_eq!(name("a/with blank.c\t"), there("with blank.c"));
+        assert_eq!(name("a/two  blanks.c \t"), there("two  blanks.c"));
+        assert_eq!(name("a/x \r y"), there("x"));
         assert_eq!(name("\"a/tab\\tq\\303\\274\""), there("tab\tqü"));
         assert_eq!(name("/dev/null"), (None, true));
         assert_eq!(
@@ -305,6 +310,15 @@ mod tests {
         ] {
             assert!(!name(&format!("a/x\t{other}")).1, "{other}");
         }
+    }
+
+    #[test]
+    fn blanks_are_looked_at_once() {
+        let blanks = " ".repeat(1_000_000);
+        let (found, _) = name(&format!("a/x{blanks}y\t"));
+        assert_eq!(found, Some(format!("x{blanks}y")));
+        let (found, _) = name(&format!("a/{}y\t", "x ".repeat(500_000)));
+        assert_eq!(found.map(|name| name.len()), Some(1_000_001));
     }
 
     #[test]

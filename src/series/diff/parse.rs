@@ -1,11 +1,14 @@
 //! Finding the diffs in a patch file, by the rules of GNU patch (`intuit_diff_type` of its version
 //! 2.7), with what git adds to them.
 
-use super::hunks::Fault;
+use super::hunks::{Fault, is_ed_command, normal_command};
 use super::lines::{Dress, Lines, split, unindent};
 use super::names::{Fetched, Stamp, fetch_name, git_names, moved_name};
-use super::{Binary, FileDiff, Form, Presence, context, hunks};
+use super::{Binary, FileDiff, Form, Presence, binary, context, hunks};
 use crate::error::{Error, Result};
+
+/// Most lines that a patch file may have: each takes much more memory than its bytes.
+const LINES: usize = 4_000_000;
 
 /// How a patch file is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +60,11 @@ pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<Parsed> {
 ///
 /// # Errors
 /// [`Kind::Series`](crate::error::Kind::Series) with file and line for malformed hunks, forms that are
-/// not supported and odd modes.
+/// not supported and odd modes, and for patches that are too large.
 pub fn parse_with(bytes: &[u8], options: &Options, shown: &str) -> Result<Parsed> {
+    if memchr::memchr_iter(b'\n', bytes).count() > LINES {
+        return Err(Error::series(format!("more than {LINES} lines")).at(shown, None));
+    }
     let mut parser = Parser {
         lines: Lines::new(bytes),
         options: *options,
@@ -66,6 +72,7 @@ pub fn parse_with(bytes: &[u8], options: &Options, shown: &str) -> Result<Parsed
         carriage_return: false,
         memory: context::Memory::default(),
         after_hunk: false,
+        room: binary::TOTAL,
         parsed: Parsed::default(),
     };
     parser
@@ -117,6 +124,8 @@ struct Parser<'a> {
     carriage_return: bool,
     memory: context::Memory,
     after_hunk: bool,
+    /// How many bytes further binary files may have.
+    room: usize,
     parsed: Parsed,
 }
 
@@ -372,8 +381,9 @@ impl<'a> Parser<'a> {
 
     fn git_binary(&mut self, head: &mut Head) -> Result<(), Fault> {
         let at = self.lines.at;
-        let (binary, used) = Binary::parse(&self.lines.raw()[at + 1..])
+        let (binary, used) = Binary::parse(&self.lines.raw()[at + 1..], self.room)
             .map_err(|(offset, error)| (at + 2 + offset, error))?;
+        self.room -= binary.size();
         head.diff.binary = Some(binary);
         self.lines.at = at + 1 + used;
         self.after_hunk = false;
@@ -409,49 +419,6 @@ fn ed_script(line: usize) -> Fault {
             "apply it with `patch` and write the change anew with `quilt refresh` or `git diff`",
         ),
     )
-}
-
-/// Whether a line that begins with a digit is a command of a normal diff; `None` when it looks like
-/// none at all.
-fn normal_command(text: &[u8]) -> Option<bool> {
-    let numeric = |b: &u8| b.is_ascii_digit() || *b == b',';
-    let rest = &text[text.iter().take_while(|b| numeric(b)).count()..];
-    let rest = match rest.split_first() {
-        Some((b'a' | b'c' | b'd', rest)) => rest,
-        _ => return None,
-    };
-    let rest = &rest[rest.iter().take_while(|b| numeric(b)).count()..];
-    let blanks = rest
-        .iter()
-        .take_while(|b| matches!(b, b' ' | b'\t'))
-        .count();
-    Some(matches!(&rest[blanks..], b"" | b"\r"))
-}
-
-fn is_ed_command(text: &[u8]) -> bool {
-    let digits = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_digit()).count();
-    let mut rest = text;
-    let mut pair = false;
-    if digits(rest) > 0 {
-        rest = &rest[digits(rest)..];
-        if let Some(second) = rest.strip_prefix(b",") {
-            if digits(second) == 0 {
-                return false;
-            }
-            rest = &second[digits(second)..];
-            pair = true;
-        }
-    }
-    let rest = match rest.split_first() {
-        Some((b'a' | b'i', rest)) if !pair => rest,
-        Some((b'c' | b'd', rest)) => rest,
-        Some((b's', rest)) => match rest.strip_prefix(b"/.//") {
-            Some(rest) => rest,
-            None => return false,
-        },
-        _ => return false,
-    };
-    rest.iter().all(|b| matches!(b, b' ' | b'\t'))
 }
 
 /// Whether the number at the front is 0.
@@ -596,5 +563,20 @@ fn is_stray(line: &[u8]) -> bool {
         // `-- ` begins a mail's signature.
         Some(b'-') => !line.starts_with(b"-- ") && line.trim_ascii_end() != b"--",
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_may_not_have_any_number_of_lines() {
+        let text = format!(
+            "--- a/f\n+++ b/f\n@@ -0,0 +1,{LINES} @@\n{}",
+            "+\n".repeat(LINES)
+        );
+        let error = parse(text.as_bytes(), 1, "p").unwrap_err();
+        assert_eq!(error.to_string(), "p: more than 4000000 lines");
     }
 }

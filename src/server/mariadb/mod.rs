@@ -14,11 +14,12 @@ use sha2::{Digest, Sha256};
 
 use super::running::{Endpoint, Place, Plan, Running, Stop};
 use super::{ClientThreads, Launch, ServerAdapter, Under, command, copy_tree};
+use crate::digest::hex;
 use crate::error::{Error, Kind, Result};
 use crate::process::{Command, Output};
 use crate::progress::Progress;
 
-pub use client::Client;
+use client::Client;
 
 /// Files of SQL that make up an empty installation, in this order; each by its names in releases
 /// from 11.0 on and before.
@@ -154,10 +155,6 @@ fn incomplete(server: &Path, what: &str) -> Error {
 }
 
 impl ServerAdapter for Mariadb {
-    fn name(&self) -> &'static str {
-        "mariadb"
-    }
-
     fn identity(&self) -> Result<String> {
         let mut digest = Sha256::new();
         digest.update(format!("mariadb {OPTIONS_VERSION}\n"));
@@ -319,8 +316,4 @@ fn check_bootstrap(output: &Output) -> Result<()> {
         ),
     )
     .details(details))
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -50,7 +50,8 @@ pub struct NewJob {
     pub repository: String,
     /// The pull request.
     pub number: u64,
-    /// The commit; empty is the last one when its turn comes.
+    /// The commit; empty where the one is meant that is the last when its turn comes. A job that was held names
+    /// the commit it was held for.
     pub head: String,
     /// What to do, in the words of a command.
     pub command: String,
@@ -69,15 +70,15 @@ pub struct Job {
     pub job: NewJob,
     /// Where it is.
     pub state: JobState,
-    /// How often it was begun.
+    /// How often it was begun, but for when it was stopped in order or put off.
     pub attempts: u32,
     /// When it came, in seconds since 1970.
     pub received: i64,
-    /// When it was begun, likewise.
+    /// When it was begun last, likewise.
     pub started: Option<i64>,
     /// When it ended, likewise.
     pub ended: Option<i64>,
-    /// What it came to, in a line.
+    /// What it came to, in a line; of a held job the files, of one that waits why it was put off.
     pub result: String,
 }
 
@@ -88,9 +89,9 @@ pub struct NewReply {
     pub repository: String,
     /// The pull request.
     pub number: u64,
-    /// The comment's id.
+    /// The comment's id; of no meaning without a reaction.
     pub comment: u64,
-    /// The reaction's name.
+    /// The reaction's name; empty for none.
     pub reaction: String,
     /// What is told in our own comment, in Markdown of this program; may be empty.
     pub answer: String,

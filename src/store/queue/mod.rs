@@ -1,7 +1,9 @@
 //! The bot's queue: which deliveries came, and what is to be done for which pull request. A delivery and what
 //! follows from it are one transaction, so that a kill at any moment loses nothing and does nothing twice.
 
+mod approvals;
 mod entry;
+mod replies;
 #[cfg(test)]
 mod tests;
 
@@ -63,6 +65,11 @@ const QUEUE: schema::Kind = schema::Kind {
         PRIMARY KEY (repository, number, head)
     ) STRICT, WITHOUT ROWID;
 ",
+        "
+    -- What could not be done because GitHub could not be reached is tried again, and how often that was so.
+    ALTER TABLE jobs ADD COLUMN not_before INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE jobs ADD COLUMN outages INTEGER NOT NULL DEFAULT 0;
+",
     ],
     name: "queue",
     maker: "perfquilt bot serve",
@@ -70,6 +77,10 @@ const QUEUE: schema::Kind = schema::Kind {
 
 /// How often a job is begun before it counts as one that ends the program.
 const MOST_ATTEMPTS: u32 = 3;
+/// How often a job is put off.
+const MOST_OUTAGES: u32 = 8;
+/// Seconds for which it is put off the first time; each further time twice as long.
+const FIRST_PAUSE: i64 = 60;
 /// Seconds for which deliveries are remembered; GitHub repeats them for three days.
 const REMEMBERED: i64 = 7 * 86_400;
 
@@ -139,63 +150,39 @@ impl Queue {
     }
 
     fn make(&self, transaction: &Transaction<'_>, change: &Change, now: i64) -> Result<()> {
-        let cancel = "UPDATE jobs SET state = 'cancelled', ended = ?1, result = ?2
-                      WHERE state IN ('waiting', 'held', 'running') AND repository = ?3 AND number = ?4";
         let result = match change {
-            Change::Cancel { repository, number, why } => {
-                transaction.execute(cancel, params![now, why, repository, signed(*number)])
+            Change::Cancel {
+                repository,
+                number,
+                why,
+            } => cancel(transaction, (repository, *number), None, why, now),
+            Change::Reply(reply) => replies::add(transaction, reply),
+            Change::Approve {
+                repository,
+                number,
+                commit,
+                by,
+                comment,
+            } => {
+                let about = (repository.as_str(), *number, commit.as_str());
+                approvals::give(transaction, about, (by, *comment), now)
             }
-            Change::Reply(reply) => to_be_answered(transaction, reply),
-            Change::Approve { repository, number, commit, by, comment } => {
-                approve(transaction, (repository, *number, commit), by, now).and_then(|held| {
-                    let (reaction, answer) = match held {
-                        0 => ("confused", "Nothing done: nothing waits for an approval of this commit."),
-                        _ => ("rocket", ""),
-                    };
-                    let reply = NewReply {
-                        repository: repository.clone(),
-                        number: *number,
-                        comment: *comment,
-                        reaction: reaction.to_owned(),
-                        answer: answer.to_owned(),
-                    };
-                    to_be_answered(transaction, &reply)
-                })
-            }
-            Change::Add(job) => transaction
-                .execute(
-                    &format!("{cancel} AND head <> ?5 AND ?5 <> ''"),
-                    params![now, "a newer commit", job.repository, signed(job.number), job.head],
-                )
-                .and_then(|_| {
-                    // The same wish twice is one job.
-                    transaction.execute(
-                        "INSERT INTO jobs (repository, number, head, command, asked_by, trusted, state, received)
-                         SELECT ?1, ?2, ?3, ?4, ?5, ?6, 'waiting', ?7
-                         WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE state IN ('waiting', 'held', 'running')
-                             AND repository = ?1 AND number = ?2 AND head = ?3 AND command = ?4)",
-                        params![
-                            job.repository,
-                            signed(job.number),
-                            job.head,
-                            job.command,
-                            job.asked_by,
-                            job.trusted,
-                            now
-                        ],
-                    )
-                }),
+            Change::Add(job) => add(transaction, job, now),
         };
-        result.map(|_| ()).map_err(self.failed("write"))
+        result.map_err(self.failed("write"))
     }
 
-    /// Puts back what was running when the program ended, however it did; what ended it too often counts as
-    /// failed. To be called once, before [`Queue::next`].
+    /// Puts back what was running when the program ended without a word; what ended it too often counts as
+    /// failed. Returns how many go on, and the jobs that are given up. To be called once, before
+    /// [`Queue::next`].
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
-    pub fn recover(&self, now: i64) -> Result<usize> {
+    pub fn recover(&self, now: i64) -> Result<(usize, Vec<Job>)> {
         let transaction = self.transaction()?;
+        let given_up = self.select(&format!(
+            "{SELECT} WHERE state = 'running' AND attempts >= {MOST_ATTEMPTS} ORDER BY id"
+        ))?;
         transaction
             .execute(
                 "UPDATE jobs SET state = 'failed', ended = ?1, result = 'the bot ended while it ran, several times'
@@ -210,10 +197,48 @@ impl Queue {
             )
             .map_err(self.failed("write"))?;
         transaction.commit().map_err(self.failed("write"))?;
-        Ok(back)
+        Ok((back, given_up))
     }
 
-    /// Begins the job that waits longest, one that was begun before first.
+    /// Puts back a running job that was stopped in order; that it was begun does not count.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn put_back(&self, id: i64) -> Result<()> {
+        self.connection
+            .execute(
+                "UPDATE jobs SET state = 'waiting', attempts = attempts - 1
+                 WHERE id = ?1 AND state = 'running'",
+                [id],
+            )
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+
+    /// Has a running job wait for better times because of `why`, each time longer, and the comment say so.
+    /// Returns whether it does: not when that happened too often, or it is cancelled.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn postpone(&self, job: &Job, why: &str, now: i64) -> Result<bool> {
+        let transaction = self.transaction()?;
+        let postponed = transaction
+            .execute(
+                "UPDATE jobs SET state = 'waiting', attempts = attempts - 1, result = ?2,
+                     not_before = ?3 + (?4 << outages), outages = outages + 1
+                 WHERE id = ?1 AND state = 'running' AND outages < ?5",
+                params![job.id, why, now, FIRST_PAUSE, MOST_OUTAGES],
+            )
+            .map_err(self.failed("write"))?;
+        if postponed > 0 {
+            replies::bring_up_to_date(&transaction, &job.job.repository, job.job.number)
+                .map_err(self.failed("write"))?;
+        }
+        transaction.commit().map_err(self.failed("write"))?;
+        Ok(postponed > 0)
+    }
+
+    /// Begins the job that waits longest of those that may begin at `now`, one that was begun before first.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read or written.
@@ -221,8 +246,9 @@ impl Queue {
         let transaction = self.transaction()?;
         let id: Option<i64> = transaction
             .query_row(
-                "SELECT id FROM jobs WHERE state = 'waiting' ORDER BY attempts = 0, id LIMIT 1",
-                [],
+                "SELECT id FROM jobs WHERE state = 'waiting' AND not_before <= ?1
+                 ORDER BY started IS NULL, id LIMIT 1",
+                [now],
                 |row| row.get(0),
             )
             .optional()
@@ -232,7 +258,8 @@ impl Queue {
         };
         transaction
             .execute(
-                "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1 WHERE id = ?1",
+                "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1, not_before = 0, result = ''
+                 WHERE id = ?1",
                 params![id, now],
             )
             .map_err(self.failed("write"))?;
@@ -257,36 +284,6 @@ impl Queue {
             .map_err(self.failed("write"))
     }
 
-    /// Has a running job wait until somebody approves the commit `head`, for what it does to `files`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
-    pub fn hold(&self, id: i64, head: &str, files: &str) -> Result<()> {
-        self.connection
-            .execute(
-                "UPDATE jobs SET state = 'held', head = ?2, result = ?3, attempts = 0
-                 WHERE id = ?1 AND state = 'running'",
-                params![id, head, files],
-            )
-            .map(|_| ())
-            .map_err(self.failed("write"))
-    }
-
-    /// Whether somebody approved the commit `head` of a pull request.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
-    pub fn is_approved(&self, repository: &str, number: u64, head: &str) -> Result<bool> {
-        self.connection
-            .query_row(
-                "SELECT count(*) FROM approvals WHERE repository = ?1 AND number = ?2 AND head = ?3",
-                params![repository, signed(number), head],
-                |row| row.get::<_, i64>(0),
-            )
-            .map(|count| count > 0)
-            .map_err(self.failed("read"))
-    }
-
     /// Where a job is now.
     ///
     /// # Errors
@@ -306,7 +303,7 @@ impl Queue {
     pub fn list(&self, ended: usize) -> Result<(Vec<Job>, Vec<Job>)> {
         let open = format!(
             "{SELECT} WHERE state IN ('running', 'waiting', 'held')
-             ORDER BY state <> 'running', state = 'held', attempts = 0, id"
+             ORDER BY state <> 'running', state = 'held', not_before, started IS NULL, id"
         );
         let past = format!(
             "{SELECT} WHERE state NOT IN ('running', 'waiting', 'held') ORDER BY ended DESC, id DESC LIMIT {ended}"
@@ -334,60 +331,6 @@ impl Queue {
             .collect()
     }
 
-    /// The answer that waits longest and may be tried at `now`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
-    pub fn next_reply(&self, now: i64) -> Result<Option<Reply>> {
-        self.connection
-            .query_row(
-                "SELECT id, repository, number, comment, reaction, answer, attempts FROM replies
-                 WHERE not_before <= ?1 ORDER BY id LIMIT 1",
-                [now],
-                |row| {
-                    let (number, comment): (i64, i64) = (row.get(2)?, row.get(3)?);
-                    Ok(Reply {
-                        id: row.get(0)?,
-                        reply: NewReply {
-                            repository: row.get(1)?,
-                            number: number.unsigned_abs(),
-                            comment: comment.unsigned_abs(),
-                            reaction: row.get(4)?,
-                            answer: row.get(5)?,
-                        },
-                        attempts: row.get(6)?,
-                    })
-                },
-            )
-            .optional()
-            .map_err(self.failed("read"))
-    }
-
-    /// An answer was given, or will never be.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
-    pub fn answered(&self, id: i64) -> Result<()> {
-        self.connection
-            .execute("DELETE FROM replies WHERE id = ?1", [id])
-            .map(|_| ())
-            .map_err(self.failed("write"))
-    }
-
-    /// An answer could not be given and is to be tried again, not before this time.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
-    pub fn later(&self, id: i64, not_before: i64) -> Result<()> {
-        self.connection
-            .execute(
-                "UPDATE replies SET attempts = attempts + 1, not_before = ?2 WHERE id = ?1",
-                [id, not_before],
-            )
-            .map(|_| ())
-            .map_err(self.failed("write"))
-    }
-
     fn select(&self, text: &str) -> Result<Vec<Job>> {
         let mut statement = self
             .connection
@@ -408,39 +351,64 @@ impl Queue {
     }
 }
 
-fn to_be_answered(transaction: &Transaction<'_>, reply: &NewReply) -> rusqlite::Result<usize> {
-    transaction.execute(
-        "INSERT INTO replies (repository, number, comment, reaction, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![
-            reply.repository,
-            signed(reply.number),
-            signed(reply.comment),
-            reply.reaction,
-            reply.answer
-        ],
-    )
-}
-
-/// Remembers the approval of a commit that jobs are held for, and has them wait for their turn; returns how
-/// many.
-fn approve(
-    transaction: &Transaction<'_>,
-    (repository, number, commit): (&str, u64, &str),
-    by: &str,
-    now: i64,
-) -> rusqlite::Result<usize> {
-    let held = transaction.execute(
-        "UPDATE jobs SET state = 'waiting', result = ''
-         WHERE state = 'held' AND repository = ?1 AND number = ?2 AND head = ?3",
-        params![repository, signed(number), commit],
-    )?;
-    if held > 0 {
-        transaction.execute(
-            "INSERT OR IGNORE INTO approvals VALUES (?1, ?2, ?3, ?4, ?5)",
-            params![repository, signed(number), commit, by, now],
+/// Adds a job and cancels those of other commits.
+fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Result<()> {
+    if !job.head.is_empty() {
+        let about = (job.repository.as_str(), job.number);
+        cancel(
+            transaction,
+            about,
+            Some(job.head.as_str()),
+            "a newer commit",
+            now,
         )?;
     }
-    Ok(held)
+    // The same wish twice is one job.
+    transaction.execute(
+        "INSERT INTO jobs (repository, number, head, command, asked_by, trusted, state, received)
+         SELECT ?1, ?2, ?3, ?4, ?5, ?6, 'waiting', ?7
+         WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE state IN ('waiting', 'held', 'running')
+             AND repository = ?1 AND number = ?2 AND head = ?3 AND command = ?4)",
+        params![
+            job.repository,
+            signed(job.number),
+            job.head,
+            job.command,
+            job.asked_by,
+            job.trusted,
+            now
+        ],
+    )?;
+    Ok(())
+}
+
+/// Cancels what waits or runs for a pull request; with `newer`, only jobs of other commits than that one.
+/// Whoever does a running job tells that it is cancelled; for the others the comment is brought up to date.
+fn cancel(
+    transaction: &Transaction<'_>,
+    (repository, number): (&str, u64),
+    newer: Option<&str>,
+    why: &str,
+    now: i64,
+) -> rusqlite::Result<()> {
+    // Jobs without a commit are about the last one.
+    let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR head NOT IN ('', ?3))";
+    let waited: i64 = transaction.query_row(
+        &format!("SELECT count(*) FROM jobs WHERE state IN ('waiting', 'held') AND {meant}"),
+        params![repository, signed(number), newer],
+        |row| row.get(0),
+    )?;
+    transaction.execute(
+        &format!(
+            "UPDATE jobs SET state = 'cancelled', ended = ?4, result = ?5
+             WHERE state IN ('waiting', 'held', 'running') AND {meant}"
+        ),
+        params![repository, signed(number), newer, now, why],
+    )?;
+    match waited {
+        0 => Ok(()),
+        _ => replies::bring_up_to_date(transaction, repository, number),
+    }
 }
 
 fn signed(number: u64) -> i64 {

@@ -101,11 +101,89 @@ fn what_ran_when_the_program_was_killed_runs_again() {
         assert_eq!(queue.next(11).unwrap().unwrap().attempts, attempt);
         // Another process, without a word of the first.
         let other = Queue::open(&folder.path().join("bot.db")).unwrap();
-        other.recover(12).unwrap();
+        let (back, given_up) = other.recover(12).unwrap();
+        let last = usize::from(attempt == MOST_ATTEMPTS);
+        assert_eq!((back, given_up.len()), (1 - last, last));
     }
     let next = queue.next(13).unwrap().unwrap();
     assert_eq!(next.job.number, 2);
     assert!(queue.list(9).unwrap().1[0].result.contains("several times"));
+}
+
+#[test]
+fn what_is_stopped_in_order_is_not_given_up() {
+    let (_folder, queue) = queue();
+    queue.take("a", &add(1, "h1"), 10).unwrap();
+    queue.take("b", &add(2, "h2"), 10).unwrap();
+    for _ in 0..=2 * MOST_ATTEMPTS {
+        let job = queue.next(11).unwrap().unwrap();
+        // What was begun goes on first.
+        assert_eq!((job.job.number, job.attempts), (1, 1));
+        queue.put_back(job.id).unwrap();
+        assert_eq!(queue.recover(12).unwrap(), (0, vec![]));
+    }
+}
+
+#[test]
+fn what_is_put_off_comes_again_later_and_not_for_ever() {
+    let (_folder, queue) = queue();
+    queue.take("a", &add(1, "h1"), 10).unwrap();
+    queue.take("b", &add(2, "h2"), 10).unwrap();
+    let mut now = 10;
+    let mut job = queue.next(now).unwrap().unwrap();
+    for pause in (0..MOST_OUTAGES).map(|times| FIRST_PAUSE << times) {
+        assert!(queue.postpone(&job, "no answer", now).unwrap());
+        let waiting = queue.list(9).unwrap().0.pop().unwrap();
+        assert_eq!((waiting.id, waiting.result.as_str()), (job.id, "no answer"));
+        let told = queue.next_reply(now).unwrap().unwrap();
+        assert_eq!((told.reply.number, told.reply.reaction.as_str()), (1, ""));
+        queue.answered(told.id).unwrap();
+        // Meanwhile others have their turn.
+        let other = queue.next(now + pause - 1).unwrap();
+        assert!(other.is_none_or(|other| other.job.number == 2));
+        now += pause;
+        job = queue.next(now).unwrap().unwrap();
+        assert_eq!((job.job.number, job.attempts), (1, 1));
+        assert_eq!(job.result, "");
+    }
+    assert!(!queue.postpone(&job, "no answer", now).unwrap());
+    assert_eq!(queue.state(job.id).unwrap(), Some(JobState::Running));
+}
+
+#[test]
+fn a_job_without_a_commit_survives_one_that_names_its() {
+    let (_folder, queue) = queue();
+    let mut asked = job(1, "");
+    asked.command = "bisect a".into();
+    queue.take("a", &[Change::Add(asked)], 10).unwrap();
+    queue.take("b", &add(1, "h1"), 11).unwrap();
+    assert_eq!(queue.list(9).unwrap().0.len(), 2);
+    assert_eq!(queue.next_reply(12).unwrap(), None);
+}
+
+#[test]
+fn that_something_waits_no_more_is_told() {
+    let (_folder, queue) = queue();
+    let cancel = || Change::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        why: "closed".into(),
+    };
+    let told = || {
+        let reply = queue.next_reply(99).unwrap()?;
+        queue.answered(reply.id).unwrap();
+        Some((reply.reply.number, reply.reply.reaction))
+    };
+    queue.take("a", &add(1, "h1"), 10).unwrap();
+    queue.take("b", &[cancel()], 11).unwrap();
+    assert_eq!((told(), told()), (Some((1, String::new())), None));
+    queue.take("c", &add(1, "h1"), 12).unwrap();
+    queue.take("d", &add(1, "h2"), 13).unwrap();
+    assert_eq!((told(), told()), (Some((1, String::new())), None));
+    // Whoever does a job tells of it.
+    queue.next(14).unwrap().unwrap();
+    queue.take("e", &[cancel()], 15).unwrap();
+    assert_eq!(told(), None);
 }
 
 #[test]
@@ -154,7 +232,7 @@ fn a_held_job_waits_for_its_approval() {
     let begun = queue.next(11).unwrap().unwrap();
     queue.hold(begun.id, "c1", "Makefile").unwrap();
     assert_eq!(queue.next(12).unwrap(), None);
-    assert_eq!(queue.recover(12).unwrap(), 0);
+    assert_eq!(queue.recover(12).unwrap(), (0, vec![]));
     assert_eq!(queue.list(9).unwrap().0[0].result, "Makefile");
     queue.take("b", &[approve("c2", 1)], 13).unwrap();
     assert_eq!(queue.next(14).unwrap(), None);

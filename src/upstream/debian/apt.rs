@@ -85,7 +85,7 @@ impl Apt {
     }
 
     fn command(&self, program: &str) -> Command {
-        Command::new(program).arg("-c").arg(&self.config)
+        Command::new(program).arg("-c").arg(&self.config).network()
     }
 
     /// Fetches the archives' lists, unless `only_if_missing` and they are there.

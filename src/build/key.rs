@@ -1,0 +1,187 @@
+//! What built servers depend on: keys of results, and names of working folders.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::config::{Recipe, config_files};
+use crate::digest::{self, hex};
+use crate::error::Result;
+
+/// Part of every key: raised when the same inputs would give another result.
+const KEY_FORM: &str = "perfquilt-build 3";
+
+/// The key of the server made of the git tree `tree` by the recipe with this digest, with these tools and
+/// the profile with the key `profile`.
+pub(super) fn of_server(
+    tree: &str,
+    recipe: &str,
+    tools: &[String],
+    profile: Option<&str>,
+) -> String {
+    let mut digest = Sha256::new();
+    for part in [KEY_FORM, tree, recipe]
+        .into_iter()
+        .chain(tools.iter().map(String::as_str))
+        .chain(profile)
+    {
+        digest::add(&mut digest, part.as_bytes());
+    }
+    hex(&digest.finalize())[..40].to_owned()
+}
+
+/// Digest of that part of a recipe which says how a build tree is made, and not what is taken from it.
+///
+/// # Errors
+/// As [`of_recipe`].
+pub(super) fn of_configuration(
+    recipe: &Recipe,
+    include: Option<&str>,
+    config: &Path,
+) -> Result<String> {
+    let configuration = Recipe {
+        targets: Vec::new(),
+        install: Default::default(),
+        binary: None,
+        relink: None,
+        ..recipe.clone()
+    };
+    of_recipe(&configuration, include, config)
+}
+
+/// Digest of everything in a recipe that a result depends on, and of the content of the files below
+/// `bench-config/` (`config`) that it names. `include` is the content of `cmake_include`.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when one of these files cannot be read.
+pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -> Result<String> {
+    let mut digest = Sha256::new();
+    let mut add = |label: &str, value: &[u8]| {
+        for part in [label.as_bytes(), value] {
+            digest::add(&mut digest, part);
+        }
+    };
+    let mut words: Vec<&str> = Vec::new();
+    // What is kept beside the server; a result with something else there is another result.
+    add("kept", b"2");
+    add("system", format!("{:?}", recipe.system).as_bytes());
+    add("linker", format!("{:?}", recipe.linker).as_bytes());
+    // Its link is kept.
+    if let Some(binary) = &recipe.binary {
+        add("binary", binary.as_bytes());
+    }
+    for (label, list) in [("arg", &recipe.cmake_args), ("target", &recipe.targets)] {
+        for word in list {
+            add(label, word.as_bytes());
+            words.push(word);
+        }
+    }
+    for (label, commands) in [("configure", &recipe.configure), ("build", &recipe.build)] {
+        for command in commands {
+            add(label, command.len().to_string().as_bytes());
+            for word in command {
+                add(label, word.as_bytes());
+                words.push(word);
+            }
+        }
+    }
+    for (label, map) in [("install", &recipe.install), ("env", &recipe.env)] {
+        for (name, value) in map {
+            add(label, name.as_bytes());
+            add(label, value.as_bytes());
+            words.push(value);
+        }
+    }
+    if let Some(relink) = &recipe.relink {
+        for (name, path) in &relink.keep {
+            add("keep", name.as_bytes());
+            add("keep", path.as_bytes());
+            words.push(path);
+        }
+        for (label, list) in [("relink", &relink.command), ("shuffle", &relink.shuffle)] {
+            for word in list {
+                add(label, word.as_bytes());
+                words.push(word);
+            }
+        }
+    }
+    add("include", include.unwrap_or_default().as_bytes());
+    for (name, bytes) in config_files(words.into_iter(), config)? {
+        add("file", name.as_bytes());
+        add("file", &bytes);
+    }
+    Ok(hex(&digest.finalize()))
+}
+
+/// The name of the folder with the source and build tree of a recipe whose configuration has this digest.
+/// `profile` is the digest of the profile that is used, where every profile has a build tree of its own.
+pub(super) fn work_name(
+    release: &str,
+    recipe: &str,
+    configuration: &str,
+    profile: Option<&str>,
+) -> String {
+    let mut name = format!("{}-{}-{}", safe(release), safe(recipe), &configuration[..8]);
+    if let Some(digest) = profile {
+        name.push('-');
+        name.push_str(&digest[..8]);
+    }
+    name
+}
+
+/// Fit for a file name.
+pub(super) fn safe(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_.+".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_recipe_takes_and_the_files_it_names_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path();
+        std::fs::create_dir(config.join("cmake")).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(config.join(name), text).unwrap();
+        for name in ["build.sh", "cmake/a", "kept"] {
+            write(name, "1");
+        }
+        let line = "{config}/build.sh {jobs}; {config}/cmake".to_owned();
+        let relink = crate::config::Relink {
+            keep: [("x".to_owned(), "{config}/kept".to_owned())].into(),
+            ..Default::default()
+        };
+        let recipe = Recipe {
+            build: vec![vec!["sh".to_owned(), "-c".to_owned(), line]],
+            binary: Some("bin/a".to_owned()),
+            relink: Some(relink),
+            ..Recipe::default()
+        };
+        let digest = |recipe: &Recipe| of_recipe(recipe, None, config).unwrap();
+        let mut seen = vec![digest(&recipe)];
+        for name in ["build.sh", "cmake/a", "kept"] {
+            write(name, "2");
+            let after = digest(&recipe);
+            assert!(!seen.contains(&after), "{name}");
+            seen.push(after);
+        }
+        let configured = of_configuration(&recipe, None, config).unwrap();
+        let other = Recipe {
+            binary: Some("bin/b".to_owned()),
+            ..recipe
+        };
+        assert!(!seen.contains(&digest(&other)));
+        assert_eq!(of_configuration(&other, None, config).unwrap(), configured);
+        std::fs::remove_file(config.join("build.sh")).unwrap();
+        assert!(of_recipe(&other, None, config).is_err());
+    }
+}

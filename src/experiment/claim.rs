@@ -1,0 +1,59 @@
+//! One process at a time carries an experiment out.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::locks;
+
+/// Keeps other processes from carrying the same experiment out while it lives.
+#[derive(Debug)]
+pub(super) struct Claim {
+    path: PathBuf,
+    _held: File,
+}
+
+impl Claim {
+    /// The claim to the experiment of `key` in the workspace whose state is in `state`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) while another process has it;
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made.
+    pub(super) fn of(state: &Path, key: &str) -> Result<Self> {
+        let name = format!("experiment-{}.lock", key.replace(' ', "-"));
+        let path = state.join("locks").join(name);
+        match locks::try_now(&path)? {
+            Some(held) => Ok(Claim { path, _held: held }),
+            None => Err(
+                Error::usage("this experiment is being carried out by another process")
+                    .hint("wait until it is done; the same command then tells what it found"),
+            ),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Whoever opened it meanwhile sees that it is gone.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn one_process_at_a_time_has_an_experiment() {
+        let state = tempfile::tempdir().unwrap();
+        let first = Claim::of(state.path(), "key fresh 2").unwrap();
+        let error = Claim::of(state.path(), "key fresh 2").unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(Claim::of(state.path(), "key").is_ok());
+        drop(first);
+        assert!(Claim::of(state.path(), "key fresh 2").is_ok());
+        let left = std::fs::read_dir(state.path().join("locks")).unwrap();
+        assert_eq!(left.count(), 0);
+    }
+}

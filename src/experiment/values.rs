@@ -1,0 +1,93 @@
+//! What is stored of what a block brought.
+
+use std::collections::BTreeMap;
+
+use super::is_timed;
+use super::plan::Block;
+use crate::meter::{Counts, plain_name};
+use crate::observation::{Meter, Observation, PointFunctions, SCHEMA};
+use crate::point::Point;
+use crate::stats::Slices;
+
+/// What functions executed a transaction, where the meter tells them apart.
+pub(super) fn functions_of(
+    block: &Block,
+    workload: &str,
+    point: Point,
+    counts: &Counts,
+) -> Option<PointFunctions> {
+    let n = counts.counted.first().map(|counted| counted.n)?.max(1) as f64;
+    let mut functions = BTreeMap::new();
+    for function in &counts.functions {
+        let name = plain_name(&function.name);
+        *functions.entry(name).or_default() += function.instructions as f64 / n;
+    }
+    (!functions.is_empty()).then(|| PointFunctions {
+        workload: workload.to_owned(),
+        block: block.number,
+        point,
+        functions,
+    })
+}
+
+/// How many transactions a point's slices are.
+pub(super) fn transactions_of(slices: &Slices) -> u64 {
+    (slices.nanoseconds.len() as u64 * slices.transactions_per_slice).max(1)
+}
+
+/// The value of one point in `block`; its experiment is the store's to name.
+pub(super) fn observation(
+    block: &Block,
+    workload: &str,
+    meter: Meter,
+    point: Point,
+    value: f64,
+    n: u64,
+) -> Observation {
+    let order = block.points.iter().position(|other| *other == point);
+    Observation {
+        schema: SCHEMA,
+        experiment: String::new(),
+        block: block.number,
+        order: order.and_then(|o| u32::try_from(o).ok()).unwrap_or(0),
+        point,
+        layout: if is_timed(meter) {
+            block.layout(point)
+        } else {
+            0
+        },
+        workload: workload.to_owned(),
+        meter,
+        unit: meter.unit().to_owned(),
+        value,
+        n,
+        direct: block.direct,
+    }
+}
+
+/// The nearest of 1, 2, 5, 10, … below, between 20 and 5000: small differences in time do not change
+/// what is counted.
+pub(super) fn round_number(count: f64) -> u64 {
+    let mut best = 20;
+    for magnitude in [10, 100, 1000] {
+        for step in [1, 2, 5] {
+            if (magnitude * step) as f64 <= count && magnitude * step > best {
+                best = magnitude * step;
+            }
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_round() {
+        assert_eq!(round_number(155.0), 100);
+        assert_eq!(round_number(3900.0), 2000);
+        assert_eq!(round_number(1.0), 20);
+        assert_eq!(round_number(1e9), 5000);
+    }
+}

@@ -1,0 +1,161 @@
+//! Digests of trees in which not everything counts.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use git2::Oid;
+use sha2::{Digest, Sha256};
+
+use super::oid;
+use crate::digest::{add, hex};
+use crate::error::Result;
+use crate::upstream::Objects;
+use crate::upstream::objects::MODE_TREE;
+
+/// What of a file counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counts {
+    /// That it is there, and its content.
+    Content,
+    /// That it is there.
+    Name,
+    /// Nothing.
+    Nothing,
+}
+
+/// Digests of trees by that of their files which counts. Folders are looked at once: trees of one
+/// release have most of them in common.
+#[derive(Debug)]
+pub struct CountedTrees {
+    /// By the file's name, without its folder.
+    counts: fn(&str) -> Counts,
+    known: Mutex<HashMap<Oid, Option<Part>>>,
+}
+
+/// Digest of a folder.
+type Part = [u8; 32];
+
+impl CountedTrees {
+    /// Trees in which that counts of a file of a given name (without its folder) which `counts` says.
+    pub fn new(counts: fn(&str) -> Counts) -> Self {
+        CountedTrees {
+            counts,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The digest of `tree`, an object id, in hexadecimal.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store lacks some of it.
+    pub fn digest(&self, object_store: &Path, tree: &str) -> Result<String> {
+        let objects = Objects::open(object_store)?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = self.folder(&objects, oid(tree)?, &mut known)?;
+        Ok(hex(&root.unwrap_or_default()))
+    }
+
+    /// `None` for a folder in which nothing counts.
+    fn folder(
+        &self,
+        objects: &Objects,
+        tree: Oid,
+        known: &mut HashMap<Oid, Option<Part>>,
+    ) -> Result<Option<Part>> {
+        if let Some(part) = known.get(&tree) {
+            return Ok(*part);
+        }
+        let mut digest = Sha256::new();
+        let mut empty = true;
+        for entry in objects.read_tree(tree)? {
+            // The three kinds differ in length.
+            let part = if entry.mode == MODE_TREE {
+                match self.folder(objects, entry.oid, known)? {
+                    Some(part) => part.to_vec(),
+                    None => continue,
+                }
+            } else {
+                match (self.counts)(&String::from_utf8_lossy(&entry.name)) {
+                    Counts::Content => {
+                        [entry.oid.as_bytes(), entry.mode.to_le_bytes().as_slice()].concat()
+                    }
+                    Counts::Name => Vec::new(),
+                    Counts::Nothing => continue,
+                }
+            };
+            empty = false;
+            add(&mut digest, &entry.name);
+            add(&mut digest, &part);
+        }
+        let part: Option<Part> = (!empty).then(|| digest.finalize().into());
+        known.insert(tree, part);
+        Ok(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use git2::ObjectType;
+
+    use super::*;
+    use crate::upstream::objects::{MODE_FILE, TreeEntry, hash, serialise_tree};
+
+    #[test]
+    fn only_what_counts_makes_another_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let store = Objects::open_or_create(&path).unwrap();
+        let tree = |files: &[(&str, &str)], folders: &[(&str, &str)]| {
+            let entry = |name: &str, mode, oid| TreeEntry {
+                name: name.into(),
+                mode,
+                oid,
+            };
+            let file = |(name, text): &(&str, &str)| {
+                entry(name, MODE_FILE, hash(ObjectType::Blob, text.as_bytes()))
+            };
+            let below = |(name, id): &(&str, &str)| entry(name, MODE_TREE, oid(id).unwrap());
+            let mut entries: Vec<TreeEntry> = files
+                .iter()
+                .map(file)
+                .chain(folders.iter().map(below))
+                .collect();
+            let database = store.database().unwrap();
+            let data = serialise_tree(&mut entries);
+            database.write(ObjectType::Tree, &data).unwrap().to_string()
+        };
+        let trees = CountedTrees::new(|name| match name {
+            "build" => Counts::Content,
+            "remark" => Counts::Nothing,
+            _ => Counts::Name,
+        });
+        let digest = |files: &[(&str, &str)], below: &[(&str, &str)]| {
+            let inner = tree(below, &[]);
+            trees
+                .digest(&path, &tree(files, &[("sub", inner.as_str())]))
+                .unwrap()
+        };
+        let plain = digest(&[("a.c", "1"), ("build", "1")], &[("b.c", "1")]);
+        let same = [
+            digest(&[("a.c", "2"), ("build", "1")], &[("b.c", "2")]),
+            digest(
+                &[("a.c", "1"), ("build", "1"), ("remark", "1")],
+                &[("b.c", "1")],
+            ),
+        ];
+        assert_eq!(same, [plain.clone(), plain.clone()]);
+        let others = [
+            digest(&[("a.c", "1"), ("build", "2")], &[("b.c", "1")]),
+            digest(
+                &[("a.c", "1"), ("build", "1")],
+                &[("b.c", "1"), ("c.c", "1")],
+            ),
+            digest(&[("build", "1")], &[("a.c", "1"), ("b.c", "1")]),
+            digest(&[("a.c", "1"), ("build", "1")], &[("remark", "1")]),
+        ];
+        for other in others {
+            assert_ne!(other, plain);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Jobs that wait until somebody approves their commit.
+
+use rusqlite::{Transaction, params};
+
+use super::{NewReply, Queue, replies, signed};
+use crate::error::Result;
+
+impl Queue {
+    /// Has a running job wait until somebody approves the commit `head`, for what it does to `files`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn hold(&self, id: i64, head: &str, files: &str) -> Result<()> {
+        self.connection
+            .execute(
+                "UPDATE jobs SET state = 'held', head = ?2, result = ?3, attempts = 0, started = NULL
+                 WHERE id = ?1 AND state = 'running'",
+                params![id, head, files],
+            )
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+
+    /// Whether somebody approved the commit `head` of a pull request.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    pub fn is_approved(&self, repository: &str, number: u64, head: &str) -> Result<bool> {
+        self.connection
+            .query_row(
+                "SELECT count(*) FROM approvals WHERE repository = ?1 AND number = ?2 AND head = ?3",
+                params![repository, signed(number), head],
+                |row| row.get::<_, i64>(0),
+            )
+            .map(|count| count > 0)
+            .map_err(self.failed("read"))
+    }
+}
+
+/// Approves a commit of a pull request, as somebody says in a comment, and has the comment be answered.
+pub(super) fn give(
+    transaction: &Transaction<'_>,
+    about: (&str, u64, &str),
+    (by, comment): (&str, u64),
+    now: i64,
+) -> rusqlite::Result<()> {
+    let (reaction, answer) = match approve(transaction, about, by, now)? {
+        0 => (
+            "confused",
+            "Nothing done: nothing waits for an approval of this commit.",
+        ),
+        _ => ("rocket", ""),
+    };
+    let reply = NewReply {
+        repository: about.0.to_owned(),
+        number: about.1,
+        comment,
+        reaction: reaction.to_owned(),
+        answer: answer.to_owned(),
+    };
+    replies::add(transaction, &reply)
+}
+
+/// Remembers the approval of a commit that jobs are held for, and has them wait for their turn; returns how
+/// many.
+fn approve(
+    transaction: &Transaction<'_>,
+    (repository, number, commit): (&str, u64, &str),
+    by: &str,
+    now: i64,
+) -> rusqlite::Result<usize> {
+    let held = transaction.execute(
+        "UPDATE jobs SET state = 'waiting', result = ''
+         WHERE state = 'held' AND repository = ?1 AND number = ?2 AND head = ?3",
+        params![repository, signed(number), commit],
+    )?;
+    if held > 0 {
+        transaction.execute(
+            "INSERT OR IGNORE INTO approvals VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![repository, signed(number), commit, by, now],
+        )?;
+    }
+    Ok(held)
+}

@@ -1,0 +1,93 @@
+//! Answers that are to be given.
+
+use rusqlite::{OptionalExtension, Transaction, params};
+
+use super::{NewReply, Queue, Reply, signed};
+use crate::error::Result;
+
+impl Queue {
+    /// The answer that waits longest and may be tried at `now`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    pub fn next_reply(&self, now: i64) -> Result<Option<Reply>> {
+        self.connection
+            .query_row(
+                "SELECT id, repository, number, comment, reaction, answer, attempts FROM replies
+                 WHERE not_before <= ?1 ORDER BY id LIMIT 1",
+                [now],
+                |row| {
+                    let (number, comment): (i64, i64) = (row.get(2)?, row.get(3)?);
+                    Ok(Reply {
+                        id: row.get(0)?,
+                        reply: NewReply {
+                            repository: row.get(1)?,
+                            number: number.unsigned_abs(),
+                            comment: comment.unsigned_abs(),
+                            reaction: row.get(4)?,
+                            answer: row.get(5)?,
+                        },
+                        attempts: row.get(6)?,
+                    })
+                },
+            )
+            .optional()
+            .map_err(self.failed("read"))
+    }
+
+    /// An answer was given, or will never be.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn answered(&self, id: i64) -> Result<()> {
+        self.connection
+            .execute("DELETE FROM replies WHERE id = ?1", [id])
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+
+    /// An answer could not be given and is to be tried again, not before this time.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    pub fn later(&self, id: i64, not_before: i64) -> Result<()> {
+        self.connection
+            .execute(
+                "UPDATE replies SET attempts = attempts + 1, not_before = ?2 WHERE id = ?1",
+                [id, not_before],
+            )
+            .map(|_| ())
+            .map_err(self.failed("write"))
+    }
+}
+
+/// Has `reply` be given.
+pub(super) fn add(transaction: &Transaction<'_>, reply: &NewReply) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT INTO replies (repository, number, comment, reaction, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            reply.repository,
+            signed(reply.number),
+            signed(reply.comment),
+            reply.reaction,
+            reply.answer
+        ],
+    )?;
+    Ok(())
+}
+
+/// Has our comment on a pull request say what waits and runs for it, without an answer to anybody.
+pub(super) fn bring_up_to_date(
+    transaction: &Transaction<'_>,
+    repository: &str,
+    number: u64,
+) -> rusqlite::Result<()> {
+    let reply = NewReply {
+        repository: repository.to_owned(),
+        number,
+        comment: 0,
+        reaction: String::new(),
+        answer: String::new(),
+    };
+    add(transaction, &reply)
+}

@@ -1,0 +1,32 @@
+//! What perfquilt makes of a series.
+
+use perfquilt::point::Point;
+use perfquilt::progress::Silent;
+use perfquilt::series::Series;
+use perfquilt::workspace::Workspace;
+use perfquilt::{stack, upstream};
+
+use super::{Space, listing};
+
+/// What a series makes of a tree: the files, or how many patches went in before one did not.
+pub type Meaning = Result<Vec<(String, String, Vec<u8>)>, usize>;
+
+/// The tree after the whole series, exported to the folder `out`.
+pub fn ours(space: &Space) -> Meaning {
+    let ws = Workspace::open(space.root()).unwrap();
+    let series = Series::load(&ws).unwrap_or_else(|error| panic!("{error}"));
+    let release = upstream::ensure(&ws, None, &Silent).unwrap();
+    match stack::apply(&ws, &release, &series) {
+        Ok(stack) => {
+            let out = space.path("out");
+            let top = stack.tree(Point::Step(series.patches().len())).unwrap();
+            stack::export(&ws.object_store(), &top, &out, &Silent).unwrap();
+            Ok(listing(&out))
+        }
+        Err(error) => {
+            let file = error.place().expect("a place").file.clone();
+            let failed = series.patches().iter().position(|p| *p.shown == file);
+            Err(failed.expect("a patch of the series"))
+        }
+    }
+}
