@@ -14,7 +14,16 @@ use crate::point::Point;
 use crate::stats::{BlockTable, LEVEL, Looks, Units};
 
 /// Tables by meter and workload.
-type Tables = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
+pub(super) type Tables = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
+
+/// Each of the tables.
+pub(super) fn each(tables: &Tables) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
+    tables.iter().flat_map(|(&meter, by_workload)| {
+        by_workload
+            .iter()
+            .map(move |(workload, table)| (meter, workload, table))
+    })
+}
 
 /// Names of workloads, or of operations as `workload/operation`, by meter.
 pub(super) type Names = BTreeMap<Meter, BTreeSet<String>>;
@@ -35,11 +44,7 @@ pub(super) struct Source {
 impl Source {
     /// The tables of the blocks over all points.
     pub(super) fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
-        self.blocks.iter().flat_map(|(&meter, by_workload)| {
-            by_workload
-                .iter()
-                .map(move |(workload, table)| (meter, workload, table))
-        })
+        each(&self.blocks)
     }
 
     fn is_empty(&self) -> bool {

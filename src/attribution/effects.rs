@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::collect::{Names, Source};
+use super::collect::{Names, Source, Tables};
 use super::document::{self, Effect, Kind, Operation, PatchEffects, Provenance, SUITE, Verdict};
 use crate::observation::{ExperimentHeader, Meter};
 use crate::point::Point;
@@ -377,7 +377,7 @@ impl Effects<'_> {
     /// The tables of a workload, or of all of a suite's; `None` when one is missing.
     pub(super) fn tables<'t>(
         &self,
-        tables: &'t BTreeMap<Meter, BTreeMap<String, BlockTable>>,
+        tables: &'t Tables,
         workload: &str,
         meter: Meter,
     ) -> Option<Vec<&'t BlockTable>> {

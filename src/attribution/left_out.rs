@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::collect::each;
 use super::document::{Effect, Kind, SUITE};
 use super::effects::Effects;
 use crate::observation::{LeftOut, Meter};
@@ -21,7 +22,7 @@ impl Effects<'_> {
         for (meter, workload, table) in each(&own.blocks) {
             let sets: BTreeSet<BTreeSet<Point>> = effects
                 .clone()
-                .filter(|e| e.meter == meter && (e.workload == workload || e.workload == SUITE))
+                .filter(|e| e.meter == meter && (e.workload == *workload || e.workload == SUITE))
                 .flat_map(|effect| self.points_of(effect))
                 .collect();
             left_out.extend(self.unused(meter, workload, table, &sets));
@@ -91,14 +92,4 @@ impl Effects<'_> {
             "the block lacks every point they are compared with".to_owned()
         }
     }
-}
-
-fn each(
-    tables: &BTreeMap<Meter, BTreeMap<String, BlockTable>>,
-) -> impl Iterator<Item = (Meter, &str, &BlockTable)> {
-    tables.iter().flat_map(|(&meter, by_workload)| {
-        by_workload
-            .iter()
-            .map(move |(workload, table)| (meter, workload.as_str(), table))
-    })
 }

@@ -1,5 +1,6 @@
 //! From observations to effects and verdicts. Pure.
 
+mod agreement;
 mod change;
 mod closure;
 mod collect;
@@ -18,6 +19,7 @@ mod warnings;
 use crate::error::Result;
 use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
+pub use agreement::Agreement;
 pub use change::{Change, change};
 pub use collect::{Collector, Fault};
 pub use document::{
@@ -26,7 +28,6 @@ pub use document::{
 };
 pub use functions::{compared, function_changes};
 pub use stopping::{Open, Stopping};
-pub use summary::Agreement;
 
 /// Attributes effects to patches. `margin` gives the equivalence margin of a meter as a fraction of
 /// speed.

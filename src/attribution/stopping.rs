@@ -1,9 +1,10 @@
 //! When an experiment that stops by itself has measured enough.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::collect::Tables;
 use super::document::{Effect, Kind, PatchEffects, SUITE};
 use crate::observation::{Meter, Planned};
 use crate::point::Point;
@@ -60,7 +61,7 @@ impl Stopping {
         planned: &[Planned],
         patches: &[PatchEffects],
         total: &[Effect],
-        tables: &BTreeMap<Meter, BTreeMap<String, BlockTable>>,
+        tables: &Tables,
     ) -> Option<Self> {
         let (rule, resolution) = planned
             .iter()

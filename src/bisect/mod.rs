@@ -27,7 +27,7 @@ mod session;
 pub mod two_way;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use engine::{Action, Engine};
 pub use evidence::{Block, Event, Explained};

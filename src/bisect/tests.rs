@@ -8,8 +8,8 @@ use rand::{RngExt, SeedableRng};
 use super::*;
 use crate::observation::Meter;
 
-/// A question over `states` states: slower by 0.5 % or more.
-pub(super) fn question(states: usize) -> Question {
+/// A question over so many states: slower by 0.5 % or more.
+pub(crate) fn question(states: usize) -> Question {
     Question {
         states: (0..states)
             .map(|k| State {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::command::Command as Wish;
+use super::command::Command;
 use super::job::{self, Guard};
 use super::prepare::Brought;
 use super::worker::{Bot, GLANCE, guarded, teller};
@@ -98,7 +98,7 @@ fn one(
     progress: &dyn Progress,
 ) -> Result<()> {
     let config = &bot.workspace.config;
-    let wish = Wish::written(&job.job.command);
+    let wish = Command::written(&job.job.command);
     let Some(arguments) = wish.and_then(|wish| job::building(&wish, config)) else {
         return Ok(());
     };

@@ -6,12 +6,12 @@ use std::process::{ChildStderr, ExitStatus};
 use std::time::{Duration, Instant};
 
 use super::area::Area;
-use super::command::Command as Wish;
+use super::command::Command;
 use super::places::Places;
 use super::source;
 use crate::config::{Config, Untrusted, UseSandbox};
 use crate::error::{Error, Result};
-use crate::process::{Child, Command, Sink};
+use crate::process::{self, Child, Sink};
 use crate::sandbox::{End, Inside, Sandbox, Watched, too_long, watch};
 use crate::workspace::Workspace;
 
@@ -67,7 +67,7 @@ pub(super) enum Ended {
 }
 
 /// The arguments of `perfquilt` that carry out a wish; `None` for what is no job.
-pub(super) fn arguments(wish: &Wish, preset: &str) -> Option<Vec<String>> {
+pub(super) fn arguments(wish: &Command, preset: &str) -> Option<Vec<String>> {
     let run = |preset: &str, more: &[&str]| {
         let words = ["run", "--preset", preset]
             .into_iter()
@@ -75,16 +75,16 @@ pub(super) fn arguments(wish: &Wish, preset: &str) -> Option<Vec<String>> {
         words.map(str::to_owned).collect::<Vec<_>>()
     };
     Some(match wish {
-        Wish::Run { preset: named } => run(named.as_deref().unwrap_or(preset), &[]),
-        Wish::RunPatch { patch } => {
+        Command::Run { preset: named } => run(named.as_deref().unwrap_or(preset), &[]),
+        Command::RunPatch { patch } => {
             let before = patch.saturating_sub(1).to_string();
             run(preset, &["--point", &before, "--point", &patch.to_string()])
         }
-        Wish::DropDryRun { patch } => run(
+        Command::DropDryRun { patch } => run(
             preset,
             &["--effects", "without", "--point", &patch.to_string()],
         ),
-        Wish::Bisect { workload } => ["bisect", "--preset", preset, "--workload", workload]
+        Command::Bisect { workload } => ["bisect", "--preset", preset, "--workload", workload]
             .map(str::to_owned)
             .into(),
         _ => return None,
@@ -93,15 +93,15 @@ pub(super) fn arguments(wish: &Wish, preset: &str) -> Option<Vec<String>> {
 
 /// The arguments of `perfquilt` that build what `wish` measures; `None` when what is built follows from what is
 /// measured, or the preset is unknown.
-pub(super) fn building(wish: &Wish, config: &Config) -> Option<Vec<String>> {
+pub(super) fn building(wish: &Command, config: &Config) -> Option<Vec<String>> {
     let usual = &config.bot.preset;
     let (preset, points) = match wish {
-        Wish::Run { preset } => (preset.as_ref().unwrap_or(usual), Vec::new()),
-        Wish::RunPatch { patch } => {
+        Command::Run { preset } => (preset.as_ref().unwrap_or(usual), Vec::new()),
+        Command::RunPatch { patch } => {
             let before = patch.saturating_sub(1).to_string();
             (usual, vec!["0".to_owned(), before, patch.to_string()])
         }
-        Wish::DropDryRun { patch } => {
+        Command::DropDryRun { patch } => {
             let points = [
                 "0".to_owned(),
                 patch.to_string(),
@@ -242,7 +242,7 @@ pub(super) fn run(
             Running::Inside(sandbox.start(tool, &words, &job.folder, (Sink::Null, Sink::Pipe))?)
         }
         None => {
-            let command = Command::new(tool).args(words);
+            let command = process::Command::new(tool).args(words);
             let command = match cpus {
                 [] => command,
                 cpus => command.cpus(cpus),

@@ -8,7 +8,7 @@ use crate::store::queue::JobState;
 
 /// What became of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Received {
     Accepted,
     Duplicate,
     Ignored,
@@ -18,14 +18,14 @@ pub(super) enum Heard {
     Refused,
 }
 
-const ALL: [(Heard, &str); 7] = [
-    (Heard::Accepted, "accepted"),
-    (Heard::Duplicate, "duplicate"),
-    (Heard::Ignored, "ignored"),
-    (Heard::Foreign, "foreign"),
-    (Heard::Forged, "forged"),
-    (Heard::Malformed, "malformed"),
-    (Heard::Refused, "refused"),
+const ALL: [(Received, &str); 7] = [
+    (Received::Accepted, "accepted"),
+    (Received::Duplicate, "duplicate"),
+    (Received::Ignored, "ignored"),
+    (Received::Foreign, "foreign"),
+    (Received::Forged, "forged"),
+    (Received::Malformed, "malformed"),
+    (Received::Refused, "refused"),
 ];
 
 /// Upper ends of the histogram's classes, in milliseconds.
@@ -41,8 +41,8 @@ pub(super) struct Metrics {
 
 impl Metrics {
     /// Counts a delivery that was answered after this long.
-    pub(super) fn delivery(&self, heard: Heard, took: Duration) {
-        if let Some(place) = ALL.iter().position(|(known, _)| *known == heard) {
+    pub(super) fn delivery(&self, received: Received, took: Duration) {
+        if let Some(place) = ALL.iter().position(|(known, _)| *known == received) {
             self.deliveries[place].fetch_add(1, Ordering::Relaxed);
         }
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn what_is_counted_is_shown() {
         let metrics = Metrics::default();
-        metrics.delivery(Heard::Accepted, Duration::from_millis(3));
-        metrics.delivery(Heard::Forged, Duration::from_secs(2));
+        metrics.delivery(Received::Accepted, Duration::from_millis(3));
+        metrics.delivery(Received::Forged, Duration::from_secs(2));
         let text = metrics.text(&[(JobState::Waiting, 4)]);
         for line in [
             "perfquilt_deliveries_total{result=\"accepted\"} 1",

@@ -13,11 +13,9 @@ mod prepare;
 mod serve;
 mod source;
 mod speak;
-pub mod webhook;
+mod webhook;
 mod worker;
 
-pub use access::{Access, Speaker};
 pub use ahead::check as check_processors;
-pub use command::{Command, Parsed, Wrong, help, parse};
 pub use serve::{Door, Service, listen, serve};
 pub use worker::{Bot, State};

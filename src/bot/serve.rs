@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::metrics::{Heard as Counted, Metrics};
+use super::metrics::{Metrics, Received};
 use super::page;
 use super::webhook::{self, Heard};
 use crate::config::Config;
@@ -210,7 +210,7 @@ async fn deliver(State(shared): State<Arc<Shared>>, request: Request<Body>) -> R
     response
 }
 
-async fn delivered(shared: &Shared, request: Request<Body>) -> (Counted, Response) {
+async fn delivered(shared: &Shared, request: Request<Body>) -> (Received, Response) {
     let (parts, body) = request.into_parts();
     let text = |name: &str| header_text(&parts.headers, name);
     let answer = |heard, status: StatusCode, words: &str| {
@@ -222,7 +222,7 @@ async fn delivered(shared: &Shared, request: Request<Body>) -> (Counted, Respons
         text("x-hub-signature-256"),
     ) else {
         return answer(
-            Counted::Forged,
+            Received::Forged,
             StatusCode::UNAUTHORIZED,
             "not a signed delivery of GitHub\n",
         );
@@ -231,17 +231,17 @@ async fn delivered(shared: &Shared, request: Request<Body>) -> (Counted, Respons
         Ok(Ok(Some(body))) => body,
         Ok(Ok(None)) => {
             return answer(
-                Counted::Malformed,
+                Received::Malformed,
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "too large\n",
             );
         }
         Ok(Err(_)) => {
-            return answer(Counted::Malformed, StatusCode::BAD_REQUEST, "cut off\n");
+            return answer(Received::Malformed, StatusCode::BAD_REQUEST, "cut off\n");
         }
         Err(_) => {
             return answer(
-                Counted::Malformed,
+                Received::Malformed,
                 StatusCode::REQUEST_TIMEOUT,
                 "too slow\n",
             );
@@ -249,31 +249,31 @@ async fn delivered(shared: &Shared, request: Request<Body>) -> (Counted, Respons
     };
     if !webhook::is_genuine(&shared.service.secret, &body, &signature) {
         return answer(
-            Counted::Forged,
+            Received::Forged,
             StatusCode::UNAUTHORIZED,
             "the signature is wrong\n",
         );
     }
     if id.len() > 100 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return answer(
-            Counted::Malformed,
+            Received::Malformed,
             StatusCode::BAD_REQUEST,
             "no id of a delivery\n",
         );
     }
     let service = &shared.service;
     let changes = match webhook::understand(&event, &body, &service.repository, &service.config) {
-        Heard::Nothing => return answer(Counted::Ignored, StatusCode::OK, "nothing to do\n"),
+        Heard::Nothing => return answer(Received::Ignored, StatusCode::OK, "nothing to do\n"),
         Heard::Foreign => {
             return answer(
-                Counted::Foreign,
+                Received::Foreign,
                 StatusCode::FORBIDDEN,
                 "another repository's\n",
             );
         }
         Heard::Malformed(why) => {
             return answer(
-                Counted::Malformed,
+                Received::Malformed,
                 StatusCode::BAD_REQUEST,
                 &format!("{why}\n"),
             );
@@ -287,16 +287,16 @@ async fn delivered(shared: &Shared, request: Request<Body>) -> (Counted, Respons
     };
     if shared.taker.try_send(waiting).is_err() {
         return answer(
-            Counted::Refused,
+            Received::Refused,
             StatusCode::SERVICE_UNAVAILABLE,
             "too many at once\n",
         );
     }
     match receiver.await {
-        Ok(Some(true)) => answer(Counted::Accepted, StatusCode::ACCEPTED, "accepted\n"),
-        Ok(Some(false)) => answer(Counted::Duplicate, StatusCode::OK, "known already\n"),
+        Ok(Some(true)) => answer(Received::Accepted, StatusCode::ACCEPTED, "accepted\n"),
+        Ok(Some(false)) => answer(Received::Duplicate, StatusCode::OK, "known already\n"),
         _ => answer(
-            Counted::Refused,
+            Received::Refused,
             StatusCode::INTERNAL_SERVER_ERROR,
             "cannot be stored\n",
         ),

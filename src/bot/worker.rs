@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use super::command::Command as Wish;
+use super::command::Command;
 use super::job::{self, Ended, Guard};
 use super::places::Places;
 use super::prepare::{Brought, Prepared};
@@ -246,7 +246,7 @@ impl Bot {
         if !job.job.head.is_empty() && job.job.head != found.newest {
             return not("the pull request has a newer commit");
         }
-        let wish = Wish::written(&job.job.command);
+        let wish = Command::written(&job.job.command);
         let arguments = wish
             .as_ref()
             .and_then(|wish| job::arguments(wish, &config.bot.preset));
@@ -318,7 +318,7 @@ impl Bot {
                 let error = Error::bench(format!("the job was ended: {what}"))
                     .hint("[sandbox] of the bot's configuration sets its limits");
                 let made = match wish {
-                    Wish::Bisect { .. } => Made::Bisection(None),
+                    Command::Bisect { .. } => Made::Bisection(None),
                     _ => Made::Run(None),
                 };
                 let failed = (prepared.head.as_str(), &error);
@@ -334,7 +334,7 @@ impl Bot {
         queue: &Queue,
         client: &Client,
         job: &Job,
-        (prepared, wish): (&Prepared, &Wish),
+        (prepared, wish): (&Prepared, &Command),
         progress: &dyn Progress,
     ) -> Result<Done> {
         let from = source::outcome(&prepared.ready.folder);
@@ -343,7 +343,7 @@ impl Bot {
         }
         let kept = Places::new(&self.workspace).outcome(job.job.number);
         let margin = |meter| self.workspace.config.margin(meter);
-        let bisected = matches!(wish, Wish::Bisect { .. });
+        let bisected = matches!(wish, Command::Bisect { .. });
         outcome::take(&from, &kept, &prepared.head, bisected, &margin)?;
         self.post(queue, client, job, progress)
     }

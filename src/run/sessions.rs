@@ -191,34 +191,12 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bisect::{Direction, Event, State};
-    use crate::observation::Meter;
-
-    fn question() -> Question {
-        let state = |label: &str| State {
-            label: label.into(),
-            name: label.into(),
-            title: String::new(),
-            tree: label.into(),
-        };
-        Question {
-            states: vec![state("0"), state("1")],
-            change: "patch".into(),
-            release: "toy-1".into(),
-            recipe: "make".into(),
-            workload: "load".into(),
-            meter: Meter::Time,
-            direction: Direction::Slower,
-            size: 0.005,
-            error: 0.01,
-            most_blocks: 4,
-            known_sd: None,
-        }
-    }
+    use crate::bisect::Event;
+    use crate::bisect::tests::question;
 
     /// Opens the session, tells it `events` and puts it away; returns its name, and whether it is fresh.
     fn told(sessions: &Sessions, context: &str, fresh: bool, events: &[Event]) -> (String, bool) {
-        let mut kept = sessions.open(&question(), context, fresh).unwrap();
+        let mut kept = sessions.open(&question(2), context, fresh).unwrap();
         kept.session.events.extend_from_slice(events);
         kept.write().unwrap();
         (kept.name.clone(), kept.session.fresh)
