@@ -11,11 +11,15 @@ use crate::locks;
 
 /// Puts a file in its place by a rename: whatever happens on the way, the old file is there or the new
 /// one, and its bytes are on the disk before its name is. Its permissions stay; a file that was not
-/// there can be read by everybody. Missing folders are made.
+/// there can be read by everybody. Missing folders are made. A file that holds these bytes already is left
+/// alone.
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    if std::fs::read(path).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
     let io = |error: std::io::Error| Error::io("write", path, &error);
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -101,6 +105,19 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         let names = std::fs::read_dir(path.parent().unwrap()).unwrap();
         assert_eq!(names.count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_is_not_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        write_file(&path, b"same").unwrap();
+        let inode = || std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+        let before = inode();
+        write_file(&path, b"same").unwrap();
+        assert_eq!(inode(), before);
+        write_file(&path, b"other").unwrap();
+        assert_ne!(inode(), before);
     }
 
     #[test]
