@@ -42,7 +42,11 @@ fn world() -> World {
     }
     fs::copy(root.join("series"), workspace.join("series")).unwrap();
     let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, format!("{text}\n[bot]{bot}")).unwrap();
+    // Without real-time scheduling four blocks may not show a tenth among three patches.
+    let (before, ci) = text.split_once("[preset.ci]").unwrap();
+    assert!(ci.contains("\nblocks = 4\n"));
+    let ci = ci.replacen("\nblocks = 4\n", "\nblocks = 10\n", 1);
+    fs::write(&config, format!("{before}[preset.ci]{ci}\n[bot]{bot}")).unwrap();
     fs::create_dir_all(caches()).unwrap();
     std::os::unix::fs::symlink(caches(), world.environment.cache()).unwrap();
 
