@@ -97,7 +97,9 @@ fn one_comment_follows_the_pull_request() {
     assert_eq!(posted.comment.action, "updated");
     insta::assert_snapshot!(github.conversation(7));
     // Nothing is written where nothing changed.
+    let before = github.ours(7);
     let posted = post(&github, SECOND, &[0.01, -0.02]).unwrap();
+    assert_eq!(github.ours(7), before);
     assert_eq!(posted.comment.action, "unchanged");
     assert_eq!(github.count("PATCH /repos/acme/series/issues/comments"), 1);
     assert_eq!(github.count("POST /repos/acme/series/check-runs"), 2);
