@@ -7,15 +7,14 @@
 
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::places::Places;
-use super::worker::GLANCE;
 use crate::config::{self, BotKind, Config};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::forge::{Found, is_commit};
 use crate::git::Git;
-use crate::process::{Command, Output, Sink, last_lines};
+use crate::process::{Command, Output, last_lines};
 use crate::rebase::named_paths;
 use crate::series::{Patch, Series};
 use crate::workspace::{CONFIG_FILE, Workspace};
@@ -74,48 +73,25 @@ pub(super) fn fetch(
     }
     // Nobody is there who could type a password.
     let command = git.command(&words).env("GIT_TERMINAL_PROMPT", "0");
-    let failed = |said: &[u8]| {
+    let failed = |said: &str| {
         Error::forge(format!("cannot fetch pull request {number}"))
-            .details(last_lines(&String::from_utf8_lossy(said), 5))
+            .details(last_lines(said, 5))
             .hint("[bot] `remote` says where from; git needs to be allowed to read there")
             .passing()
     };
-    match watched(&command, unwanted)? {
-        None => return Ok(None),
-        Some((true, _)) => {}
-        Some((false, said)) => return Err(failed(&said)),
+    let output = match command.run_unless(PATIENCE, unwanted) {
+        Err(_) if unwanted() => return Ok(None),
+        Err(error) if error.kind() == Kind::Bench => return Err(failed(&error.to_string())),
+        output => output?,
+    };
+    if !output.success() {
+        return Err(failed(&String::from_utf8_lossy(&output.stderr)));
     }
     let commit = git.ok(&["rev-parse", "--verify", &name])?;
     match is_commit(&commit) {
         true => Ok(Some(commit)),
         false => Err(Error::internal("git names no commit")),
     }
-}
-
-/// Runs `command` and returns whether it succeeded, and what it wrote to standard error; `None` when
-/// `unwanted` says so meanwhile. It has failed when it takes too long.
-fn watched(command: &Command, unwanted: &dyn Fn() -> bool) -> Result<Option<(bool, Vec<u8>)>> {
-    let mut child = command.clone().stderr(Sink::Pipe).spawn()?;
-    let said = child.take_stderr().map(|mut stream| {
-        std::thread::spawn(move || {
-            let mut said = Vec::new();
-            let _ = stream.read_to_end(&mut said);
-            said
-        })
-    });
-    let started = Instant::now();
-    let success = loop {
-        match child.wait_within(GLANCE)? {
-            Some(status) => break status.success(),
-            None if unwanted() => return Ok(None),
-            None if started.elapsed() > PATIENCE => break false,
-            None => {}
-        }
-    };
-    // What it left behind would keep the stream open.
-    child.kill()?;
-    let said = said.and_then(|reading| reading.join().ok());
-    Ok(Some((success, said.unwrap_or_default())))
 }
 
 /// Makes the workspace `job` of the pull request's `commit`, with the state of `ws`.

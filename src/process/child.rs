@@ -14,10 +14,12 @@ use rustix::process::{
 };
 
 use super::{Output, signals};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// How often a waiting loop looks again.
 const POLL: Duration = Duration::from_millis(5);
+/// How often is asked whether a process is still wanted.
+const GLANCE: Duration = Duration::from_millis(200);
 /// How long the last output of a process that has ended may take to come while something that left its
 /// group holds its streams open.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
@@ -167,10 +169,37 @@ impl Child {
         }
     }
 
-    pub(super) fn finish(mut self, started: Instant, limit: Duration) -> Result<Output> {
+    /// Waits until it ends, `limit` is over (`None`), a signal asks this program to stop or `unwanted` says so.
+    fn wait_unless(
+        &mut self,
+        limit: Duration,
+        unwanted: &dyn Fn() -> bool,
+    ) -> Result<Option<ExitStatus>> {
+        let started = Instant::now();
+        loop {
+            let left = limit.saturating_sub(started.elapsed());
+            let ended = self.wait_within(left.min(GLANCE))?;
+            if ended.is_some() || left <= GLANCE {
+                return Ok(ended);
+            }
+            if unwanted() {
+                return Err(Error::new(
+                    Kind::Interrupted,
+                    format!("`{}` is not wanted any more", self.shown),
+                ));
+            }
+        }
+    }
+
+    pub(super) fn finish(
+        mut self,
+        started: Instant,
+        limit: Duration,
+        unwanted: &dyn Fn() -> bool,
+    ) -> Result<Output> {
         let stdout = self.take_stdout().map(Reading::of);
         let stderr = self.take_stderr().map(Reading::of);
-        let waited = self.wait_within(limit);
+        let waited = self.wait_unless(limit, unwanted);
         if waited.is_err() {
             // It may have lock files to take away; how it ends does not matter any more.
             let _ = self.stop(LAST_WORDS);

@@ -417,12 +417,21 @@ impl Command {
     /// # Errors
     /// As [`Command::run`], and [`Kind::Bench`](crate::error::Kind::Bench) when the limit is over.
     pub fn run_within(&self, limit: Duration) -> Result<Output> {
+        self.run_unless(limit, &|| false)
+    }
+
+    /// Like [`Command::run_within`], but ends the process as soon as `unwanted` says so, too.
+    ///
+    /// # Errors
+    /// As [`Command::run_within`], and [`Kind::Interrupted`](crate::error::Kind::Interrupted) when it was
+    /// unwanted.
+    pub fn run_unless(&self, limit: Duration, unwanted: &dyn Fn() -> bool) -> Result<Output> {
         let started = Instant::now();
         let mut command = self.clone();
         command.stdout = Sink::Pipe;
         command.stderr = Sink::Pipe;
         let child = command.spawn()?;
-        child.finish(started, limit)
+        child.finish(started, limit, unwanted)
     }
 
     /// Runs it and makes anything but exit code 0 an error of `kind` with the last lines it wrote.

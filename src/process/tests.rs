@@ -117,6 +117,25 @@ fn time_limit_ends_the_whole_group() {
 }
 
 #[test]
+fn what_nobody_wants_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = std::cell::Cell::new(0);
+    let unwanted = || {
+        asked.set(asked.get() + 1);
+        folder.path().join("id").exists()
+    };
+    let started = Instant::now();
+    let error = Command::new("sh")
+        .args(["-c", "echo $$ > id; sleep 60 & sleep 60"])
+        .directory(folder.path())
+        .run_unless(Duration::MAX, &unwanted)
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Interrupted);
+    assert!(asked.get() > 0 && started.elapsed() < Duration::from_secs(30));
+    assert!(eventually(|| is_gone(folder.path())));
+}
+
+#[test]
 fn missing_program_points_at_doctor() {
     let error = Command::new("no-such-program").run().unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
