@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::locks;
+use crate::locks::{self, Lock};
 
 /// Seconds of a day.
 const DAY: u64 = 86_400;
@@ -67,8 +67,11 @@ pub struct Entry {
     mark: PathBuf,
 }
 
+/// The most marks that are locked at a time: each is an open file, of which a process often may have 1024.
+const MOST_HELD: usize = 512;
+
 /// The marks of what this process uses, locked together with others that use it.
-static HELD: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
+static HELD: Mutex<BTreeMap<PathBuf, Lock>> = Mutex::new(BTreeMap::new());
 
 /// Notes that what `mark` stands for is used now. A cache that cannot be written to is used all the same.
 pub fn touch(mark: &Path) {
@@ -77,13 +80,16 @@ pub fn touch(mark: &Path) {
     }
 }
 
-/// As [`touch`], and keeps the entry from being removed as long as this process lives. `false` when it
-/// is being made or removed at this moment; what is there afterwards stays.
+/// As [`touch`], and keeps the entry from being removed as long as this process lives, unless it holds very
+/// many: then that it was used just now has to do. `false` when it is being made or removed at this moment;
+/// what is there afterwards stays.
 pub(crate) fn hold(mark: &Path) -> bool {
     touch(mark);
     match locks::share_now(mark) {
         Ok(Some(file)) => {
-            if let Ok(mut held) = HELD.lock() {
+            if let Ok(mut held) = HELD.lock()
+                && (held.len() < MOST_HELD || held.contains_key(mark))
+            {
                 held.insert(mark.to_owned(), file);
             }
             true

@@ -58,8 +58,9 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 
 fn fill(file: &mut File, bytes: &[u8], permissions: Permissions) -> std::io::Result<()> {
     file.set_len(0)?;
-    file.write_all(bytes)?;
+    // First, so that nobody reads meanwhile what is for others alone.
     file.set_permissions(permissions)?;
+    file.write_all(bytes)?;
     file.sync_all()
 }
 

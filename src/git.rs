@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result};
 use crate::files::write_file;
-use crate::process::{Command, Output};
+use crate::process::{Command, DeathSignal, Output};
 
 /// What git and the hooks it runs may know of our environment, besides what every child gets.
 const PASSED_ON: [&str; 14] = [
@@ -43,7 +43,11 @@ const STORE_SETTINGS: [(&str, &str); 5] = [
 /// A git that reaches other repositories as the user's own does: with its configuration, certificates and
 /// proxies.
 pub(crate) fn users(git: Command) -> Command {
-    let mut git = git.network();
+    // It takes its lock files away when it ends by itself, and `status` needs none.
+    let mut git = git
+        .network()
+        .death_signal(DeathSignal::Terminate)
+        .env("GIT_OPTIONAL_LOCKS", "0");
     for name in PASSED_ON {
         if let Some(value) = std::env::var_os(name) {
             git = git.env(name, value);
@@ -194,16 +198,23 @@ impl Git {
     }
 }
 
-/// Whether git was killed while it made the worktree at `directory`: the lock it takes for that is there.
-pub(crate) fn is_half_made(directory: &Path) -> bool {
+/// Whether git was killed while it made the worktree at `directory` of the repository `store`: the lock it takes
+/// for that is there.
+pub(crate) fn is_half_made(directory: &Path, store: &Path) -> bool {
     let Ok(link) = std::fs::read_to_string(directory.join(".git")) else {
         return false;
     };
     let Some(own) = link.trim_end().strip_prefix("gitdir: ") else {
         return false;
     };
-    std::fs::read_to_string(directory.join(own).join("locked"))
-        .is_ok_and(|reason| reason.trim_end() == "initializing")
+    let own = directory.join(own);
+    let is_ours = match (own.canonicalize(), store.canonicalize()) {
+        (Ok(own), Ok(store)) => own.starts_with(store),
+        _ => false,
+    };
+    is_ours
+        && std::fs::read_to_string(own.join("locked"))
+            .is_ok_and(|reason| reason.trim_end() == "initializing")
 }
 
 /// What `git status` says.

@@ -1,6 +1,7 @@
 //! Locks on files. They go with the process that holds them, however it ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -11,16 +12,50 @@ use crate::process::check_interrupted;
 /// How often a process that waits for its turn looks.
 pub(crate) const POLL: Duration = Duration::from_millis(10);
 
+/// A locked file. The lock ends with this value: left to the closing of the file, it would last until whatever
+/// child is just being started executes its program.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file does it, too.
+        let _ = self.0.unlock();
+    }
+}
+
+impl Deref for Lock {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl DerefMut for Lock {
+    fn deref_mut(&mut self) -> &mut File {
+        &mut self.0
+    }
+}
+
 /// Waits until nobody else holds the lock file `path`, and keeps others out while the answer lives. The
 /// file and its folder are made where they are missing. `told` is called once if there is a need to wait.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting;
 /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be made or locked.
-pub(crate) fn wait(path: &Path, told: impl FnOnce()) -> Result<File> {
+pub(crate) fn wait(path: &Path, told: impl FnOnce()) -> Result<Lock> {
+    wait_file(path, told).map(Lock)
+}
+
+/// As [`wait`], but the lock lasts until the file is closed, by whatever process has it open.
+///
+/// # Errors
+/// As [`wait`].
+pub(crate) fn wait_file(path: &Path, told: impl FnOnce()) -> Result<File> {
     let mut told = Some(told);
     loop {
-        if let Some(held) = try_now(path)? {
+        if let Some(held) = alone_now(path)? {
             return Ok(held);
         }
         if let Some(told) = told.take() {
@@ -35,7 +70,11 @@ pub(crate) fn wait(path: &Path, told: impl FnOnce()) -> Result<File> {
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be made or locked.
-pub(crate) fn try_now(path: &Path) -> Result<Option<File>> {
+pub(crate) fn try_now(path: &Path) -> Result<Option<Lock>> {
+    Ok(alone_now(path)?.map(Lock))
+}
+
+fn alone_now(path: &Path) -> Result<Option<File>> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
     }
@@ -51,8 +90,9 @@ pub(crate) fn try_now(path: &Path) -> Result<Option<File>> {
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be opened or locked.
-pub(crate) fn share_now(path: &Path) -> Result<Option<File>> {
-    lock(path, File::options().read(true), File::try_lock_shared)
+pub(crate) fn share_now(path: &Path) -> Result<Option<Lock>> {
+    let held = lock(path, File::options().read(true), File::try_lock_shared)?;
+    Ok(held.map(Lock))
 }
 
 fn lock(

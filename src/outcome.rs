@@ -276,7 +276,10 @@ pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: Made<'_>) -> Re
         None => {
             keep_observations(dir, None)?;
             keep_bisection(dir, None)?;
-            Outcome::new(head, Vec::new())
+            // Whatever ends this between two files, no figures stand under another commit.
+            let nothing = Outcome::new(head, Vec::new());
+            nothing.write(dir)?;
+            nothing
         }
     };
     match made {

@@ -47,7 +47,7 @@ fn what_is_built_is_measured_and_shared_with_run() {
     let run: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(run["patches"], bench["patches"]);
     assert_eq!(run["noise"], bench["noise"]);
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_client_that_fails_everywhere_is_the_workloads_fault() {
     assert!(!finished.stderr.contains("left out"), "{}", finished.stderr);
     environment.replace(WORKLOAD, "\"{server}/bin/toyc\"", "\"no-such-client\"");
     refused(&environment.run(&["bench"]), 2, "no-such-client");
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn every_block_runs_the_servers_in_other_layouts() {
     assert_eq!(fixed["noise"]["layouts"], 1);
     assert_ne!(fixed["harness"], bench["harness"]);
     assert_ne!(fixed["experiment"], bench["experiment"]);
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]

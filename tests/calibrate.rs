@@ -109,7 +109,7 @@ fn the_toy_server_against_itself() {
     );
     // The results of the workspace are left alone.
     assert_eq!(environment.run(&["report"]).code, Some(2));
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]

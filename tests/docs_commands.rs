@@ -359,5 +359,5 @@ fn every_command_of_the_documents_works() {
     }
     // Two releases are compared when both have a series.
     world.follow("docs/bisecting.md", Some("docs/maintaining.md"));
-    assert_eq!(world.environment.processes(), Vec::<String>::new());
+    world.environment.wait_until_no_process_is_left();
 }

@@ -94,7 +94,7 @@ fn a_full_disk_is_told_and_the_next_run_goes_on() {
     let mut bytes = 1024;
     loop {
         let finished = with_room(&environment, &shim, bytes);
-        assert_eq!(environment.processes(), Vec::<String>::new());
+        environment.wait_until_no_process_is_left();
         if finished.code == Some(0) {
             break;
         }

@@ -197,5 +197,5 @@ fn what_cannot_work_is_told() {
         "{}",
         unknown.stderr
     );
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }

@@ -140,7 +140,7 @@ fn a_lost_answer_makes_no_second_comment() {
         Fault::DoneBut(502),
         Fault::DoneBut(500),
         Fault::DoneAndCut,
-        Fault::DoneAndSilent(Duration::from_millis(900)),
+        Fault::DoneAndSilent(Duration::from_secs(4)),
     ];
     for fault in faults {
         let github = GitHub::start();
@@ -148,7 +148,7 @@ fn a_lost_answer_makes_no_second_comment() {
         github.fault(&format!("POST {COMMENTS}"), fault.clone());
         github.fault("POST /repos/acme/series/check-runs", fault.clone());
         let policy = Policy {
-            answer: Duration::from_millis(300),
+            answer: Duration::from_secs(1),
             ..policy()
         };
         post_as(&github, token(), policy, FIRST, &[0.01]).unwrap();

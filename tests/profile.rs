@@ -86,7 +86,7 @@ fn the_function_that_a_patch_made_cheaper_is_named() {
         (part("after") / part("before") - 0.25).abs() < 0.01,
         "{work}"
     );
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn what_cannot_be_compared_is_told() {
         "mian",
     ];
     refused(&callers, "did you mean `main`?");
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]
@@ -157,5 +157,5 @@ fn time_is_sampled_by_function_where_perf_may() {
         "{}",
         callers.stderr
     );
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }

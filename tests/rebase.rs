@@ -204,7 +204,14 @@ fn patches_are_held_back_or_written_elsewhere() {
     // A series of the release's own, beside the old one.
     std::fs::remove_dir_all(space.path("out")).unwrap();
     commit_all(&space);
-    let arguments = ["rebase", "2.0", "--write", "--hold", "--into", "patches/2"];
+    let arguments = [
+        "rebase",
+        "2.0",
+        "--write",
+        "--hold",
+        "--into",
+        "./patches/2",
+    ];
     space.ok(&arguments);
     let err = space.fails(2, &arguments);
     assert!(err.contains("there is a branch"), "{err}");

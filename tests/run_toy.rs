@@ -44,7 +44,7 @@ fn the_main_job() {
     }
     let again: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(again["patches"], first["patches"]);
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 
     // Any report can be made again from what was stored, and from an exported file.
     let markdown = environment.run(&["report", "--format", "markdown"]);
@@ -244,7 +244,7 @@ fn a_server_that_dies_under_load_fails_alone() {
     assert_eq!(finished.code, Some(5), "{}", finished.stderr);
     let document: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(in_order(&document, 0)["verdict"], "faster");
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 
     // Again there is nothing to measure, and the failure is the same.
     let again = environment.run(&["run", "--json"]);

@@ -193,7 +193,7 @@ fn a_client_that_times_operations_is_read_and_measured() {
         "{}",
         report.stderr
     );
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }
 
 /// The words of a TOML line `key = ["…", …]`.

@@ -33,6 +33,10 @@ impl Effects<'_> {
             let (direct, directs) = of(&source.direct, &source.direct_units)?;
             let difference = total.less(&direct);
             let known = difference.half_width.is_finite();
+            // An interval as wide as the effect itself holds 0 whatever the direct blocks had.
+            let margin = self.margins.get(&effect.meter).copied().unwrap_or(0.0);
+            let tells = difference.half_width <= total.estimate.abs().max(margin);
+            let holds = difference.contains_zero();
             Some(Closure {
                 workload: effect.workload.clone(),
                 meter: effect.meter,
@@ -41,7 +45,7 @@ impl Effects<'_> {
                 difference: speed(difference.estimate),
                 low: known.then(|| speed(difference.low())),
                 high: known.then(|| speed(difference.high())),
-                consistent: known.then(|| difference.contains_zero()),
+                consistent: (known && (tells || !holds)).then_some(holds),
             })
         })
     }

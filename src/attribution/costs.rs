@@ -41,6 +41,19 @@ impl Effects<'_> {
         measured.flatten().copied().chain(series).collect()
     }
 
+    /// The workload whose operation `name` is; `None` for one of its own, whose name may have a slash.
+    fn whole_of(&self, name: &str, meter: Meter) -> Option<&str> {
+        let names = self.workloads.get(&meter)?;
+        let is_whole = |whole: &&String| {
+            name.strip_prefix(whole.as_str())
+                .is_some_and(|rest| rest.starts_with('/'))
+        };
+        match names.contains(name) {
+            true => None,
+            false => names.iter().find(is_whole).map(String::as_str),
+        }
+    }
+
     fn cost(
         &self,
         source: &Source,
@@ -69,8 +82,8 @@ impl Effects<'_> {
             low: known.then(|| interval.low().exp()),
             high: known.then(|| interval.high().exp()),
             blocks: by_block.len(),
-            transactions: match workload.split_once('/') {
-                Some((whole, _)) => share(tables.get(whole), table),
+            transactions: match self.whole_of(workload, meter) {
+                Some(whole) => share(tables.get(whole), table),
                 None => 1.0,
             },
             too_short: self

@@ -322,7 +322,8 @@ pub struct Closure {
     pub low: Option<f64>,
     /// The upper end, likewise.
     pub high: Option<f64>,
-    /// Whether the interval of the difference holds 0; `null` without one.
+    /// Whether the interval of the difference holds 0; `null` without one, and where it is wider than both the total
+    /// and the meter's margin, so that it would hold 0 whatever the direct total is.
     pub consistent: Option<bool>,
 }
 

@@ -17,7 +17,7 @@ const LEAST: f64 = 1e-4;
 ///
 /// A patch is compared with the point before it that is known, block by block; none is told where that one was
 /// not counted in this experiment. Of all functions that are
-/// named for a patch and workload, one in twenty is not changed, on average (Benjamini and Hochberg).
+/// named for a patch and workload, at most one in twenty is not changed, on average (Benjamini and Hochberg).
 pub fn function_changes(
     header: &ExperimentHeader,
     counted: &[PointFunctions],
@@ -64,7 +64,7 @@ type Blocks<'a> = BTreeMap<Point, BTreeMap<u32, &'a BTreeMap<String, f64>>>;
 
 /// The functions whose own instructions differ between two servers, which did the same transactions of `workload`
 /// in the blocks of `before` and `after`; largest first, some at most. `patch` is what the changes are put down to.
-/// Of all that are named, one in twenty is not changed, on average (Benjamini and Hochberg).
+/// Of all that are named, at most one in twenty is not changed, on average (Benjamini and Hochberg).
 pub fn compared(
     patch: usize,
     workload: &str,

@@ -11,7 +11,7 @@ use crate::stats::{benjamini_hochberg, holm};
 ///
 /// Over patches, for each meter and kind, by Holm: of all patches of the table, none is called faster
 /// or slower without being it in 95 % of experiments. Over the workloads of a patch, beside
-/// the suite, by Benjamini and Hochberg: of the workloads it is said to change, one in twenty is not
+/// the suite, by Benjamini and Hochberg: of the workloads it is said to change, at most one in twenty is not
 /// changed, on average.
 ///
 /// Over all operations, for each meter, kind and patch, likewise by Benjamini and Hochberg.

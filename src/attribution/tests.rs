@@ -555,6 +555,15 @@ fn the_total_is_checked_against_blocks_of_its_own() {
     assert_eq!((check.direct.blocks, check.consistent), (3, Some(true)));
     assert_eq!(with.warnings, [""; 0]);
 
+    // Which would hold 0 if the direct total were 0, too.
+    let mut wide = blocks("w", Meter::Time, &rows);
+    wide.extend(direct(0, 120.0, 100.0, 2));
+    wide.extend(direct(1, 100.0, 100.0, 2));
+    let wide = attribute(&header(2), &wide, &margin).unwrap();
+    let check = wide.main_closure(Meter::Time).unwrap();
+    assert_eq!((check.low.is_some(), check.consistent), (true, None));
+    assert_eq!(wide.warnings, [""; 0]);
+
     // Half of the effect is not there when the two are alone.
     let mut apart = blocks("w", Meter::Time, &rows);
     for block in 0..4 {

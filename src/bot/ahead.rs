@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::command::Command;
 use super::job::{self, Guard};
 use super::prepare::Brought;
+use super::serve::now;
 use super::worker::{Bot, GLANCE, guarded, teller};
 use crate::config;
 use crate::error::{Error, Kind, Result};
@@ -62,7 +63,7 @@ pub(super) fn build(
     // What was built, or cannot be.
     let mut seen: BTreeSet<i64> = BTreeSet::new();
     while !process::interrupted() {
-        let (open, _) = queue.list(0)?;
+        let (open, _) = queue.list(0, now())?;
         let busy = open.iter().any(|job| job.state == JobState::Running);
         // A job that is held comes again once it is approved.
         let held = open.iter().filter(|job| job.state == JobState::Held);

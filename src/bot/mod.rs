@@ -5,6 +5,7 @@ mod access;
 mod ahead;
 mod area;
 mod command;
+mod connections;
 mod job;
 mod metrics;
 mod page;

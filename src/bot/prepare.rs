@@ -47,6 +47,12 @@ pub(super) enum Brought {
 }
 
 impl Bot {
+    /// Where pull requests are fetched from.
+    pub(super) fn remote(&self) -> String {
+        let configured = self.workspace.config.bot.remote.clone();
+        configured.unwrap_or_else(|| format!("https://github.com/{}.git", self.repository))
+    }
+
     /// Makes the workspace of `job`, in which code runs as `guard` says, unless `unwanted` says meanwhile that it is
     /// not wanted. Runs nothing that the pull request brings.
     ///
@@ -63,9 +69,8 @@ impl Bot {
     ) -> Result<Brought> {
         let ws = &self.workspace;
         let places = Places::new(ws);
-        let fallback = format!("https://github.com/{}.git", self.repository);
-        let remote = ws.config.bot.remote.as_deref().unwrap_or(&fallback);
-        let Some(head) = source::fetch(&places, &ws.config, remote, found, unwanted)? else {
+        let Some(head) = source::fetch(&places, &ws.config, &self.remote(), found, unwanted)?
+        else {
             return Ok(Brought::Unwanted);
         };
         if !job.job.head.is_empty() && head != job.job.head {

@@ -19,23 +19,20 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+use super::connections;
 use super::metrics::{Metrics, Received};
 use super::page;
 use super::webhook::{self, Heard};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::forge::{Repository, Secret};
-use crate::process;
 use crate::store::queue::{Change, Queue};
 
-/// Bytes of a delivery that are taken. GitHub sends up to 25 MB, but of pull requests and comments far less.
-const LARGEST: usize = 5 << 20;
-/// How long a delivery may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long what is on its way may take when the bot is to stop.
-const LAST_PATIENCE: Duration = Duration::from_secs(3);
-/// How often is looked whether it is.
-const GLANCE: Duration = Duration::from_millis(100);
+/// Bytes of a delivery that are taken. GitHub sends up to 25 MB, but of pull requests and comments, whose texts
+/// have 65,536 characters each, far less.
+const LARGEST: usize = 2 << 20;
+/// How long a request's head may take to arrive, and a delivery after it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Deliveries that may wait for the queue's file.
 const BACKLOG: usize = 1024;
 /// Deliveries in one transaction.
@@ -123,8 +120,7 @@ fn failed(error: &std::io::Error) -> Error {
 /// its way is finished, for some seconds. `progress` says what the running job does at the moment.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be opened, or the network not be
-/// used.
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be opened.
 pub fn serve(
     service: Service,
     Door { runtime, listener }: Door,
@@ -139,7 +135,7 @@ pub fn serve(
         taker,
         progress,
     });
-    let served = runtime.block_on(async {
+    runtime.block_on(async {
         let app = Router::new()
             .route("/", get(status_page))
             .route("/status.json", get(status_json))
@@ -147,32 +143,13 @@ pub fn serve(
             .route("/metrics", get(metrics))
             .route("/webhook", post(deliver))
             .with_state(Arc::clone(&shared));
-        let serving = axum::serve(listener, app).with_graceful_shutdown(asked_to_stop());
-        let mut serving = std::pin::pin!(serving.into_future());
-        let mut asked = None;
-        loop {
-            if let Ok(served) = tokio::time::timeout(GLANCE, &mut serving).await {
-                return served.map_err(|e| failed(&e));
-            }
-            // Half a request may never become a whole one.
-            let waits = |asked: &mut Instant| asked.elapsed() < LAST_PATIENCE;
-            if process::interrupted() && !waits(asked.get_or_insert_with(Instant::now)) {
-                return Ok(());
-            }
-        }
+        connections::serve(listener, app).await;
     });
     drop(runtime);
     drop(shared);
     // The channel is closed: the thread takes what is left and ends.
     let _ = writer.join();
-    served
-}
-
-/// Comes back once a signal has asked to stop.
-async fn asked_to_stop() {
-    while !process::interrupted() {
-        tokio::time::sleep(GLANCE).await;
-    }
+    Ok(())
 }
 
 /// Takes deliveries into the queue's file until nobody can bring any more.
@@ -345,7 +322,8 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn snapshot(shared: &Arc<Shared>) -> Result<page::Snapshot> {
     let inner = Arc::clone(shared);
-    let (open, past) = blocking(move || Queue::open(&inner.service.queue)?.list(PAST)).await?;
+    let (open, past) =
+        blocking(move || Queue::open(&inner.service.queue)?.list(PAST, now())).await?;
     Ok(page::Snapshot {
         repository: shared.service.repository.to_string(),
         now: now(),

@@ -27,6 +27,8 @@ const MOST: usize = 10_000;
 const MOST_COMMITS: usize = 500;
 /// How long fetching may take.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// How long a remote may take to answer at all.
+const SHORT_PATIENCE: Duration = Duration::from_secs(30);
 /// What git must not do with files of strangers when it hands them out: put commits' messages into them, leave
 /// some out, or run filters.
 const ATTRIBUTES: &[u8] =
@@ -46,40 +48,26 @@ pub(super) fn fetch(
     found: &Found,
     unwanted: &dyn Fn() -> bool,
 ) -> Result<Option<String>> {
-    let folder = places.repository();
-    std::fs::create_dir_all(&folder).map_err(|e| Error::io("make", &folder, &e))?;
-    let git = Git::new(&folder);
-    git.ok(&["init", "--quiet", "--bare", "."])?;
-    let attributes = folder.join("info/attributes");
-    if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
-        crate::files::write_file(&attributes, ATTRIBUTES)?;
-    }
+    let git = repository(places)?;
     let number = found.number;
     let name = format!("refs/pull/{number}/head");
     let head = format!("+{name}:{name}");
     let base = format!("+refs/heads/{0}:refs/base/{0}", found.branch);
-    let mut words = vec![
-        "-c",
-        "protocol.ext.allow=never",
-        "fetch",
-        "--quiet",
-        "--no-tags",
-        "--no-recurse-submodules",
-    ];
+    let mut words = vec!["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"];
     match config.bot.kind {
         BotKind::Series => words.extend(["--depth=1", "--", remote, &head]),
         // Where the commits branched off is found in the history.
         BotKind::Fork => words.extend(["--", remote, &head, &base]),
     }
-    // Nobody is there who could type a password.
-    let command = git.command(&words).env("GIT_TERMINAL_PROMPT", "0");
+    // One fetch goes on at a time. With what a killed one left in its way git fetches nothing without history.
+    crate::caches::remove_file(&places.repository().join("shallow.lock"))?;
     let failed = |said: &str| {
         Error::forge(format!("cannot fetch pull request {number}"))
             .details(last_lines(said, 5))
             .hint("[bot] `remote` says where from; git needs to be allowed to read there")
             .passing()
     };
-    let output = match command.run_unless(PATIENCE, unwanted) {
+    let output = match remote_command(&git, &words).run_unless(PATIENCE, unwanted) {
         Err(_) if unwanted() => return Ok(None),
         Err(error) if error.kind() == Kind::Bench => return Err(failed(&error.to_string())),
         output => output?,
@@ -92,6 +80,45 @@ pub(super) fn fetch(
         true => Ok(Some(commit)),
         false => Err(Error::internal("git names no commit")),
     }
+}
+
+/// Whether `remote` answers at all.
+///
+/// # Errors
+/// [`Kind::Forge`](crate::error::Kind::Forge) when it does not.
+pub(super) fn answers(places: &Places, remote: &str) -> Result<()> {
+    let words = ["ls-remote", "--quiet", "--", remote, "HEAD"];
+    let failed = |said: &str| {
+        Error::forge("cannot read the repository that pull requests are fetched from")
+            .details(last_lines(said, 5))
+            .hint("[bot] `remote` says where from; until it can be read, no job can begin")
+    };
+    match remote_command(&repository(places)?, &words).run_within(SHORT_PATIENCE) {
+        Ok(output) if output.success() => Ok(()),
+        Ok(output) => Err(failed(&String::from_utf8_lossy(&output.stderr))),
+        Err(error) if error.kind() == Kind::Bench => Err(failed(&error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+/// The repository that commits of pull requests are fetched to.
+fn repository(places: &Places) -> Result<Git> {
+    let folder = places.repository();
+    std::fs::create_dir_all(&folder).map_err(|e| Error::io("make", &folder, &e))?;
+    let git = Git::new(&folder);
+    git.ok(&["init", "--quiet", "--bare", "."])?;
+    let attributes = folder.join("info/attributes");
+    if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
+        crate::files::write_file(&attributes, ATTRIBUTES)?;
+    }
+    Ok(git)
+}
+
+/// Git with a remote. Nobody is there who could type a password.
+fn remote_command(git: &Git, words: &[&str]) -> Command {
+    git.command(&["-c", "protocol.ext.allow=never"])
+        .args(words)
+        .env("GIT_TERMINAL_PROMPT", "0")
 }
 
 /// Makes the workspace `job` of the pull request's `commit`, with the state of `ws`.

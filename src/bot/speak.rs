@@ -1,7 +1,7 @@
 //! What is said on pull requests besides results: reactions, what waits and runs, why something did not.
 
 use super::places::Places;
-use super::serve::now;
+use super::serve::{PAST, now};
 use super::worker::{Bot, GLANCE, guarded, told};
 use crate::attribution::Attribution;
 use crate::bisect;
@@ -71,7 +71,7 @@ impl Bot {
 
     /// What waits or runs for a pull request, in a sentence.
     fn activity(&self, queue: &Queue, number: u64) -> Result<String> {
-        let (open, past) = queue.list(super::serve::PAST)?;
+        let (open, past) = queue.list(PAST, now())?;
         let last = past.iter().find(|job| job.job.number == number);
         let last = last.map(|job| (job.state, job.result.as_str()));
         let cancelled = match last {
@@ -184,7 +184,7 @@ impl Bot {
 
     /// Which files of a pull request must be approved, if something waits for that.
     fn held(&self, number: u64) -> Result<Option<Held>> {
-        let (open, _) = Queue::open(&self.queue())?.list(0)?;
+        let (open, _) = Queue::open(&self.queue())?.list(0, now())?;
         let held = |job: &Job| job.job.number == number && job.state == JobState::Held;
         Ok(open.into_iter().find(held).map(|job| Held {
             name: self.workspace.config.commands.name.clone(),

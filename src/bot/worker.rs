@@ -1,6 +1,5 @@
 //! Does what is in the queue: one job after the other, builds of the next beside it, and answers.
 
-use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -98,7 +97,7 @@ impl Bot {
     ///
     /// # Errors
     /// [`Kind::Usage`] when one does; [`Kind::Internal`] when that cannot be found out.
-    pub fn alone(&self) -> Result<File> {
+    pub fn alone(&self) -> Result<impl Sized + use<>> {
         locks::try_now(&Places::new(&self.workspace).lock())?.ok_or_else(|| {
             Error::usage("another bot serves here")
                 .hint("end it first, or serve another workspace with `-C`")
@@ -133,6 +132,14 @@ impl Bot {
         }
         if let Err(why) = &self.sandbox {
             progress.warn(&format!("there is no sandbox: {why}"));
+        }
+        // Told at once, and not hours later by the first job; a remote may be out of reach for a while.
+        if let Err(error) = source::answers(&Places::new(&self.workspace), &self.remote()) {
+            let hint = error.hint_text().unwrap_or_default();
+            progress.warn(&format!(
+                "{error} ({hint}): {}",
+                error.detail_lines().join("; ")
+            ));
         }
         while !process::interrupted() {
             let Some(job) = queue.next(now())? else {

@@ -27,7 +27,7 @@ impl Work {
     /// system.
     pub(super) fn lock(dir: &Path, progress: &dyn Progress) -> Result<Work> {
         let path = dir.join("lock");
-        let mut file = locks::wait(&path, || {
+        let mut file = locks::wait_file(&path, || {
             // The holder's number is a courtesy: the lock is what counts.
             let holder = match std::fs::read_to_string(&path).unwrap_or_default().trim() {
                 "" => String::new(),

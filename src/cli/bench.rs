@@ -183,12 +183,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let store = Store::open(&ws.results())?;
     let outcome = experiment::run(&ws, &preset, &asked, header, &store, progress)?;
     let judged = report::stored(context, &arguments.form, &ws, &store, outcome.id);
-    match outcome.failed.is_empty() {
-        true => judged,
-        false => context
-            .output
-            .errors(outcome.failed.into_values().collect()),
-    }
+    let errors = judged.err().into_iter().chain(outcome.failed.into_values());
+    context.output.errors(errors.collect())
 }
 
 /// The points that are in the cache of built servers.

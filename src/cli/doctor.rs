@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::Args;
 
 use super::Context;
-use super::output::size;
+use super::output::{plain_lines, size};
 use crate::doctor::{Examination, Found, Need, WANTED_DISK, examine};
 use crate::error::{Error, Result};
 use crate::workspace::cache_dir;
@@ -34,7 +34,7 @@ pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
     if context.output.json() {
         context.output.print_json(&examination)?;
     } else {
-        context.output.print(&text(&examination))?;
+        context.output.print(&plain_lines(&text(&examination)))?;
     }
     if workspace.is_none() {
         context.output.progress().note(

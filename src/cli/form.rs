@@ -26,7 +26,7 @@ pub struct Form {
     /// A flame graph that `perfquilt profile --flame-graph` wrote, to be part of the page
     #[arg(long, value_name = "FILE")]
     flame_graph: Option<PathBuf>,
-    /// End with exit code 6 when a patch is slower, 7 when one is unclear
+    /// End with exit code 6 when a patch or the whole series is slower, 7 when a patch is unclear
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
 }
@@ -147,7 +147,7 @@ impl Format {
 /// A result that ends the program with an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FailOn {
-    /// A patch is slower
+    /// A patch, or the whole series, is slower
     Regression,
     /// A patch is unclear or has no figures, or blocks are missing
     Inconclusive,
@@ -336,7 +336,7 @@ fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
     if fail_on.contains(&FailOn::Regression) && attribution.is_regression() {
         return Err(Error::new(
             Kind::Regression,
-            format!("slower: {}", names(Verdict::Slower)),
+            slower(&names(Verdict::Slower)),
         ));
     }
     if fail_on.contains(&FailOn::Inconclusive) && attribution.is_inconclusive() {
@@ -350,9 +350,23 @@ fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
     Ok(())
 }
 
+/// What is slower: the patches of these names, or all of them together where none is by itself.
+fn slower(names: &str) -> String {
+    match names {
+        "" => "slower: the whole series".to_owned(),
+        names => format!("slower: {names}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loss_of_no_single_patch_is_named_too() {
+        assert_eq!(slower("a.patch, b.patch"), "slower: a.patch, b.patch");
+        assert_eq!(slower(""), "slower: the whole series");
+    }
 
     #[test]
     fn a_page_never_overwrites_what_it_is_made_from() {

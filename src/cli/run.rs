@@ -92,7 +92,14 @@ fn apart_and_told(
         // What ran inside does not know of which commit the series is.
         Ok(_) => {
             let margin = |meter| ws.config.margin(meter);
-            outcome::take(made.path(), folder, head, false, &margin).or_else(|error| failed(&error))
+            let silent = !made.path().join(outcome::OUTCOME_FILE).exists();
+            outcome::take(made.path(), folder, head, false, &margin).or_else(|error| {
+                failed(&match silent {
+                    true => Error::internal("the run ended without saying what it came to")
+                        .hint("its log says more"),
+                    false => error,
+                })
+            })
         }
         // Nor why it was ended.
         Err(error) => failed(error),
@@ -216,15 +223,15 @@ fn here(
     if let Some(error) = outcome.stopped {
         return context.output.told(Err(error), told);
     }
-    told?;
     let judged = report::stored(context, &arguments.form, ws, &store, outcome.experiment);
     // Those of points that could not be built stand last: their exit code is the run's.
     let points = outcome.failed.into_iter().chain(outcome.build_errors);
-    let errors: Vec<Error> = points.map(|(_, error)| error).collect();
-    match errors.is_empty() {
-        true => judged,
-        false => context.output.errors(errors),
-    }
+    let errors = judged
+        .err()
+        .into_iter()
+        .chain(points.map(|(_, error)| error));
+    let done = context.output.errors(errors.collect());
+    context.output.told(done, told)
 }
 
 #[cfg(test)]

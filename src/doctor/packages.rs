@@ -100,6 +100,9 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
         else {
             return Err(wrong("a line needs PACKAGE NEED FOUND-BY PURPOSE".into()));
         };
+        if !is_package(name) {
+            return Err(wrong(format!("`{name}` is no name of a package")));
+        }
         let need = need_of(need, config).ok_or_else(|| {
             wrong(format!("`{need}` is not a need"))
                 .hint("required, recommended, optional, tests, cmake, debian, git, sysbench, sql-bench, instructions")
@@ -108,8 +111,8 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
             Some(("program", program)) => FoundBy::Program(program.to_owned()),
             Some(("header", header)) => FoundBy::Header(header.to_owned()),
             Some(("pkg-config", module)) => FoundBy::PkgConfig(module.to_owned()),
-            Some(("perl", module)) => FoundBy::Perl(module.to_owned()),
-            Some(("python", module)) => FoundBy::Python(module.to_owned()),
+            Some(("perl", module)) if is_module(module) => FoundBy::Perl(module.to_owned()),
+            Some(("python", module)) if is_module(module) => FoundBy::Python(module.to_owned()),
             _ => {
                 return Err(
                     wrong(format!("`{found_by}` does not say how to find it")).hint(
@@ -126,6 +129,18 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
         });
     }
     Ok(packages)
+}
+
+/// Whether it is a Debian package's name: it stands in commands.
+fn is_package(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b);
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.bytes().all(plain)
+}
+
+/// Whether it is a module's name alone: what follows one would be run.
+fn is_module(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.:".contains(&b);
+    !name.is_empty() && name.bytes().all(plain)
 }
 
 /// What a word of the second column means for this configuration; `None` for an unknown word.
@@ -258,6 +273,9 @@ mod tests {
             "gcc\n",
             "\ngcc sometimes program:cc x\n",
             "# x\ngcc required cc x\n",
+            "gcc;id required program:gcc x\n",
+            "gcc required python:os;os.abort() x\n",
+            "gcc required perl:POSIX;abort() x\n",
         ] {
             let error = parse("list", text, None).unwrap_err();
             let line = text.lines().position(|line| line.starts_with("gcc"));

@@ -119,7 +119,7 @@ pub fn close(ws: &Workspace, version: Option<&str>) -> Result<PathBuf> {
     let session = pick(ws, version)?;
     let store = Objects::open(&ws.object_store())?;
     // One that git was killed over while it made it has no work in it.
-    if is_worktree(&session.directory) && !is_half_made(&session.directory) {
+    if is_worktree(&session.directory) && !is_half_made(&session.directory, store.path()) {
         let git = Git::new(&session.directory);
         refuse_in_progress(&git)?;
         let status = git.status()?;
@@ -259,7 +259,7 @@ impl Edit<'_> {
 
     /// Whether the branch has its worktree. One that a killed git left half made is taken away.
     fn is_checked_out(&self, session: &Session) -> Result<bool> {
-        if is_half_made(&session.directory) {
+        if is_half_made(&session.directory, self.store.path()) {
             Git::new(self.store.path()).remove_worktree(&session.directory)?;
         }
         Ok(is_worktree(&session.directory))

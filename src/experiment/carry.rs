@@ -222,7 +222,9 @@ fn is_as_exact(other: &Planned, plan: &Planned) -> bool {
     !other.extended
         && other.blocks >= plan.blocks
         && match (other.resolution, plan.resolution) {
-            (None, _) => true,
+            // It may have ended early by the resolution of the meter that was read beside this one.
+            (None, None) => other.min_blocks.is_none() || plan.min_blocks.is_some(),
+            (None, Some(_)) => other.min_blocks.is_none(),
             (Some(reached), Some(wanted)) => reached <= wanted,
             (Some(_), None) => false,
         }
@@ -411,6 +413,34 @@ mod tests {
         };
         let origins = question.origins(&[old]);
         assert_eq!(question.left(&origins), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_another_meter_ended_early_does_not_stand_for_all_blocks() {
+        let all = ["a", "b"];
+        let cpu = |blocks| Planned::fixed("load", Meter::Cpu, blocks);
+        let beside = || Planned {
+            min_blocks: Some(4),
+            ..cpu(60)
+        };
+        let by_itself = Planned {
+            resolution: Some(0.005),
+            ..beside()
+        };
+        let mut old = earlier("old", &all);
+        old.planned = vec![beside()];
+        for blocks in old.measured.values_mut() {
+            blocks.insert(("load".into(), Meter::Cpu), 5);
+        }
+        let (header, identity) = (header("new", &all), identity(&all));
+        for (plan, carried) in [(cpu(12), 0), (by_itself, 0), (beside(), 1)] {
+            let question = Question {
+                header: &header,
+                identity: &identity,
+                planned: &[plan],
+            };
+            assert_eq!(question.origins(std::slice::from_ref(&old)).len(), carried);
+        }
     }
 
     #[test]

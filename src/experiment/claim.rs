@@ -1,16 +1,15 @@
 //! One process at a time carries an experiment out.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::locks;
+use crate::locks::{self, Lock};
 
 /// Keeps other processes from carrying the same experiment out while it lives.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     path: PathBuf,
-    _held: File,
+    _held: Lock,
 }
 
 impl Claim {
@@ -19,7 +18,7 @@ impl Claim {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) while another process has it;
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made.
-    pub(super) fn of(state: &Path, key: &str) -> Result<Self> {
+    pub(crate) fn of(state: &Path, key: &str) -> Result<Self> {
         let name = format!("experiment-{}.lock", key.replace(' ', "-"));
         let path = state.join("locks").join(name);
         match locks::try_now(&path)? {

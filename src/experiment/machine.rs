@@ -1,7 +1,6 @@
 //! This machine as executor: real servers, real clients.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +12,7 @@ use super::private::{copy, may_execute, private_copy};
 use crate::build::Relink;
 use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
-use crate::locks;
+use crate::locks::{self, Lock};
 use crate::meter::{Counter, Counts, WARM_UP};
 use crate::observation::{Meter, Moment};
 use crate::point::Point;
@@ -28,7 +27,7 @@ use crate::workspace::Workspace;
 /// Seconds of uncounted running before a timed workload: caches, branch predictors and the server's
 /// own memory pools have settled long before.
 const WARM_UP_SECONDS: f64 = 0.3;
-/// How often transactions are counted until none of them is started again.
+/// How often a server is started until none of the transactions it counts is started again.
 const COUNT_TRIES: u32 = 3;
 
 /// A built server to measure.
@@ -221,7 +220,7 @@ impl<'a> ThisMachine<'a> {
     /// Waits until no other process of the same user measures on this machine; both would disturb each
     /// other. They take turns block by block. A sandbox shares neither folder with others: whoever runs jobs
     /// in sandboxes measures one at a time, as the bot does.
-    fn turn(&self) -> Result<Vec<File>> {
+    fn turn(&self) -> Result<Vec<Lock>> {
         // Hardly anything lies between the end of a block and this: whoever waits would never have it.
         std::thread::sleep(3 * locks::POLL);
         let mut held = Vec::with_capacity(self.turns.len());
@@ -437,7 +436,8 @@ impl<'a> ThisMachine<'a> {
         Ok(())
     }
 
-    /// One start of one server, all workloads one after the other.
+    /// What one server counts. Where transactions had to be started again, a fresh start counts the same ones:
+    /// the next ones on the old server would be others than those that the other points count.
     fn count_point(
         &self,
         counter: &Counter,
@@ -445,6 +445,25 @@ impl<'a> ThisMachine<'a> {
         block: &Block,
         transactions: &BTreeMap<String, u64>,
     ) -> Result<Vec<(String, Counts)>> {
+        let mut again = String::new();
+        for _ in 0..COUNT_TRIES {
+            match self.count_start(counter, point, block, transactions)? {
+                Ok(readings) => return Ok(readings),
+                Err(workload) => again = workload,
+            }
+        }
+        Err(restarted(&again))
+    }
+
+    /// One start of one server, all workloads one after the other; or the workload of which transactions had
+    /// to be started again.
+    fn count_start(
+        &self,
+        counter: &Counter,
+        point: Point,
+        block: &Block,
+        transactions: &BTreeMap<String, u64>,
+    ) -> Result<Result<Vec<(String, Counts)>, String>> {
         let candidate = self.candidate(point)?;
         let dir = self.scratch.fresh()?;
         let mut launch = Launch::new(&candidate.label, &candidate.dir, &dir);
@@ -462,28 +481,22 @@ impl<'a> ThisMachine<'a> {
                 .clients
                 .serve(&running, workload, block.seed)
                 .map_err(|error| running.explain(error))?;
-            let mut tries = COUNT_TRIES;
-            let mut counts = loop {
-                let counts = counter.count(
-                    &mut running,
-                    self.adapter.client_threads(),
-                    count.div_ceil(WARM_UP),
-                    count,
-                    &|running, transactions| serving.request(running, transactions),
-                )?;
-                tries -= 1;
-                match serving.restarted() {
-                    false => break counts,
-                    true if tries > 0 => {}
-                    true => return Err(restarted(name)),
-                }
-            };
+            let mut counts = counter.count(
+                &mut running,
+                self.adapter.client_threads(),
+                count.div_ceil(WARM_UP),
+                count,
+                &|running, transactions| serving.request(running, transactions),
+            )?;
+            if serving.restarted() {
+                return Ok(Err(name.clone()));
+            }
             let wanted = |meter| self.setup.count_meters.contains(&meter);
             counts.counted.retain(|counted| wanted(counted.meter));
             readings.push((name.clone(), counts));
         }
         running.stop()?;
-        Ok(readings)
+        Ok(Ok(readings))
     }
 }
 

@@ -33,7 +33,7 @@ use crate::store::{ExperimentId, Store};
 use crate::workspace::Workspace;
 
 use carry::Question;
-use claim::Claim;
+pub(crate) use claim::Claim;
 use machine::{Candidate, Setup, ThisMachine};
 use plan::{Scope, plan};
 use runner::Runner;

@@ -86,12 +86,12 @@ pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
     blocks.into_iter().map(|(_, block)| block).collect()
 }
 
-/// One direct block for six others, and two at least, so that there is an interval; none for an
+/// One direct block for six others, and three at least, as an interval over two is useless; none for an
 /// experiment too short to spare any.
 pub(super) fn direct_blocks(blocks: u32) -> u32 {
     match blocks {
         0..6 => 0,
-        blocks => (blocks / 6).max(2),
+        blocks => (blocks / 6).max(3),
     }
 }
 
@@ -336,6 +336,6 @@ mod tests {
         assert!(blocks[0..8].iter().any(|block| block.direct) && !blocks[27].direct);
         let others: Vec<&Block> = blocks.iter().filter(|block| !block.direct).collect();
         assert_eq!(others, without.iter().collect::<Vec<_>>());
-        assert_eq!([0, 5, 6, 12, 18].map(direct_blocks), [0, 0, 2, 2, 3]);
+        assert_eq!([0, 5, 6, 18, 24].map(direct_blocks), [0, 0, 3, 3, 4]);
     }
 }

@@ -120,7 +120,9 @@ fn plain_lines(text: &str) -> String {
         let options = options.trim_start_matches([' ', '\t']);
         let rest = options
             .strip_prefix("-p1")
-            .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+            .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+            // Another option of that kind behind it may mean something else without it.
+            .filter(|rest| !rest.contains("-p") && !rest.contains("--strip"));
         match rest.map(|rest| rest.trim_matches([' ', '\t'])) {
             Some("") if !name.starts_with('#') => out.push_str(name),
             Some(rest) if !name.starts_with('#') => {

@@ -200,12 +200,11 @@ impl Child {
         let stdout = self.take_stdout().map(Reading::of);
         let stderr = self.take_stderr().map(Reading::of);
         let waited = self.wait_unless(limit, unwanted);
-        if waited.is_err() {
+        if !matches!(waited, Ok(Some(_))) {
             // It may have lock files to take away; how it ends does not matter any more.
             let _ = self.stop(LAST_WORDS);
         }
         let Some(status) = waited? else {
-            self.kill()?;
             return Err(Error::bench(format!(
                 "`{}` did not end within {} s",
                 self.shown,

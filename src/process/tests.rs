@@ -117,6 +117,20 @@ fn time_limit_ends_the_whole_group() {
 }
 
 #[test]
+fn what_takes_too_long_may_take_its_locks_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "trap 'rm lock; exit' TERM; touch lock; sleep 60 & wait";
+    let command = Command::new("sh").args(["-c", script]);
+    // On a slow machine it may not have come to its lock before.
+    let error = command
+        .directory(folder.path())
+        .run_within(Duration::from_secs(1))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Bench);
+    assert!(!folder.path().join("lock").exists());
+}
+
+#[test]
 fn what_nobody_wants_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let asked = std::cell::Cell::new(0);
@@ -126,7 +140,7 @@ fn what_nobody_wants_ends_at_once() {
     };
     let started = Instant::now();
     let error = Command::new("sh")
-        .args(["-c", "echo $$ > id; sleep 60 & sleep 60"])
+        .args(["-c", "sleep 60 & echo $! > id.part; mv id.part id; wait"])
         .directory(folder.path())
         .run_unless(Duration::MAX, &unwanted)
         .unwrap_err();

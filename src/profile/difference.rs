@@ -62,8 +62,8 @@ pub struct Function {
     pub inclusive: Change,
     /// Calls of it.
     pub calls: Change,
-    /// Whether its own cost is shown to have changed: of the functions of which this is said, one in twenty has not,
-    /// on average (Benjamini and Hochberg). Always false with a single run.
+    /// Whether its own cost is shown to have changed: of the functions of which this is said, at most one in
+    /// twenty has not, on average (Benjamini and Hochberg). Always false with a single run.
     pub changed: bool,
 }
 

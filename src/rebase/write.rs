@@ -87,7 +87,10 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
     let file = found.series.file().clone();
     let old = found.paths;
     let target = ws.config.release(Some(&rebased.to.version))?;
-    let own = match (&options.into, &target.patches) {
+    let own = match (
+        options.into.as_deref().map(plain),
+        target.patches.as_deref().map(plain),
+    ) {
         (Some(into), Some(there)) if into != there => {
             return Err(Error::usage(format!(
                 "{} has a series of its own in {} already",
@@ -96,7 +99,7 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
             ))
             .hint("leave --into out to write there"));
         }
-        (into, there) => into.as_ref().or(there.as_ref()).cloned(),
+        (into, there) => into.or(there).map(Path::to_owned),
     };
     if let Some(folder) = &own {
         refuse_outside(folder)?;
@@ -112,7 +115,7 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
             folder.display()
         )));
     }
-    let moved = own.as_ref().is_none_or(|folder| *folder == old.patches);
+    let moved = own.as_deref().is_none_or(|own| own == plain(&old.patches));
     let (series_path, folder) = match &own {
         Some(folder) if !moved => (folder.join("series"), folder.clone()),
         _ => (old.series.clone(), old.patches.clone()),
@@ -186,6 +189,11 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
         plan.files.insert(CONFIG_FILE.into(), text.into_bytes());
     }
     Ok(plan)
+}
+
+/// A path without `./` before it, which git's index takes no file with.
+fn plain(path: &Path) -> &Path {
+    path.strip_prefix(".").unwrap_or(path)
 }
 
 /// Refuses a folder that is not below the workspace, or is the workspace itself.
@@ -468,12 +476,12 @@ fn write_branch(
     for (path, bytes) in &plan.files {
         check_interrupted()?;
         let blob = git.feed(&["hash-object", "-w", "--no-filters", "--stdin"], bytes)?;
-        let path = format!("{prefix}{}", path.to_string_lossy());
-        entries.push_str(&format!("100644 {blob}\t{path}\0"));
+        let path = plain(path).to_string_lossy();
+        entries.push_str(&format!("100644 {blob}\t{prefix}{path}\0"));
     }
     for path in &plan.gone {
-        let zero = "0".repeat(head.len());
-        entries.push_str(&format!("0 {zero}\t{prefix}{}\0", path.to_string_lossy()));
+        let (zero, path) = ("0".repeat(head.len()), plain(path).to_string_lossy());
+        entries.push_str(&format!("0 {zero}\t{prefix}{path}\0"));
     }
     own.feed(&["update-index", "-z", "--index-info"], entries.as_bytes())?;
     let tree = own.ok(&["write-tree"])?;

@@ -2,7 +2,7 @@
 
 use super::escape::shell;
 use super::text::clean;
-use crate::attribution::{Attribution, Kind, Verdict};
+use crate::attribution::{Attribution, Effect, Interval, Kind, Verdict};
 
 /// The next useful command behind the report of a stored experiment, with what it is good for.
 pub fn next_command(attribution: &Attribution) -> String {
@@ -30,10 +30,10 @@ pub fn next_command(attribution: &Attribution) -> String {
             effect.against, effect.point
         );
     }
-    if of(Verdict::Unclear).is_some() {
+    if let Some((_, effect)) = of(Verdict::Unclear) {
         return format!(
             "next: `{measure} {}` with the preset and options of this one measures anew, for narrower intervals",
-            narrower(attribution)
+            narrower(attribution, effect)
         );
     }
     format!(
@@ -44,7 +44,7 @@ pub fn next_command(attribution: &Attribution) -> String {
 
 /// The options that make the next experiment's intervals narrower. One that has ended is not lengthened:
 /// whoever saw its end decided that, so its intervals would have to hold at every look, and be wider.
-fn narrower(attribution: &Attribution) -> String {
+fn narrower(attribution: &Attribution, unclear: &Effect) -> String {
     match &attribution.stopping {
         // Half the width takes four times as many blocks.
         Some(rule) => format!(
@@ -53,8 +53,16 @@ fn narrower(attribution: &Attribution) -> String {
             rule.max_blocks.saturating_mul(4)
         ),
         None => {
-            let done = attribution.progress.iter().map(|p| p.done).max();
-            format!("--fresh --blocks {}", 2 * done.unwrap_or(1).max(1))
+            let done = attribution.progress.iter().map(|p| p.done as usize).max();
+            // What is all carried over has no blocks of its own, and no rule that ends it.
+            let all = match unclear.interval {
+                Interval::Sequential => " --resolution 0",
+                Interval::Fixed | Interval::Anytime => "",
+            };
+            format!(
+                "--fresh{all} --blocks {}",
+                2 * done.unwrap_or(1).max(unclear.blocks)
+            )
         }
     }
 }
@@ -115,6 +123,24 @@ mod tests {
             next.starts_with("next: `perfquilt run --fresh --resolution 0.45 --blocks 240` "),
             "{next}"
         );
+    }
+
+    #[test]
+    fn blocks_of_an_earlier_experiment_count() {
+        let mut unclear = Experiment::new(&[(0.002, 0.0)]);
+        unclear.noise = 0.05;
+        let mut attribution = unclear.attribution();
+        for progress in &mut attribution.progress {
+            (progress.done, progress.planned) = (0, Some(0));
+        }
+        let expected = format!("--fresh --blocks {}`", 2 * unclear.blocks);
+        let next = next_command(&attribution);
+        assert!(next.contains(&expected), "{next}");
+        for effect in &mut attribution.patches[0].effects {
+            effect.interval = Interval::Sequential;
+        }
+        let next = next_command(&attribution);
+        assert!(next.contains("--fresh --resolution 0 --blocks"), "{next}");
     }
 
     #[test]

@@ -257,7 +257,7 @@ fn rest(difference: &Difference, rows: &[&Function]) -> String {
     // A single run has no interval, and nothing is tested by it.
     let intervals = match difference.total.half_width {
         Some(_) => {
-            "; ± is the 95 % interval over runs, and one in twenty of these functions has not changed, on \
+            "; ± is the 95 % interval over runs, and at most one in twenty of these functions has not changed, on \
              average"
         }
         None => "",

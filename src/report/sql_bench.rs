@@ -7,9 +7,9 @@ use super::legend::level;
 use super::page::{BOLD, DIM, Page};
 use super::text::{clean, fit, long, width};
 use super::view::words_of;
-use crate::attribution::{Attribution, Cost, Effect, Kind, Verdict};
+use crate::attribution::{Attribution, Cost, Effect, Kind, Operation, Verdict};
 use crate::error::{Error, Result};
-use crate::observation::{Level, Meter, RecordedRow};
+use crate::observation::{CLIENT_OPERATION, Level, Meter, RecordedRow};
 use crate::point::Point;
 
 /// Columns narrower than this are not worth fitting into.
@@ -32,11 +32,7 @@ pub fn sql_bench(
     columns: usize,
     color: bool,
 ) -> Result<String> {
-    if attribution
-        .operations
-        .iter()
-        .all(|of| of.meter != Meter::Time)
-    {
+    if operations(attribution).next().is_none() {
         return Err(
             Error::usage("no client of this experiment timed operations apart")
                 .hint("`--format sql-bench` is for workloads of the kind sql-bench"),
@@ -88,6 +84,7 @@ impl Table {
         for cost in costs(attribution) {
             let seconds = seconds(cost);
             let (level, name) = match program(attribution, &cost.workload) {
+                Some((_, Some(CLIENT_OPERATION))) => continue,
                 Some((_, Some(operation))) => (Level::Operation, operation),
                 _ => (Level::Program, cost.workload.as_str()),
             };
@@ -153,6 +150,12 @@ fn head(attribution: &Attribution, point: Point) -> String {
         1 => clean(name),
         k => format!("patches 1 to {k}, {} last", clean(name)),
     }
+}
+
+/// The operations that clients timed; a client's own time beside the server's is none.
+fn operations(attribution: &Attribution) -> impl Iterator<Item = &Operation> {
+    let operations = attribution.operations.iter();
+    operations.filter(|of| of.meter == Meter::Time && of.operation != CLIENT_OPERATION)
 }
 
 fn costs(attribution: &Attribution) -> impl Iterator<Item = &Cost> {
@@ -434,21 +437,17 @@ fn judged_rows<'a>(
         let seconds = base.get(workload.as_str()).map(|cost| seconds(cost));
         row(Level::Program, workload, clean(workload), seconds)
     });
-    let operations = attribution
-        .operations
-        .iter()
-        .filter(|of| of.meter == Meter::Time)
-        .map(|of| {
-            let workload = format!("{}/{}", of.workload, of.operation);
-            let cost = base.get(workload.as_str());
-            let commands = cost.map(|cost| cost.transactions.round() as u64);
-            let label = label(&of.operation, commands);
-            let seconds = cost.map(|cost| seconds(cost));
-            Judged {
-                program: Some(&of.workload),
-                ..row(Level::Operation, &workload, label, seconds)
-            }
-        });
+    let operations = operations(attribution).map(|of| {
+        let workload = format!("{}/{}", of.workload, of.operation);
+        let cost = base.get(workload.as_str());
+        let commands = cost.map(|cost| cost.transactions.round() as u64);
+        let label = label(&of.operation, commands);
+        let seconds = cost.map(|cost| seconds(cost));
+        Judged {
+            program: Some(&of.workload),
+            ..row(Level::Operation, &workload, label, seconds)
+        }
+    });
     programs.chain(operations).collect()
 }
 
@@ -512,7 +511,6 @@ fn ratio(speed: f64) -> String {
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
-    use crate::attribution::Operation;
 
     fn experiment() -> Attribution {
         let mut experiment = Experiment::new(&[(0.1, 0.0)]);
@@ -552,6 +550,18 @@ mod tests {
         assert_eq!(relative("a"), Some(1.0));
         assert_eq!(relative("b"), None);
         assert_eq!(relative("TOTALS"), None);
+    }
+
+    #[test]
+    fn a_clients_own_time_is_no_operation() {
+        let mut attribution = experiment();
+        for of in &mut attribution.operations {
+            of.operation = CLIENT_OPERATION.to_owned();
+        }
+        assert!(sql_bench(&attribution, None, 80, false).is_err());
+        attribution.costs[0].workload = format!("program/{CLIENT_OPERATION}");
+        let rows = Table::measured(&attribution).rows;
+        assert!(rows.iter().all(|row| row.name != CLIENT_OPERATION));
     }
 
     #[test]

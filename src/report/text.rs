@@ -65,11 +65,20 @@ pub(crate) fn fit(text: &str, room: usize) -> String {
 fn take(chars: impl Iterator<Item = char>, room: usize) -> String {
     let mut used = 0;
     chars
-        .take_while(|c| {
-            used += c.width().unwrap_or(0);
+        .take_while(|&c| {
+            used += most(c);
             used <= room
         })
         .collect()
+}
+
+/// The most columns that `c` adds to a text: a variation selector has none of its own, but may widen what stands
+/// before it.
+fn most(c: char) -> usize {
+    match c {
+        '\u{fe00}'..='\u{fe0f}' => 1,
+        c => c.width().unwrap_or(1),
+    }
 }
 
 /// `text` broken at spaces into lines of at most `room` columns; a longer word keeps a line of its
@@ -132,6 +141,11 @@ mod tests {
         assert_eq!(fit("0001-string-append.patch", 12), "0001-s…patch");
         assert_eq!(width(&fit("漢字漢字漢字", 6)), 5);
         assert_eq!(fit("abc", 1), "…");
+        // Pictures take two columns, of which neither of their characters has two.
+        let pictures = "\u{263a}\u{fe0f}".repeat(20);
+        assert!(width(&fit(&pictures, 12)) <= 12);
+        assert!(width(&fit_end(&pictures, 12)) <= 12);
+        assert!(width(&fit(&"a\t".repeat(20), 12)) <= 12);
     }
 
     #[test]

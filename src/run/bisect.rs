@@ -413,7 +413,16 @@ impl<'a> Hunt<'a> {
         // Where it failed, whole blocks are stored: they are told when the session goes on. A base that
         // fails ends a measurement.
         let failed = measured.map_err(|error| match error.kind() {
-            Kind::Bench if states.contains(&0) => self.unmeasured(0, &error),
+            Kind::Bench if states.contains(&0) => {
+                let told = self.unmeasured(0, &error);
+                // It may be no fault of the server's: there may be no room for the data.
+                match error.hint_text() {
+                    Some(hint) => {
+                        told.hint(format!("{hint}; or {}", self.states.another_end("good")))
+                    }
+                    None => told,
+                }
+            }
             _ => error,
         })?;
         step.finish("");

@@ -235,7 +235,27 @@ fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
         "--format=%H %T %s",
         &range,
     ])?;
-    entries(&text)
+    let mut commits = entries(&text)?;
+    let Some(oldest) = commits.first() else {
+        return Ok(commits);
+    };
+    // The release may stand on a branch beside this way, which was merged later. Then its difference from where
+    // the way begins is a step by itself, and nothing that the oldest commit is blamed for.
+    let before = format!("{}^", oldest.id);
+    let text = git.ok(&[
+        "log",
+        "-1",
+        "--no-show-signature",
+        "-z",
+        "--format=%H %T %s",
+        &before,
+    ])?;
+    let mut begins = entries(&text)?;
+    if begins.first().is_some_and(|begin| begin.id != first) {
+        begins.append(&mut commits);
+        return Ok(begins);
+    }
+    Ok(commits)
 }
 
 /// The entries of the log; what is none is an error, so that no commit is left out.

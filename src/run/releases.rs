@@ -12,6 +12,7 @@ use crate::bisect::two_way::{CELLS, Table, TwoWay};
 use crate::build::Built;
 use crate::digest::hex;
 use crate::error::{Error, Kind, Result};
+use crate::experiment::Claim;
 use crate::experiment::probe::{self, Probe};
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
@@ -75,6 +76,7 @@ pub fn compare(
         .collect();
     let store = Store::open(&results(ws))?;
     let key = key(&store, name, ask.fresh)?;
+    let _claim = Claim::of(&ws.state(), &key)?;
     let mut probe = Probe::open(
         ws,
         &ask.preset,

@@ -1,6 +1,5 @@
 //! Where the sessions of bisections are kept: one JSON file each, written whole.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -9,6 +8,7 @@ use crate::bisect::{Action, Question, Session};
 use crate::digest::hex;
 use crate::error::{Error, Result};
 use crate::files::write_file;
+use crate::locks::{self, Lock};
 use crate::workspace::Workspace;
 
 /// A session in its file.
@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 pub struct Kept {
     path: PathBuf,
     /// Held while the session is carried out.
-    _lock: Option<File>,
+    _lock: Option<Lock>,
     /// Its name: the file's.
     pub name: String,
     /// The session.
@@ -142,8 +142,8 @@ impl Sessions {
     }
 
     /// Keeps other processes from carrying out the same session.
-    fn lock(&self, name: &str) -> Result<Option<File>> {
-        match crate::locks::try_now(&self.folder.join(format!("{name}.lock"))) {
+    fn lock(&self, name: &str) -> Result<Option<Lock>> {
+        match locks::try_now(&self.folder.join(format!("{name}.lock"))) {
             Ok(None) => Err(Error::usage(format!(
                 "bisection {name} is being carried out by another process"
             ))

@@ -246,6 +246,10 @@ impl Watched for Inside {
                 if let Some(status) = self.child.try_wait()? {
                     return Ok(status);
                 }
+                // Who does not listen has no more than before while that is waited for.
+                if self.keep_limits()?.is_some() {
+                    break;
+                }
                 // It may be asked while it is being started, before it listens.
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -4,7 +4,6 @@
 //! The folder is locked for as long as this process lives. A process that was killed leaves its
 //! folder behind unlocked, and the next one to need a folder removes it.
 
-use std::fs::File;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
-use crate::locks;
+use crate::locks::{self, Lock};
 use crate::workspace::Workspace;
 
 /// Linux's RAM disk for everyone.
@@ -31,7 +30,7 @@ const SOCKET_PATH_MAX: usize = 107;
 pub struct Scratch {
     dir: TempDir,
     // Held for its lock.
-    _lock: File,
+    _lock: Lock,
     started: AtomicU32,
 }
 

@@ -6,6 +6,7 @@ use super::{Launch, Running, ServerAdapter, copy};
 use crate::caches;
 use crate::error::{Error, Result};
 use crate::locks;
+use crate::process::check_interrupted;
 use crate::progress::Progress;
 use crate::workspace::Workspace;
 
@@ -46,16 +47,25 @@ pub(super) fn prepare_in(
 ) -> Result<PathBuf> {
     let published = parent.join(key);
     let lock_path = parent.join(format!("{key}.lock"));
+    let mut told = false;
     // Only what was there while it was held stays there.
     while !(published.is_dir() && caches::hold(&lock_path) && published.is_dir()) {
         caches::let_go(&lock_path);
-        let _turn = locks::wait(&lock_path, || {
-            progress.note("waiting: another perfquilt fills the same data");
-        })?;
-        // Another process may have made it while this one waited.
-        if !published.is_dir() {
-            make(parent, adapter, server, key, fill, progress)?;
+        if let Some(_turn) = locks::try_now(&lock_path)? {
+            // Another process may have made it in between.
+            if !published.is_dir() {
+                make(parent, adapter, server, key, fill, progress)?;
+            }
+            continue;
         }
+        if !told {
+            progress.note("waiting: another perfquilt fills the same data");
+            told = true;
+        }
+        // Whoever fills it shares the lock from then on until its end: it is the data that is waited for, and
+        // never the lock.
+        check_interrupted()?;
+        std::thread::sleep(locks::POLL);
     }
     Ok(published)
 }

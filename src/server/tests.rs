@@ -1,6 +1,7 @@
 //! Lives and deaths of servers, with small scripts in the place of servers.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::command::CommandAdapter;
@@ -8,7 +9,8 @@ use super::mariadb::Mariadb;
 use super::*;
 use crate::config::CommandServer;
 use crate::error::Kind;
-use crate::progress::Silent;
+use crate::locks;
+use crate::progress::{Silent, Step};
 
 /// A scratch folder, logs beside it, and an adapter for the script `server`.
 struct World {
@@ -312,6 +314,55 @@ fn a_template_is_filled_once_and_every_start_gets_a_copy() {
         .collect();
     left.sort();
     assert_eq!(left, ["key", "key.lock"]);
+}
+
+/// Sends something for every note.
+struct Noted(mpsc::Sender<()>);
+
+impl Progress for Noted {
+    fn begin(&self, name: &str, total: Option<u64>) -> Box<dyn Step> {
+        Silent.begin(name, total)
+    }
+
+    fn note(&self, _line: &str) {
+        let _ = self.0.send(());
+    }
+
+    fn warn(&self, _line: &str) {}
+}
+
+#[test]
+fn who_waits_for_a_filling_does_not_wait_for_those_who_use_it_then() {
+    let world = World::new();
+    let parent = world.base.path().join("cache");
+    let lock = parent.join("key.lock");
+    let filling = locks::try_now(&lock).unwrap().unwrap();
+    let adapter = world.adapter(SERVE);
+    let patience = Duration::from_secs(30);
+    let (told, waits) = mpsc::channel();
+    let (sender, made) = mpsc::channel();
+    let prepare = || {
+        let told = Noted(told);
+        let fill = |_: &mut Running| -> Result<()> { Err(Error::bench("filled twice")) };
+        let base = world.base.path();
+        let made = template::prepare_in(&parent, &adapter, base, "key", &fill, &told);
+        sender.send(made).unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(prepare);
+        let waited = waits.recv_timeout(patience);
+        std::fs::create_dir(parent.join("key")).unwrap();
+        drop(filling);
+        let used = loop {
+            if let Some(used) = locks::share_now(&lock).unwrap() {
+                break used;
+            }
+        };
+        let made = made.recv_timeout(patience);
+        drop(used);
+        assert!(waited.is_ok());
+        assert_eq!(made.unwrap().unwrap(), parent.join("key"));
+    });
 }
 
 #[test]

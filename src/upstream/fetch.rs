@@ -1,15 +1,15 @@
 //! From a configured source to a tree in the object store.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use git2::Oid;
+use tempfile::TempPath;
 
 use super::objects::Objects;
 use super::{debian, directory, git, source_text, tarball};
 use crate::config::{DebianSource, ReleaseSource, TarballSource};
 use crate::error::{Error, Kind, Result};
+use crate::locks;
 use crate::process::{Command, find_program};
 use crate::progress::Progress;
 use crate::workspace::{CONFIG_FILE, Workspace};
@@ -165,17 +165,21 @@ fn download(
         .unwrap_or("release.tar");
     let folder = ws.cache().join("downloads").join(&expected[..16]);
     let target = folder.join(name);
-    if target.is_file() && tarball::sha256(&target)? == expected {
+    let is_there =
+        || -> Result<bool> { Ok(target.is_file() && tarball::sha256(&target)? == expected) };
+    if is_there()? {
         return Ok(target);
     }
-    std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
-    // Another workspace may be downloading the same.
-    let part = tempfile::Builder::new()
-        .prefix(".")
-        .suffix(".part")
-        .permissions(Permissions::from_mode(0o644))
-        .tempfile_in(&folder)
-        .map_err(|e| Error::io("create", &folder, &e))?;
+    // Always the same name, so that what a kill leaves is used by the next one.
+    let part = folder.join(format!(".{name}.part"));
+    let _turn = locks::wait(&part, || {
+        progress.note(&format!("waiting: another perfquilt downloads {name}"));
+    })?;
+    // Removed, before the lock on it goes, unless it becomes the target.
+    let part = TempPath::try_from_path(&part).map_err(|e| Error::io("find", &part, &e))?;
+    if is_there()? {
+        return Ok(target);
+    }
     let command = if find_program("curl").is_some() {
         Command::new("curl")
             .args(["--fail", "--silent", "--show-error", "--location"])
@@ -188,12 +192,12 @@ fn download(
                 "30",
             ])
             .arg("--output")
-            .arg(part.path())
+            .arg(part.as_os_str())
             .args(["--", url])
     } else if find_program("wget").is_some() {
         Command::new("wget")
             .args(["--quiet", "--tries=3", "--timeout=30", "-O"])
-            .arg(part.path())
+            .arg(part.as_os_str())
             .args(["--", url])
     } else {
         return Err(Error::usage("neither curl nor wget is installed")
@@ -206,7 +210,7 @@ fn download(
             .details(output.tail(4))
             .hint("give the address of a reachable copy, or the tarball as a file"));
     }
-    let found = tarball::sha256(part.path())?;
+    let found = tarball::sha256(&part)?;
     if found != expected {
         return Err(Error::usage(format!("{url} fails its sha256"))
             .details([format!("expected {expected}"), format!("found    {found}")])

@@ -6,7 +6,7 @@ use super::objects::{MODE_COMMIT, MODE_TREE, Objects};
 use crate::config::GitSource;
 use crate::error::{Error, Result};
 use crate::git::users;
-use crate::process::{Command, DeathSignal};
+use crate::process::Command;
 use crate::progress::Progress;
 use crate::series::path;
 
@@ -102,9 +102,7 @@ fn git(store: &Objects, directory: &std::path::Path) -> Command {
             "protocol.ext.allow=never",
         ])
         .directory(directory)
-        .env("GIT_TERMINAL_PROMPT", "0")
-        // So that it takes its lock files away.
-        .death_signal(DeathSignal::Terminate);
+        .env("GIT_TERMINAL_PROMPT", "0");
     users(git)
 }
 

@@ -71,7 +71,7 @@ fn on_processors_set_apart_the_next_job_is_built_meanwhile() {
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
     bot.until_done(2);
     assert_eq!(bot.stops(), Some(0));
-    assert_eq!(world.environment.processes(), Vec::<String>::new());
+    world.environment.wait_until_no_process_is_left();
 }
 
 #[test]

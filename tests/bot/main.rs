@@ -67,7 +67,7 @@ fn a_comment_is_carried_out() {
     });
     assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
     assert_eq!(bot.stops(), Some(0));
-    assert_eq!(world.environment.processes(), Vec::<String>::new());
+    world.environment.wait_until_no_process_is_left();
 }
 
 #[test]
@@ -167,6 +167,9 @@ fn a_job_survives_a_kill() {
         status["progress"].as_str().unwrap().contains("block 3")
     });
     bot.dies();
+    // What a git leaves that was killed while it fetched.
+    let lock = ".perfquilt/bot/commits.git/shallow.lock";
+    world.environment.write(lock, "");
     let bot = world.serve();
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
@@ -208,7 +211,7 @@ fn a_push_cancels_what_runs() {
         .collect();
     assert!(states.contains(&"cancelled"), "{status:#}");
     assert_eq!(bot.stops(), Some(0));
-    assert_eq!(world.environment.processes(), Vec::<String>::new());
+    world.environment.wait_until_no_process_is_left();
 }
 
 #[test]
@@ -268,6 +271,29 @@ fn half_a_request_does_not_keep_it_from_stopping() {
         .unwrap();
     // Who comes later is answered later: the half was heard.
     bot.status();
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn silent_connections_make_room() {
+    let world = World::new("");
+    let bot = world.serve();
+    let connect = || std::net::TcpStream::connect(&bot.address).unwrap();
+    let silent: Vec<_> = (0..80).map(|_| connect()).collect();
+    bot.status();
+    drop(silent);
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn a_remote_that_does_not_answer_is_told_at_once() {
+    let world = World::new("");
+    std::fs::remove_dir_all(&world.repository).unwrap();
+    let bot = world.serve();
+    eventually("nothing is said of it", || {
+        let said = bot.said.lock().unwrap();
+        said.iter().any(|line| line.contains("[bot] `remote`"))
+    });
     assert_eq!(bot.stops(), Some(0));
 }
 

@@ -92,7 +92,7 @@ fn a_stranger_reads_no_secret_and_changes_nothing_of_others() {
         again.stderr
     );
     assert_eq!(bot.stops(), Some(0));
-    assert_eq!(environment.processes(), Vec::<String>::new());
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl TestEnvironment {
         code
     }
 
-    /// Fails when it takes longer than ten seconds.
+    /// Fails when it takes longer than ten seconds. What was killed may be there for a moment still.
     pub fn wait_until_no_process_is_left(&self) {
         let started = Instant::now();
         while !self.processes().is_empty() {

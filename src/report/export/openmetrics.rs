@@ -63,6 +63,7 @@ pub fn openmetrics(attribution: &Attribution) -> String {
                 ("workload", &effect.workload),
                 ("meter", effect.meter.name()),
                 ("verdict", &effect.verdict.to_string()),
+                ("stale", if effect.is_stale() { "true" } else { "false" }),
             ]);
             let _ = writeln!(text, "{family}{{{common},{own}}} {value}");
         }

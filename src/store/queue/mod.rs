@@ -296,14 +296,15 @@ impl Queue {
             .map_err(self.failed("read"))
     }
 
-    /// What runs and waits, in the order it is done, and the last `ended` jobs that ended, the latest first.
+    /// What runs and waits, in the order it is done as things are at `now`, and the last `ended` jobs that ended,
+    /// the latest first.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
-    pub fn list(&self, ended: usize) -> Result<(Vec<Job>, Vec<Job>)> {
+    pub fn list(&self, ended: usize, now: i64) -> Result<(Vec<Job>, Vec<Job>)> {
         let open = format!(
             "{SELECT} WHERE state IN ('running', 'waiting', 'held')
-             ORDER BY state <> 'running', state = 'held', not_before, started IS NULL, id"
+             ORDER BY state <> 'running', state = 'held', max(not_before, {now}), started IS NULL, id"
         );
         let past = format!(
             "{SELECT} WHERE state NOT IN ('running', 'waiting', 'held') ORDER BY ended DESC, id DESC LIMIT {ended}"

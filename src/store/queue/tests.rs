@@ -33,10 +33,10 @@ fn a_delivery_counts_once() {
     let (_folder, queue) = queue();
     assert!(queue.take("a", &add(1, "h1"), 10).unwrap());
     assert!(!queue.take("a", &add(2, "h2"), 11).unwrap());
-    assert_eq!(queue.list(9).unwrap().0.len(), 1);
+    assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
     // The same wish in another delivery is the same job.
     assert!(queue.take("b", &add(1, "h1"), 12).unwrap());
-    assert_eq!(queue.list(9).unwrap().0.len(), 1);
+    assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn jobs_are_done_one_after_the_other() {
     queue.end(first.id, JobState::Done, "faster", 30).unwrap();
     assert_eq!(queue.next(31).unwrap().unwrap().job.number, 2);
     assert_eq!(queue.next(32).unwrap(), None);
-    let (open, past) = queue.list(9).unwrap();
+    let (open, past) = queue.list(9, 0).unwrap();
     assert_eq!((open.len(), past[0].result.as_str()), (1, "faster"));
 }
 
@@ -89,7 +89,7 @@ fn a_newer_commit_cancels_the_older() {
         why: "closed".into(),
     };
     queue.take("c", &[cancel], 15).unwrap();
-    assert_eq!(queue.list(9).unwrap().0, []);
+    assert_eq!(queue.list(9, 0).unwrap().0, []);
 }
 
 #[test]
@@ -107,7 +107,11 @@ fn what_ran_when_the_program_was_killed_runs_again() {
     }
     let next = queue.next(13).unwrap().unwrap();
     assert_eq!(next.job.number, 2);
-    assert!(queue.list(9).unwrap().1[0].result.contains("several times"));
+    assert!(
+        queue.list(9, 0).unwrap().1[0]
+            .result
+            .contains("several times")
+    );
 }
 
 #[test]
@@ -133,7 +137,7 @@ fn what_is_put_off_comes_again_later_and_not_for_ever() {
     let mut job = queue.next(now).unwrap().unwrap();
     for pause in (0..MOST_OUTAGES).map(|times| FIRST_PAUSE << times) {
         assert!(queue.postpone(&job, "no answer", now).unwrap());
-        let waiting = queue.list(9).unwrap().0.pop().unwrap();
+        let waiting = queue.list(9, 0).unwrap().0.pop().unwrap();
         assert_eq!((waiting.id, waiting.result.as_str()), (job.id, "no answer"));
         let told = queue.next_reply(now).unwrap().unwrap();
         assert_eq!((told.reply.number, told.reply.reaction.as_str()), (1, ""));
@@ -151,13 +155,30 @@ fn what_is_put_off_comes_again_later_and_not_for_ever() {
 }
 
 #[test]
+fn the_list_has_jobs_in_the_order_they_are_taken() {
+    let (_folder, queue) = queue();
+    queue.take("a", &add(1, "h1"), 10).unwrap();
+    queue.take("b", &add(2, "h2"), 10).unwrap();
+    let first = queue.next(10).unwrap().unwrap();
+    assert!(queue.postpone(&first, "no answer", 10).unwrap());
+    let order = |now: i64| {
+        let (open, _) = queue.list(0, now).unwrap();
+        open.iter().map(|job| job.job.number).collect::<Vec<_>>()
+    };
+    assert_eq!(order(10), [2, 1]);
+    let later = 10 + FIRST_PAUSE;
+    assert_eq!(order(later), [1, 2]);
+    assert_eq!(queue.next(later).unwrap().unwrap().job.number, 1);
+}
+
+#[test]
 fn a_job_without_a_commit_survives_one_that_names_its() {
     let (_folder, queue) = queue();
     let mut asked = job(1, "");
     asked.command = "bisect a".into();
     queue.take("a", &[Change::Add(asked)], 10).unwrap();
     queue.take("b", &add(1, "h1"), 11).unwrap();
-    assert_eq!(queue.list(9).unwrap().0.len(), 2);
+    assert_eq!(queue.list(9, 0).unwrap().0.len(), 2);
     assert_eq!(queue.next_reply(12).unwrap(), None);
 }
 
@@ -233,7 +254,7 @@ fn a_held_job_waits_for_its_approval() {
     queue.hold(begun.id, "c1", "Makefile").unwrap();
     assert_eq!(queue.next(12).unwrap(), None);
     assert_eq!(queue.recover(12).unwrap(), (0, vec![]));
-    assert_eq!(queue.list(9).unwrap().0[0].result, "Makefile");
+    assert_eq!(queue.list(9, 0).unwrap().0[0].result, "Makefile");
     queue.take("b", &[approve("c2", 1)], 13).unwrap();
     assert_eq!(queue.next(14).unwrap(), None);
     assert!(!queue.is_approved("acme/series", 1, "c2").unwrap());
