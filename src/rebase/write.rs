@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use super::configuration::{with_current, with_folder};
 use super::report::{Drop, Status, Written};
 use super::{PatchReport, Rebased, Step};
 use crate::error::{Error, Result};
@@ -297,87 +298,6 @@ fn with_comments(text: &str, set_aside: &[Drop], listed: &[Listed]) -> String {
     out
 }
 
-/// The configuration with another `current` in `[upstream]`, everything else byte for byte.
-fn with_current(text: &str, version: &str) -> Result<String> {
-    let mut inside = false;
-    let mut done = false;
-    let lines = text.split_inclusive('\n').map(|line| {
-        let trimmed = line.trim_start();
-        if trimmed.starts_with('[') {
-            inside = trimmed.starts_with("[upstream]");
-        }
-        let key = trimmed
-            .strip_prefix("current")
-            .map(str::trim_start)
-            .and_then(|rest| rest.strip_prefix('='));
-        let Some(value) = key.filter(|_| inside && !done) else {
-            return line.to_owned();
-        };
-        let Some(quote) = value
-            .trim_start()
-            .chars()
-            .next()
-            .filter(|c| "\"'".contains(*c))
-        else {
-            return line.to_owned();
-        };
-        let start = line.len() - value.trim_start().len() + 1;
-        let Some(length) = line[start..].find(quote) else {
-            return line.to_owned();
-        };
-        done = true;
-        format!("{}{version}{}", &line[..start], &line[start + length..])
-    });
-    let new: String = lines.collect();
-    checked(text, new, done, &format!("current = \"{version}\""))
-}
-
-/// The configuration with the folder of a release's own series.
-fn with_folder(text: &str, version: &str, folder: &Path) -> Result<String> {
-    let folder = folder.to_string_lossy();
-    let wanted = format!("patches = \"{folder}\"");
-    let mut inside = false;
-    let mut done = false;
-    let mut new = String::new();
-    for line in text.split_inclusive('\n') {
-        let trimmed = line.trim();
-        if trimmed.starts_with('[') {
-            inside = trimmed.starts_with("[[upstream.release]]");
-        }
-        new.push_str(line);
-        let value = trimmed
-            .strip_prefix("version")
-            .map(str::trim_start)
-            .and_then(|rest| rest.strip_prefix('='))
-            .map(str::trim);
-        let same = value.is_some_and(|value| {
-            [format!("\"{version}\""), format!("'{version}'")]
-                .iter()
-                .any(|quoted| value.starts_with(quoted.as_str()))
-        });
-        if inside && same && !done {
-            if !line.ends_with('\n') {
-                new.push('\n');
-            }
-            new.push_str(&wanted);
-            new.push('\n');
-            done = true;
-        }
-    }
-    checked(text, new, done, &wanted)
-}
-
-/// Makes sure that the change is understood as it is meant.
-fn checked(old: &str, new: String, done: bool, wanted: &str) -> Result<String> {
-    let parses = toml::from_str::<toml::Table>(&new).is_ok();
-    if done && (parses || new == old) {
-        return Ok(new);
-    }
-    Err(Error::usage(format!("cannot write `{wanted}` into the configuration"))
-        .at(CONFIG_FILE, None)
-        .hint("it is written in an unusual form; change it by hand, commit that, and run the same command again"))
-}
-
 /// All of it in a new folder, which appears at once.
 fn write_folder(folder: &Path, plan: Plan) -> Result<Written> {
     let target = std::path::absolute(folder).map_err(|e| Error::io("find", folder, &e))?;
@@ -560,28 +480,6 @@ fn message(rebased: &Rebased, plan: &Plan) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const CONFIG: &str = "# top\n[upstream]\nname = \"x\"\ncurrent   = '1.0'  # now\n\n[[upstream.release]]\nversion = \"1.0\"\ndirectory = \"a\"\n\n[[upstream.release]]\nversion = \"2.0\" # next\ndirectory = \"b\"\n\n[other]\ncurrent = \"y\"\n";
-
-    #[test]
-    fn only_the_value_of_current_changes() {
-        let new = with_current(CONFIG, "2.0").unwrap();
-        assert_eq!(new, CONFIG.replace("'1.0'  # now", "'2.0'  # now"));
-        assert_eq!(with_current(CONFIG, "1.0").unwrap(), CONFIG);
-        let odd = "upstream = { name = \"x\", current = \"1.0\" }\n";
-        assert!(with_current(odd, "2.0").is_err());
-    }
-
-    #[test]
-    fn a_folder_is_named_beside_its_release() {
-        let new = with_folder(CONFIG, "2.0", Path::new("patches/2")).unwrap();
-        let line = "version = \"2.0\" # next\n";
-        assert_eq!(
-            new,
-            CONFIG.replace(line, &format!("{line}patches = \"patches/2\"\n"))
-        );
-        assert!(with_folder(CONFIG, "3.0", Path::new("p")).is_err());
-    }
 
     #[test]
     fn a_patch_set_aside_can_be_taken_up_again() {
