@@ -242,7 +242,7 @@ fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
     // The release may stand on a branch beside this way, which was merged later. Then its difference from where
     // the way begins is a step by itself, and nothing that the oldest commit is blamed for.
     let before = format!("{}^", oldest.id);
-    let text = git.ok(&[
+    let log = git.run(&[
         "log",
         "-1",
         "--no-show-signature",
@@ -250,7 +250,11 @@ fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
         "--format=%H %T %s",
         &before,
     ])?;
-    let mut begins = entries(&text)?;
+    // A history that was cut has nothing before it.
+    if !log.success() {
+        return Ok(commits);
+    }
+    let mut begins = entries(&log.stdout_text())?;
     if begins.first().is_some_and(|begin| begin.id != first) {
         begins.append(&mut commits);
         return Ok(begins);

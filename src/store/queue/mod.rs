@@ -9,7 +9,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Params, Transaction, TransactionBehavior, params};
 
 use super::schema;
 use crate::error::{Error, Result};
@@ -180,9 +180,12 @@ impl Queue {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
     pub fn recover(&self, now: i64) -> Result<(usize, Vec<Job>)> {
         let transaction = self.transaction()?;
-        let given_up = self.select(&format!(
-            "{SELECT} WHERE state = 'running' AND attempts >= {MOST_ATTEMPTS} ORDER BY id"
-        ))?;
+        let given_up = self.select(
+            &format!(
+                "{SELECT} WHERE state = 'running' AND attempts >= {MOST_ATTEMPTS} ORDER BY id"
+            ),
+            [],
+        )?;
         transaction
             .execute(
                 "UPDATE jobs SET state = 'failed', ended = ?1, result = 'the bot ended while it ran, several times'
@@ -304,12 +307,12 @@ impl Queue {
     pub fn list(&self, ended: usize, now: i64) -> Result<(Vec<Job>, Vec<Job>)> {
         let open = format!(
             "{SELECT} WHERE state IN ('running', 'waiting', 'held')
-             ORDER BY state <> 'running', state = 'held', max(not_before, {now}), started IS NULL, id"
+             ORDER BY state <> 'running', state = 'held', max(not_before, ?1), started IS NULL, id"
         );
         let past = format!(
             "{SELECT} WHERE state NOT IN ('running', 'waiting', 'held') ORDER BY ended DESC, id DESC LIMIT {ended}"
         );
-        Ok((self.select(&open)?, self.select(&past)?))
+        Ok((self.select(&open, [now])?, self.select(&past, [])?))
     }
 
     /// How many jobs are in each state.
@@ -332,12 +335,14 @@ impl Queue {
             .collect()
     }
 
-    fn select(&self, text: &str) -> Result<Vec<Job>> {
+    fn select(&self, text: &str, values: impl Params) -> Result<Vec<Job>> {
         let mut statement = self
             .connection
             .prepare_cached(text)
             .map_err(self.failed("read"))?;
-        let rows = statement.query_map([], read).map_err(self.failed("read"))?;
+        let rows = statement
+            .query_map(values, read)
+            .map_err(self.failed("read"))?;
         rows.collect::<rusqlite::Result<_>>()
             .map_err(self.failed("read"))
     }
