@@ -15,7 +15,7 @@ pub(crate) const POLL: Duration = Duration::from_millis(10);
 /// A locked file. The lock ends with this value: left to the closing of the file, it would last until whatever
 /// child is just being started executes its program.
 #[derive(Debug)]
-pub(crate) struct Lock(File);
+pub struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {

@@ -57,6 +57,15 @@ impl Workspace {
         &self.root
     }
 
+    /// A path as it is written down: relative to the root where it is in the workspace, so that a workspace can be
+    /// moved and copied. `root().join(…)` makes it whole again.
+    pub(crate) fn written(&self, path: &Path) -> PathBuf {
+        let root = self.root.canonicalize();
+        let inner = path.strip_prefix(&self.root).ok();
+        let inner = inner.or_else(|| path.strip_prefix(root.as_ref().ok()?).ok());
+        inner.unwrap_or(path).to_owned()
+    }
+
     /// `bench-config/`, against which relative paths of the configuration are resolved.
     pub fn bench_config(&self) -> PathBuf {
         self.root.join("bench-config")

@@ -102,6 +102,33 @@ fn a_file_that_upstream_deleted_can_be_kept() {
 }
 
 #[test]
+fn a_conflict_moves_with_its_workspace() {
+    let space = deleted_upstream();
+    let dir = resolve(&space, 1);
+    let inside = dir.strip_prefix(space.root()).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let from = space.root().to_string_lossy().into_owned();
+    let copied = run_in(other.path(), "cp", &["-a", &from, "copy"]);
+    assert!(copied.success(), "{}", copied.stderr_text());
+    let copy = other.path().join("copy").to_string_lossy().into_owned();
+    let continued = ["-C", &copy, "rebase", "2.0", "--continue"];
+    let (code, _, err) = space.run(&continued);
+    assert_eq!(code, 3, "{err}");
+    assert!(err.contains(&format!("unmerged files in {copy}")), "{err}");
+    let dir = other.path().join("copy").join(inside);
+    git_in(&dir, &["add", "gone.c"]);
+    git_in(
+        &dir,
+        &["-c", "core.editor=true", "cherry-pick", "--continue"],
+    );
+    let (_, out, err) = space.run(&continued);
+    assert!(out.contains("resolved"), "{out}{err}");
+    // Where it was copied from it is open still.
+    let error = space.fails(3, &["rebase", "2.0", "--continue"]);
+    assert!(error.contains("unmerged files in [WS]"), "{error}");
+}
+
+#[test]
 fn a_conflict_is_opened_again_after_a_kill() {
     let space = deleted_upstream();
     let dir = resolve(&space, 1);

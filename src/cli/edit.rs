@@ -66,7 +66,7 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
         ));
     }
     if args.close {
-        let directory = edit::close(&ws, args.release.as_deref())?;
+        let directory = edit::close(&ws, args.release.as_deref(), progress)?;
         if context.output.json() {
             return context
                 .output

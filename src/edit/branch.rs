@@ -1,11 +1,14 @@
 //! Making the edit branch, taking it up again, and putting it away.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::publish::{self, Lock};
+use super::publish;
+use super::tip;
 use super::{Session, folder};
 use crate::error::{Error, Kind, Result};
-use crate::git::{Git, is_half_made};
+use crate::git::Git;
+use crate::git::worktree::{EXPIRE, Place};
+use crate::locks::Lock;
 use crate::progress::Progress;
 use crate::series::Series;
 use crate::series::message::Message;
@@ -84,7 +87,7 @@ pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Resul
         ws,
         store: &store,
         release: &release,
-        tip: tip(&stack),
+        tip: stack_tip(&stack),
         progress,
         _lock: &lock,
     };
@@ -113,13 +116,14 @@ pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Resul
 ///
 /// # Errors
 /// [`Kind::Usage`] when there is none or work would be lost.
-pub fn close(ws: &Workspace, version: Option<&str>) -> Result<PathBuf> {
+pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<PathBuf> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
     let session = pick(ws, version)?;
     let store = Objects::open(&ws.object_store())?;
-    // One that git was killed over while it made it has no work in it.
-    if is_worktree(&session.directory) && !is_half_made(&session.directory, store.path()) {
+    let place = session.place(ws)?;
+    if place == Place::Whole {
+        let tip = tip::of(ws, &store, &session, progress)?;
         let git = Git::new(&session.directory);
         refuse_in_progress(&git)?;
         let status = git.status()?;
@@ -134,8 +138,7 @@ pub fn close(ws: &Workspace, version: Option<&str>) -> Result<PathBuf> {
             ))
             .hint("add and commit it and run `perfquilt refresh`, or remove it"));
         }
-        let tip = history::reference(&store, &session.reference())?;
-        if tip.as_ref() != Some(&session.start) || git.branch()? != Some(session.reference()) {
+        if tip != session.start || git.branch()? != Some(session.reference()) {
             return Err(Error::usage(format!(
                 "the branch {} has work that is not in the series yet",
                 session.branch
@@ -146,7 +149,7 @@ pub fn close(ws: &Workspace, version: Option<&str>) -> Result<PathBuf> {
         }
     }
     let bare = Git::new(store.path());
-    if is_worktree(&session.directory) || !session.directory.exists() {
+    if place != Place::None || !session.directory.exists() {
         bare.remove_worktree(&session.directory)?;
     }
     if history::reference(&store, &session.reference())?.as_ref() == Some(&session.start) {
@@ -184,15 +187,11 @@ pub(super) fn pick(ws: &Workspace, version: Option<&str>) -> Result<Session> {
 }
 
 /// The commit with all patches.
-pub(super) fn tip(stack: &Stack) -> String {
+pub(super) fn stack_tip(stack: &Stack) -> String {
     stack
         .steps
         .last()
         .map_or_else(|| stack.release.commit.clone(), |step| step.commit.clone())
-}
-
-pub(super) fn is_worktree(dir: &Path) -> bool {
-    dir.join(".git").is_file()
 }
 
 pub(super) fn refuse_in_progress(git: &Git) -> Result<()> {
@@ -217,12 +216,7 @@ struct Edit<'a> {
 
 impl Edit<'_> {
     fn branch_tip(&self, session: &Session) -> Result<String> {
-        history::reference(self.store, &session.reference())?.ok_or_else(|| {
-            Error::usage(format!("the branch {} is gone", session.branch)).hint(format!(
-                "`git -C {} reflog` may still know it; `perfquilt edit --reset` begins anew",
-                session.directory.display()
-            ))
-        })
+        tip::of(self.ws, self.store, session, self.progress)
     }
 
     fn create(&self, request: &Request) -> Result<Session> {
@@ -259,10 +253,11 @@ impl Edit<'_> {
 
     /// Whether the branch has its worktree. One that a killed git left half made is taken away.
     fn is_checked_out(&self, session: &Session) -> Result<bool> {
-        if is_half_made(&session.directory, self.store.path()) {
+        let place = session.place(self.ws)?;
+        if place == Place::HalfMade {
             Git::new(self.store.path()).remove_worktree(&session.directory)?;
         }
-        Ok(is_worktree(&session.directory))
+        Ok(place == Place::Whole)
     }
 
     /// Sets the store up for the worktree; git shows how far the branch is ahead of the release.
@@ -273,7 +268,7 @@ impl Edit<'_> {
         );
         history::set_reference(self.store, &tag, &self.release.commit)?;
         let branch = &session.branch;
-        Git::new(self.store.path()).prepare_store(&[
+        self.store.prepare_worktrees(&[
             (format!("branch.{branch}.remote").as_str(), "."),
             (format!("branch.{branch}.merge").as_str(), tag.as_str()),
         ])
@@ -281,7 +276,7 @@ impl Edit<'_> {
 
     fn check_out(&self, session: &Session) -> Result<()> {
         let git = Git::new(self.store.path());
-        git.ok(&["worktree", "prune"])?;
+        git.ok(&["worktree", "prune", EXPIRE])?;
         let parent = folder(self.ws);
         std::fs::create_dir_all(&parent).map_err(|e| Error::io("create", &parent, &e))?;
         let step = self.progress.begin("checking out", None);
@@ -320,8 +315,8 @@ impl Edit<'_> {
         self.prepare_store(&session)?;
         if !self.is_checked_out(&session)? {
             // Somebody removed the folder; the commits are still there.
-            let tip = self.branch_tip(&session)?;
-            if tip == session.start {
+            let tip = tip::find(self.ws, self.store, &session, self.progress)?;
+            if tip.is_none_or(|tip| tip == session.start) {
                 history::set_reference(self.store, &session.reference(), &self.tip)?;
                 session.start.clone_from(&self.tip);
                 session.fuzz = request.fuzz;
@@ -330,14 +325,6 @@ impl Edit<'_> {
             session.save(self.ws)?;
         }
         let git = Git::new(&session.directory);
-        if !git.run(&["rev-parse", "--git-dir"])?.success() {
-            // The workspace or the worktree was moved.
-            Git::new(self.store.path()).ok(&[
-                "worktree",
-                "repair",
-                &session.directory.to_string_lossy(),
-            ])?;
-        }
         let tip = self.branch_tip(&session)?;
         if request.reset {
             return self.reset(session, &tip, request);

@@ -11,12 +11,14 @@ mod plan;
 pub mod publish;
 mod quilt;
 mod refresh;
+mod tip;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::git::worktree::{self, Place};
 use crate::upstream::Release;
 use crate::upstream::git::reference_part;
 use crate::workspace::Workspace;
@@ -39,7 +41,7 @@ struct Session {
     base: String,
     /// The branch, without `refs/heads/`.
     branch: String,
-    /// Where it is checked out.
+    /// Where it is checked out; in its file relative to the workspace, where it is in there.
     directory: PathBuf,
     /// The stack it began with, or was last written back as.
     start: String,
@@ -87,24 +89,28 @@ impl Session {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io("read", &path, &error)),
         };
-        let session: Session = serde_json::from_str(&text).map_err(|error| {
+        let mut session: Session = serde_json::from_str(&text).map_err(|error| {
             Error::usage(format!("{} is damaged: {error}", path.display())).hint(
                 "remove it; the branch and its worktree stay, and `perfquilt edit` takes them up again",
             )
         })?;
+        session.directory = ws.root().join(&session.directory);
         Ok(Some(session))
-    }
-
-    fn text(&self) -> Result<Vec<u8>> {
-        let mut text = serde_json::to_vec_pretty(self)
-            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-        text.push(b'\n');
-        Ok(text)
     }
 
     fn save(&self, ws: &Workspace) -> Result<()> {
         let path = Session::file(ws, &self.release);
-        crate::files::write_file(&path, &self.text()?)
+        let mut written = self.clone();
+        written.directory = ws.written(&self.directory);
+        let mut text = serde_json::to_vec_pretty(&written)
+            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+        text.push(b'\n');
+        crate::files::write_file(&path, &text)
+    }
+
+    /// What is where it is checked out.
+    fn place(&self, ws: &Workspace) -> Result<Place> {
+        worktree::look(&self.directory, &ws.object_store(), ws.root())
     }
 
     /// Every session of the workspace, by release.

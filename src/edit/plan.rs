@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use super::assign::{self, Assigned, Candidate, Original, short};
-use super::branch::tip;
+use super::branch::stack_tip;
 use super::publish::Change;
 use super::refresh::{Fate, Outcome};
 use crate::error::{Error, Kind, Result};
@@ -121,7 +121,7 @@ impl Plan<'_> {
     }
 
     fn originals(&self) -> Result<Vec<Original>> {
-        let last = tip(self.stack);
+        let last = stack_tip(self.stack);
         let commits = history::commits(self.store, &self.release.commit, &last)?;
         Ok(self
             .stack

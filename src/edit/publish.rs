@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -16,7 +15,7 @@ use super::folder;
 use crate::digest::hex;
 use crate::error::{Error, Result};
 use crate::files::write_file;
-use crate::process::check_interrupted;
+use crate::locks::{self, Lock};
 use crate::stack::history;
 use crate::upstream::Objects;
 use crate::workspace::Workspace;
@@ -42,17 +41,11 @@ pub struct Move {
     pub to: String,
 }
 
-/// Excludes other commands that write the series while it lives.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
-}
-
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Journal {
     schema: u32,
-    /// Where the old files are kept.
+    /// Where the old files are kept. In the journal's file this and the other paths are relative to the workspace.
     kept: PathBuf,
     changes: Vec<Entry>,
     moves: Vec<Move>,
@@ -68,28 +61,22 @@ struct Entry {
     after: Option<String>,
 }
 
-/// Waits for other commands that write the series and keeps new ones out.
+impl Journal {
+    fn each_path(&mut self, change: impl Fn(&Path) -> PathBuf) {
+        let changes = self.changes.iter_mut().map(|entry| &mut entry.path);
+        for path in changes.chain([&mut self.kept]) {
+            *path = change(path);
+        }
+    }
+}
+
+/// Waits for other commands that write the series and keeps new ones out while the answer lives.
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made,
 /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting.
 pub fn lock(ws: &Workspace) -> Result<Lock> {
-    let dir = folder(ws);
-    std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
-    let path = dir.join("lock");
-    let file = File::create(&path).map_err(|e| Error::io("create", &path, &e))?;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(Lock { _file: file }),
-            Err(std::fs::TryLockError::WouldBlock) => {
-                check_interrupted()?;
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(std::fs::TryLockError::Error(error)) => {
-                return Err(Error::io("lock", &path, &error));
-            }
-        }
-    }
+    locks::wait(&folder(ws).join("lock"), || {})
 }
 
 /// Finishes what a killed command left half done; returns whether there was anything. Costs one look
@@ -113,12 +100,13 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
     }
     let path = pending.join("journal.json");
     let text = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
-    let journal: Journal = serde_json::from_slice(&text).map_err(|error| {
+    let mut journal: Journal = serde_json::from_slice(&text).map_err(|error| {
         Error::usage(format!("{} is damaged: {error}", path.display())).hint(format!(
             "remove {} if series and patches are as they should be",
             pending.display()
         ))
     })?;
+    journal.each_path(|path| ws.root().join(path));
     for entry in &journal.changes {
         let now = digest_of(&entry.path)?;
         if now != entry.before && now != entry.after {
@@ -179,14 +167,16 @@ pub fn publish(
         });
     }
     let kept = unused(&base.join("kept"), label);
-    let journal = Journal {
+    let mut journal = Journal {
         schema: 1,
         kept: kept.clone(),
         changes: entries,
         moves: moves.to_vec(),
     };
+    journal.each_path(|path| ws.written(path));
     let text = serde_json::to_vec_pretty(&journal)
         .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    journal.each_path(|path| ws.root().join(path));
     write_synced(&staging.path().join("journal.json"), &text)?;
     let pending = pending(ws);
     let staged = staging.keep();

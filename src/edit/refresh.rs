@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use super::Session;
-use super::branch::{is_worktree, pick, tip};
+use super::branch::{pick, stack_tip};
 use super::plan::Plan;
 use super::publish::{self, Change, Move};
+use super::tip;
 use crate::error::{Error, Result};
 use crate::git::Git;
+use crate::git::worktree::Place;
 use crate::progress::Progress;
 use crate::series::{Location, Series};
 use crate::stack::{self, history};
@@ -102,17 +104,16 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
     let mut session = pick(ws, wanted.version.as_deref())?;
-    let untracked = ready(&session, wanted.dry_run, progress)?;
     let store = Objects::open(&ws.object_store())?;
+    tip::of(ws, &store, &session, progress)?;
+    let untracked = ready(ws, &session, wanted.dry_run, progress)?;
+    // That may have finished a rebase.
+    let branch_tip = tip::of(ws, &store, &session, progress)?;
     let release = upstream::ensure(ws, Some(&session.version), progress)?;
     let location = Location::of(ws, Some(&session.version))?;
     let series = Series::load_for(ws, Some(&session.version))?;
     let stack = stack::apply_with(ws, &release, &series, session.fuzz)?;
-    let branch_tip = history::reference(&store, &session.reference())?.ok_or_else(|| {
-        Error::usage(format!("the branch {} is gone", session.branch))
-            .hint("`perfquilt edit --reset` begins anew")
-    })?;
-    if tip(&stack) != session.start && tip(&stack) != branch_tip {
+    if stack_tip(&stack) != session.start && stack_tip(&stack) != branch_tip {
         return Err(Error::usage("series or patches changed since `perfquilt edit`")
             .hint("put them back as they were (`git diff` shows the difference where the workspace is a repository), or give the branch up with `perfquilt edit --reset`, which keeps its commits aside"));
     }
@@ -139,7 +140,7 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
             },
         );
     }
-    let new_tip = tip(&plan.stack);
+    let new_tip = stack_tip(&plan.stack);
     let mut done = Refreshed {
         release: release.name.clone(),
         directory: session.directory.clone(),
@@ -175,8 +176,13 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
 }
 
 /// Makes sure that everything is in commits of the branch; returns the files git does not know.
-fn ready(session: &Session, dry_run: bool, progress: &dyn Progress) -> Result<Vec<String>> {
-    if !is_worktree(&session.directory) {
+fn ready(
+    ws: &Workspace,
+    session: &Session,
+    dry_run: bool,
+    progress: &dyn Progress,
+) -> Result<Vec<String>> {
+    if session.place(ws)? != Place::Whole {
         progress.warn(&format!(
             "{} is gone; the commits of {} are used as they are",
             session.directory.display(),

@@ -12,6 +12,7 @@ use super::{Rebased, Status};
 use crate::error::{Error, Result};
 use crate::files::write_file;
 use crate::git::Git;
+use crate::git::worktree::{self, Place};
 use crate::progress::Progress;
 use crate::series::Patch;
 use crate::series::path::shown;
@@ -43,7 +44,7 @@ pub struct Opened {
     pub version: String,
     /// The commit the worktree stands on: the new release with the earlier patches.
     parent: String,
-    /// The worktree.
+    /// The worktree; in its file relative to the workspace.
     pub directory: PathBuf,
     /// The files in conflict.
     #[serde(default)]
@@ -69,10 +70,12 @@ fn opened(ws: &Workspace) -> Result<Option<Opened>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("read", &path, &error)),
     };
-    serde_json::from_str(&text).map(Some).map_err(|error| {
+    let mut open: Opened = serde_json::from_str(&text).map_err(|error| {
         Error::usage(format!("{} is damaged: {error}", path.display()))
             .hint("`perfquilt rebase RELEASE --abort` closes the conflict without a result")
-    })
+    })?;
+    open.directory = ws.root().join(&open.directory);
+    Ok(Some(open))
 }
 
 /// The patch that `which` means: its number, its name, or a beginning of the name.
@@ -164,15 +167,14 @@ pub fn open(
         directory: directory.clone(),
         files: Vec::new(),
     };
-    let store = Git::new(objects.path());
-    store.prepare_store(&[
+    objects.prepare_worktrees(&[
         ("merge.conflictStyle", "diff3"),
         ("mergetool.keepBackup", "false"),
     ])?;
     // What a killed command left. The conflict counts as open when all of it is there.
     close(ws)?;
     let waiting = progress.begin("checking out the release with the earlier patches", None);
-    let added = store
+    let added = Git::new(objects.path())
         .command(&["worktree", "add", "--quiet", "--detach"])
         .args(["--force", "--force"])
         .arg(&directory)
@@ -221,7 +223,7 @@ pub fn take(ws: &Workspace) -> Result<String> {
     };
     let dir = open.directory.display().to_string();
     let objects = Objects::open(&ws.object_store())?;
-    if !open.directory.join(".git").is_file() {
+    if worktree::look(&open.directory, objects.path(), ws.root())? != Place::Whole {
         remove_state(ws)?;
         return Err(Error::usage(format!("the worktree {dir} is gone"))
             .hint("open the conflict again with --resolve"));
@@ -291,6 +293,8 @@ fn close(ws: &Workspace) -> Result<()> {
     let store = Git::new(&ws.object_store());
     if let Ok(entries) = std::fs::read_dir(folder(ws)) {
         for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
+            // So that the store knows which one is meant, if the workspace was moved.
+            let _ = worktree::look(&entry.path(), &ws.object_store(), ws.root());
             store.remove_worktree(&entry.path())?;
         }
     }
@@ -298,7 +302,9 @@ fn close(ws: &Workspace) -> Result<()> {
 }
 
 fn save(ws: &Workspace, open: &Opened) -> Result<()> {
-    let text = serde_json::to_vec_pretty(open)
+    let mut written = open.clone();
+    written.directory = ws.written(&open.directory);
+    let text = serde_json::to_vec_pretty(&written)
         .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
     write_file(&state_file(ws), &text)
 }

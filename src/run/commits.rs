@@ -225,17 +225,12 @@ fn series_name(release: &Release, series: &Series) -> String {
 
 /// The commits behind `first` up to `last`, oldest first.
 fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
-    let range = format!("{first}..{last}");
-    let text = git.ok(&[
-        "log",
-        "--first-parent",
-        "--reverse",
-        "--no-show-signature",
-        "-z",
-        "--format=%H %T %s",
-        &range,
-    ])?;
-    let mut commits = entries(&text)?;
+    let log = |options: [&str; 2], range: &str| {
+        let common = ["log", "--no-show-signature", "-z", "--format=%H %T %s"];
+        git.run(&[&common[..], &options, &[range]].concat())
+    };
+    let between = log(["--first-parent", "--reverse"], &format!("{first}..{last}"))?;
+    let mut commits = entries(&between.stdout_text())?;
     let Some(oldest) = commits.first() else {
         return Ok(commits);
     };

@@ -17,6 +17,7 @@ mod merge;
 pub(crate) mod objects;
 pub(crate) mod pack;
 pub(crate) mod packed;
+mod settings;
 mod tarball;
 mod verify;
 

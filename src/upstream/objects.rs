@@ -1,7 +1,6 @@
 //! The bare object store of a workspace: a git repository that this program and its worktrees write to.
 
 use std::cell::OnceCell;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +9,7 @@ use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
 use super::packed::{Chain, Content, Packs};
 use crate::error::{DISK_FULL, Error, Result};
-use crate::locks;
-use crate::process::check_interrupted;
+use crate::locks::{self, Lock};
 
 /// How long a reference's lock may stay the same before it counts as left behind, and how often it is looked at.
 const LOCK_HELD: Duration = Duration::from_secs(1);
@@ -47,12 +45,6 @@ pub struct Objects {
     packs: OnceCell<Arc<Packs>>,
 }
 
-/// Keeps other processes from what it protects while it lives.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
-}
-
 impl Objects {
     /// Opens the store at `path`, making an empty one where there is none.
     ///
@@ -64,10 +56,14 @@ impl Objects {
         }
         std::fs::create_dir_all(path).map_err(|e| Error::io("create", path, &e))?;
         // Two processes that make it at once, or one that was killed while making it, would leave
-        // half a repository; making it again completes it and removes nothing.
-        let _lock = wait_for_lock(&path.join("import.lock"))?;
+        // half a repository; making it again completes it and removes nothing but the locks of who was killed.
+        let _lock = locks::wait(&path.join("import.lock"), || {})?;
         if let Ok(store) = Self::open(path) {
             return Ok(store);
+        }
+        for name in ["config.lock", "HEAD.lock"] {
+            // Mostly there is none; one that stays is told of by what follows.
+            let _ = std::fs::remove_file(path.join(name));
         }
         let repository = Repository::init_bare(path).map_err(|e| broken(path, &e))?;
         Ok(Objects {
@@ -210,18 +206,17 @@ impl Objects {
         Ok(())
     }
 
-    /// Does what locks the reference `name`. Locks are held for a moment only; one that stays was left by a
-    /// process that was killed while it had it, and is removed.
-    fn past_lock(
+    /// Does what locks the reference or file `name` of the store. Locks are held for a moment only; one that stays
+    /// was left by a process that was killed while it had it, and is removed.
+    pub(super) fn past_lock(
         &self,
         name: &str,
-        work: impl Fn() -> std::result::Result<(), git2::Error>,
+        mut work: impl FnMut() -> std::result::Result<(), git2::Error>,
     ) -> std::result::Result<(), git2::Error> {
         let lock = self.repository.path().join(format!("{name}.lock"));
         let made = || {
-            std::fs::metadata(&lock)
-                .and_then(|meta| meta.modified())
-                .ok()
+            let meta = std::fs::metadata(&lock);
+            meta.and_then(|meta| meta.modified()).ok()
         };
         let (mut seen, mut since) = (made(), Instant::now());
         loop {
@@ -328,8 +323,7 @@ impl Objects {
     /// # Errors
     /// As [`Objects::lock_import`].
     pub fn lock(&self, name: &str) -> Result<Lock> {
-        let file = wait_for_lock(&self.path.join(name))?;
-        Ok(Lock { _file: file })
+        locks::wait(&self.path.join(name), || {})
     }
 
     /// Waits for other importers of this store, then keeps new ones out and removes what killed
@@ -366,24 +360,6 @@ impl Objects {
             error.message()
         ))
         .hint("`perfquilt upstream verify` checks the store; removing it and `perfquilt upstream fetch` make it anew")
-    }
-}
-
-/// Locks a file, making it if need be. An import takes seconds; whoever waits for it can still be
-/// interrupted.
-fn wait_for_lock(path: &Path) -> Result<File> {
-    let file = File::create(path).map_err(|e| Error::io("create", path, &e))?;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(std::fs::TryLockError::WouldBlock) => {
-                check_interrupted()?;
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(std::fs::TryLockError::Error(error)) => {
-                return Err(Error::io("lock", path, &error));
-            }
-        }
     }
 }
 
@@ -498,6 +474,19 @@ mod tests {
             empty_tree().to_string(),
             "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
         );
+    }
+
+    #[test]
+    fn a_store_whose_maker_was_killed_is_completed() {
+        let folder = tempfile::tempdir().unwrap();
+        for left in ["config.lock", "HEAD.lock"] {
+            let path = folder.path().join(left);
+            std::fs::create_dir_all(path.join("objects")).unwrap();
+            std::fs::write(path.join(left), "[core]").unwrap();
+            let store = Objects::open_or_create(&path).unwrap();
+            assert!(store.repository.is_bare() && !path.join(left).exists());
+            Objects::open(&path).unwrap();
+        }
     }
 
     #[test]

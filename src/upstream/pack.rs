@@ -16,9 +16,10 @@ use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid};
 use sha1::{Digest, Sha1};
 
-use super::objects::{self, Lock, Objects, oid_from};
+use super::objects::{self, Objects, oid_from};
 use super::packed::{Chain, REF_DELTA, Stored};
 use crate::error::{Error, Result};
+use crate::locks::Lock;
 
 /// First part of the names of unfinished packs.
 pub(super) const TEMPORARY: &str = "tmp_perfquilt_";

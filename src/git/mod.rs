@@ -1,10 +1,11 @@
 //! The user's own git, with the user's own identity and configuration: for worktrees, and for what the
 //! user's repository gets.
 
+pub(crate) mod worktree;
+
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result};
-use crate::files::write_file;
 use crate::process::{Command, DeathSignal, Output};
 
 /// What git and the hooks it runs may know of our environment, besides what every child gets.
@@ -23,21 +24,6 @@ const PASSED_ON: [&str; 14] = [
     "GIT_CONFIG_NOSYSTEM",
     "GIT_SSL_CAINFO",
     "XDG_RUNTIME_DIR",
-];
-
-/// What the store's worktrees must not do with files.
-const ATTRIBUTES: &[u8] =
-    b"# Files are edited byte by byte, whatever the release's .gitattributes say.
-* -text -ident -filter -working-tree-encoding
-";
-
-/// Settings of a store that has worktrees.
-const STORE_SETTINGS: [(&str, &str); 5] = [
-    ("gc.auto", "0"),
-    ("maintenance.auto", "false"),
-    ("core.autocrlf", "false"),
-    ("core.fileMode", "true"),
-    ("core.symlinks", "true"),
 ];
 
 /// A git that reaches other repositories as the user's own does: with its configuration, certificates and
@@ -114,36 +100,6 @@ impl Git {
         Ok(output.stdout_text().trim_end_matches('\n').to_owned())
     }
 
-    /// Sets up the bare store at this folder for worktrees: git must hand out and take back the very
-    /// bytes, and must never tidy up there. `more` are settings besides those.
-    pub(crate) fn prepare_store(&self, more: &[(&str, &str)]) -> Result<()> {
-        let attributes = self.folder.join("info/attributes");
-        if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
-            write_file(&attributes, ATTRIBUTES)?;
-        }
-        for (key, value) in STORE_SETTINGS.iter().chain(more) {
-            self.ok(&["config", key, value])?;
-        }
-        Ok(())
-    }
-
-    /// Takes the worktree at `directory` away with all that is in it, also where a killed git left it half
-    /// made and locked. Nothing happens where there is none.
-    pub(crate) fn remove_worktree(&self, directory: &Path) -> Result<()> {
-        match std::fs::remove_dir_all(directory) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io("remove", directory, &error));
-            }
-            _ => {}
-        }
-        // Fails where the repository knows of none.
-        self.command(&["worktree", "remove", "--force", "--force"])
-            .arg(directory)
-            .run()?;
-        self.ok(&["worktree", "prune"])?;
-        Ok(())
-    }
-
     /// What is going on in the worktree: a word for it and the command that goes on.
     pub(crate) fn in_progress(&self) -> Result<Option<(&'static str, &'static str)>> {
         let folder = PathBuf::from(self.ok(&["rev-parse", "--absolute-git-dir"])?);
@@ -196,25 +152,6 @@ impl Git {
         }
         Ok(status)
     }
-}
-
-/// Whether git was killed while it made the worktree at `directory` of the repository `store`: the lock it takes
-/// for that is there.
-pub(crate) fn is_half_made(directory: &Path, store: &Path) -> bool {
-    let Ok(link) = std::fs::read_to_string(directory.join(".git")) else {
-        return false;
-    };
-    let Some(own) = link.trim_end().strip_prefix("gitdir: ") else {
-        return false;
-    };
-    let own = directory.join(own);
-    let is_ours = match (own.canonicalize(), store.canonicalize()) {
-        (Ok(own), Ok(store)) => own.starts_with(store),
-        _ => false,
-    };
-    is_ours
-        && std::fs::read_to_string(own.join("locked"))
-            .is_ok_and(|reason| reason.trim_end() == "initializing")
 }
 
 /// What `git status` says.
