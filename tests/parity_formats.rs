@@ -206,6 +206,7 @@ fn stated(error: &str) -> bool {
         "an ed script",
         "the range of the lines before",
         "`.git` is not allowed",
+        "is to be deleted, but it is not there",
     ];
     stated.iter().any(|what| error.contains(what))
 }

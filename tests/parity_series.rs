@@ -179,6 +179,10 @@ proptest! {
             prop_assert!(found.as_ref().map_or_else(|at| *at, |_| usize::MAX) >= failed);
             return Ok(());
         }
+        // A difference that docs/series.md states.
+        if found.is_err() && space.run(&["stack"]).2.contains("is to be deleted, but it is not there") {
+            return Ok(());
+        }
         let series = space.read("series");
         prop_assert_eq!(found, theirs, "{}{:?}", series, pieces);
     }
