@@ -44,7 +44,11 @@ fn space() -> Space {
         "three.patch",
         patch("b.c", 10, "three").replace("Mon, 3 Jun", "Wed, 5 Jun"),
     );
-    space.write(".gitconfig", "[user]\nname = t\nemail = t@example.org\n");
+    // As some have it, so that no foreign repository is taken for one's own.
+    space.write(
+        ".gitconfig",
+        "[user]\nname = t\nemail = t@example.org\n[safe]\nbareRepository = explicit\n",
+    );
     space.ok(&["upstream", "fetch"]);
     space
 }
@@ -243,6 +247,39 @@ fn reordered_dropped_new_and_reworded() {
     }
     check_trees(&space);
     assert!(space.ok(&["refresh"]).contains("as the branch is"));
+}
+
+#[test]
+fn a_diff_in_a_message_is_quoted() {
+    let space = space();
+    space.ok(&["edit"]);
+    put(&space, "b.c", "50\n", "fifty\n");
+    let diff = "    --- a/b.c\n    +++ b/b.c\n    @@ -1 +1 @@\n    -1\n    +2";
+    commit(&space, &format!("mine\n\nIt was:\n\n{diff}\n\nbefore"));
+    space.ok(&["refresh"]);
+    let new = space.read("patches/mine.patch");
+    assert!(new.contains("\n>     --- a/b.c\n"), "{new}");
+    check_trees(&space);
+}
+
+#[test]
+fn a_release_that_left_the_configuration_is_told() {
+    let space = space();
+    let one = "{ version = \"1.0\", directory = \"up\" }";
+    let two = "{ version = \"2.0\", directory = \"up\" }";
+    space.configure(&format!("release = [{one}, {two}]\n"));
+    space.ok(&["edit", "--release", "2.0"]);
+    space.configure(&format!("release = [{one}]\n"));
+    let error = space.fails(2, &["refresh"]);
+    assert!(
+        error.contains("not in the configuration any more"),
+        "{error}"
+    );
+    assert!(
+        error.contains("[[upstream.release]] of version 2.0"),
+        "{error}"
+    );
+    space.ok(&["edit", "--close"]);
 }
 
 #[test]
@@ -528,6 +565,8 @@ fn an_interrupted_refresh_is_finished_by_the_next_command() {
 #[test]
 fn quilt_itself_works_on_the_workspaces_patches() {
     let space = space();
+    let out = space.ok(&["edit", "--quilt", "q t"]);
+    assert!(out.contains("q t' && quilt push -a\n"), "{out}");
     space.ok(&["edit", "--quilt", "q"]);
     let dir = space.path("q");
     let quilt = |args: &[&str]| {

@@ -1,19 +1,22 @@
 //! `refresh` killed at any moment: the series is the old one or the new one, and nothing is lost. And `edit`
-//! while git checks out.
+//! while git checks out or rebases.
 
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
+use perfquilt::process::find_program;
+use rustix::process::Signal;
 use support::{Space, run_in};
 
 const PATCHES: usize = 12;
 
-/// A series of canonical patches, and an edit branch on which all of them change.
-fn space() -> Space {
+/// A series of canonical patches of one file, and of patches that add one each.
+fn series(added: usize) -> Space {
     let space = Space::new();
     let text: String = (1..=100).map(|n| format!("{n}\n")).collect();
     space.write("up/a.c", text);
@@ -27,9 +30,23 @@ fn space() -> Space {
             ),
         );
     }
+    for number in 1..=added {
+        space.patch(
+            &format!("new-{number}.patch"),
+            format!(
+                "Subject: file {number}\n\n--- /dev/null\n+++ b/new-{number}.c\n@@ -0,0 +1 @@\n+new\n"
+            ),
+        );
+    }
     space.write(".gitconfig", "[user]\nname = t\nemail = t@example.org\n");
     space.ok(&["upstream", "fetch"]);
     space.ok(&["lint", "--fix"]);
+    space
+}
+
+/// An edit branch on which all patches change.
+fn space() -> Space {
+    let space = series(0);
     space.ok(&["edit"]);
     let tree = space.path(".perfquilt/edit/srv-1.0");
     let commits = run_in(&tree, "git", &["rev-list", "--reverse", "srv-1.0..HEAD"]).stdout_text();
@@ -50,6 +67,63 @@ fn space() -> Space {
     space
 }
 
+/// An edit branch of which git put off all patches but the first, which is another now.
+fn amended() -> Space {
+    let space = series(PATCHES);
+    space.ok(&["edit", "1"]);
+    let tree = space.path(".perfquilt/edit/srv-1.0");
+    std::fs::write(tree.join("work.c"), "mine\n").unwrap();
+    for words in [
+        &["add", "work.c"][..],
+        &["commit", "-q", "--amend", "--no-edit"][..],
+    ] {
+        let done = run_in(&tree, "git", words);
+        assert!(done.success(), "{}", done.stderr_text());
+    }
+    space
+}
+
+fn copy(from: &Path, to: &Path) {
+    let from = format!("{}/.", from.display());
+    let copied = run_in(to, "cp", &["-a", &from, "."]);
+    assert!(copied.success(), "{}", copied.stderr_text());
+}
+
+/// Makes the workspace what `spare` is.
+fn put_back(space: &Space, spare: &Path) {
+    for entry in std::fs::read_dir(space.root()).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap();
+        } else {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    copy(spare, space.root());
+}
+
+/// Runs the program with a git of which each rebase is killed after a while, and the program with it if not `alone`.
+fn run_with_killed_git(space: &Space, args: &[&str], seconds: &str, alone: bool) {
+    let git = find_program("git").unwrap();
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in\n*\" rebase \"*)\n  \
+         timeout --foreground -s KILL {seconds} {git} \"$@\"; code=$?\n  \
+         [ $code -le 1 ] || {alone} || kill -KILL \"$(cut -d' ' -f4 /proc/$PPID/stat)\"\n  \
+         exit $code ;;\nesac\nexec {git} \"$@\"\n",
+        git = git.display()
+    );
+    // By another process: this one may be starting programs that inherit an open file.
+    space.write("git.sh", script);
+    let words = ["-D", "-m", "755", "git.sh", "bin/git"];
+    assert!(run_in(space.root(), "install", &words).success());
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", space.path("bin").display());
+    let _ended = space.command().env("PATH", path).args(args).output();
+}
+
+/// When a rebase of these patches may be cut off, in seconds.
+const MOMENTS: [&str; 6] = ["0.004", "0.01", "0.02", "0.04", "0.06", "0.1"];
+
 /// The series and its patches.
 fn snapshot(space: &Space) -> BTreeMap<String, String> {
     let mut files = BTreeMap::from([("series".to_owned(), space.read("series"))]);
@@ -65,11 +139,6 @@ fn snapshot(space: &Space) -> BTreeMap<String, String> {
 fn a_kill_leaves_the_old_series_or_the_new_one() {
     let space = space();
     let spare = tempfile::tempdir().unwrap();
-    let copy = |from: &std::path::Path, to: &std::path::Path| {
-        let from = format!("{}/.", from.display());
-        let copied = run_in(to, "cp", &["-a", &from, "."]);
-        assert!(copied.success(), "{}", copied.stderr_text());
-    };
     copy(space.root(), spare.path());
     let old = snapshot(&space);
     let started = Instant::now();
@@ -81,15 +150,7 @@ fn a_kill_leaves_the_old_series_or_the_new_one() {
         .filter(|(name, text)| old.get(*name) == Some(text));
     assert_eq!(same.count(), 1, "all but the series are written anew");
     for part in 0..10_u32 {
-        for entry in std::fs::read_dir(space.root()).unwrap().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                std::fs::remove_dir_all(path).unwrap();
-            } else {
-                std::fs::remove_file(path).unwrap();
-            }
-        }
-        copy(spare.path(), space.root());
+        put_back(&space, spare.path());
         space.run_and_kill(&["refresh"], whole * part / 9);
         // Any command makes up for what was begun.
         space.ok(&["status"]);
@@ -104,6 +165,115 @@ fn a_kill_leaves_the_old_series_or_the_new_one() {
             "{out}"
         );
     }
+}
+
+#[test]
+fn no_patch_is_lost_where_git_is_putting_them_back() {
+    let space = amended();
+    let spare = tempfile::tempdir().unwrap();
+    copy(space.root(), spare.path());
+    let old = snapshot(&space);
+    let started = Instant::now();
+    space.ok(&["refresh"]);
+    let whole = started.elapsed();
+    let new = snapshot(&space);
+    assert_eq!(new.len(), 2 * PATCHES + 1);
+    let check = |what: &str| {
+        space.ok(&["status"]);
+        let found = snapshot(&space);
+        assert!(found == old || found == new, "{what}: {found:?}");
+        space.ok(&["refresh"]);
+        assert_eq!(snapshot(&space), new, "{what}");
+        let out = space.ok(&["refresh"]);
+        assert!(
+            out.contains("series and patches are as the branch is"),
+            "{out}"
+        );
+    };
+    for signal in [Signal::INT, Signal::KILL] {
+        for part in 0..6_u32 {
+            put_back(&space, spare.path());
+            space.run_and_signal(&["refresh"], whole * part / 6, signal);
+            check(&format!("{signal:?} at {part}/6"));
+        }
+    }
+    for alone in [true, false] {
+        for seconds in MOMENTS {
+            put_back(&space, spare.path());
+            run_with_killed_git(&space, &["refresh"], seconds, alone);
+            check(&format!("git killed after {seconds} s, alone: {alone}"));
+        }
+    }
+}
+
+#[test]
+fn a_git_that_was_cut_off_while_it_went_to_a_patch_is_no_hindrance() {
+    let space = series(PATCHES);
+    space.ok(&["edit"]);
+    let spare = tempfile::tempdir().unwrap();
+    copy(space.root(), spare.path());
+    let old = snapshot(&space);
+    let started = Instant::now();
+    space.ok(&["edit", "1"]);
+    let whole = started.elapsed();
+    let tree = space.path(".perfquilt/edit/srv-1.0");
+    let check = |what: &str| {
+        let out = space.ok(&["edit", "1"]);
+        assert!(out.contains("it stands at 1.patch"), "{what}: {out}");
+        let git = |words: &[&str]| run_in(&tree, "git", words).stdout_text();
+        assert_eq!(git(&["log", "-1", "--format=%s"]), "patch 1\n", "{what}");
+        assert_eq!(git(&["status", "--porcelain"]), "", "{what}");
+        space.ok(&["refresh"]);
+        assert_eq!(snapshot(&space), old, "{what}");
+        space.ok(&["edit", "--close"]);
+    };
+    for signal in [Signal::INT, Signal::KILL] {
+        for part in 0..6_u32 {
+            put_back(&space, spare.path());
+            space.run_and_signal(&["edit", "1"], whole * part / 6, signal);
+            check(&format!("{signal:?} at {part}/6"));
+        }
+    }
+    for alone in [true, false] {
+        for seconds in MOMENTS {
+            put_back(&space, spare.path());
+            run_with_killed_git(&space, &["edit", "1"], seconds, alone);
+            check(&format!("git killed after {seconds} s, alone: {alone}"));
+        }
+    }
+}
+
+#[test]
+fn a_patch_that_the_users_own_git_lost_is_told() {
+    let space = amended();
+    let old = space.read("series");
+    // As a `git rebase --continue` leaves it that was killed at the next patch.
+    let notes = ".perfquilt/objects.git/worktrees/srv-1.0/rebase-merge";
+    let todo = space.read(&format!("{notes}/git-rebase-todo"));
+    let (next, rest) = todo.split_once('\n').unwrap();
+    let done = space.read(&format!("{notes}/done"));
+    space.write(&format!("{notes}/done"), format!("{done}{next}\n"));
+    space.write(&format!("{notes}/git-rebase-todo"), rest);
+    let error = space.fails(3, &["refresh"]);
+    assert!(error.contains("git was to put 2.patch back"), "{error}");
+    assert_eq!(space.read("series"), old);
+    assert!(space.ok(&["refresh"]).contains("removed   2.patch"));
+}
+
+#[test]
+fn what_somebody_did_after_the_kill_is_kept() {
+    let space = amended();
+    let tree = space.path(".perfquilt/edit/srv-1.0");
+    run_with_killed_git(&space, &["refresh"], "0.001", false);
+    let note = space.path(".perfquilt/edit/srv-1.0.git-at-work");
+    assert!(note.exists());
+    std::fs::write(tree.join("work.c"), "more of mine\n").unwrap();
+    let (code, _, err) = space.run(&["refresh"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("kept as refs/kept/srv-1.0/1"), "{err}");
+    let kept = run_in(&tree, "git", &["show", "refs/kept/srv-1.0/1:work.c"]);
+    assert_eq!(kept.stdout_text(), "more of mine\n");
+    assert!(!note.exists());
 }
 
 #[test]

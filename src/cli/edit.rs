@@ -9,6 +9,7 @@ use super::Context;
 use super::output::{counted, plain_lines, shown};
 use crate::edit::{self, Opened, Request, State};
 use crate::error::Result;
+use crate::process::quoted;
 
 /// Check the stack out as a git branch, one commit a patch, to be edited with plain git
 #[derive(Debug, Args)]
@@ -58,11 +59,12 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
             }));
         }
         return context.output.print(&format!(
-            "{}: {} files in {dir}, no patch applied\n\n  cd {dir} && quilt push -a\n\n\
+            "{}: {} files in {}, no patch applied\n\n  cd {} && quilt push -a\n\n\
              quilt reads and writes the workspace's own series and patches there.\n",
             tree.release,
             tree.files,
-            dir = tree.directory.display(),
+            tree.directory.display(),
+            quoted(&shown(&tree.directory)),
         ));
     }
     if args.close {
@@ -127,7 +129,7 @@ fn text(opened: &Opened) -> String {
     if let Some(kept) = &opened.kept {
         text.push_str(&format!("the commits it had are kept as {kept}\n"));
     }
-    let directory = opened.directory.display();
+    let directory = quoted(&shown(&opened.directory));
     match &opened.at {
         Some((name, true)) => text.push_str(&format!(
             "it stands at {name}; the patches after it follow\n\n  cd {directory}\n  … edit …\n  git commit --amend -a\n  git rebase --continue\n  perfquilt refresh\n"

@@ -9,7 +9,7 @@ use super::Global;
 use super::terminal::Terminal;
 use crate::error::{Error, Kind, Result};
 use crate::progress::Progress;
-use crate::report::is_deceptive;
+use crate::report::{fit_end, is_deceptive, width};
 
 /// Where a command's words go.
 pub struct Output {
@@ -166,14 +166,19 @@ pub fn plain_lines(text: &str) -> String {
     text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
 }
 
-/// At most `width` characters, the last of which then is `…`; names and titles are hostile text.
-pub fn cut(text: &str, width: usize) -> String {
-    let text = plain(text);
-    if text.chars().count() <= width {
-        return text.trim_end().to_owned();
+/// At most `room` columns, the last of which then has a `…`; names and titles are hostile text.
+pub fn cut(text: &str, room: usize) -> String {
+    let text = fit_end(&plain(text), room);
+    match text.strip_suffix('…') {
+        Some(kept) => format!("{}…", kept.trim_end()),
+        None => text.trim_end().to_owned(),
     }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end())
+}
+
+/// `text` followed by blanks up to `room` columns.
+pub fn pad(text: &str, room: usize) -> String {
+    let blanks = room.saturating_sub(width(text));
+    format!("{text}{}", " ".repeat(blanks))
 }
 
 /// A path as text, for a document: JSON has no other. What is not UTF-8 in it is replaced.
@@ -219,9 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn cutting_counts_characters_and_disarms() {
+    fn cutting_counts_columns_and_disarms() {
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("数据库", 6), "数据库");
+        assert_eq!(cut("数据库", 5), "数据…");
+        assert_eq!(pad("数据", 6), "数据  ");
         assert_eq!(cut("a\u{1b}[2J", 9), "a\u{fffd}[2J");
     }
 

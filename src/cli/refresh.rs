@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::output::{cut, plain, shown};
+use super::output::{cut, shown};
 use crate::edit::{self, Outcome, Refreshed, Wanted};
 use crate::error::Result;
 
@@ -88,7 +88,7 @@ fn text(done: &Refreshed, dry_run: bool) -> String {
             patch.name,
             remark(patch)
         );
-        text.push_str(&cut(&line, 100));
+        text.push_str(&cut(&line, 80));
         text.push('\n');
     }
     let joined: Vec<&String> = done
@@ -97,7 +97,9 @@ fn text(done: &Refreshed, dry_run: bool) -> String {
         .flat_map(|patch| &patch.joined)
         .collect();
     for name in done.removed.iter().filter(|name| !joined.contains(name)) {
-        text.push_str(&format!("{:>digits$}  removed   {}\n", "-", plain(name)));
+        let line = format!("{:>digits$}  removed   {name}", "-");
+        text.push_str(&cut(&line, 80));
+        text.push('\n');
     }
     if dry_run {
         text.push_str("nothing was written (--dry-run)\n");

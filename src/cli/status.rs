@@ -4,8 +4,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::output::{counted, cut};
+use super::output::{counted, cut, pad};
 use crate::error::Result;
+use crate::report::width;
 use crate::series::Series;
 use crate::stack;
 use crate::upstream::{self, Objects};
@@ -70,24 +71,18 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
         text.push_str("the release is not imported yet; `perfquilt upstream fetch` does that\n");
     }
     let digits = count.to_string().len();
-    let names = series.patches().iter().map(|p| p.name.chars().count());
-    let width = names.max().unwrap_or(0).min(34);
+    let names = series.patches().iter().map(|patch| width(&patch.name));
+    let room = names.max().unwrap_or(0).min(34);
     for (index, patch) in series.patches().iter().enumerate() {
         let how = steps.map_or_else(|| "-".to_owned(), |steps| steps[index].how.to_string());
         let line = format!(
             "{:>digits$}  {}  {how:<10} {}",
             index + 1,
-            pad(&cut(&patch.name, width), width),
+            pad(&cut(&patch.name, room), room),
             patch.title
         );
         text.push_str(&cut(&line, 80));
         text.push('\n');
     }
     context.output.print(&text)
-}
-
-/// `text` followed by blanks up to `width` characters.
-fn pad(text: &str, width: usize) -> String {
-    let blanks = width.saturating_sub(text.chars().count());
-    format!("{text}{}", " ".repeat(blanks))
 }

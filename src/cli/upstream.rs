@@ -4,6 +4,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::Context;
+use super::output::cut;
 use crate::error::Result;
 use crate::upstream;
 
@@ -81,10 +82,9 @@ fn list(context: &Context) -> Result<()> {
             (None, None) => "-       ",
         };
         let mark = if status.current { '*' } else { ' ' };
-        text.push_str(&format!(
-            "{mark} {:width$}  {state}  {}\n",
-            status.name, status.source
-        ));
+        let line = format!("{mark} {:width$}  {state}  {}", status.name, status.source);
+        text.push_str(&cut(&line, 80));
+        text.push('\n');
     }
     context.output.print(&text)
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::attempt::{self, Attempt};
 use super::publish;
 use super::tip;
 use super::{Session, folder};
@@ -9,9 +10,10 @@ use crate::error::{Error, Kind, Result};
 use crate::git::Git;
 use crate::git::worktree::{EXPIRE, Place};
 use crate::locks::Lock;
+use crate::process::quoted;
 use crate::progress::Progress;
-use crate::series::Series;
 use crate::series::message::Message;
+use crate::series::{Series, Timestamp};
 use crate::stack::history::{self, Commit};
 use crate::stack::{self, Stack};
 use crate::upstream::{self, Objects, Release};
@@ -93,12 +95,14 @@ pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Resul
     };
     let (session, state, kept) = match Session::load(ws, &release.name)? {
         None => (edit.create(request)?, State::Created, None),
-        Some(session) => edit.resume(session, request)?,
+        Some(session) => {
+            edit.attempt(&session).settle()?;
+            edit.resume(session, request)?
+        }
     };
-    let git = Git::new(&session.directory);
     let commits = history::commits(&store, &session.base, &edit.branch_tip(&session)?)?;
     let at = match wanted {
-        Some(name) => Some(stop_at(&git, &session, &series, &commits, &name)?),
+        Some(name) => Some(stop_at(&edit.attempt(&session), &series, &commits, &name)?),
         None => None,
     };
     Ok(Opened {
@@ -121,6 +125,13 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
     publish::recover_locked(ws, &lock)?;
     let session = pick(ws, version)?;
     let store = Objects::open(&ws.object_store())?;
+    let attempt = Attempt {
+        ws,
+        store: &store,
+        session: &session,
+        progress,
+    };
+    attempt.settle()?;
     let place = session.place(ws)?;
     if place == Place::Whole {
         let tip = tip::of(ws, &store, &session, progress)?;
@@ -139,6 +150,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
             .hint("add and commit it and run `perfquilt refresh`, or remove it"));
         }
         if tip != session.start || git.branch()? != Some(session.reference()) {
+            refuse_unknown(ws, &session)?;
             return Err(Error::usage(format!(
                 "the branch {} has work that is not in the series yet",
                 session.branch
@@ -148,7 +160,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
             ));
         }
     }
-    let bare = Git::new(store.path());
+    let bare = Git::bare(store.path());
     if place != Place::None || !session.directory.exists() {
         bare.remove_worktree(&session.directory)?;
     }
@@ -186,6 +198,22 @@ pub(super) fn pick(ws: &Workspace, version: Option<&str>) -> Result<Session> {
     })
 }
 
+/// An error where the branch's release is not in the configuration any more: its work cannot become patches then.
+pub(super) fn refuse_unknown(ws: &Workspace, session: &Session) -> Result<()> {
+    if ws.config.release(Some(&session.version)).is_ok() {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "the release of the branch {} is not in the configuration any more; its work is in {}",
+        session.branch,
+        session.directory.display()
+    ))
+    .hint(format!(
+        "put the [[upstream.release]] of version {} back",
+        session.version
+    )))
+}
+
 /// The commit with all patches.
 pub(super) fn stack_tip(stack: &Stack) -> String {
     stack
@@ -215,6 +243,15 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
+    fn attempt<'a>(&'a self, session: &'a Session) -> Attempt<'a> {
+        Attempt {
+            ws: self.ws,
+            store: self.store,
+            session,
+            progress: self.progress,
+        }
+    }
+
     fn branch_tip(&self, session: &Session) -> Result<String> {
         tip::of(self.ws, self.store, session, self.progress)
     }
@@ -223,6 +260,7 @@ impl Edit<'_> {
         let directory = request.directory.as_deref();
         let mut session = Session::new(self.ws, self.release, directory, request.fuzz)?;
         let checked_out = self.is_checked_out(&session)?;
+        self.attempt(&session).settle()?;
         if let Ok(mut entries) = std::fs::read_dir(&session.directory)
             && entries.next().is_some()
             && !checked_out
@@ -255,7 +293,7 @@ impl Edit<'_> {
     fn is_checked_out(&self, session: &Session) -> Result<bool> {
         let place = session.place(self.ws)?;
         if place == Place::HalfMade {
-            Git::new(self.store.path()).remove_worktree(&session.directory)?;
+            Git::bare(self.store.path()).remove_worktree(&session.directory)?;
         }
         Ok(place == Place::Whole)
     }
@@ -275,7 +313,7 @@ impl Edit<'_> {
     }
 
     fn check_out(&self, session: &Session) -> Result<()> {
-        let git = Git::new(self.store.path());
+        let git = Git::bare(self.store.path());
         git.ok(&["worktree", "prune", EXPIRE])?;
         let parent = folder(self.ws);
         std::fs::create_dir_all(&parent).map_err(|e| Error::io("create", &parent, &e))?;
@@ -373,12 +411,12 @@ impl Edit<'_> {
         )?;
         let mut kept = None;
         if tip != self.tip {
-            kept = Some(self.keep(&session, tip)?);
+            kept = Some(attempt::keep(self.store, &session.release, tip)?);
         }
         // What is checked out may be on no branch.
         let own = git.ok(&["rev-list", "--max-count=1", "HEAD", "--not", tip, &self.tip])?;
         if !own.is_empty() {
-            let name = self.keep(&session, &own)?;
+            let name = attempt::keep(self.store, &session.release, &own)?;
             self.progress.warn(&format!(
                 "what was checked out was not on the branch; its commits are kept as {name}"
             ));
@@ -388,22 +426,11 @@ impl Edit<'_> {
         Ok((session, State::Reset, kept))
     }
 
-    /// Keeps a commit under a name of its own.
-    fn keep(&self, session: &Session, commit: &str) -> Result<String> {
-        let part = upstream::git::reference_part(&session.release);
-        let mut number = 1;
-        loop {
-            let name = format!("refs/kept/{part}/{number}");
-            if history::reference(self.store, &name)?.is_none() {
-                history::set_reference(self.store, &name, commit)?;
-                return Ok(name);
-            }
-            number += 1;
-        }
-    }
-
     fn move_to_tip(&self, session: &mut Session, git: &Git, request: &Request) -> Result<()> {
-        git.ok(&["checkout", "-q", "-B", &session.branch, &self.tip])?;
+        // Cut off, it would leave files that look like work.
+        git.command(&["checkout", "-q", "-B", &session.branch, &self.tip])
+            .to_its_end()
+            .run_ok(Kind::Usage)?;
         session.start.clone_from(&self.tip);
         session.fuzz = request.fuzz;
         session.save(self.ws)
@@ -448,12 +475,16 @@ fn find_patch(series: &Series, text: &str) -> Result<String> {
 
 /// Has git stop at the commit of a patch, the rest to follow.
 fn stop_at(
-    git: &Git,
-    session: &Session,
+    attempt: &Attempt<'_>,
     series: &Series,
     commits: &[Commit],
     name: &str,
 ) -> Result<(String, bool)> {
+    let session = attempt.session;
+    let git = &Git::new(&session.directory);
+    if stands_at(git, name)? {
+        return Ok((name.to_owned(), true));
+    }
     refuse_in_progress(git)?;
     git.status()?
         .refuse(&session.directory, "commit them first, or `git stash` them")?;
@@ -482,7 +513,7 @@ fn stop_at(
         ))
         .hint(format!(
             "`git -C {} log` shows what is there",
-            session.directory.display()
+            quoted(&session.directory.to_string_lossy())
         )));
     };
     if at + 1 == commits.len() {
@@ -493,28 +524,34 @@ fn stop_at(
         0 => session.base.clone(),
         _ => commits[at - 1].id.clone(),
     };
-    let output = git
-        .command(&[
-            "-c",
-            "rebase.abbreviateCommands=false",
-            "-c",
-            "rebase.autoSquash=false",
-            "-c",
-            "rebase.updateRefs=false",
-            "-c",
-            "rebase.missingCommitsCheck=ignore",
-            "rebase",
-            "--interactive",
-            "--keep-empty",
-            &onto,
-        ])
-        .env("GIT_SEQUENCE_EDITOR", "sed -i -e '1s/^pick /edit /'")
-        .run()?;
-    if !output.success() || git.in_progress()?.is_none() {
-        return Err(
-            Error::new(Kind::Usage, format!("git cannot stop at commit {commit}"))
-                .details(output.tail(8)),
-        );
+    let words = [
+        "-c",
+        "rebase.abbreviateCommands=false",
+        "-c",
+        "rebase.autoSquash=false",
+        "-c",
+        "rebase.updateRefs=false",
+        "-c",
+        "rebase.missingCommitsCheck=ignore",
+        "rebase",
+        "--interactive",
+        "--keep-empty",
+        onto.as_str(),
+    ];
+    let editor = ("GIT_SEQUENCE_EDITOR", "sed -i -e '1s/^pick /edit /'");
+    let ended = attempt.run(&words, editor)?;
+    if !ended.success || !ended.under_way {
+        return Err(Error::usage(format!("git cannot stop at commit {commit}")).details(ended.said));
     }
     Ok((name.to_owned(), true))
+}
+
+/// Whether git stands at the commit of a patch already, as an earlier `edit` had it stop.
+fn stands_at(git: &Git, name: &str) -> Result<bool> {
+    if !matches!(git.in_progress()?, Some(("rebase", _))) || !git.status()?.changed.is_empty() {
+        return Ok(false);
+    }
+    let message = git.ok(&["log", "-1", "--format=%B"])?;
+    let (_, names) = Message::parse(&message, None, Timestamp::default());
+    Ok(names.iter().any(|other| other == name))
 }

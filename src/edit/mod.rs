@@ -3,9 +3,11 @@
 //! `edit` checks the stack out as a branch of the object store in a linked worktree, one commit a
 //! patch. Whatever the maintainer does there, `refresh` reads the branch, finds the patch each commit
 //! belongs to (`assign`), decides what becomes of each file and tries the result against the branch's own
-//! trees (`plan`), and publishes it in one step that survives a kill ([`publish`]).
+//! trees (`plan`), and publishes it in one step that survives a kill ([`publish`]). So do the rebases that git is asked for
+//! in between (`attempt`).
 
 mod assign;
+mod attempt;
 mod branch;
 mod plan;
 pub mod publish;

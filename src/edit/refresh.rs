@@ -1,18 +1,23 @@
 //! Writing the branch back to `series` and `patches/`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::Session;
-use super::branch::{pick, stack_tip};
+use super::attempt::Attempt;
+use super::branch::{pick, refuse_unknown, stack_tip};
 use super::plan::Plan;
 use super::publish::{self, Change, Move};
 use super::tip;
 use crate::error::{Error, Result};
 use crate::git::Git;
 use crate::git::worktree::Place;
+use crate::process::{check_interrupted, quoted};
 use crate::progress::Progress;
+use crate::series::message::Message;
 use crate::series::{Location, Series};
-use crate::stack::{self, history};
+use crate::stack;
+use crate::stack::history::{self, Commit};
 use crate::upstream::{self, Objects};
 use crate::workspace::Workspace;
 
@@ -104,9 +109,17 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
     let mut session = pick(ws, wanted.version.as_deref())?;
+    refuse_unknown(ws, &session)?;
     let store = Objects::open(&ws.object_store())?;
-    tip::of(ws, &store, &session, progress)?;
-    let untracked = ready(ws, &session, wanted.dry_run, progress)?;
+    let attempt = Attempt {
+        ws,
+        store: &store,
+        session: &session,
+        progress,
+    };
+    attempt.settle()?;
+    let tip_before = tip::of(ws, &store, &session, progress)?;
+    let Ready { untracked, picked } = ready(&attempt, wanted.dry_run)?;
     // That may have finished a rebase.
     let branch_tip = tip::of(ws, &store, &session, progress)?;
     let release = upstream::ensure(ws, Some(&session.version), progress)?;
@@ -117,6 +130,8 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
         return Err(Error::usage("series or patches changed since `perfquilt edit`")
             .hint("put them back as they were (`git diff` shows the difference where the workspace is a repository), or give the branch up with `perfquilt edit --reset`, which keeps its commits aside"));
     }
+    let commits = history::commits(&store, &session.base, &branch_tip)?;
+    let there = names(&commits);
     let plan = Plan {
         ws,
         location: &location,
@@ -124,10 +139,17 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
         release: &release,
         series: &series,
         stack: &stack,
-        commits: history::commits(&store, &session.base, &branch_tip)?,
+        commits,
         drop_empty: wanted.drop_empty,
     }
     .make()?;
+    if !picked.is_empty() {
+        // Of a branch that is no line of commits, nothing is known.
+        let before = history::commits(&store, &session.base, &tip_before).unwrap_or_default();
+        refuse_lost(&session, &before, &picked, |name| {
+            plan.removed.contains(name) && !there.contains(name)
+        })?;
+    }
     let mut changes = plan.changes(&location)?;
     let series_changed = plan.text != series.file().to_text();
     if series_changed {
@@ -175,20 +197,58 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
     Ok(done)
 }
 
-/// Makes sure that everything is in commits of the branch; returns the files git does not know.
-fn ready(
-    ws: &Workspace,
+/// The names of patches on the commits' `Patch:` lines.
+fn names(commits: &[Commit]) -> BTreeSet<String> {
+    let messages = commits
+        .iter()
+        .map(|commit| Message::parse(&commit.message, None, commit.date));
+    messages.flat_map(|(_, names)| names).collect()
+}
+
+/// An error where a patch is `gone` that git was to put back: a git that was killed takes the commit it was at for done.
+fn refuse_lost(
     session: &Session,
-    dry_run: bool,
-    progress: &dyn Progress,
-) -> Result<Vec<String>> {
-    if session.place(ws)? != Place::Whole {
+    before: &[Commit],
+    picked: &[String],
+    gone: impl Fn(&String) -> bool,
+) -> Result<()> {
+    for commit in before {
+        let was_picked = picked.iter().any(|id| commit.id.starts_with(id.as_str()));
+        let (_, names) = Message::parse(&commit.message, None, commit.date);
+        let lost = names.into_iter().find(|name| was_picked && gone(name));
+        if let Some(name) = lost {
+            return Err(Error::series(format!(
+                "git was to put {name} back on top, and the branch does not have it; nothing was written"
+            ))
+            .hint(format!(
+                "`git -C {} cherry-pick {:.12}` puts it at the end; `perfquilt refresh` again takes it out of the series",
+                quoted(&session.directory.to_string_lossy()),
+                commit.id
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A branch of which everything is in commits.
+#[derive(Default)]
+struct Ready {
+    /// Files git does not know.
+    untracked: Vec<String>,
+    /// Where a rebase was finished, the commits that git was to put back as they are.
+    picked: Vec<String>,
+}
+
+/// Makes sure that everything is in commits of the branch.
+fn ready(attempt: &Attempt<'_>, dry_run: bool) -> Result<Ready> {
+    let (session, progress) = (attempt.session, attempt.progress);
+    if session.place(attempt.ws)? != Place::Whole {
         progress.warn(&format!(
             "{} is gone; the commits of {} are used as they are",
             session.directory.display(),
             session.branch
         ));
-        return Ok(Vec::new());
+        return Ok(Ready::default());
     }
     let git = Git::new(&session.directory);
     let status = git.status()?;
@@ -200,6 +260,7 @@ fn ready(
             None => "`git commit --amend -a` makes them part of the last patch, `git commit` a patch of their own, `git stash` puts them aside",
         },
     )?;
+    let mut picked = Vec::new();
     if let Some((what, next)) = under_way {
         if what != "rebase" || dry_run {
             return Err(
@@ -208,18 +269,25 @@ fn ready(
             );
         }
         let step = progress.begin("continuing the rebase", None);
-        let output = git
-            .command(&["rebase", "--continue"])
-            .env("GIT_EDITOR", "true")
-            .run()?;
-        if !output.success() || git.in_progress()?.is_some() {
+        let ended = attempt.run(&["rebase", "--continue"], ("GIT_EDITOR", "true"))?;
+        if ended.undone {
+            return Err(
+                Error::usage("git failed while it put the following patches back on top")
+                    .at(session.directory.clone(), None)
+                    .details(ended.said)
+                    .hint("the worktree is as it was before; `perfquilt refresh` tries again"),
+            );
+        }
+        if !ended.success || ended.under_way {
             return Err(Error::series(
                 "git stopped while it put the following patches back on top",
             )
             .at(session.directory.clone(), None)
-            .details(output.tail(12))
+            .details(ended.said)
             .hint("resolve it in the worktree, `git add` the files, `git rebase --continue`, then `perfquilt refresh` again"));
         }
+        check_interrupted()?;
+        picked = ended.picked;
         step.finish("");
     }
     let head = git.branch()?;
@@ -241,5 +309,8 @@ fn ready(
     for file in &status.untracked {
         progress.warn(&format!("{file} is in no commit, so it is in no patch"));
     }
-    Ok(status.untracked)
+    Ok(Ready {
+        untracked: status.untracked,
+        picked,
+    })
 }

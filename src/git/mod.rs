@@ -46,6 +46,7 @@ pub(crate) fn users(git: Command) -> Command {
 #[derive(Debug, Clone)]
 pub(crate) struct Git {
     folder: PathBuf,
+    bare: bool,
     index: Option<PathBuf>,
 }
 
@@ -53,20 +54,32 @@ impl Git {
     pub(crate) fn new(folder: &Path) -> Git {
         Git {
             folder: folder.to_owned(),
+            bare: false,
             index: None,
+        }
+    }
+
+    /// In a bare repository such as the object store. Git is told so: a user's `safe.bareRepository` may forbid it to
+    /// find one by itself.
+    pub(crate) fn bare(folder: &Path) -> Git {
+        Git {
+            bare: true,
+            ..Git::new(folder)
         }
     }
 
     /// The same with another index, so that the user's stays as it is.
     pub(crate) fn with_index(&self, index: &Path) -> Git {
         Git {
-            folder: self.folder.clone(),
             index: Some(index.to_owned()),
+            ..self.clone()
         }
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let command = users(Command::new("git").args(args).directory(&self.folder));
+        let told = self.bare.then_some("--git-dir=.");
+        let words = told.iter().chain(args);
+        let command = users(Command::new("git").args(words).directory(&self.folder));
         match &self.index {
             Some(index) => command.env("GIT_INDEX_FILE", index),
             None => command,

@@ -115,7 +115,7 @@ mod tests {
     fn home(root: &Path) -> (PathBuf, PathBuf) {
         let (store, tree) = (root.join("home/store"), root.join("home/tree"));
         drop(Objects::open_or_create(&store).unwrap());
-        let git = Git::new(&store);
+        let git = Git::bare(&store);
         let empty = git.feed(&["mktree"], b"").unwrap();
         let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
         let commit = git
@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(look(&tree, &store, &home).unwrap(), Place::HalfMade);
         }
         std::fs::remove_file(own.join("gitdir")).unwrap();
-        Git::new(&store).remove_worktree(&tree).unwrap();
+        Git::bare(&store).remove_worktree(&tree).unwrap();
         assert!(!own.exists() && !tree.exists());
         assert_eq!(look(&tree, &store, &home).unwrap(), Place::None);
     }

@@ -36,14 +36,17 @@ pub struct Child {
     /// How it ended, once it was waited for: its id may be another's from then on.
     ended: Option<ExitStatus>,
     shown: String,
+    /// Whether it is waited for although a signal asks this program to stop.
+    to_its_end: bool,
 }
 
 impl Child {
-    pub(super) fn new(inner: std::process::Child, shown: String) -> Self {
+    pub(super) fn new(inner: std::process::Child, shown: String, to_its_end: bool) -> Self {
         Child {
             inner,
             ended: None,
             shown,
+            to_its_end,
         }
     }
 
@@ -113,7 +116,9 @@ impl Child {
             if let Some(status) = self.try_wait()? {
                 return Ok(Some(status));
             }
-            signals::check_interrupted()?;
+            if !self.to_its_end {
+                signals::check_interrupted()?;
+            }
             let left = limit.saturating_sub(started.elapsed());
             if left.is_zero() {
                 return Ok(None);

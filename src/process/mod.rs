@@ -2,7 +2,7 @@
 //!
 //! Every child leads a process group of its own, is told to end when this program dies, gets a small,
 //! explicit environment (so that secrets of ours never reach it) and is stopped when its handle is
-//! dropped.
+//! dropped. Only what must not be cut off ([`Command::to_its_end`]) outlives this program.
 
 mod child;
 mod ended;
@@ -88,6 +88,7 @@ pub struct Command {
     cpus: Option<Vec<usize>>,
     real_time: bool,
     holds: Option<Arc<File>>,
+    to_its_end: bool,
 }
 
 /// What the kernel sends a child when this program dies, however it dies.
@@ -181,6 +182,16 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         })
 }
 
+/// `word` as a user would type it in a shell: in quotes where it needs them.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%{}".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 impl Command {
     /// `program` (looked up on `PATH` unless it has a slash) without arguments, its streams closed.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
@@ -197,6 +208,7 @@ impl Command {
             cpus: None,
             real_time: false,
             holds: None,
+            to_its_end: false,
         }
     }
 
@@ -299,18 +311,18 @@ impl Command {
         self
     }
 
+    /// Lets it come to its end by itself: a signal that asks this program to stop is heeded after that, and when this
+    /// program dies, the kernel tells it nothing.
+    #[must_use]
+    pub fn to_its_end(mut self) -> Self {
+        self.to_its_end = true;
+        self
+    }
+
     /// The command as a user would type it.
     pub fn shown(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.args);
-        let quoted = words.map(|word| {
-            let text = word.to_string_lossy();
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%{}".contains(c);
-            if !text.is_empty() && text.chars().all(plain) {
-                text.into_owned()
-            } else {
-                format!("'{}'", text.replace('\'', r"'\''"))
-            }
-        });
+        let quoted = words.map(|word| quoted(&word.to_string_lossy()));
         quoted.collect::<Vec<_>>().join(" ")
     }
 
@@ -318,8 +330,8 @@ impl Command {
     /// signal follows the starting thread.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when the program is not installed,
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be started.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the program is not there, or is none that can be
+    /// run; [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be started.
     pub fn spawn(&self) -> Result<Child> {
         // The one place where the standard library's command is allowed.
         #[allow(clippy::disallowed_methods)]
@@ -352,14 +364,7 @@ impl Command {
         };
         self.before_exec(&mut command);
         tracing::debug!("starting {}", self.shown());
-        let mut child = command.spawn().map_err(|error| {
-            let program = self.program.to_string_lossy();
-            if error.kind() == std::io::ErrorKind::NotFound {
-                missing(&program)
-            } else {
-                Error::internal(format!("cannot start `{program}`: {error}"))
-            }
-        })?;
+        let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
         if let Some(reader) = merged {
             child.stdout = Some(OwnedFd::from(reader).into());
         }
@@ -367,14 +372,41 @@ impl Command {
             // A child that does not read its input to the end closes the pipe; that is its right.
             std::thread::spawn(move || drop(pipe.write_all(&bytes)));
         }
-        Ok(Child::new(child, self.shown()))
+        Ok(Child::new(child, self.shown(), self.to_its_end))
+    }
+
+    fn not_started(&self, error: &std::io::Error) -> Error {
+        let program = self.program.to_string_lossy();
+        let missing = error.kind() == std::io::ErrorKind::NotFound;
+        if let (true, Some(folder)) = (missing, &self.directory)
+            && !folder.is_dir()
+        {
+            return Error::usage(format!(
+                "`{program}` cannot be started in {}: there is no such folder",
+                folder.display()
+            ));
+        }
+        let unusable = error.kind() == std::io::ErrorKind::PermissionDenied
+            || error.raw_os_error() == Some(libc::ENOEXEC);
+        match (missing, program.contains('/')) {
+            // It may be the configuration's own, of which `doctor` knows nothing.
+            (true, false) => Error::usage(format!("`{program}` is not installed")).hint(
+                "install it, or correct the command that names it; what perfquilt itself needs and is \
+                 missing, `perfquilt doctor` names",
+            ),
+            (true, true) => Error::usage(format!("`{program}` cannot be started: {error}"))
+                .hint("the file is missing, or the loader or interpreter that it names"),
+            _ if unusable => Error::usage(format!("`{program}` cannot be started: {error}")),
+            _ => Error::internal(format!("cannot start `{program}`: {error}")),
+        }
     }
 
     #[allow(unsafe_code)]
     fn before_exec(&self, command: &mut std::process::Command) {
         let signal = match self.death_signal {
-            DeathSignal::Kill => rustix::process::Signal::KILL,
-            DeathSignal::Terminate => rustix::process::Signal::TERM,
+            _ if self.to_its_end => None,
+            DeathSignal::Kill => Some(rustix::process::Signal::KILL),
+            DeathSignal::Terminate => Some(rustix::process::Signal::TERM),
         };
         let parent = rustix::process::getpid();
         let cpus = self.cpus.as_deref().map(scheduling::set_of);
@@ -384,9 +416,9 @@ impl Command {
         // getppid, sched_setaffinity, sched_setscheduler, fcntl); nothing allocates or locks.
         unsafe {
             command.pre_exec(move || {
-                rustix::process::set_parent_process_death_signal(Some(signal))?;
+                rustix::process::set_parent_process_death_signal(signal)?;
                 // The parent may have died before the line above took effect.
-                if rustix::process::getppid() != Some(parent) {
+                if signal.is_some() && rustix::process::getppid() != Some(parent) {
                     return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
                 }
                 if let Some(set) = &cpus {

@@ -157,6 +157,27 @@ fn missing_program_points_at_doctor() {
 }
 
 #[test]
+fn a_file_that_cannot_be_run_is_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("words");
+    let error = || {
+        let error = Command::new(&path).run().unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        let hint = error.hint_text().unwrap_or_default().to_owned();
+        assert!(!hint.contains("doctor"), "{hint}");
+        error.message().to_owned()
+    };
+    assert!(error().contains("cannot be started"), "missing");
+    std::fs::write(&path, "words").unwrap();
+    assert!(error().contains("cannot be started"), "no right");
+    let error = Command::new("true")
+        .directory(&folder.path().join("no"))
+        .run()
+        .unwrap_err();
+    assert!(error.message().contains("no such folder"), "{error}");
+}
+
+#[test]
 fn shown_is_quoted() {
     let command = Command::new("sh").args(["-c", "echo 'a'"]);
     assert_eq!(command.shown(), r"sh -c 'echo '\''a'\'''");

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::header::field;
-use super::{Person, Timestamp};
+use super::{Person, Timestamp, diff};
 
 /// What a commit says about its patch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -188,8 +188,9 @@ fn prose(message: &Message) -> String {
     text
 }
 
-/// Lines that would end the header for quilt or git are indented.
-fn escaped(text: &str) -> String {
+/// `text` as it may stand in a header: lines that would end it for quilt or git are indented, and where patch would
+/// find a diff in it nevertheless, that is quoted as in a mail.
+pub(crate) fn escaped(text: &str) -> String {
     let ends = |line: &str| {
         line == "---"
             || ["diff -", "Index:", "--- ", "*** "]
@@ -200,7 +201,51 @@ fn escaped(text: &str) -> String {
         true => format!(" {line}"),
         false => line.to_owned(),
     });
-    lines.collect::<Vec<_>>().join("\n")
+    let indented = lines.collect::<Vec<_>>().join("\n");
+    if is_prose(&indented) {
+        return indented;
+    }
+    let quote = |wanted: &dyn Fn(&str) -> bool| {
+        let lines = text.lines().map(|line| match wanted(line) {
+            true => format!("> {line}"),
+            false => line.to_owned(),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let quoted = quote(&is_of_diff);
+    match is_prose(&quoted) {
+        true => quoted,
+        false => quote(&|line| !line.is_empty()),
+    }
+}
+
+/// Whether a line, however indented, may be one of a diff's headers.
+fn is_of_diff(line: &str) -> bool {
+    let text = line.trim_start_matches([' ', '\t', 'X']);
+    // A message in a message has `- ` before its lines.
+    let inner = text.trim_start_matches("- ");
+    text == "---"
+        || ["diff -", "Index:", "+++ ", "*** ", "@@ "]
+            .iter()
+            .any(|start| text.starts_with(start))
+        || inner.starts_with("--- ")
+}
+
+/// Whether patch finds nothing of a diff in `text`, and takes the diff that follows it for what it is.
+fn is_prose(text: &str) -> bool {
+    const DIFF: &[u8] = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n";
+    let found = |bytes: &[u8]| {
+        let mut files = diff::parse(bytes, 1, "").ok()?.files;
+        // Wherever they stand.
+        for file in &mut files {
+            file.line = 0;
+            file.hunks.iter_mut().for_each(|hunk| hunk.line = 0);
+        }
+        Some(files)
+    };
+    let header = format!("{text}\n\n");
+    let bytes = [header.as_bytes(), DIFF].concat();
+    diff::header_length(&bytes) == header.len() && found(&bytes) == found(DIFF)
 }
 
 /// `[PATCH 1/4] ` of the old subject line, which stays.
@@ -479,11 +524,35 @@ mod tests {
     fn text_that_looks_like_a_diff_does_not_end_the_header() {
         let message = message("t", "see:\n--- a/x\n+++ b/x\ndiff --git a/x b/x\n---\nend");
         let header = fresh(&message);
-        assert_eq!(super::super::diff::header_length(&header), header.len());
+        assert_eq!(diff::header_length(&header), header.len());
         assert!(
             said(&String::from_utf8(header).unwrap())
                 .body
                 .ends_with("end")
+        );
+    }
+
+    #[test]
+    fn no_diff_is_found_in_a_message() {
+        let hunk = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b";
+        let indented: String = hunk.lines().map(|line| format!("    {line}\n")).collect();
+        let context = "*** a/x\n--- b/x\n***************\n*** 1 ****\n! a\n--- 1 ----\n! b";
+        let mode = "  diff --git a/x b/x\n  old mode 100644\n  new mode 100755";
+        let nested = hunk.replace("--- a/x", "- --- a/x");
+        for text in [hunk, indented.trim_end(), context, mode, nested.as_str()] {
+            let header = fresh(&message("t", &format!("see:\n{text}\nend")));
+            let header = String::from_utf8(header).unwrap();
+            let parsed = diff::parse(header.as_bytes(), 1, "").unwrap();
+            assert!(parsed.files.is_empty(), "{header}");
+            let body = said(&header).body;
+            assert!(body.starts_with("see:\n"), "{body}");
+            assert!(body.ends_with("\nend"), "{body}");
+            // What was made so stays so.
+            assert_eq!(escaped(&body), body);
+        }
+        assert_eq!(
+            escaped("a\n+b\n-c\n    indented"),
+            "a\n+b\n-c\n    indented"
         );
     }
 }

@@ -114,6 +114,16 @@ impl Space {
 
     /// Starts the program and kills it after a while, unless it is done by then.
     pub fn run_and_kill(&self, args: &[&str], after: std::time::Duration) {
+        self.run_and_signal(args, after, rustix::process::Signal::KILL);
+    }
+
+    /// Starts the program and sends it a signal after a while, unless it is done by then.
+    pub fn run_and_signal(
+        &self,
+        args: &[&str],
+        after: std::time::Duration,
+        signal: rustix::process::Signal,
+    ) {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_perfquilt"))
             .args(args)
             .env_clear()
@@ -126,8 +136,9 @@ impl Space {
             .spawn()
             .unwrap();
         std::thread::sleep(after);
-        // It may be done; either way it ends here.
-        let _ = child.kill();
+        // It may be done, but nobody waited for it: the id is its own.
+        let pid = rustix::process::Pid::from_child(&child);
+        let _ = rustix::process::kill_process(pid, signal);
         child.wait().unwrap();
     }
 
