@@ -149,6 +149,43 @@ fn a_conflict_is_opened_again_after_a_kill() {
 }
 
 #[test]
+fn a_conflict_belongs_to_its_release() {
+    let space = deleted_upstream();
+    let release = |version: &str, folder: &str| {
+        format!("[[upstream.release]]\nversion = \"{version}\"\ndirectory = \"{folder}\"\n")
+    };
+    let releases = [("1.0", "up"), ("2.0", "two"), ("3.0", "two")];
+    let releases = releases.map(|(version, folder)| release(version, folder));
+    space.configure(&releases.concat());
+    let dir = resolve(&space, 1);
+    for option in ["--abort", "--continue"] {
+        let err = space.fails(2, &["rebase", "3.0", option]);
+        assert!(err.contains("is for 2.0, not for 3.0"), "{err}");
+        let err = space.fails(2, &["rebase", "nosuch", option]);
+        assert!(err.contains("there is no release"), "{err}");
+    }
+    assert!(dir.join(".git").is_file());
+    // One that was emptied is made anew.
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    assert_eq!(resolve(&space, 1), dir);
+    assert!(dir.join(".git").is_file());
+    std::fs::write(space.path(".perfquilt/rebase/open.json"), "{").unwrap();
+    space.ok(&["rebase", "2.0", "--abort"]);
+    assert!(!dir.exists());
+}
+
+#[test]
+fn files_in_conflict_have_their_own_names() {
+    let (old, stays) = (lines(20, &[]), lines(9, &[]));
+    let space = space(&[("ä.c", old.clone())], &[("stays.c", stays)]);
+    let patched = lines(20, &[(10, "patched 10\n")]);
+    patch(&space, "a.patch", "ä.c", &old, &patched);
+    let open = json(&space, &["rebase", "2.0", "--resolve", "1", "--json"]);
+    assert_eq!(open["files"], serde_json::json!(["ä.c"]), "{open}");
+}
+
+#[test]
 fn modes_move_with_their_files() {
     let space = space(
         &[("run.sh", lines(30, &[])), ("plain.sh", lines(5, &[]))],
@@ -284,6 +321,95 @@ fn compressed_patches_stay_so_only_unchanged() {
     git(&space, &["switch", "-q", "rebase/srv-2.0"]);
     let out = space.ok(&["stack"]);
     assert_eq!(out.matches(" exact ").count(), 2, "{out}");
+}
+
+#[test]
+fn a_patch_written_plain_takes_no_other_ones_place() {
+    let old = lines(40, &[]);
+    let one = lines(40, &[(10, "patched 10\n")]);
+    let upstream = lines(40, &[(13, "upstream 13\n")]);
+    let space = space(
+        &[("f", old.clone()), ("g", old.clone())],
+        &[("f", upstream), ("g", old.clone())],
+    );
+    patch(&space, "3.patch", "f", &old, &one);
+    assert!(run_in(space.root(), "gzip", &["-n", "patches/3.patch"]).success());
+    patch(&space, "3.patch", "g", &old, &one);
+    space.write("patches/3-2.patch", "not in the series\n");
+    space.write("series", "3.patch\n3.patch.gz\n");
+    commit_all(&space);
+    space.ok(&["rebase", "2.0", "--write"]);
+    let series = git(&space, &["show", "rebase/srv-2.0:series"]);
+    assert_eq!(series, "3.patch\n3-3.patch\n");
+    let arguments = ["diff", "--name-status", "--no-renames", "main"];
+    let branch = ["rebase/srv-2.0", "--", "patches"];
+    let changed = git(&space, &[&arguments[..], &branch].concat());
+    assert_eq!(changed, "A\tpatches/3-3.patch\nD\tpatches/3.patch.gz\n");
+}
+
+/// One patch, which moves down by a line.
+fn moved_down() -> Space {
+    let old = lines(40, &[]);
+    let new = format!("new at the top\n{old}");
+    let space = space(&[("f", old.clone())], &[("f", new)]);
+    let patched = lines(40, &[(10, "patched 10\n")]);
+    patch(&space, "a.patch", "f", &old, &patched);
+    space
+}
+
+#[test]
+fn what_is_behind_a_link_is_written_where_it_is() {
+    let space = moved_down();
+    std::fs::create_dir(space.path("real")).unwrap();
+    for (name, inner) in [("patches", "real/p"), ("series", "real/list")] {
+        std::fs::rename(space.path(name), space.path(inner)).unwrap();
+        space.link(name, inner);
+    }
+    // Its options go, so that the series changes, too.
+    space.write("real/list", "a.patch -p1 -N\n");
+    commit_all(&space);
+    space.ok(&["rebase", "2.0", "--write"]);
+    let changed = git(&space, &["diff", "--name-status", "main", "rebase/srv-2.0"]);
+    let expected = "M\tbench-config/perfquilt.toml\nM\treal/list\nM\treal/p/a.patch\n";
+    assert_eq!(changed, expected);
+}
+
+#[test]
+fn what_git_status_leaves_out_is_not_committed() {
+    let space = moved_down();
+    let patch = space.read("patches/a.patch");
+    std::fs::remove_file(space.path("patches/a.patch")).unwrap();
+    commit_all(&space);
+    git(&space, &["config", "status.showUntrackedFiles", "no"]);
+    space.write("patches/a.patch", patch);
+    let err = space.fails(2, &["rebase", "2.0", "--write"]);
+    assert!(err.contains("not committed"), "{err}");
+}
+
+#[test]
+fn folders_and_branches_that_cannot_be_are_refused() {
+    let space = moved_down();
+    commit_all(&space);
+    for (into, why) in [
+        (".git/hooks", "`.git` is not allowed"),
+        ("series", "series is a file"),
+        (".perfquilt/z", "keeps its state"),
+        ("two/patches", "in a release's tree"),
+    ] {
+        let err = space.fails(2, &["rebase", "2.0", "--write", "--into", into]);
+        assert!(err.contains(why), "{err}");
+    }
+    for branch in ["--branch=-x", "--branch=HEAD", "--branch=@{-1}"] {
+        let err = space.fails(2, &["rebase", "2.0", "--write", branch]);
+        assert!(err.contains("cannot be the name of a branch"), "{err}");
+    }
+    for (there, branch) in [("rebase", "rebase/x"), ("other/x", "other")] {
+        git(&space, &["branch", there]);
+        let branch = format!("--branch={branch}");
+        let err = space.fails(2, &["rebase", "2.0", "--write", &branch]);
+        let expected = format!("there is a branch {there}, and git has no");
+        assert!(err.contains(&expected), "{err}");
+    }
 }
 
 /// Whenever it is killed, the branch is there with all of it or not at all, nothing else is touched,

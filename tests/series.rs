@@ -5,7 +5,7 @@
 
 mod support;
 
-use support::Space;
+use support::{Space, run_in};
 
 fn numbered() -> String {
     (1..=30).map(|n| format!("line {n}\n")).collect()
@@ -182,6 +182,25 @@ fn bad_series() {
     // Where git quiltimport and gbp look.
     space.write("patches/series", "0001-real.patch\n");
     assert!(space.ok(&["stack", "-q"]).contains("0001-real.patch"));
+}
+
+#[test]
+fn nothing_waits_for_a_pipe() {
+    let space = space();
+    assert!(run_in(space.root(), "mkfifo", &["patches/f.patch"]).success());
+    space.write("series", "f.patch\n");
+    let error = space.fails(3, &["stack"]);
+    assert!(
+        error.contains("f.patch: cannot be read: no regular file"),
+        "{error}"
+    );
+    std::fs::remove_file(space.path("series")).unwrap();
+    space.link("series", "/dev/zero");
+    let error = space.fails(3, &["stack"]);
+    assert!(
+        error.contains("series: cannot be read: no regular file"),
+        "{error}"
+    );
 }
 
 /// Git's diff of a binary file that is to hold `a`, NUL, `b` and a line end, without what comes before.

@@ -167,7 +167,52 @@ fn wrong_digests_and_files_are_refused() {
     space.write("z.tar", &whole[..whole.len() / 2]);
     use_tarball(&space, "z.tar", &sha256(&space.path("z.tar")).unwrap());
     space.fails(2, &["upstream", "fetch"]);
+    // Behind the archive's end mark.
+    let mut checksum = whole.clone();
+    checksum[whole.len() - 6] ^= 1;
+    for damaged in [&whole[..whole.len() - 3], &checksum[..]] {
+        space.write("z.tar", damaged);
+        use_tarball(&space, "z.tar", &sha256(&space.path("z.tar")).unwrap());
+        let error = space.fails(2, &["upstream", "fetch"]);
+        assert!(error.contains("z.tar: damaged or no tar"), "{error}");
+    }
+    // With holes, which are in the member's content and not in its header.
+    let mut builder = tar::Builder::new(Vec::new());
+    let extension = ("GNU.sparse.major", &b"1"[..]);
+    builder.append_pax_extensions([extension]).unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_path("x/holes").unwrap();
+    header.set_mode(0o644);
+    header.set_size(0);
+    header.set_cksum();
+    builder.append(&header, std::io::empty()).unwrap();
+    space.write("z.tar", builder.into_inner().unwrap());
+    use_tarball(&space, "z.tar", &sha256(&space.path("z.tar")).unwrap());
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(error.contains("x/holes has holes"), "{error}");
     assert!(!space.path("bench-config/upstream.lock").exists());
+}
+
+#[test]
+fn another_source_is_another_release() {
+    let space = Space::new();
+    sample(&space, "up");
+    sample(&space, "same");
+    space.write("other/file", "x\n");
+    space.ok(&["upstream", "fetch", "-q"]);
+    let from = |directory: &str| {
+        space.configure(&format!(
+            "release = [{{ version = \"1.0\", directory = \"{directory}\" }}]\n"
+        ));
+    };
+    from("same");
+    space.ok(&["upstream", "fetch", "-q"]);
+    let lock = space.read("bench-config/upstream.lock");
+    assert!(lock.contains("directory same"), "{lock}");
+    from("other");
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(error.contains("its tree changed"), "{error}");
+    assert_eq!(space.read("bench-config/upstream.lock"), lock);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::Context;
 use super::form::{TextForm, TextFormat};
 use super::output::{counted, plain_lines, shown};
 use crate::error::{Error, Result};
+use crate::process::quoted;
 use crate::rebase::resolve::{self, Opened};
 use crate::rebase::{self, Report, Request, Written};
 use crate::report;
@@ -72,7 +73,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         from: arguments.from.clone(),
     };
     if arguments.abort {
-        let name = resolve::abort(&ws)?;
+        let name = resolve::abort(&ws, &request.to)?;
         if context.output.json() {
             let document = serde_json::json!({ "schema": 1, "left": name });
             return context.output.print_json(&document);
@@ -81,7 +82,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     if arguments.continue_ {
-        let name = resolve::take(&ws)?;
+        // What is decided goes on to a report, which needs both.
+        ws.config.release(Some(&request.to))?;
+        ws.config.release(request.from.as_deref())?;
+        let name = resolve::take(&ws, &request.to)?;
         progress.note(&format!("{name}: what was decided is remembered"));
     }
     let mut rebased = rebase::rebase(&ws, &request, progress)?;
@@ -127,7 +131,7 @@ fn after_writing(ws: &Workspace, report: &Report, written: &Written) -> Vec<Stri
         format!(" --release {}", report.version)
     };
     vec![
-        format!("git switch {branch}"),
+        format!("git switch {}", quoted(branch)),
         format!("perfquilt run{release}"),
     ]
 }
@@ -148,8 +152,9 @@ fn show_open(context: &Context, report: &Report, request: &Request, open: &Opene
         text.push_str(&format!("  {file}\n"));
     }
     let command = rebase::command(report, request);
+    let folder = quoted(&dir.to_string());
     text.push_str(&format!(
-        "\nnext: cd {dir}\n      git mergetool, or an editor\n      git add -A && git cherry-pick --continue\n      {command} --continue\n"
+        "\nnext: cd {folder}\n      git mergetool, or an editor\n      git add -A && git cherry-pick --continue\n      {command} --continue\n"
     ));
     context.output.print(&plain_lines(&text))
 }

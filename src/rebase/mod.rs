@@ -8,6 +8,7 @@
 //!
 //! Nothing in the workspace changes here: [`mod@write`] does that, and [`resolve`] opens a conflict.
 
+mod branch;
 mod configuration;
 mod decision;
 mod effects;

@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 use crate::files::write_file;
 use crate::git::Git;
 use crate::git::worktree::{self, Place};
+use crate::locks::{self, Lock};
+use crate::process::quoted;
 use crate::progress::Progress;
 use crate::series::Patch;
 use crate::series::path::shown;
@@ -59,6 +61,11 @@ fn state_file(ws: &Workspace) -> PathBuf {
     folder(ws).join("open.json")
 }
 
+/// Waits for other commands that open or close a conflict and keeps new ones out while the answer lives.
+fn lock(ws: &Workspace) -> Result<Lock> {
+    locks::wait(&folder(ws).join("lock"), || {})
+}
+
 /// The conflict that is open, if there is one.
 ///
 /// # Errors
@@ -76,6 +83,30 @@ fn opened(ws: &Workspace) -> Result<Option<Opened>> {
     })?;
     open.directory = ws.root().join(&open.directory);
     Ok(Some(open))
+}
+
+/// Refuses a conflict that is open for another release than `release`; `option` is what is asked for.
+fn refuse_other(ws: &Workspace, open: &Opened, release: &str, option: &str) -> Result<()> {
+    // One that left the configuration can still be named.
+    if release == open.version {
+        return Ok(());
+    }
+    let version = &ws.config.release(Some(release))?.version;
+    if *version == open.version {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "the conflict that is open is for {}, not for {version}",
+        open.version
+    ))
+    .hint(format!("`perfquilt rebase {} {option}`", open.version)))
+}
+
+/// The files with a conflict in them.
+fn unmerged(git: &Git) -> Result<Vec<String>> {
+    let names = git.ok(&["diff", "--name-only", "-z", "--diff-filter=U"])?;
+    let names = names.split('\0').filter(|name| !name.is_empty());
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// The patch that `which` means: its number, its name, or a beginning of the name.
@@ -128,19 +159,24 @@ pub fn open(
     let index = find(rebased, which)?;
     let (report, step) = (&rebased.report.patches[index], &rebased.steps[index]);
     let patch = &rebased.series.patches()[index];
+    let objects = Objects::open(&ws.object_store())?;
+    let _lock = lock(ws)?;
     if let Some(open) = opened(ws)? {
         let same = open.digest == patch.digest && open.parent == step.parent;
-        if same && open.directory.is_dir() {
+        if !same {
+            return Err(Error::usage(format!(
+                "the conflict of {} is still open in {}",
+                open.patch,
+                open.directory.display()
+            ))
+            .hint(format!(
+                "`perfquilt rebase {} --continue` takes its result, `--abort` closes it without",
+                open.version
+            )));
+        }
+        if worktree::look(&open.directory, objects.path(), ws.root())? == Place::Whole {
             return Ok(open);
         }
-        return Err(Error::usage(format!(
-            "the conflict of {} is still open in {}",
-            open.patch,
-            open.directory.display()
-        ))
-        .hint(
-            "`perfquilt rebase RELEASE --continue` takes its result, `--abort` closes it without",
-        ));
     }
     let (true, Some(old_after)) = (report.status.needs_decision(), &step.old_after) else {
         let error = Error::usage(format!(
@@ -152,7 +188,6 @@ pub fn open(
             _ => error,
         });
     };
-    let objects = Objects::open(&ws.object_store())?;
     let mut trial = Trial::new(&objects, &step.old_before)?;
     let base = trial.commit(&step.old_before, &rebased.from.commit, patch)?;
     let theirs = trial.commit(old_after, &base, patch)?;
@@ -174,7 +209,7 @@ pub fn open(
     // What a killed command left. The conflict counts as open when all of it is there.
     close(ws)?;
     let waiting = progress.begin("checking out the release with the earlier patches", None);
-    let added = Git::new(objects.path())
+    let added = Git::bare(objects.path())
         .command(&["worktree", "add", "--quiet", "--detach"])
         .args(["--force", "--force"])
         .arg(&directory)
@@ -195,11 +230,7 @@ pub fn open(
     ])?;
     waiting.finish("");
     crate::process::check_interrupted()?;
-    open.files = git
-        .ok(&["diff", "--name-only", "--diff-filter=U"])?
-        .lines()
-        .map(str::to_owned)
-        .collect();
+    open.files = unmerged(&git)?;
     let picking = git.run(&["rev-parse", "--quiet", "--verify", "CHERRY_PICK_HEAD"])?;
     if !picked.success() && open.files.is_empty() && !picking.success() {
         let tail = picked.tail(8);
@@ -210,17 +241,20 @@ pub fn open(
     Ok(open)
 }
 
-/// Takes what was committed in the worktree and remembers it. Returns the patch's name.
+/// Takes what was committed in the worktree of the conflict that is open for `release`, and remembers it. Returns the
+/// patch's name.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when no conflict is open;
+/// [`Kind::Usage`](crate::error::Kind::Usage) when no conflict is open, or one for another release;
 /// [`Kind::Series`](crate::error::Kind::Series) while the worktree has unmerged or uncommitted files,
 /// no commit, or a conflict marker in it.
-pub fn take(ws: &Workspace) -> Result<String> {
+pub fn take(ws: &Workspace, release: &str) -> Result<String> {
+    let _lock = lock(ws)?;
     let Some(open) = opened(ws)? else {
         return Err(Error::usage("no conflict is open")
             .hint("`perfquilt rebase RELEASE --resolve PATCH` opens one"));
     };
+    refuse_other(ws, &open, release, "--continue")?;
     let dir = open.directory.display().to_string();
     let objects = Objects::open(&ws.object_store())?;
     if worktree::look(&open.directory, objects.path(), ws.root())? != Place::Whole {
@@ -229,11 +263,12 @@ pub fn take(ws: &Workspace) -> Result<String> {
             .hint("open the conflict again with --resolve"));
     }
     let git = Git::new(&open.directory);
-    let unmerged = git.ok(&["diff", "--name-only", "--diff-filter=U"])?;
-    let finish = format!("git -C {dir} add -A && git -C {dir} cherry-pick --continue");
+    let unmerged = unmerged(&git)?;
+    let word = quoted(&dir);
+    let finish = format!("git -C {word} add -A && git -C {word} cherry-pick --continue");
     if !unmerged.is_empty() {
         return Err(Error::series(format!("there are unmerged files in {dir}"))
-            .details(unmerged.lines())
+            .details(unmerged)
             .hint(format!("when they are right: `{finish}`")));
     }
     let status = git.status()?;
@@ -252,7 +287,7 @@ pub fn take(ws: &Workspace) -> Result<String> {
     let head = git.ok(&["rev-parse", "HEAD"])?;
     if head == open.parent {
         return Err(Error::series(format!("nothing was committed in {dir}")).hint(format!(
-            "if nothing is left of the patch, say so: `git -C {dir} commit --allow-empty -m upstream`"
+            "if nothing is left of the patch, say so: `git -C {word} commit --allow-empty -m upstream`"
         )));
     }
     let commits = history::commits(&objects, &open.parent, &head)?;
@@ -274,13 +309,17 @@ pub fn take(ws: &Workspace) -> Result<String> {
     Ok(open.patch)
 }
 
-/// Closes the open conflict; what was done in its worktree is lost. Returns the patch's name.
+/// Closes the conflict that is open for `release`; what was done in its worktree is lost. Returns the patch's name.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when none is open.
-pub fn abort(ws: &Workspace) -> Result<String> {
+/// [`Kind::Usage`](crate::error::Kind::Usage) when none is open, or one for another release.
+pub fn abort(ws: &Workspace, release: &str) -> Result<String> {
+    let _lock = lock(ws)?;
     let name = match opened(ws) {
-        Ok(Some(open)) => open.patch,
+        Ok(Some(open)) => {
+            refuse_other(ws, &open, release, "--abort")?;
+            open.patch
+        }
         Ok(None) => return Err(Error::usage("no conflict is open")),
         // A damaged file is what this command is for, too.
         Err(_) => "the conflict".to_owned(),
@@ -290,7 +329,7 @@ pub fn abort(ws: &Workspace) -> Result<String> {
 }
 
 fn close(ws: &Workspace) -> Result<()> {
-    let store = Git::new(&ws.object_store());
+    let store = Git::bare(&ws.object_store());
     if let Ok(entries) = std::fs::read_dir(folder(ws)) {
         for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
             // So that the store knows which one is meant, if the workspace was moved.

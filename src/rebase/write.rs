@@ -1,17 +1,18 @@
 //! Writing a moved series back: as one commit on a new branch of the workspace's git repository, or into
 //! a new folder. The user's files, index and branch stay as they are, and nothing is dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use super::branch::write_branch;
 use super::configuration::{with_current, with_folder};
 use super::report::{Drop, Status, Written};
 use super::{PatchReport, Rebased, Step};
 use crate::error::{Error, Result};
-use crate::git::Git;
 use crate::process::check_interrupted;
 use crate::series::write::{Listed, compose, header_bytes, series as series_text};
-use crate::series::{Entry, Patch, SeriesFile, compression, patch_bytes, survey};
+use crate::series::{Entry, Patch, SeriesFile, compression, patch_bytes, path, survey};
 use crate::stack::format::diff;
 use crate::stack::trial::Trial;
 use crate::upstream::Objects;
@@ -35,14 +36,16 @@ pub struct Options {
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 /// Everything that is to be written.
-struct Plan {
+pub(super) struct Plan {
     /// Files that are new or changed.
-    files: Files,
+    pub(super) files: Files,
     /// Files that another one takes the place of.
-    gone: Vec<PathBuf>,
+    pub(super) gone: Vec<PathBuf>,
     /// Every file the plan was made from, which must be committed.
-    sources: Vec<PathBuf>,
-    set_aside: Vec<Drop>,
+    pub(super) sources: Vec<PathBuf>,
+    pub(super) set_aside: Vec<Drop>,
+    /// The series file, where it is the old one that changes.
+    pub(super) series: Option<PathBuf>,
 }
 
 /// Writes what [`rebase`](super::rebase()) found.
@@ -100,10 +103,12 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
             ))
             .hint("leave --into out to write there"));
         }
-        (into, there) => into.or(there).map(Path::to_owned),
+        (into, there) => into
+            .or(there)
+            .map(|folder| folder.components().collect::<PathBuf>()),
     };
     if let Some(folder) = &own {
-        refuse_outside(folder)?;
+        refuse_folder(ws, folder)?;
     }
     let source = ws.config.release(Some(&rebased.from.version))?;
     if let (None, Some(folder)) = (&own, &source.patches) {
@@ -126,11 +131,13 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
         gone: Vec::new(),
         sources: vec![old.series.clone()],
         set_aside: Vec::new(),
+        series: moved.then(|| old.series.clone()),
     };
     // A folder stands for itself; a branch has what it does not change from the commit before.
     let complete = !moved || options.output.is_some();
     let mut listed = Vec::new();
     let mut new_patches = Vec::new();
+    let mut used: BTreeSet<String> = file.entries().iter().map(|it| it.name.clone()).collect();
     let steps = rebased.series.patches().iter().zip(&rebased.steps);
     for (at, ((patch, step), report)) in steps.zip(&rebased.report.patches).enumerate() {
         let entry = &file.entries()[at];
@@ -151,7 +158,12 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
                 None
             } else {
                 one.plain = true;
-                one.name = plain_name(&entry.name).to_owned();
+                one.name = new_name(&entry.name, |name| {
+                    let place = folder.join(name);
+                    let there = !complete && ws.root().join(&place).symlink_metadata().is_ok();
+                    there || place == series_path || used.contains(name)
+                });
+                used.insert(one.name.clone());
                 if moved && one.name != entry.name {
                     plan.gone.push(folder.join(&entry.name));
                 }
@@ -172,6 +184,12 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
     }
     verify(&objects, rebased, &new_patches)?;
     let text = with_comments(&series_text(&file, &listed), &plan.set_aside, &listed);
+    let (_, faults) = SeriesFile::parse(text.as_bytes(), &series_path.to_string_lossy());
+    if let Some(fault) = faults.first() {
+        return Err(Error::internal(format!(
+            "the series would not be right: {fault}; nothing was written"
+        )));
+    }
     if complete || text != file.to_text() {
         plan.files.insert(series_path, text.into_bytes());
     }
@@ -192,22 +210,51 @@ fn plan(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Plan> {
     Ok(plan)
 }
 
-/// A path without `./` before it, which git's index takes no file with.
+/// A path without `./` before it.
 fn plain(path: &Path) -> &Path {
     path.strip_prefix(".").unwrap_or(path)
 }
 
-/// Refuses a folder that is not below the workspace, or is the workspace itself.
-fn refuse_outside(folder: &Path) -> Result<()> {
+/// Whether a path names something below the folder it starts from.
+fn is_inside(path: &Path) -> bool {
     let inside = |part: Component<'_>| matches!(part, Component::Normal(_));
-    if folder.components().all(inside) && folder.components().next().is_some() {
-        return Ok(());
+    path.components().all(inside) && path.components().next().is_some()
+}
+
+/// Refuses a folder that is not below the workspace, or that has another use.
+fn refuse_folder(ws: &Workspace, folder: &Path) -> Result<()> {
+    let refused = |why: &str| {
+        Err(Error::usage(format!(
+            "a series cannot go to {}, which {why}",
+            folder.display()
+        ))
+        .hint("name one as `--into patches/NAME` does"))
+    };
+    if !is_inside(folder) {
+        return refused("is no folder below the workspace");
     }
-    Err(Error::usage(format!(
-        "a series cannot go to {}, which is no folder below the workspace",
-        folder.display()
-    ))
-    .hint("name one as `--into patches/NAME` does"))
+    if let Err(error) = path::check(folder.as_os_str().as_bytes()) {
+        return refused(&format!("git cannot have: {error}"));
+    }
+    let target = ws.root().join(folder);
+    if target.starts_with(ws.state()) {
+        return refused("perfquilt keeps its state in");
+    }
+    let releases = ws.config.upstream.release.iter();
+    for directory in releases.filter_map(|release| release.directory.as_deref()) {
+        let tree = ws.root().join(plain(directory));
+        if tree != ws.root() && tree.starts_with(ws.root()) && target.starts_with(&tree) {
+            return refused("is in a release's tree");
+        }
+    }
+    let in_the_way = |path: &Path| {
+        let found = std::fs::metadata(ws.root().join(path));
+        found.is_ok_and(|meta| !meta.is_dir())
+    };
+    match folder.ancestors().find(|path| in_the_way(path)) {
+        Some(file) => refused(&format!("is no folder: {} is a file", file.display())),
+        None => Ok(()),
+    }
 }
 
 /// A patch's new bytes: its header as it is, and the canonical diff.
@@ -223,9 +270,24 @@ fn rewritten(
     Ok(compose(header_bytes(&bytes), &diff))
 }
 
-/// A patch that changes is written without compression.
-fn plain_name(name: &str) -> &str {
-    name.strip_suffix(compression(name)).unwrap_or(name)
+/// The name of a patch that changes, which is written without compression: one that is not `taken`.
+fn new_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
+    let plain = name.strip_suffix(compression(name)).unwrap_or(name);
+    if plain == name {
+        return name.to_owned();
+    }
+    let file = plain.rfind('/').map_or(0, |slash| slash + 1);
+    let (stem, ending) = match plain[file..].rfind('.') {
+        Some(dot) if dot > 0 => plain.split_at(file + dot),
+        _ => (plain, ""),
+    };
+    let mut new = plain.to_owned();
+    let mut number = 1;
+    while taken(&new) || path::check(new.as_bytes()).is_err() {
+        number += 1;
+        new = format!("{stem}-{number}{ending}");
+    }
+    new
 }
 
 fn set_aside(rebased: &Rebased, report: &PatchReport) -> Drop {
@@ -300,6 +362,12 @@ fn with_comments(text: &str, set_aside: &[Drop], listed: &[Listed]) -> String {
 
 /// All of it in a new folder, which appears at once.
 fn write_folder(folder: &Path, plan: Plan) -> Result<Written> {
+    if let Some(path) = plan.files.keys().find(|path| !is_inside(plain(path))) {
+        return Err(Error::usage(format!(
+            "{} is not below the workspace, and has no place in a folder of its own",
+            path.display()
+        )));
+    }
     let target = std::path::absolute(folder).map_err(|e| Error::io("find", folder, &e))?;
     let empty = match std::fs::read_dir(&target) {
         Ok(mut entries) => entries.next().is_none(),
@@ -339,7 +407,7 @@ fn write_folder(folder: &Path, plan: Plan) -> Result<Written> {
     })
 }
 
-fn names(plan: &Plan) -> Vec<String> {
+pub(super) fn names(plan: &Plan) -> Vec<String> {
     let written = plan.files.keys();
     let mut names: Vec<String> = written
         .chain(&plan.gone)
@@ -349,137 +417,19 @@ fn names(plan: &Plan) -> Vec<String> {
     names
 }
 
-/// One commit on a new branch. The branch appears in one step, when everything it needs is there.
-fn write_branch(
-    ws: &Workspace,
-    rebased: &Rebased,
-    options: &Options,
-    plan: Plan,
-) -> Result<Written> {
-    let git = Git::new(ws.root());
-    let inside = git.run(&["rev-parse", "--show-prefix"])?;
-    if !inside.success() {
-        return Err(Error::usage("the workspace is not in a git repository").hint(
-            "`git init && git add -A && git commit` makes it one; --output DIR writes to a folder instead",
-        ));
-    }
-    let prefix = inside.stdout_text().trim_end_matches('\n').to_owned();
-    let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"])?;
-    if !head.success() {
-        return Err(Error::usage("the workspace's repository has no commit yet")
-            .hint("commit the series first, so that the old patches can be had back"));
-    }
-    let head = head.stdout_text().trim().to_owned();
-    refuse_uncommitted(&git, &plan)?;
-    let branch = options
-        .branch
-        .clone()
-        .unwrap_or_else(|| format!("rebase/{}", rebased.to.name));
-    let reference = format!("refs/heads/{branch}");
-    if !git.run(&["check-ref-format", &reference])?.success() {
-        return Err(Error::usage(format!(
-            "`{branch}` cannot be the name of a branch"
-        )));
-    }
-    let there = git.run(&["rev-parse", "--quiet", "--verify", &reference])?;
-    if there.success() {
-        return Err(
-            Error::usage(format!("there is a branch {branch} already")).hint(format!(
-                "`git branch -D {branch}` removes it; --branch NAME takes another name"
-            )),
-        );
-    }
-    let folder = tempfile::tempdir().map_err(|e| Error::io("create", &std::env::temp_dir(), &e))?;
-    let own = git.with_index(&folder.path().join("index"));
-    own.ok(&["read-tree", &head])?;
-    let mut entries = String::new();
-    for (path, bytes) in &plan.files {
-        check_interrupted()?;
-        let blob = git.feed(&["hash-object", "-w", "--no-filters", "--stdin"], bytes)?;
-        let path = plain(path).to_string_lossy();
-        entries.push_str(&format!("100644 {blob}\t{prefix}{path}\0"));
-    }
-    for path in &plan.gone {
-        let (zero, path) = ("0".repeat(head.len()), plain(path).to_string_lossy());
-        entries.push_str(&format!("0 {zero}\t{prefix}{path}\0"));
-    }
-    own.feed(&["update-index", "-z", "--index-info"], entries.as_bytes())?;
-    let tree = own.ok(&["write-tree"])?;
-    let commit = git.feed(
-        &["commit-tree", &tree, "-p", &head],
-        message(rebased, &plan).as_bytes(),
-    )?;
-    check_interrupted()?;
-    let nothing = "0".repeat(head.len());
-    git.ok(&[
-        "update-ref",
-        "-m",
-        "perfquilt rebase",
-        &reference,
-        &commit,
-        &nothing,
-    ])?;
-    Ok(Written {
-        branch: Some(branch),
-        commit: Some(commit),
-        folder: None,
-        files: names(&plan),
-        set_aside: plan.set_aside,
-    })
-}
-
-/// What was never committed could not be had back.
-fn refuse_uncommitted(git: &Git, plan: &Plan) -> Result<()> {
-    let paths: Vec<String> = plan
-        .sources
-        .iter()
-        .chain(plan.files.keys())
-        .map(|path| path.to_string_lossy().into_owned())
-        .collect();
-    let mut args = vec![
-        "--literal-pathspecs",
-        "status",
-        "--porcelain",
-        "--ignored",
-        "--",
-    ];
-    args.extend(paths.iter().map(String::as_str));
-    let status = git.ok(&args)?;
-    if status.is_empty() {
-        return Ok(());
-    }
-    Err(Error::usage(
-        "the series, its patches or the configuration have changes that are not committed",
-    )
-    .details(status.lines().take(10))
-    .hint("commit them first, so that the old patches can be had back"))
-}
-
-fn message(rebased: &Rebased, plan: &Plan) -> String {
-    let report = &rebased.report;
-    let mut text = format!(
-        "Rebase the series on {}\n\nFrom {}.\n\n",
-        report.to, report.from
-    );
-    for patch in &report.patches {
-        text.push_str(&format!("{} {}: {}", patch.index, patch.name, patch.status));
-        if !patch.evidence.is_empty() && patch.evidence != patch.status.to_string() {
-            text.push_str(&format!(" ({})", patch.evidence));
-        }
-        text.push('\n');
-    }
-    if !plan.set_aside.is_empty() {
-        text.push_str("\nSet aside as comments in the series:\n");
-        for aside in &plan.set_aside {
-            text.push_str(&format!("{}: {}\n", aside.name, aside.reason));
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_patch_without_compression_takes_no_other_patchs_name() {
+        let taken = |name: &str| matches!(name, "3.patch" | "sub/3-2.patch");
+        assert_eq!(new_name("3.patch", taken), "3.patch");
+        assert_eq!(new_name("3.patch.gz", taken), "3-2.patch");
+        assert_eq!(new_name("sub/3-2.patch.xz", taken), "sub/3-2-2.patch");
+        assert_eq!(new_name("4.patch.gz", taken), "4.patch");
+        assert_eq!(new_name(".gz", taken), "-2");
+    }
 
     #[test]
     fn a_patch_set_aside_can_be_taken_up_again() {

@@ -58,7 +58,11 @@ impl Series {
 pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
     let paths = paths(ws, release)?;
     let shown = paths.series.to_string_lossy().into_owned();
-    let bytes = match std::fs::read(ws.root().join(&paths.series)) {
+    let bytes = match read_file(&ws.root().join(&paths.series), LIMIT) {
+        Ok(bytes) if bytes.len() as u64 > LIMIT => {
+            let what = format!("larger than {} MiB", LIMIT >> 20);
+            return Err(Error::series(what).at(shown, None));
+        }
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(no_series(&paths));
@@ -224,7 +228,7 @@ impl Location {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
     pub fn raw(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.folder.join(name);
-        std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))
+        read_file(&path, u64::MAX).map_err(|e| Error::io("read", &path, &e))
     }
 
     /// The bytes of a patch, decompressed.
@@ -263,16 +267,23 @@ fn folders_of_other_series(ws: &Workspace, folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// A file's bytes: all of them, or one more than `limit`. Whoever reads a pipe waits for a writer, and a device may have
+/// no end.
+fn read_file(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(std::io::Error::other("no regular file"));
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path)?;
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The patch's bytes, decompressed; `None` when there is no such file.
 fn read_patch(folder: &Path, entry: &Entry, shown: &str) -> Result<Option<Vec<u8>>> {
     let path = folder.join(&entry.name);
-    let read = || {
-        let mut bytes = Vec::new();
-        let file = File::open(&path)?;
-        file.take(LIMIT + 1).read_to_end(&mut bytes)?;
-        Ok::<_, std::io::Error>(bytes)
-    };
-    let bytes = match read() {
+    let bytes = match read_file(&path, LIMIT) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {

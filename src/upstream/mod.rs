@@ -95,16 +95,18 @@ pub fn list(ws: &Workspace) -> Result<Vec<Status>> {
         .iter()
         .map(|source| {
             let name = release_name(ws, &source.version);
+            let locked = lock.get(&source.version);
+            let same = locked.is_none_or(|locked| is_from(locked, source));
             let imported = match &store {
-                Some(store) => imported(store, &name)?,
-                None => None,
+                Some(store) if same => imported(store, &name)?,
+                _ => None,
             };
             Ok(Status {
                 name,
                 version: source.version.clone(),
                 source: source_text(source),
                 current: source.version == upstream.current,
-                locked: lock.get(&source.version).cloned(),
+                locked: locked.cloned(),
                 imported: imported.map(|(_, tree)| tree.to_string()),
             })
         })
@@ -162,8 +164,15 @@ fn ready(
         return Ok(None);
     };
     let sha256 = configured_digest(source).unwrap_or(locked.sha256.as_str());
-    let same = tree.to_string() == locked.tree && sha256.eq_ignore_ascii_case(&locked.sha256);
+    let same = is_from(locked, source)
+        && tree.to_string() == locked.tree
+        && sha256.eq_ignore_ascii_case(&locked.sha256);
     Ok(same.then(|| release(name.to_owned(), source, commit, tree, &locked.sha256)))
+}
+
+/// Whether the recorded release is the configured one. A tarball is its digest, wherever it comes from.
+fn is_from(locked: &Locked, source: &ReleaseSource) -> bool {
+    source.tarball.is_some() || locked.source == source_text(source)
 }
 
 fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256: &str) -> Release {

@@ -95,11 +95,9 @@ pub fn import_tarball(
     let step = progress.begin(&format!("importing {label}"), None);
     let mut archive = tar::Archive::new(decompressed(path)?);
     let damaged = |e: &std::io::Error| {
-        Error::usage(format!(
-            "{} is damaged or no tar archive: {e}",
-            path.display()
-        ))
-        .hint("`perfquilt upstream verify` says whether it is the file that was recorded")
+        Error::usage(format!("damaged or no tar archive: {e}"))
+            .at(path, None)
+            .hint("its sha256 is the expected one, so it is damaged where it comes from: take another copy, and that one's sha256")
     };
     let mut files = 0_u64;
     let imported = import(store, true, |sink| {
@@ -116,6 +114,12 @@ pub fn import_tarball(
         }
         Ok(())
     })?;
+    // Checksums stand behind the archive's end mark.
+    let mut rest = archive.into_inner();
+    let mut buffer = vec![0_u8; 1 << 18];
+    while rest.read(&mut buffer).map_err(|e| damaged(&e))? > 0 {
+        check_interrupted()?;
+    }
     if imported.files == 0 {
         return Err(Error::usage(format!("{} holds no files", path.display())));
     }
@@ -147,6 +151,17 @@ fn add<R: Read>(
         EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
             if entry.size() > MEMBER_LIMIT {
                 return refused("larger than 512 MiB");
+            }
+            let extensions = entry.pax_extensions().map_err(|e| damaged(&e))?;
+            for extension in extensions.into_iter().flatten() {
+                let extension = extension.map_err(|e| damaged(&e))?;
+                if extension.key_bytes().starts_with(b"GNU.sparse.") {
+                    return Err(Error::usage(format!(
+                        "archive member {} has holes, as pax keeps them",
+                        shown(&name)
+                    ))
+                    .hint("repack the archive without `tar --sparse`"));
+                }
             }
             let mut content =
                 Vec::with_capacity(usize::try_from(entry.size().min(1 << 24)).unwrap_or(0));

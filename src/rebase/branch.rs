@@ -1,0 +1,245 @@
+//! The moved series as one commit on a new branch of the user's repository.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::Rebased;
+use super::report::Written;
+use super::write::{Options, Plan, names};
+use crate::error::{Error, Result};
+use crate::git::Git;
+use crate::process::{check_interrupted, quoted};
+use crate::series::path;
+use crate::workspace::{CONFIG_FILE, Workspace};
+
+/// Writes the commit. The branch appears in one step, when everything it needs is there.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when there is no repository, it does not hold what the plan was made
+/// from, or there cannot be such a branch.
+pub(super) fn write_branch(
+    ws: &Workspace,
+    rebased: &Rebased,
+    options: &Options,
+    plan: Plan,
+) -> Result<Written> {
+    let inside = Git::new(ws.root()).run(&["rev-parse", "--show-toplevel"])?;
+    if !inside.success() {
+        return Err(Error::usage("the workspace is not in a git repository").hint(
+            "`git init && git add -A && git commit` makes it one; --output DIR writes to a folder instead",
+        ));
+    }
+    let top = inside.stdout_text();
+    let top = Path::new(top.trim_end_matches('\n'));
+    let top = top.canonicalize().map_err(|e| Error::io("find", top, &e))?;
+    let git = Git::new(&top);
+    let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"])?;
+    if !head.success() {
+        return Err(Error::usage("the workspace's repository has no commit yet")
+            .hint("commit the series first, so that the old patches can be had back"));
+    }
+    let head = head.stdout_text().trim().to_owned();
+    let place = |file: &Path, through: bool| place(&top, &ws.root().join(file), through);
+    let mut files = BTreeMap::new();
+    for (file, bytes) in &plan.files {
+        // Where a file that is changed is a link, its target is.
+        let through = plan.series.as_ref() == Some(file) || file == Path::new(CONFIG_FILE);
+        files.insert(place(file, through)?, bytes);
+    }
+    let in_place = |file: &PathBuf| place(file, false);
+    let gone = plan.gone.iter().map(in_place).collect::<Result<Vec<_>>>()?;
+    let through = |file: &PathBuf| place(file, true);
+    let sources = plan
+        .sources
+        .iter()
+        .map(through)
+        .collect::<Result<BTreeSet<_>>>()?;
+    refuse_uncommitted(&git, &head, &sources, files.keys())?;
+    let branch = options
+        .branch
+        .clone()
+        .unwrap_or_else(|| format!("rebase/{}", rebased.to.name));
+    refuse_branch(&git, &branch)?;
+    let folder = tempfile::tempdir().map_err(|e| Error::io("create", &std::env::temp_dir(), &e))?;
+    let own = git.with_index(&folder.path().join("index"));
+    own.ok(&["read-tree", &head])?;
+    let nothing = "0".repeat(head.len());
+    let mut entries = String::new();
+    for (path, bytes) in &files {
+        check_interrupted()?;
+        let blob = git.feed(&["hash-object", "-w", "--no-filters", "--stdin"], bytes)?;
+        entries.push_str(&format!("100644 {blob}\t{path}\0"));
+    }
+    for path in &gone {
+        entries.push_str(&format!("0 {nothing}\t{path}\0"));
+    }
+    own.feed(&["update-index", "-z", "--index-info"], entries.as_bytes())?;
+    let tree = own.ok(&["write-tree"])?;
+    // Git's index drops what stands in a file's way.
+    let changed = git.ok(&[
+        "diff-tree",
+        "-r",
+        "-z",
+        "--no-renames",
+        "--name-only",
+        &head,
+        &tree,
+    ])?;
+    let planned = |path: &str| files.contains_key(path) || gone.iter().any(|gone| gone == path);
+    if let Some(path) = nul_separated(&changed).find(|path| !planned(path)) {
+        return Err(Error::usage(format!(
+            "{path} is in the way of the series; nothing was written"
+        ))
+        .hint("--into FOLDER writes elsewhere, --output DIR to a folder without git"));
+    }
+    let commit = git.feed(
+        &["commit-tree", &tree, "-p", &head],
+        message(rebased, &plan).as_bytes(),
+    )?;
+    check_interrupted()?;
+    git.ok(&[
+        "update-ref",
+        "-m",
+        "perfquilt rebase",
+        &format!("refs/heads/{branch}"),
+        &commit,
+        &nothing,
+    ])?;
+    Ok(Written {
+        branch: Some(branch),
+        commit: Some(commit),
+        folder: None,
+        files: names(&plan),
+        set_aside: plan.set_aside,
+    })
+}
+
+/// A file's path below the repository's top folder. Folders that are links are followed: git's index has nothing behind
+/// a link. The file itself is followed where it is meant `through` a link.
+fn place(top: &Path, file: &Path, through: bool) -> Result<String> {
+    let whole = if through && file.exists() {
+        file.canonicalize()
+    } else {
+        // What is not there yet will be below the nearest folder that is.
+        let mut folders = file.ancestors().skip(1);
+        let folder = folders.find(|folder| folder.symlink_metadata().is_ok());
+        let folder = folder.unwrap_or(Path::new("/"));
+        let rest = file.strip_prefix(folder).unwrap_or(file);
+        folder.canonicalize().map(|folder| folder.join(rest))
+    };
+    let whole = whole.map_err(|e| Error::io("find", file, &e))?;
+    let inner = whole.strip_prefix(top).ok().and_then(Path::to_str);
+    let inner = inner.ok_or_else(|| {
+        Error::usage(format!(
+            "{} is not in the git repository {}",
+            file.display(),
+            top.display()
+        ))
+        .hint("--output DIR writes to a folder instead")
+    })?;
+    path::check(inner.as_bytes())?;
+    Ok(inner.to_owned())
+}
+
+fn nul_separated(text: &str) -> impl Iterator<Item = &str> {
+    text.split('\0').filter(|part| !part.is_empty())
+}
+
+/// What was never committed could not be had back.
+fn refuse_uncommitted<'a>(
+    git: &Git,
+    head: &str,
+    sources: &'a BTreeSet<String>,
+    files: impl Iterator<Item = &'a String>,
+) -> Result<()> {
+    let mut args = vec![
+        "--literal-pathspecs",
+        "status",
+        "--porcelain",
+        "--untracked-files=all",
+        "--ignored",
+        "--",
+    ];
+    args.extend(sources.iter().chain(files).map(String::as_str));
+    let status = git.ok(&args)?;
+    let mut found: Vec<String> = status.lines().map(str::to_owned).collect();
+    let mut args = vec!["ls-tree", "-r", "-z", "--name-only", head, "--"];
+    args.extend(sources.iter().map(String::as_str));
+    let listed = git.ok(&args)?;
+    let committed: BTreeSet<&str> = nul_separated(&listed).collect();
+    if found.is_empty() {
+        let missing = sources
+            .iter()
+            .filter(|path| !committed.contains(path.as_str()));
+        found.extend(missing.map(|path| format!("{path} is in no commit")));
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(Error::usage(
+        "the series, its patches or the configuration have changes that are not committed",
+    )
+    .details(found.into_iter().take(10))
+    .hint("commit them first, so that the old patches can be had back"))
+}
+
+/// Refuses a name that no branch can have, or that a branch has.
+fn refuse_branch(git: &Git, branch: &str) -> Result<()> {
+    let another = "--branch NAME takes another name";
+    let checked = git.run(&["check-ref-format", "--branch", branch])?;
+    // It also takes `@{-1}` for the branch before.
+    if !checked.success() || checked.stdout_text().trim_end_matches('\n') != branch {
+        let message = format!("`{branch}` cannot be the name of a branch");
+        return Err(Error::usage(message).hint(another));
+    }
+    let exists = |name: &str| -> Result<bool> {
+        let reference = format!("refs/heads/{name}");
+        let found = git.run(&["show-ref", "--verify", "--quiet", &reference])?;
+        Ok(found.success())
+    };
+    if exists(branch)? {
+        return Err(
+            Error::usage(format!("there is a branch {branch} already")).hint(format!(
+                "`git branch -D {}` removes it; {another}",
+                quoted(branch)
+            )),
+        );
+    }
+    let beside = |other: &str| {
+        let message = format!("there is a branch {other}, and git has no {branch} beside it");
+        Err(Error::usage(message).hint(another))
+    };
+    for (slash, _) in branch.match_indices('/') {
+        if exists(&branch[..slash])? {
+            return beside(&branch[..slash]);
+        }
+    }
+    let below = format!("refs/heads/{branch}/");
+    let other = git.ok(&["for-each-ref", "--count=1", "--format=%(refname)", &below])?;
+    match other.strip_prefix("refs/heads/") {
+        Some(other) => beside(other),
+        None => Ok(()),
+    }
+}
+
+fn message(rebased: &Rebased, plan: &Plan) -> String {
+    let report = &rebased.report;
+    let mut text = format!(
+        "Rebase the series on {}\n\nFrom {}.\n\n",
+        report.to, report.from
+    );
+    for patch in &report.patches {
+        text.push_str(&format!("{} {}: {}", patch.index, patch.name, patch.status));
+        if !patch.evidence.is_empty() && patch.evidence != patch.status.to_string() {
+            text.push_str(&format!(" ({})", patch.evidence));
+        }
+        text.push('\n');
+    }
+    if !plan.set_aside.is_empty() {
+        text.push_str("\nSet aside as comments in the series:\n");
+        for aside in &plan.set_aside {
+            text.push_str(&format!("{}: {}\n", aside.name, aside.reason));
+        }
+    }
+    text
+}
