@@ -334,6 +334,20 @@ fn what_may_not_be_written_is_told() {
 }
 
 #[test]
+fn check_runs_that_may_not_be_read_are_told() {
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    let refused = Fault::Refused(403, vec![], "Resource not accessible by integration");
+    github.fault("GET /repos/acme/series/commits", refused);
+    let error = post(&github, FIRST, &[0.01]).unwrap_err();
+    assert!(
+        error.hint_text().unwrap().contains("--no-check"),
+        "{error:?}"
+    );
+    assert_eq!(github.ours(7).len(), 1);
+}
+
+#[test]
 fn a_wrong_token_and_a_missing_pull_request() {
     let github = GitHub::start();
     let error = post(&github, FIRST, &[0.01]).unwrap_err();

@@ -91,6 +91,28 @@ fn on_the_command_line() {
 }
 
 #[test]
+fn a_commit_in_capitals_is_the_same() {
+    let github = GitHub::start();
+    let head = "abcdefabcdefabcdefabcdefabcdefabcdefabcd";
+    github.opens(7, head);
+    let args = ["post", "observations.jsonl", "--repo", "acme/series"];
+    let output = Place::new()
+        .perfquilt(&args)
+        .env("GITHUB_TOKEN", TOKEN)
+        .args(["--pr", "7", "--head", &head.to_uppercase()])
+        .args(["--api-url", &github.uri()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let conversation = github.conversation(7);
+    assert!(
+        conversation.contains("check run on abcdefa: "),
+        "{conversation}"
+    );
+    assert!(!conversation.contains("> This is about"), "{conversation}");
+}
+
+#[test]
 fn in_a_workflow() {
     let github = GitHub::start();
     github.state().rights.user = None;

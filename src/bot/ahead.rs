@@ -100,7 +100,7 @@ fn one(
 ) -> Result<()> {
     let config = &bot.workspace.config;
     let wish = Command::written(&job.job.command);
-    let Some(arguments) = wish.and_then(|wish| job::building(&wish, config)) else {
+    let Some(wish) = wish.filter(|wish| job::building(wish, config, 0).is_some()) else {
         return Ok(());
     };
     let Ok(guard) = Guard::of(config, &bot.sandbox, job.job.trusted) else {
@@ -130,6 +130,11 @@ fn one(
     let found = bot.find(client, number)?;
     let brought = bot.prepare(queue, &found, job, guard, &unwanted, progress)?;
     let Brought::Series(prepared) = brought else {
+        return Ok(());
+    };
+    // A series that cannot be read is not built, either.
+    let count = prepared.patches.unwrap_or_default();
+    let Some(arguments) = job::building(&wish, config, count) else {
         return Ok(());
     };
     progress.note(&format!("job {}: building ahead", job.id));

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use super::places::Places;
 use crate::error::{Error, Result};
+use crate::forge::Repository;
 use crate::process::Command;
 use crate::server::copy_tree;
 use crate::store::Store;
@@ -14,7 +15,7 @@ use crate::workspace::Workspace;
 
 /// Pull requests whose state is kept; each may take as much as a source and a build tree.
 const MOST: usize = 3;
-/// Says, beside an area, which release it has.
+/// Says, beside an area, whose it is and which release it has.
 const STAMP: &str = "stamp";
 
 /// State and caches of one pull request.
@@ -27,15 +28,15 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// The area of pull request `number`, with `release` and the results of `ws` when it is new. Areas that were
-    /// used longest ago are removed.
+    /// The area of pull request `number` of `repository`, with `release` and the results of `ws` when it is new.
+    /// Areas that were used longest ago are removed.
     ///
     /// # Errors
     /// Failures of the file system.
     pub(super) fn open(
         places: &Places,
         ws: &Workspace,
-        number: u64,
+        (repository, number): (&Repository, u64),
         release: &Release,
     ) -> Result<Self> {
         let folder = places.areas().join(number.to_string());
@@ -44,7 +45,7 @@ impl Area {
             cache: folder.join("cache/perfquilt"),
         };
         let stamp = folder.join(STAMP);
-        let wanted = format!("{} {}\n", release.name, release.commit);
+        let wanted = format!("{repository} {} {}\n", release.name, release.commit);
         if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
             crate::caches::touch(&stamp);
             return Ok(area);

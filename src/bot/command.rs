@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::spoken;
 use crate::cut::at_most;
 use crate::forge::is_commit;
 
@@ -46,6 +47,9 @@ impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Command::Run { preset: None } => f.write_str("run"),
+            Command::Run {
+                preset: Some(preset),
+            } if is_digits(preset) => write!(f, "run --preset {preset}"),
             Command::Run {
                 preset: Some(preset),
             } => write!(f, "run {preset}"),
@@ -149,60 +153,14 @@ pub fn help(name: &str) -> String {
 /// What `comment` asks of the bot called `name`. A command is a line of its own that begins with `@name`;
 /// quotes and code are not looked at.
 pub fn parse(comment: &str, name: &str) -> Parsed {
-    let comment = at_most(comment, LONGEST);
-    let mut spoken = spoken_to(comment, name);
-    match (spoken.next(), spoken.next()) {
-        (None, _) => Parsed::Nothing,
-        (Some(_), Some(_)) => Parsed::Wrong(Wrong::Several),
-        (Some(line), None) => match command(line) {
+    match &spoken::to(at_most(comment, LONGEST), name)[..] {
+        [] => Parsed::Nothing,
+        [line] => match command(line) {
             Ok(command) => Parsed::Command(command),
             Err(wrong) => Parsed::Wrong(wrong),
         },
+        _ => Parsed::Wrong(Wrong::Several),
     }
-}
-
-/// What stands behind `@name` on lines that begin with it, outside quotes and code.
-fn spoken_to<'a>(comment: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
-    let mut fence: Option<(char, usize)> = None;
-    let mut hidden = false;
-    comment.lines().filter_map(move |line| {
-        let indent = line.len() - line.trim_start_matches(' ').len();
-        let text = &line[indent..];
-        let mark = text.chars().next().unwrap_or(' ');
-        let run = text.chars().take_while(|c| *c == mark).count();
-        match fence {
-            Some((open, length)) => {
-                let ends = mark == open && run >= length && text[run..].trim().is_empty();
-                if ends && indent < 4 {
-                    fence = None;
-                }
-                return None;
-            }
-            None if matches!(mark, '`' | '~') && run >= 3 && indent < 4 => {
-                fence = Some((mark, run));
-                return None;
-            }
-            // Nobody sees what stands in an HTML comment.
-            None if hidden || text.contains("<!--") => {
-                hidden = match (text.rfind("<!--"), text.rfind("-->")) {
-                    (Some(begin), Some(end)) => end < begin,
-                    (Some(_), None) => true,
-                    (None, Some(_)) => false,
-                    (None, None) => hidden,
-                };
-                return None;
-            }
-            // Four blanks or a tab make code too.
-            None if indent >= 4 => return None,
-            None => {}
-        }
-        let rest = text.strip_prefix('@')?;
-        let (found, behind) = (rest.get(..name.len())?, &rest[name.len()..]);
-        // Logins have no upper and lower case.
-        let own = found.eq_ignore_ascii_case(name);
-        let ends = behind.is_empty() || behind.starts_with([' ', '\t', '\r']);
-        (own && ends).then_some(behind)
-    })
 }
 
 fn command(line: &str) -> Result<Command, Wrong> {
@@ -215,12 +173,13 @@ fn command(line: &str) -> Result<Command, Wrong> {
     };
     let command = match (first, rest) {
         ("run", []) => Some(Command::Run { preset: None }),
-        ("run", [what]) => match number(what) {
-            Some(patch) => Some(Command::RunPatch { patch }),
-            None => word(what).map(|preset| Command::Run {
-                preset: Some(preset),
-            }),
-        },
+        ("run", [patch]) if is_digits(patch) => {
+            number(patch).map(|patch| Command::RunPatch { patch })
+        }
+        // The longer form is for a preset whose name is a number.
+        ("run", [preset] | ["--preset", preset]) => word(preset).map(|preset| Command::Run {
+            preset: Some(preset),
+        }),
         ("bisect", [workload]) => word(workload).map(|workload| Command::Bisect { workload }),
         ("drop", [patch, "--dry-run"]) => number(patch).map(|patch| Command::DropDryRun { patch }),
         ("approve", [commit]) => whole_id(commit).map(|commit| Command::Approve { commit }),
@@ -234,8 +193,12 @@ fn command(line: &str) -> Result<Command, Wrong> {
 
 /// A patch's number: `3` or `0003`.
 fn number(text: &str) -> Option<usize> {
-    let digits = text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|&number| digits && number > 0)
+    let short = text.len() <= 4 && is_digits(text);
+    text.parse().ok().filter(|&number| short && number > 0)
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// A whole commit id. Beginnings of ids are no names: two commits with the same first digits are quickly made.
@@ -243,11 +206,15 @@ fn whole_id(text: &str) -> Option<String> {
     is_commit(text).then(|| text.to_ascii_lowercase())
 }
 
-/// A preset's or workload's name. It begins with a letter, so that it is no option and no path.
+/// A preset's or workload's name. It begins with a letter or digit, so that it is no option and no path.
 fn word(text: &str) -> Option<String> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
-    let first = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
-    (first && text.len() <= LONGEST_NAME && text.bytes().all(plain)).then(|| text.to_owned())
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let first = text
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphanumeric());
+    let name = first && text.len() <= LONGEST_NAME && text.bytes().all(plain);
+    (name && !text.contains("..")).then(|| text.to_owned())
 }
 
 fn nearest(word: &str) -> Option<&'static str> {
@@ -288,6 +255,15 @@ mod tests {
             workload: "oltp_read_only".into(),
         };
         assert_eq!(ok("@perfquilt bisect oltp_read_only"), bisect);
+        let bisect = Command::Bisect {
+            workload: "10k.reads".into(),
+        };
+        assert_eq!(ok("@perfquilt bisect 10k.reads"), bisect);
+        let ten = Command::Run {
+            preset: Some("10".into()),
+        };
+        assert_eq!(ok("@perfquilt run --preset 10"), ten);
+        assert_eq!(ok("@perfquilt run 10"), Command::RunPatch { patch: 10 });
         assert_eq!(
             ok("@perfquilt drop 0003 --dry-run"),
             Command::DropDryRun { patch: 3 }
@@ -308,6 +284,8 @@ mod tests {
             "run",
             "run thorough",
             "run 0003",
+            "run quick.x",
+            "run --preset 10",
             "bisect a",
             "drop 0003 --dry-run",
             "cancel",
@@ -344,7 +322,6 @@ mod tests {
             "    @perfquilt cancel",
             "\t@perfquilt cancel",
             "<!--\n@perfquilt cancel\n-->",
-            "x <!-- y -->  <!--\n\n@perfquilt cancel",
             "@perfquilt\u{a0}cancel",
         ] {
             assert_eq!(of(silent), Parsed::Nothing, "{silent:?}");
@@ -366,7 +343,11 @@ mod tests {
             "@perfquilt run ../x",
             "@perfquilt run 0",
             "@perfquilt run 99999",
+            "@perfquilt run .x",
+            "@perfquilt run x..y",
             "@perfquilt run -1",
+            "@perfquilt run --preset",
+            "@perfquilt run --preset ../x",
             "@perfquilt run $(id)",
             "@perfquilt run qu\u{456}ck",
             "@perfquilt bisect",
@@ -399,8 +380,9 @@ mod tests {
             if let Parsed::Command(Command::Run { preset: Some(word) } | Command::Bisect { workload: word }) =
                 of(&format!("@perfquilt run {rest}"))
             {
-                let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
-                proptest::prop_assert!(word.bytes().all(plain) && !word.starts_with('-'));
+                let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+                let path = word.starts_with(['-', '.']) || word.contains("..");
+                proptest::prop_assert!(word.bytes().all(plain) && !path);
             }
         }
     }

@@ -66,53 +66,63 @@ pub(super) enum Ended {
     Limited(String),
 }
 
-/// The arguments of `perfquilt` that carry out a wish; `None` for what is no job.
-pub(super) fn arguments(wish: &Command, preset: &str) -> Option<Vec<String>> {
-    let run = |preset: &str, more: &[&str]| {
-        let words = ["run", "--preset", preset]
-            .into_iter()
-            .chain(more.iter().copied());
-        words.map(str::to_owned).collect::<Vec<_>>()
-    };
-    Some(match wish {
-        Command::Run { preset: named } => run(named.as_deref().unwrap_or(preset), &[]),
-        Command::RunPatch { patch } => {
-            let before = patch.saturating_sub(1).to_string();
-            run(preset, &["--point", &before, "--point", &patch.to_string()])
-        }
-        Command::DropDryRun { patch } => run(
-            preset,
-            &["--effects", "without", "--point", &patch.to_string()],
-        ),
-        Command::Bisect { workload } => ["bisect", "--preset", preset, "--workload", workload]
-            .map(str::to_owned)
-            .into(),
-        _ => return None,
-    })
+/// The patch that a wish is about, if it is about one.
+pub(super) fn patch(wish: &Command) -> Option<usize> {
+    match wish {
+        Command::RunPatch { patch } | Command::DropDryRun { patch } => Some(*patch),
+        _ => None,
+    }
 }
 
-/// The arguments of `perfquilt` that build what `wish` measures; `None` when what is built follows from what is
-/// measured, or the preset is unknown.
-pub(super) fn building(wish: &Command, config: &Config) -> Option<Vec<String>> {
+/// The points that are measured of a series of `count` patches; none for all in order.
+fn points(wish: &Command, count: usize) -> Vec<String> {
+    match wish {
+        // A patch is worth what it adds to the one before it.
+        Command::RunPatch { patch } => [patch.saturating_sub(1), *patch]
+            .map(|point| point.to_string())
+            .into(),
+        Command::DropDryRun { patch } => (0..=count)
+            .map(|point| point.to_string())
+            .chain([format!("without:{patch}")])
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The arguments of `perfquilt` that carry out a wish about a series of `count` patches; `None` for what is no
+/// job.
+pub(super) fn arguments(wish: &Command, preset: &str, count: usize) -> Option<Vec<String>> {
+    let mut words = match wish {
+        Command::Run { preset: named } => {
+            vec!["run", "--preset", named.as_deref().unwrap_or(preset)]
+        }
+        Command::RunPatch { .. } | Command::DropDryRun { .. } => vec!["run", "--preset", preset],
+        Command::Bisect { workload } => vec!["bisect", "--preset", preset, "--workload", workload],
+        _ => return None,
+    };
+    let points = points(wish, count);
+    for point in &points {
+        words.extend(["--point", point]);
+    }
+    Some(words.into_iter().map(str::to_owned).collect())
+}
+
+/// The arguments of `perfquilt` that build what `wish` measures of a series of `count` patches; `None` when what
+/// is built follows from what is measured, or the preset is unknown.
+pub(super) fn building(wish: &Command, config: &Config, count: usize) -> Option<Vec<String>> {
     let usual = &config.bot.preset;
-    let (preset, points) = match wish {
-        Command::Run { preset } => (preset.as_ref().unwrap_or(usual), Vec::new()),
-        Command::RunPatch { patch } => {
-            let before = patch.saturating_sub(1).to_string();
-            (usual, vec!["0".to_owned(), before, patch.to_string()])
-        }
-        Command::DropDryRun { patch } => {
-            let points = [
-                "0".to_owned(),
-                patch.to_string(),
-                format!("without:{patch}"),
-            ];
-            (usual, points.into())
-        }
+    let preset = match wish {
+        Command::Run { preset } => preset.as_ref().unwrap_or(usual),
+        Command::RunPatch { .. } | Command::DropDryRun { .. } => usual,
         _ => return None,
     };
     let recipe = &config.preset.get(preset)?.recipe;
     let mut words = vec!["build".to_owned(), "--recipe".to_owned(), recipe.clone()];
+    let points = points(wish, count);
+    if !points.is_empty() {
+        // The bare release is measured with every point.
+        words.push("0".to_owned());
+    }
     words.extend(points);
     Some(words)
 }
@@ -281,6 +291,21 @@ pub(super) fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_patch_is_measured_against_the_one_before_it() {
+        let words = |wish: &Command| arguments(wish, "quick", 3).unwrap().join(" ");
+        assert_eq!(
+            words(&Command::RunPatch { patch: 2 }),
+            "run --preset quick --point 1 --point 2"
+        );
+        assert_eq!(
+            words(&Command::DropDryRun { patch: 2 }),
+            "run --preset quick --point 0 --point 1 --point 2 --point 3 --point without:2"
+        );
+        assert_eq!(words(&Command::Run { preset: None }), "run --preset quick");
+        assert_eq!(arguments(&Command::Help, "quick", 3), None);
+    }
 
     #[test]
     fn whose_code_runs_where() {

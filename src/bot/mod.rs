@@ -5,6 +5,7 @@ mod access;
 mod ahead;
 mod area;
 mod command;
+mod commits;
 mod connections;
 mod job;
 mod metrics;
@@ -14,6 +15,7 @@ mod prepare;
 mod serve;
 mod source;
 mod speak;
+mod spoken;
 mod webhook;
 mod worker;
 

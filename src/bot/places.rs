@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::forge::Repository;
 use crate::workspace::Workspace;
 
 /// The bot's folders: `.perfquilt/bot/` of its workspace.
@@ -14,6 +15,14 @@ impl Places {
     pub(super) fn new(ws: &Workspace) -> Self {
         Places {
             root: ws.state().join("bot"),
+        }
+    }
+
+    /// Those below `root`.
+    #[cfg(test)]
+    pub(super) fn at(root: &std::path::Path) -> Self {
+        Places {
+            root: root.to_owned(),
         }
     }
 
@@ -31,8 +40,10 @@ impl Places {
     }
 
     /// The outcome of the last job of a pull request.
-    pub(super) fn outcome(&self, number: u64) -> PathBuf {
-        self.root.join("outcomes").join(number.to_string())
+    pub(super) fn outcome(&self, repository: &Repository, number: u64) -> PathBuf {
+        let outcomes = self.root.join("outcomes");
+        let theirs = outcomes.join(&repository.owner).join(&repository.name);
+        theirs.join(number.to_string())
     }
 
     /// The commits of pull requests.

@@ -9,6 +9,7 @@ use crate::config::Approval;
 use crate::error::{Error, Kind, Result};
 use crate::forge::Found;
 use crate::progress::Progress;
+use crate::series::Series;
 use crate::store::queue::{Job, Queue};
 use crate::upstream;
 
@@ -19,6 +20,8 @@ pub(super) struct Prepared {
     pub head: String,
     /// Its workspace.
     pub ready: Ready,
+    /// How many patches its series has; `None` when it cannot be read, which the job itself tells.
+    pub patches: Option<usize>,
 }
 
 /// What a pull request brings.
@@ -76,6 +79,7 @@ impl Bot {
         if !job.job.head.is_empty() && head != job.job.head {
             return Ok(Brought::Newer);
         }
+        queue.takes(job.id, &head)?;
         let folder = places.job(job.id);
         let theirs = match source::workspace(&places, ws, found, &head, &folder) {
             Err(error) if error.kind() == Kind::Series => {
@@ -98,13 +102,21 @@ impl Bot {
         let release = upstream::ensure(&theirs, None, progress)?;
         source::remember(&places, &theirs)?;
         let area = match guard {
-            Guard::Apart => Some(Area::open(&places, ws, job.job.number, &release)?),
+            Guard::Apart => {
+                let whose = (&self.repository, job.job.number);
+                Some(Area::open(&places, ws, whose, &release)?)
+            }
             Guard::Bare | Guard::Shared => None,
         };
         if let Some(area) = &area {
             source::with_state(&folder, &area.state)?;
         }
         let ready = Ready::new(ws, &places, &folder, guard, area.as_ref())?;
-        Ok(Brought::Series(Prepared { head, ready }))
+        let series = Series::load(&theirs).ok();
+        Ok(Brought::Series(Prepared {
+            head,
+            ready,
+            patches: series.map(|series| series.patches().len()),
+        }))
     }
 }

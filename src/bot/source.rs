@@ -9,22 +9,22 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use super::commits;
 use super::places::Places;
 use crate::config::{self, BotKind, Config};
 use crate::error::{Error, Kind, Result};
 use crate::forge::{Found, is_commit};
 use crate::git::Git;
-use crate::process::{Command, Output, last_lines};
+use crate::process::{Command, last_lines};
 use crate::rebase::named_paths;
 use crate::series::{Patch, Series};
-use crate::workspace::{CONFIG_FILE, Workspace};
+use crate::upstream::Objects;
+use crate::workspace::Workspace;
 
 /// Bytes of a pull request's series and patches that are taken.
-const LARGEST: u64 = 64 << 20;
+pub(super) const LARGEST: u64 = 64 << 20;
 /// Files of them.
 const MOST: usize = 10_000;
-/// Commits of a pull request to a server.
-const MOST_COMMITS: usize = 500;
 /// How long fetching may take.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// How long a remote may take to answer at all.
@@ -33,8 +33,6 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(30);
 /// some out, or run filters.
 const ATTRIBUTES: &[u8] =
     b"* -text -ident -filter -working-tree-encoding -export-subst -export-ignore\n";
-/// Digits of a commit's id in the name of the release it is the base of.
-const VERSION: usize = 12;
 
 /// Fetches the last commit of a pull request and returns it; `None` when `unwanted` says so meanwhile.
 ///
@@ -52,15 +50,18 @@ pub(super) fn fetch(
     let number = found.number;
     let name = format!("refs/pull/{number}/head");
     let head = format!("+{name}:{name}");
-    let base = format!("+refs/heads/{0}:refs/base/{0}", found.branch);
+    let base = format!("+refs/heads/{}:{}", found.branch, base_of(number));
     let mut words = vec!["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"];
     match config.bot.kind {
         BotKind::Series => words.extend(["--depth=1", "--", remote, &head]),
         // Where the commits branched off is found in the history.
         BotKind::Fork => words.extend(["--", remote, &head, &base]),
     }
-    // One fetch goes on at a time. With what a killed one left in its way git fetches nothing without history.
-    crate::caches::remove_file(&places.repository().join("shallow.lock"))?;
+    // One fetch goes on at a time: these locks were left by one that was killed, and git waits for nobody.
+    for file in ["shallow", &name, &base_of(number)] {
+        let lock = places.repository().join(format!("{file}.lock"));
+        crate::caches::remove_file(&lock)?;
+    }
     let failed = |said: &str| {
         Error::forge(format!("cannot fetch pull request {number}"))
             .details(last_lines(said, 5))
@@ -80,6 +81,12 @@ pub(super) fn fetch(
         true => Ok(Some(commit)),
         false => Err(Error::internal("git names no commit")),
     }
+}
+
+/// The reference for the branch that pull request `number` goes to. It has not the branch's name: where `rel` was,
+/// git makes no `rel/1`.
+pub(super) fn base_of(number: u64) -> String {
+    format!("refs/pull/{number}/base")
 }
 
 /// Whether `remote` answers at all.
@@ -104,9 +111,8 @@ pub(super) fn answers(places: &Places, remote: &str) -> Result<()> {
 /// The repository that commits of pull requests are fetched to.
 fn repository(places: &Places) -> Result<Git> {
     let folder = places.repository();
-    std::fs::create_dir_all(&folder).map_err(|e| Error::io("make", &folder, &e))?;
-    let git = Git::new(&folder);
-    git.ok(&["init", "--quiet", "--bare", "."])?;
+    drop(Objects::open_or_create(&folder)?);
+    let git = Git::bare(&folder);
     let attributes = folder.join("info/attributes");
     if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
         crate::files::write_file(&attributes, ATTRIBUTES)?;
@@ -125,7 +131,7 @@ fn remote_command(git: &Git, words: &[&str]) -> Command {
 ///
 /// # Errors
 /// [`Kind::Series`](crate::error::Kind::Series) when the commit has no series, too much of one, or commits that
-/// are no patches.
+/// are no patches, or of which patches are made that make something else.
 pub(super) fn workspace(
     places: &Places,
     ws: &Workspace,
@@ -142,7 +148,7 @@ pub(super) fn workspace(
             .map(|part| part.as_os_str().to_owned())
     };
     let mut theirs = vec![first(&files.file), first(&files.patches)];
-    let git = Git::new(&places.repository());
+    let git = Git::bare(&places.repository());
     if config.bot.kind == BotKind::Fork {
         theirs.push(Some("bench-config".into()));
     }
@@ -156,7 +162,7 @@ pub(super) fn workspace(
         link(&entry.path(), &job.join(&name))?;
     }
     with_state(job, &ws.state())?;
-    match config.bot.kind {
+    let commits = match config.bot.kind {
         BotKind::Series => {
             unpack(&git, commit, &[&files.file, &files.patches], job)?;
             if !job.join(&files.file).is_file() {
@@ -165,10 +171,19 @@ pub(super) fn workspace(
                     files.file.display()
                 )));
             }
+            None
         }
-        BotKind::Fork => patches(places, ws, &git, (&found.branch, commit), job)?,
+        BotKind::Fork => {
+            let about = (found.number, commit);
+            Some(commits::workspace(places, ws, &git, about, job)?)
+        }
+    };
+    let made = Workspace::open_with_cache(job, ws.cache().to_owned())?;
+    if let Some(commits) = commits {
+        let series = Series::load(&made)?;
+        commits.check(&places.repository(), &series, made.config.series.fuzz)?;
     }
-    Workspace::open_with_cache(job, ws.cache().to_owned())
+    Ok(made)
 }
 
 /// Makes the folder `path` new and empty.
@@ -187,154 +202,6 @@ pub(super) fn with_state(job: &Path, state: &Path) -> Result<()> {
 
 fn link(from: &Path, to: &Path) -> Result<()> {
     std::os::unix::fs::symlink(from, to).map_err(|e| Error::io("link", to, &e))
-}
-
-/// Git on commits of strangers, with nobody's settings.
-fn plain(git: &Git, args: &[&str]) -> Command {
-    git.command(args)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-}
-
-fn said(git: &Git, args: &[&str]) -> Result<String> {
-    let output: Output = plain(git, args).run_ok(crate::error::Kind::Internal)?;
-    Ok(output.stdout_text().trim_end().to_owned())
-}
-
-/// Makes patches of the commits from where `commit` branched off `branch`, and a configuration whose current
-/// release is that place.
-fn patches(
-    places: &Places,
-    ws: &Workspace,
-    git: &Git,
-    (branch, commit): (&str, &str),
-    job: &Path,
-) -> Result<()> {
-    let bases = plain(
-        git,
-        &[
-            "merge-base",
-            "--all",
-            &format!("refs/base/{branch}"),
-            commit,
-        ],
-    )
-    .run()?;
-    let bases = bases.stdout_text();
-    let base = match bases.split_whitespace().collect::<Vec<_>>().as_slice() {
-        [only] => (*only).to_owned(),
-        [] => {
-            return Err(
-                Error::series("the pull request has no commit in common with its branch")
-                    .hint("rebase it on that branch"),
-            );
-        }
-        _ => {
-            return Err(Error::series(
-                "the pull request branched off in several places, so that its commits are no series",
-            )
-            .hint("rebase it on one commit"));
-        }
-    };
-    let range = format!("{base}..{commit}");
-    let merges = said(git, &["rev-list", "--merges", &range])?;
-    if let Some(merge) = merges.lines().next() {
-        return Err(Error::series(format!(
-            "commit {} is a merge, and no patch can be made of it",
-            merge.get(..VERSION).unwrap_or(merge)
-        ))
-        .hint("rebase the pull request instead of merging into it"));
-    }
-    let count: usize = said(git, &["rev-list", "--count", &range])?
-        .parse()
-        .unwrap_or(0);
-    if count == 0 || count > MOST_COMMITS {
-        return Err(Error::series(format!(
-            "the pull request has {count} commits; 1 to {MOST_COMMITS} can be measured"
-        )));
-    }
-    let files = ws.config.series_of(None)?;
-    let folder = job.join(&files.patches);
-    std::fs::create_dir_all(&folder).map_err(|e| Error::io("make", &folder, &e))?;
-    let target = folder.display().to_string();
-    said(
-        git,
-        &[
-            "format-patch",
-            "--quiet",
-            "--full-index",
-            "--binary",
-            "--find-renames",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--no-signature",
-            "--no-stat",
-            "--no-attach",
-            "--zero-commit",
-            "--filename-max-length=64",
-            "--output-directory",
-            &target,
-            &range,
-        ],
-    )?;
-    let mut names = Vec::new();
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(&folder).map_err(|e| Error::io("read", &folder, &e))? {
-        let entry = entry.map_err(|e| Error::io("read", &folder, &e))?;
-        bytes += entry.metadata().map_or(0, |found| found.len());
-        names.push(entry.file_name().to_string_lossy().into_owned());
-    }
-    if bytes > LARGEST {
-        return Err(Error::series(format!(
-            "the patches of the pull request are more than {} MB",
-            LARGEST >> 20
-        )));
-    }
-    // Numbers come first in the names.
-    names.sort_unstable();
-    let series = job.join(&files.file);
-    std::fs::write(&series, names.join("\n") + "\n")
-        .map_err(|e| Error::io("write", &series, &e))?;
-    based(places, ws, git, &base, job)
-}
-
-/// Writes the bot's configuration with the commit `base` as the current release.
-fn based(places: &Places, ws: &Workspace, git: &Git, base: &str, job: &Path) -> Result<()> {
-    let to = job.join("bench-config");
-    crate::server::copy_tree(&ws.bench_config(), &to)?;
-    let version = base.get(..VERSION).unwrap_or(base);
-    let tag = format!("perfquilt-base-{version}");
-    git.ok(&["tag", "--force", &tag, base])?;
-    let path = job.join(CONFIG_FILE);
-    let text = std::fs::read_to_string(&path).map_err(|e| Error::io("read", &path, &e))?;
-    let wrong = |error: String| Error::usage(error).at(CONFIG_FILE, None);
-    let mut document: toml::Table = text
-        .parse()
-        .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
-    let upstream = document
-        .get_mut("upstream")
-        .and_then(toml::Value::as_table_mut)
-        .ok_or_else(|| wrong("there is no [upstream]".to_owned()))?;
-    let mut source = toml::Table::new();
-    let mut from = toml::Table::new();
-    let remote = places.repository().display().to_string();
-    from.insert("remote".into(), remote.into());
-    from.insert("tag".into(), tag.into());
-    source.insert("version".into(), version.into());
-    source.insert("git".into(), from.into());
-    upstream.insert("current".into(), version.into());
-    let releases: toml::Value = vec![toml::Value::Table(source)].into();
-    upstream.insert("release".into(), releases);
-    let text = toml::to_string(&document).map_err(|error| wrong(error.to_string()))?;
-    std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
-    let lock = to.join("upstream.lock");
-    match std::fs::copy(places.lock_file(), &lock) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            crate::caches::remove_file(&lock)
-        }
-        Err(error) => Err(Error::io("copy", &lock, &error)),
-        Ok(_) => Ok(()),
-    }
 }
 
 /// Keeps what the workspace of a job learnt of its release.
@@ -390,27 +257,34 @@ pub(super) fn outcome(job: &Path) -> PathBuf {
 /// Writes the plain files of `commit` below `paths` to `folder`. Links are left out: they could lead
 /// anywhere.
 fn unpack(git: &Git, commit: &str, paths: &[&Path], folder: &Path) -> Result<()> {
-    let words: Vec<String> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    let mut list = vec!["ls-tree", "-r", "-l", "-z", commit, "--"];
-    list.extend(words.iter().map(String::as_str));
-    let listed = git.ok(&list)?;
-    let sizes = listed.split('\0').filter(|line| !line.is_empty());
-    let sizes: Vec<u64> = sizes
-        .filter_map(|line| line.split_whitespace().nth(3)?.parse().ok())
-        .collect();
+    let mut words = Vec::new();
+    let mut sizes: Vec<u64> = Vec::new();
+    for path in paths {
+        let word = path.display().to_string();
+        let listed = git.ok(&["ls-tree", "-r", "-l", "-z", commit, "--", &word])?;
+        let before = sizes.len();
+        sizes.extend(
+            listed
+                .split('\0')
+                .filter_map(|line| line.split_whitespace().nth(3)?.parse::<u64>().ok()),
+        );
+        // Git packs nothing at all when one of the paths is not there.
+        if sizes.len() > before {
+            words.push(word);
+        }
+    }
     if sizes.len() > MOST || sizes.iter().sum::<u64>() > LARGEST {
         return Err(Error::series(format!(
             "the series and patches of the pull request are more than {MOST} files or {} MB",
             LARGEST >> 20
         )));
     }
+    if words.is_empty() {
+        return Ok(());
+    }
     let mut archive = vec!["archive", "--format=tar", commit, "--"];
     archive.extend(words.iter().map(String::as_str));
-    let packed = git.run(&archive)?;
-    // Paths that are not there are no fault: the series is looked for afterwards.
+    let packed = git.command(&archive).run_ok(Kind::Internal)?;
     let mut tar = tar::Archive::new(&packed.stdout[..]);
     let broken =
         |error: std::io::Error| Error::internal(format!("git's archive cannot be read: {error}"));
@@ -439,6 +313,77 @@ fn unpack(git: &Git, commit: &str, paths: &[&Path], folder: &Path) -> Result<()>
 mod tests {
     use super::*;
     use crate::series::Entry;
+
+    fn git(folder: &Path, args: &[&str]) {
+        let who = ["-c", "user.name=x", "-c", "user.email=x@example.org"];
+        let words = [&who[..], args].concat();
+        let command = Git::new(folder).command(&words);
+        let command = command.env("GIT_CONFIG_GLOBAL", "/dev/null");
+        command.run_ok(Kind::Internal).unwrap();
+    }
+
+    /// The folder `name` below `root`, a repository with a commit of the file `series`.
+    fn made(root: &Path, name: &str) -> PathBuf {
+        let folder = root.join(name);
+        std::fs::create_dir(&folder).unwrap();
+        git(&folder, &["init", "--quiet"]);
+        std::fs::write(folder.join("series"), "# nothing\n").unwrap();
+        git(&folder, &["add", "."]);
+        git(&folder, &["commit", "--quiet", "-m", "x"]);
+        folder
+    }
+
+    #[test]
+    fn neither_names_of_branches_nor_locks_of_the_killed_hinder_a_fetch() {
+        let root = tempfile::tempdir().unwrap();
+        let remote = made(root.path(), "remote");
+        let places = Places::at(&root.path().join("bot"));
+        let text = "[upstream]\nname=\"x\"\ncurrent=\"1\"\n[recipe]\n[preset]\n[server]\nadapter=\"mariadb\"\n\
+                    [bot]\nkind=\"fork\"\n";
+        let config: Config = toml::from_str(text).unwrap();
+        let fetched = |number: u64, branch: &str| {
+            let name = format!("refs/pull/{number}/head");
+            git(&remote, &["commit", "--quiet", "--allow-empty", "-m", "y"]);
+            git(&remote, &["update-ref", &name, "HEAD"]);
+            let found = Found {
+                number,
+                newest: String::new(),
+                base: String::new(),
+                branch: branch.to_owned(),
+                open: true,
+            };
+            let remote = remote.display().to_string();
+            fetch(&places, &config, &remote, &found, &|| false).unwrap()
+        };
+        // One that was killed as it made the repository, then one that was killed as it fetched.
+        let store = places.repository();
+        std::fs::create_dir_all(store.join("objects")).unwrap();
+        std::fs::write(store.join("config.lock"), "").unwrap();
+        git(&remote, &["branch", "rel"]);
+        let first = fetched(7, "rel");
+        assert!(first.is_some());
+        git(&remote, &["branch", "-D", "rel"]);
+        git(&remote, &["branch", "rel/1"]);
+        for lock in ["config", "shallow", "refs/pull/7/head", "refs/pull/7/base"] {
+            std::fs::write(store.join(format!("{lock}.lock")), "").unwrap();
+        }
+        let second = fetched(7, "rel/1");
+        assert!(second.is_some() && second != first);
+        assert!(fetched(16, "rel/1").is_some());
+    }
+
+    #[test]
+    fn a_series_without_patches_is_one() {
+        let root = tempfile::tempdir().unwrap();
+        let from = made(root.path(), "from");
+        let to = root.path().join("to");
+        let paths = [Path::new("series"), Path::new("patches")];
+        unpack(&Git::new(&from), "HEAD", &paths, &to).unwrap();
+        let series = std::fs::read_to_string(to.join("series")).unwrap();
+        assert_eq!(series, "# nothing\n");
+        // Nothing at all is for others to tell.
+        unpack(&Git::new(&from), "HEAD", &paths[1..], &to).unwrap();
+    }
 
     #[test]
     fn however_a_patch_names_a_file_it_needs_an_approval() {

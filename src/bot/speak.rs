@@ -15,6 +15,8 @@ use crate::store::queue::{Job, JobState, Queue, Reply};
 
 /// How often an answer is tried.
 const MOST_ATTEMPTS: u32 = 8;
+/// Seconds for which an answer stays in the comment, whatever else changes there, unless another one comes.
+const ANSWERED: i64 = 10 * 60;
 
 impl Bot {
     /// Gives answers until a signal asks to stop.
@@ -123,7 +125,22 @@ impl Bot {
         Ok(format!("{cancelled} {waiting}").trim().to_owned())
     }
 
-    /// Our comment with the last results, if there are any, what goes on, and `answer`.
+    /// What is said in answer now: `answer`, else the last one on this pull request, for a while.
+    fn answered(&self, number: u64, answer: &str) -> String {
+        let Ok(mut answers) = self.state.answers.lock() else {
+            return answer.to_owned();
+        };
+        let now = now();
+        answers.retain(|_, (given, _)| now - *given < ANSWERED);
+        if !answer.is_empty() {
+            answers.insert(number, (now, answer.to_owned()));
+        }
+        let last = answers.get(&number);
+        last.map(|(_, answer)| answer.clone()).unwrap_or_default()
+    }
+
+    /// Our comment with the last results, if there are any, what goes on, and `answer`; without one, the last
+    /// answer while it is new.
     pub(super) fn say(
         &self,
         queue: &Queue,
@@ -139,7 +156,7 @@ impl Bot {
             let notice = Notice {
                 held: self.held(found.number)?,
                 activity,
-                answer: answer.to_owned(),
+                answer: self.answered(found.number, answer),
                 ..kept.notice()
             };
             let quiet = Posting {
@@ -173,10 +190,7 @@ impl Bot {
     ) {
         let told = self
             .find(client, number)
-            .and_then(|found| match found.open {
-                true => self.say(queue, client, &found, "", progress),
-                false => Ok(()),
-            });
+            .and_then(|found| self.say(queue, client, &found, "", progress));
         if let Err(error) = told {
             progress.warn(&error.to_string());
         }
@@ -195,7 +209,7 @@ impl Bot {
 
     /// What is kept of the last jobs of a pull request.
     pub(super) fn kept(&self, number: u64) -> Result<Kept> {
-        let folder = Places::new(&self.workspace).outcome(number);
+        let folder = Places::new(&self.workspace).outcome(&self.repository, number);
         let margin = |meter| self.workspace.config.margin(meter);
         let (outcome, attribution) = match folder.is_dir() {
             true => outcome::read(&folder, &margin)?,

@@ -60,7 +60,7 @@ struct FullName {
 struct PullRequest {
     number: u64,
     head: Head,
-    user: User,
+    user: Option<User>,
     author_association: String,
     #[serde(default)]
     draft: bool,
@@ -71,6 +71,7 @@ struct Head {
     sha: String,
 }
 
+/// Missing where the account was deleted.
 #[derive(Deserialize)]
 struct User {
     login: String,
@@ -83,7 +84,7 @@ struct Issue {
     number: u64,
     state: String,
     pull_request: Option<serde_json::Value>,
-    user: User,
+    user: Option<User>,
     author_association: String,
 }
 
@@ -92,7 +93,7 @@ struct Comment {
     id: u64,
     #[serde(default)]
     body: Option<String>,
-    user: User,
+    user: Option<User>,
     author_association: String,
 }
 
@@ -143,6 +144,16 @@ pub fn understand(event: &str, body: &[u8], repository: &Repository, config: &Co
     }
 }
 
+/// What somebody with this account, or with none any more, may do.
+fn access(user: Option<&User>, association: &str, config: &Config) -> Access {
+    let speaker = Speaker {
+        login: user.map_or("", |user| user.login.as_str()),
+        bot: user.is_some_and(|user| user.kind == "Bot"),
+        association,
+    };
+    Access::of(&config.commands, speaker)
+}
+
 /// What a pull request that was opened, pushed to or closed asks for.
 fn pushed(
     action: &str,
@@ -150,32 +161,37 @@ fn pushed(
     repository: &Repository,
     config: &Config,
 ) -> Vec<Change> {
-    let cancel = |why: &str| Change::Cancel {
+    let cancel = |newer: Option<&str>, why: &str| Change::Cancel {
         repository: repository.to_string(),
         number: request.number,
+        newer: newer.map(str::to_ascii_lowercase),
         why: why.to_owned(),
     };
     match action {
-        "closed" => vec![cancel("the pull request was closed")],
+        "closed" => vec![cancel(None, "the pull request was closed")],
         "opened" | "synchronize" | "reopened" | "ready_for_review" => {
-            // What runs or waits is of a commit that is no longer the last one.
             let mut changes = match action {
-                "synchronize" => vec![cancel("the pull request has a newer commit")],
+                "synchronize" => vec![cancel(
+                    Some(request.head.sha.as_str()),
+                    "the pull request has a newer commit",
+                )],
                 _ => Vec::new(),
             };
-            let author = Speaker {
-                login: &request.user.login,
-                bot: request.user.kind == "Bot",
-                association: &request.author_association,
-            };
-            let trusted = Access::of(&config.commands, author) == Access::Allowed;
-            if config.bot.on_push && trusted && !request.draft {
+            let author = request.user.as_ref();
+            let trusted = access(author, &request.author_association, config) == Access::Allowed;
+            if let Some(author) = author
+                && config.bot.on_push
+                && trusted
+                && !request.draft
+            {
                 changes.push(Change::Add(NewJob {
                     repository: repository.to_string(),
                     number: request.number,
-                    head: request.head.sha.clone(),
+                    // Deliveries of two pushes may come in the wrong order: the last commit when its turn
+                    // comes is right after both.
+                    head: String::new(),
                     command: Command::Run { preset: None }.to_string(),
-                    asked_by: request.user.login.clone(),
+                    asked_by: author.login.clone(),
                     trusted,
                 }));
             }
@@ -197,16 +213,11 @@ fn said(
     if action != "created" || issue.pull_request.is_none() {
         return Vec::new();
     }
+    let Some(author) = &comment.user else {
+        return Vec::new();
+    };
     let text = comment.body.as_deref().unwrap_or_default();
     let parsed = command::parse(text, &config.commands.name);
-    let speaker = |user: &'_ User, association: &'_ str| {
-        let speaker = Speaker {
-            login: &user.login,
-            bot: user.kind == "Bot",
-            association,
-        };
-        Access::of(&config.commands, speaker)
-    };
     let reply = |reaction: &str, answer: String| {
         Change::Reply(NewReply {
             repository: repository.to_string(),
@@ -216,8 +227,8 @@ fn said(
             answer,
         })
     };
-    let access = speaker(&comment.user, &comment.author_association);
-    let command = match (parsed, access) {
+    let allowed = access(Some(author), &comment.author_association, config);
+    let command = match (parsed, allowed) {
         (Parsed::Nothing, _) | (_, Access::Ignored) => return Vec::new(),
         (_, Access::Denied) => return vec![reply("-1", String::new())],
         (Parsed::Wrong(wrong), Access::Allowed) => {
@@ -232,7 +243,8 @@ fn said(
             let cancel = Change::Cancel {
                 repository: repository.to_string(),
                 number: issue.number,
-                why: format!("cancelled by {}", comment.user.login),
+                newer: None,
+                why: format!("cancelled by {}", author.login),
             };
             return vec![cancel, reply("+1", String::new())];
         }
@@ -259,18 +271,18 @@ fn said(
             repository: repository.to_string(),
             number: issue.number,
             commit,
-            by: comment.user.login.clone(),
+            by: author.login.clone(),
             comment: comment.id,
         }];
     }
-    let trusted = speaker(&issue.user, &issue.author_association) == Access::Allowed;
+    let trusted = access(issue.user.as_ref(), &issue.author_association, config) == Access::Allowed;
     let job = NewJob {
         repository: repository.to_string(),
         number: issue.number,
         // The last one when its turn comes.
         head: String::new(),
         command: command.to_string(),
-        asked_by: comment.user.login.clone(),
+        asked_by: author.login.clone(),
         trusted,
     };
     if !trusted && config.bot.run_untrusted == Untrusted::Never {

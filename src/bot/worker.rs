@@ -1,5 +1,6 @@
 //! Does what is in the queue: one job after the other, builds of the next beside it, and answers.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -58,6 +59,8 @@ pub struct State {
     pub(super) machine: Arc<Mutex<()>>,
     /// Held by whoever finds out what to say on a pull request, and says it: the latest word must stay.
     pub(super) speaking: Arc<Mutex<()>>,
+    /// The last answer on each pull request, and when it was given.
+    pub(super) answers: Arc<Mutex<BTreeMap<u64, (i64, String)>>>,
 }
 
 /// What became of a job.
@@ -113,6 +116,23 @@ impl Bot {
         }
     }
 
+    /// Forgets what was asked for in another repository than the one served: it is not done and told here. To be
+    /// called before anything else is done with the queue.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the queue cannot be read or written.
+    pub fn forget_others(&self, progress: &dyn Progress) -> Result<()> {
+        let queue = Queue::open(&self.queue())?;
+        for job in queue.keep_only(&self.repository.to_string())? {
+            progress.warn(&format!(
+                "job {} ({} on pull request {} of {}) is dropped: that repository is not served any more",
+                job.id, job.job.command, job.job.number, job.job.repository
+            ));
+            super::area::remove(&Places::new(&self.workspace).job(job.id))?;
+        }
+        Ok(())
+    }
+
     /// Does jobs until a signal asks to stop. What was running when the bot ended last is done first.
     ///
     /// # Errors
@@ -156,12 +176,20 @@ impl Bot {
                     queue.put_back(job.id)?;
                     break;
                 }
-                Err(error)
-                    if error.is_passing() && queue.postpone(&job, &error.to_string(), now())? =>
-                {
-                    (JobState::Waiting, error.to_string())
+                Err(error) => {
+                    // The last line, which tells how it ended, has no room for them.
+                    let details = error.detail_lines().iter().map(String::as_str);
+                    for line in details.chain(error.hint_text()) {
+                        progress.note(&format!("job {}: {line}", job.id));
+                    }
+                    let result = error.to_string();
+                    let later = error.is_passing() && queue.postpone(&job, &result, now())?;
+                    let state = match later {
+                        true => JobState::Waiting,
+                        false => JobState::Failed,
+                    };
+                    (state, result)
                 }
-                Err(error) => (JobState::Failed, error.to_string()),
             };
             progress.note(&format!("job {}: {}: {result}", job.id, state.name()));
             if ![JobState::Held, JobState::Waiting].contains(&state) {
@@ -253,13 +281,9 @@ impl Bot {
         if !job.job.head.is_empty() && job.job.head != found.newest {
             return not("the pull request has a newer commit");
         }
-        let wish = Command::written(&job.job.command);
-        let arguments = wish
-            .as_ref()
-            .and_then(|wish| job::arguments(wish, &config.bot.preset));
-        let (Some(wish), Some(arguments)) = (wish, arguments) else {
-            return Err(Error::usage(format!("`{}` is no job", job.job.command)));
-        };
+        queue.takes(job.id, &found.newest)?;
+        let no_job = || Error::usage(format!("`{}` is no job", job.job.command));
+        let wish = Command::written(&job.job.command).ok_or_else(no_job)?;
         let guard = match Guard::of(config, &self.sandbox, job.job.trusted) {
             Ok(guard) => guard,
             Err(why) => return not(&why),
@@ -292,6 +316,16 @@ impl Bot {
             }
             Brought::Series(prepared) => prepared,
         };
+        // What was measured before stays: nothing new is known of it.
+        if let (Some(patch), Some(count)) = (job::patch(&wish), prepared.patches)
+            && patch > count
+        {
+            return not(&format!(
+                "there is no patch {patch}; the series has {count}"
+            ));
+        }
+        let count = prepared.patches.unwrap_or_default();
+        let arguments = job::arguments(&wish, &config.bot.preset, count).ok_or_else(no_job)?;
         let run = |arguments: &[String]| {
             let Some(_machine) = Self::wait(&self.state.machine, &unwanted)? else {
                 return Ok(Ended::Cancelled);
@@ -307,7 +341,7 @@ impl Bot {
             )
         };
         let mut ended = Ended::Itself;
-        if let Some(building) = job::building(&wish, config) {
+        if let Some(building) = job::building(&wish, config, count) {
             ended = run(&building)?;
         }
         drop(workshop);
@@ -348,7 +382,7 @@ impl Bot {
         if !from.join(outcome::OUTCOME_FILE).exists() {
             return Err(Error::internal("the job ended without a result").details([self.doing()]));
         }
-        let kept = Places::new(&self.workspace).outcome(job.job.number);
+        let kept = Places::new(&self.workspace).outcome(&self.repository, job.job.number);
         let margin = |meter| self.workspace.config.margin(meter);
         let bisected = matches!(wish, Command::Bisect { .. });
         outcome::take(&from, &kept, &prepared.head, bisected, &margin)?;
@@ -365,7 +399,7 @@ impl Bot {
         made: Made<'_>,
         progress: &dyn Progress,
     ) -> Result<Done> {
-        let kept = Places::new(&self.workspace).outcome(job.job.number);
+        let kept = Places::new(&self.workspace).outcome(&self.repository, job.job.number);
         outcome::put(&kept, head, vec![Failure::new(error, None)], made)?;
         self.post(queue, client, job, progress)
     }

@@ -81,6 +81,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let progress = context.output.progress();
     // Whoever begins with the queue takes jobs that run for left behind.
     let _alone = bot.alone()?;
+    bot.forget_others(progress)?;
     let door = listen(&service, arguments.listen)?;
     progress.note(&format!("listening at http://{}", door.address()?));
     std::thread::scope(|scope| {

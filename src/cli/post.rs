@@ -87,10 +87,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         ..target
     };
     let head = arguments.head.clone().or(target.head.clone());
-    let head = head.unwrap_or_else(|| material.outcome.head.clone());
-    if !head.is_empty() && !forge::is_commit(&head) {
-        return Err(Error::usage(format!("`{head}` is not a whole commit id"))
-            .hint("`git rev-parse HEAD` prints it"));
+    let mut head = head.unwrap_or_else(|| material.outcome.head.clone());
+    if !head.is_empty() {
+        head = forge::commit(&head)?;
     }
     let notice = Notice {
         attribution: material.attribution.as_ref(),

@@ -71,7 +71,7 @@ pub(super) async fn keep(
             )),
             body: None,
         };
-        let runs: CheckRuns = shared.call(&list).await?;
+        let runs: CheckRuns = shared.call(&list).await.map_err(refused)?;
         let ours = |run: &&CheckRun| run.external_id.as_deref() == Some(id);
         let existing = runs.check_runs.iter().filter(ours).max_by_key(|run| run.id);
         let call = match existing {
@@ -100,16 +100,21 @@ pub(super) async fn keep(
                     break;
                 }
             }
-            Err(Fault::Refused(403, error)) => {
-                return Err(error.hint(
-                    "GitHub takes check runs from Apps and from workflows (`checks: write`) only; \
-                     `--no-check` leaves it out",
-                ));
-            }
-            Err(fault) => return Err(fault.into()),
+            Err(fault) => return Err(refused(fault)),
         }
     }
     Err(unclear.unwrap_or_else(|| Error::forge("cannot write the check run")))
+}
+
+/// Whoever may not write check runs may not read them either, where the repository is private.
+fn refused(fault: Fault) -> Error {
+    match fault {
+        Fault::Refused(403, error) => error.hint(
+            "GitHub takes check runs from Apps and from workflows (`checks: write`) only; \
+             `--no-check` leaves it out",
+        ),
+        other => other.into(),
+    }
 }
 
 fn content(comment: &Comment, conclusion: Conclusion, id: &str, details: Option<&str>) -> Value {

@@ -74,6 +74,18 @@ impl FromStr for Repository {
     }
 }
 
+/// The commit whose whole id `text` is, in small letters.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when it is none.
+pub fn commit(text: &str) -> Result<String, Error> {
+    match is_commit(text) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(Error::usage(format!("`{text}` is not a whole commit id"))
+            .hint("`git rev-parse HEAD` prints it")),
+    }
+}
+
 /// Whether `text` is a commit's id in full.
 pub fn is_commit(text: &str) -> bool {
     (text.len() == 40 || text.len() == 64) && text.bytes().all(|b| b.is_ascii_hexdigit())
@@ -82,6 +94,15 @@ pub fn is_commit(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commits() {
+        let id = "0123456789ABCDEF0123456789abcdef01234567";
+        assert_eq!(commit(id).unwrap(), id.to_lowercase());
+        for bad in ["", "HEAD", &id[1..]] {
+            assert!(commit(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn repositories() {

@@ -76,15 +76,17 @@ pub(super) fn next(
             || answer.says_limited
             || answer.retry_after.is_some()
             || answer.remaining == Some(0));
+    let least = doubled(policy.first);
+    // `Retry-After: 0`, or a time that has passed, must not make this a flood without an end.
+    let told = |seconds: u64| Duration::from_secs(seconds).max(least);
     let wait = match (answer.status, answer.retry_after) {
-        (None, _) => doubled(policy.first),
-        (Some(500..=599), None) => doubled(policy.first),
-        (Some(500..=599), Some(seconds)) => Duration::from_secs(seconds),
+        (None, _) | (Some(500..=599), None) => least,
+        (Some(500..=599), Some(seconds)) => told(seconds),
         _ if !limited => return Next::GiveUp,
-        (_, Some(seconds)) => Duration::from_secs(seconds),
+        (_, Some(seconds)) => told(seconds),
         _ => match (answer.remaining, answer.reset_in) {
             // A second more: the reset is rounded.
-            (Some(0), Some(seconds)) => Duration::from_secs(seconds.saturating_add(1)),
+            (Some(0), Some(seconds)) => told(seconds.saturating_add(1)),
             _ => doubled(policy.limited),
         },
     };
@@ -193,6 +195,22 @@ mod tests {
             ..forbidden
         };
         assert!(matches!(after(endless, 1), Next::TooLong(_)));
+    }
+
+    #[test]
+    fn a_time_that_has_passed_is_no_leave_to_ask_at_once() {
+        for status in [403, 429, 503] {
+            let now = Answer {
+                status: Some(status),
+                retry_after: Some(0),
+                ..NOTHING
+            };
+            assert_eq!(after(now, 1), seconds(1));
+            assert_eq!(after(now, 3), seconds(4));
+            let policy = Policy::default();
+            let late = next(&policy, &now, 1, policy.patience, 0.5);
+            assert_eq!(late, Next::TooLong(Duration::from_secs(1)));
+        }
     }
 
     #[test]

@@ -48,7 +48,9 @@ fn every_commit_is_a_patch_on_where_it_branched_off() {
         "work.h",
         "100000u",
         "25000u",
-        "work: a quarter of the rounds",
+        // What a message quotes is not applied.
+        "work: a quarter of the rounds\n\ndiff --git a/work.h b/work.h\n--- a/work.h\n+++ b/work.h\n\
+         @@ -2 +2 @@\n-#define ROUNDS 100000u\n+#define ROUNDS 50000u\n",
     );
     edit(&folder, "work.h", "25000u", "12000u", "work: an eighth");
     // The branch goes on without the pull request.

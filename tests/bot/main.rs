@@ -66,6 +66,13 @@ fn a_comment_is_carried_out() {
         world.github.ours(7)[0].contains("`@perfquilt run [PRESET|PATCH NUMBER]`")
     });
     assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
+    // And when it is mistyped.
+    bot.comment(&world, "alice", "COLLABORATOR", "@perfquilt run 4");
+    let status = bot.until_done(2);
+    assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
+    let words = "Cancelled: there is no patch 4; the series has 1.";
+    eventually("nothing is said of it", || world.github.said(7, words));
+    assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
     assert_eq!(bot.stops(), Some(0));
     world.environment.wait_until_no_process_is_left();
 }
@@ -125,8 +132,15 @@ fn only_some_may_command_and_only_github_is_believed() {
     stranger["issue"]["user"] = user("mallory");
     stranger["issue"]["author_association"] = json!("NONE");
     assert_eq!(bot.hears("issue_comment", &stranger), 202);
+    // So is one whose account was deleted; what such a one says is not heard.
+    let id = world.github.says(7, "alice", "@perfquilt run");
+    let mut gone = commented(id, "alice", "OWNER", "@perfquilt run");
+    gone["issue"]["user"] = json!(null);
+    assert_eq!(bot.hears("issue_comment", &gone), 202);
+    gone["comment"]["user"] = json!(null);
+    assert_eq!(bot.hears("issue_comment", &gone), 200);
     eventually("no answer", || {
-        world.github.conversation(7).matches(":-1:").count() == 2
+        world.github.conversation(7).matches(":-1:").count() == 3
     });
     eventually("no answer", || {
         world.github.conversation(7).contains(":confused:")
@@ -168,8 +182,10 @@ fn a_job_survives_a_kill() {
     });
     bot.dies();
     // What a git leaves that was killed while it fetched.
-    let lock = ".perfquilt/bot/commits.git/shallow.lock";
-    world.environment.write(lock, "");
+    for lock in ["config", "shallow", "refs/pull/7/head"] {
+        let lock = format!(".perfquilt/bot/commits.git/{lock}.lock");
+        world.environment.write(&lock, "");
+    }
     let bot = world.serve();
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
@@ -190,6 +206,14 @@ fn a_push_cancels_what_runs() {
     bot.until("it measures nothing", |status| {
         status["progress"].as_str().unwrap().contains("block")
     });
+    // A delivery about the same commit that comes late.
+    assert_eq!(
+        bot.hears("pull_request", &pushed("synchronize", &head)),
+        202
+    );
+    let status = bot.status();
+    assert_eq!(status["open"][0]["state"], "running", "{status:#}");
+    assert_eq!(status["past"], json!([]), "{status:#}");
     let newer = world.commit("# no patch\n");
     world.github.pushes(7, &newer);
     assert_eq!(
@@ -212,6 +236,46 @@ fn a_push_cancels_what_runs() {
     assert!(states.contains(&"cancelled"), "{status:#}");
     assert_eq!(bot.stops(), Some(0));
     world.environment.wait_until_no_process_is_left();
+}
+
+#[test]
+fn that_closing_ends_what_runs_is_told() {
+    let world = World::new("");
+    world
+        .environment
+        .replace("bench-config/perfquilt.toml", "blocks = 5", "blocks = 200");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    bot.until("it measures nothing", |status| {
+        status["progress"].as_str().unwrap().contains("block")
+    });
+    world.github.state().of(7).open = false;
+    assert_eq!(bot.hears("pull_request", &pushed("closed", &head)), 202);
+    eventually("nothing is said of it", || {
+        world.github.ours(7)[0].contains("Cancelled: the pull request was closed")
+    });
+    assert_eq!(bot.stops(), Some(0));
+    world.environment.wait_until_no_process_is_left();
+}
+
+#[test]
+fn an_answer_stays_until_the_next() {
+    let world = World::new("");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    for command in ["help", "status", "rnu"] {
+        bot.comment(&world, "alice", "OWNER", &format!("@perfquilt {command}"));
+    }
+    eventually("no answer", || world.github.said(7, "Not understood"));
+    assert_eq!(bot.stops(), Some(0));
+    let mut state = world.github.state();
+    let mut comments = state.of(7).comments.iter();
+    let ours = comments.find(|comment| comment.author == LOGIN).unwrap();
+    let help = |body: &String| body.contains("`@perfquilt status`");
+    assert!(ours.edited.iter().all(help), "{:#?}", ours.edited);
 }
 
 #[test]
@@ -288,12 +352,18 @@ fn silent_connections_make_room() {
 #[test]
 fn a_remote_that_does_not_answer_is_told_at_once() {
     let world = World::new("");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
     std::fs::remove_dir_all(&world.repository).unwrap();
-    let bot = world.serve();
-    eventually("nothing is said of it", || {
+    let mut bot = world.serve();
+    let said = |bot: &world::Serving, words: &str| {
         let said = bot.said.lock().unwrap();
-        said.iter().any(|line| line.contains("[bot] `remote`"))
-    });
+        said.iter().any(|line| line.contains(words))
+    };
+    eventually("nothing is said of it", || said(&bot, "[bot] `remote`"));
+    // And so is why a job waits.
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    eventually("nothing is said of it", || said(&bot, "job 1: fatal: "));
     assert_eq!(bot.stops(), Some(0));
 }
 

@@ -119,6 +119,9 @@ pub enum Change {
         repository: String,
         /// The pull request.
         number: u64,
+        /// Only what is not about this commit, which was pushed. What waits without a commit is about the last
+        /// one and stays; not for an author who is not trusted: whoever asked had another commit before them.
+        newer: Option<String>,
         /// Why, in a line.
         why: String,
     },

@@ -3,7 +3,9 @@
 
 mod approvals;
 mod entry;
+mod others;
 mod replies;
+mod taken;
 #[cfg(test)]
 mod tests;
 
@@ -69,6 +71,10 @@ const QUEUE: schema::Kind = schema::Kind {
     -- What could not be done because GitHub could not be reached is tried again, and how often that was so.
     ALTER TABLE jobs ADD COLUMN not_before INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE jobs ADD COLUMN outages INTEGER NOT NULL DEFAULT 0;
+",
+        "
+    -- The commit that a running job was found to be about; empty until that is known.
+    ALTER TABLE jobs ADD COLUMN taken TEXT NOT NULL DEFAULT '';
 ",
     ],
     name: "queue",
@@ -154,8 +160,15 @@ impl Queue {
             Change::Cancel {
                 repository,
                 number,
+                newer,
                 why,
-            } => cancel(transaction, (repository, *number), None, why, now),
+            } => cancel(
+                transaction,
+                (repository, *number),
+                newer.as_deref(),
+                why,
+                now,
+            ),
             Change::Reply(reply) => replies::add(transaction, reply),
             Change::Approve {
                 repository,
@@ -261,7 +274,8 @@ impl Queue {
         };
         transaction
             .execute(
-                "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1, not_before = 0, result = ''
+                "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1, not_before = 0, result = '',
+                     taken = ''
                  WHERE id = ?1",
                 params![id, now],
             )
@@ -388,7 +402,8 @@ fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Resul
     Ok(())
 }
 
-/// Cancels what waits or runs for a pull request; with `newer`, only jobs of other commits than that one.
+/// Cancels what waits or runs for a pull request; with `newer`, only jobs of other commits than that one, as
+/// [`Change::Cancel`] says.
 /// Whoever does a running job tells that it is cancelled; for the others the comment is brought up to date.
 fn cancel(
     transaction: &Transaction<'_>,
@@ -397,8 +412,11 @@ fn cancel(
     why: &str,
     now: i64,
 ) -> rusqlite::Result<()> {
-    // Jobs without a commit are about the last one.
-    let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR head NOT IN ('', ?3))";
+    // What begins just now, and does not know its commit yet, will find the last one.
+    let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR CASE
+             WHEN head <> '' THEN head <> ?3
+             WHEN state = 'running' THEN taken NOT IN ('', ?3)
+             ELSE NOT trusted END)";
     let waited: i64 = transaction.query_row(
         &format!("SELECT count(*) FROM jobs WHERE state IN ('waiting', 'held') AND {meant}"),
         params![repository, signed(number), newer],

@@ -86,10 +86,86 @@ fn a_newer_commit_cancels_the_older() {
     let cancel = Change::Cancel {
         repository: "acme/series".into(),
         number: 1,
+        newer: None,
         why: "closed".into(),
     };
     queue.take("c", &[cancel], 15).unwrap();
     assert_eq!(queue.list(9, 0).unwrap().0, []);
+}
+
+#[test]
+fn a_push_leaves_what_is_about_the_same_commit() {
+    let (_folder, queue) = queue();
+    let push = |head: &str| Change::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        newer: Some(head.into()),
+        why: "a newer commit".into(),
+    };
+    let state = |id| queue.state(id).unwrap().unwrap();
+    queue.take("a", &add(1, ""), 10).unwrap();
+    // It waits, and will be about whatever is the last commit then.
+    queue.take("b", &[push("h1")], 11).unwrap();
+    let running = queue.next(12).unwrap().unwrap();
+    queue.take("c", &[push("h1")], 13).unwrap();
+    queue.takes(running.id, "h2").unwrap();
+    // Told late, once more.
+    queue.take("d", &[push("h2")], 14).unwrap();
+    assert_eq!(state(running.id), JobState::Running);
+    // Of two pushes that are told in the wrong order, the last one is measured.
+    queue
+        .take("e", &[push("h3"), add(1, "").remove(0)], 15)
+        .unwrap();
+    assert_eq!(state(running.id), JobState::Cancelled);
+    queue
+        .take("f", &[push("h2"), add(1, "").remove(0)], 16)
+        .unwrap();
+    let next = queue.next(17).unwrap().unwrap();
+    assert_eq!((next.job.head.as_str(), next.attempts), ("", 1));
+    assert_eq!(queue.next(18).unwrap(), None);
+}
+
+#[test]
+fn a_push_cancels_what_waits_for_a_stranger() {
+    let (_folder, queue) = queue();
+    let mut asked = job(1, "");
+    asked.trusted = false;
+    queue.take("a", &[Change::Add(asked)], 10).unwrap();
+    let push = Change::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        newer: Some("h1".into()),
+        why: "a newer commit".into(),
+    };
+    queue.take("b", &[push], 11).unwrap();
+    assert_eq!(queue.next(12).unwrap(), None);
+}
+
+#[test]
+fn nothing_is_done_for_a_repository_that_is_not_served_any_more() {
+    let (_folder, queue) = queue();
+    let mut other = job(1, "h1");
+    other.repository = "acme/other".into();
+    let reply = Change::Reply(NewReply {
+        repository: "acme/other".into(),
+        number: 1,
+        comment: 5,
+        reaction: "rocket".into(),
+        answer: String::new(),
+    });
+    let ended = Change::Add(other.clone());
+    queue.take("a", &[ended], 10).unwrap();
+    let begun = queue.next(11).unwrap().unwrap();
+    queue.end(begun.id, JobState::Done, "faster", 12).unwrap();
+    queue.take("b", &[Change::Add(other), reply], 13).unwrap();
+    queue.take("c", &add(1, "h1"), 14).unwrap();
+    let dropped = queue.keep_only("acme/series").unwrap();
+    assert_eq!(dropped.len(), 1);
+    assert_eq!(dropped[0].job.repository, "acme/other");
+    let (open, past) = queue.list(9, 0).unwrap();
+    assert_eq!((open.len(), past.len()), (1, 0));
+    assert_eq!(open[0].job.repository, "acme/series");
+    assert_eq!(queue.next_reply(99).unwrap(), None);
 }
 
 #[test]
@@ -188,6 +264,7 @@ fn that_something_waits_no_more_is_told() {
     let cancel = || Change::Cancel {
         repository: "acme/series".into(),
         number: 1,
+        newer: None,
         why: "closed".into(),
     };
     let told = || {
@@ -280,6 +357,7 @@ fn a_held_job_waits_for_its_approval() {
     let cancel = Change::Cancel {
         repository: "acme/series".into(),
         number: 1,
+        newer: None,
         why: "a newer commit".into(),
     };
     queue.take("d", &[cancel, approve("c1", 3)], 18).unwrap();
