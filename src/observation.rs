@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::point::Point;
 
 pub use borrowed::ObservationRef;
-pub use check::SCHEMA;
+pub use check::{MOST_PATCHES, SCHEMA};
 pub use conditions::{Conditions, Moment, Share};
 pub use origin::Origin;
 pub use recorded::{Level, RecordedRow};
@@ -113,8 +113,11 @@ impl FromStr for Meter {
             .find(|meter| meter.name() == text)
             .ok_or_else(|| {
                 let names: Vec<_> = Meter::ALL.iter().map(|meter| meter.name()).collect();
-                Error::usage(format!("`{text}` is not a meter"))
-                    .hint(format!("meters are {}", names.join(", ")))
+                // All in the message: clap shows no hint.
+                Error::usage(format!(
+                    "`{text}` is not a meter; meters are {}",
+                    names.join(", ")
+                ))
             })
     }
 }

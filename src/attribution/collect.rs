@@ -6,6 +6,7 @@ use super::document::{
     Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, Operation, PatchEffects, Progress,
 };
 use super::effects::Effects;
+use super::points::Points;
 use super::stopping::Stopping;
 use super::warnings::warnings;
 use crate::error::{Error, Result};
@@ -79,9 +80,10 @@ impl<'a> Collector<'a> {
     /// Begins with an experiment's header and what else is known about it.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when the header is inconsistent.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the header is inconsistent, or a clock has no steps.
     pub fn new(header: &'a ExperimentHeader, supplement: &'a Supplement) -> Result<Self> {
         header.check().map_err(Error::usage)?;
+        supplement.check().map_err(Error::usage)?;
         let mut sources: Vec<Source> = Vec::new();
         sources.resize_with(1 + header.carried.len(), Source::default);
         // What is planned has a (yet empty) table: a series of identical binaries is known to have
@@ -268,6 +270,7 @@ impl<'a> Collector<'a> {
         Effects {
             header: self.header,
             sources: &self.sources,
+            points: Points::of(self.header, &self.sources),
             workloads,
             operations,
             clock: &self.supplement.clock,

@@ -110,7 +110,7 @@ pub struct PatchEffects {
     pub name: String,
     /// Its title; empty when unknown.
     pub title: String,
-    /// Why it has no effects, where it has none.
+    /// Why it has no effect over all workloads, where it has none; there may be some on single ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The server with this patch is the same binary as this earlier point's.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::collect::{Names, Source, Tables};
 use super::document::{self, Effect, Kind, Operation, PatchEffects, Provenance, SUITE, Verdict};
+use super::points::Points;
 use crate::observation::{ExperimentHeader, Meter};
 use crate::point::Point;
 use crate::stats::{BlockTable, Interval, Looks, Units, speed};
@@ -11,10 +12,14 @@ use crate::stats::{BlockTable, Interval, Looks, Units, speed};
 /// Blocks times patches from which on several processors are worth it.
 const WORTH_THREADS: usize = 100_000;
 
+const NOT_MEASURED: &str = "not measured so far";
+
 pub(super) struct Effects<'a> {
     pub(super) header: &'a ExperimentHeader,
     /// This experiment, then those it carries from.
     pub(super) sources: &'a [Source],
+    /// Which points have values in them.
+    pub(super) points: Points,
     /// The workloads of every meter; a source must have all of them to speak for the suite.
     pub(super) workloads: &'a Names,
     /// The parts of workloads that their clients time apart, `workload/operation`.
@@ -65,32 +70,56 @@ impl Effects<'_> {
         let header = self.header;
         let point = Point::Step(index);
         let full = Point::Step(header.series.len());
-        let earlier: Vec<Point> = (0..index).rev().map(Point::Step).collect();
+        let earlier: Vec<Point> = self.points.before(point).collect();
         let mut effects = self.of_kind(Kind::InOrder, point, &earlier);
         effects.extend(self.of_kind(Kind::Alone, Point::Alone(index), &[Point::BASE]));
         if self.is_known(Point::Without(index)) {
             effects.extend(self.of_kind(Kind::Without, full, &[Point::Without(index)]));
             effects.extend(self.interaction(index, full));
         }
-        let identical_to = (0..index)
-            .map(Point::Step)
-            .find(|&other| self.server_of(other) == self.server_of(point))
+        let identical_to = earlier
+            .iter()
+            .rev()
+            .find(|&&other| self.server_of(other) == self.server_of(point))
             .filter(|_| !header.failed.contains_key(&point));
-        let in_order = effects.iter().any(|effect| effect.kind == Kind::InOrder);
-        let reason = match header.failed.get(&point) {
-            Some(reason) => Some(reason.clone()),
-            None if in_order || identical_to == Some(Point::Step(index - 1)) => None,
-            None if self.is_measured(point) => Some("no earlier point to compare with".to_owned()),
-            None => Some("not measured so far".to_owned()),
-        };
         PatchEffects {
             index,
             name: header.series[index - 1].clone(),
             title: header.titles.get(index - 1).cloned().unwrap_or_default(),
-            reason,
-            identical_to,
+            reason: self.reason(index, identical_to.copied(), &effects),
+            identical_to: identical_to.copied(),
             effects,
         }
+    }
+
+    /// Why a patch has no effect that its verdict could be about: in order, on the first meter, over all
+    /// workloads.
+    fn reason(
+        &self,
+        index: usize,
+        identical_to: Option<Point>,
+        effects: &[Effect],
+    ) -> Option<String> {
+        let point = Point::Step(index);
+        if let Some(reason) = self.header.failed.get(&point) {
+            return Some(reason.clone());
+        }
+        let Some((&meter, names)) = self.workloads.first_key_value() else {
+            let same = identical_to == Some(Point::Step(index - 1));
+            return (!same).then(|| NOT_MEASURED.to_owned());
+        };
+        let in_order = || effects.iter().filter(|effect| effect.kind == Kind::InOrder);
+        let has = |name: &str| in_order().any(|e| e.meter == meter && e.workload == name);
+        let all = names.len();
+        let missing = names.iter().filter(|name| !has(name)).count();
+        Some(match missing {
+            0 if all == 1 || has(SUITE) => return None,
+            0 => "no block has it on all workloads".to_owned(),
+            _ if missing < all => format!("no figures on {missing} of {all} workloads"),
+            _ if in_order().next().is_some() => format!("no figures of {meter}"),
+            _ if self.is_measured(point) => "no earlier point to compare with".to_owned(),
+            _ => NOT_MEASURED.to_owned(),
+        })
     }
 
     /// Puts beside the effects of `patches` in order what each and all before it are worth together: what
@@ -126,12 +155,9 @@ impl Effects<'_> {
 
     /// The release against the last point that has figures.
     pub(super) fn total(&self) -> Vec<Effect> {
-        let points: Vec<Point> = (1..=self.header.series.len())
-            .rev()
-            .map(Point::Step)
-            .collect();
+        let patched = self.points.patched();
         self.by_workload(|workload, meter| {
-            let pairs = points.iter().map(|&point| (point, Point::BASE));
+            let pairs = patched.iter().map(|&point| (point, Point::BASE));
             self.first_of(Kind::Total, workload, meter, pairs)
         })
     }
@@ -145,7 +171,7 @@ impl Effects<'_> {
                 let mut effects = Vec::new();
                 for index in 1..=self.header.series.len() {
                     let point = Point::Step(index);
-                    let earlier = (0..index).rev().map(|k| (point, Point::Step(k)));
+                    let earlier = self.points.before(point).map(|other| (point, other));
                     effects.extend(self.first_of(Kind::InOrder, name, meter, earlier));
                     let all = std::iter::once((point, Point::BASE));
                     effects.extend(self.first_of(Kind::Cumulative, name, meter, all));
@@ -394,16 +420,11 @@ impl Effects<'_> {
     /// The point whose observations speak for `point`: the one with the same binary that was
     /// measured. The control is the release's binary by intent and stays itself.
     pub(super) fn server_of(&self, point: Point) -> Point {
-        self.header.server_of(point)
+        self.points.server_of(point)
     }
 
     fn is_measured(&self, point: Point) -> bool {
-        let server = self.server_of(point);
-        self.sources
-            .iter()
-            .flat_map(|source| source.blocks.values())
-            .flat_map(BTreeMap::values)
-            .any(|table| table.points().contains(&server))
+        self.points.is_measured(point)
     }
 
     fn is_known(&self, point: Point) -> bool {

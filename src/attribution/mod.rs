@@ -10,6 +10,7 @@ mod effects;
 mod functions;
 mod left_out;
 mod multiplicity;
+mod points;
 mod stopping;
 mod summary;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::document::{Attribution, Closure, Effect, Kind, PatchEffects, SUITE, Verdict};
 use crate::observation::Meter;
+use crate::stats::holm;
 
 impl Attribution {
     /// What everything is compared with: the release, or the server that somebody named.
@@ -53,34 +54,68 @@ impl Attribution {
         self.progress.iter().all(|p| p.ended)
     }
 
-    /// The patches whose main in-order effect has `verdict`.
+    /// The patches whose main in-order effect has `verdict`. One that has no such effect, as it was not measured
+    /// on all workloads, is slower where it is on some workload.
     pub fn patches_with(&self, verdict: Verdict) -> Vec<&PatchEffects> {
         let Some(meter) = self.main_meter() else {
             return Vec::new();
         };
+        let slower = |effect: &Effect| {
+            (effect.kind, effect.meter, effect.verdict) == (Kind::InOrder, meter, Verdict::Slower)
+        };
         self.patches
             .iter()
-            .filter(|patch| {
-                self.main_effect(&patch.effects, Kind::InOrder, meter)
-                    .is_some_and(|effect| effect.verdict == verdict)
-            })
+            .filter(
+                |patch| match self.main_effect(&patch.effects, Kind::InOrder, meter) {
+                    Some(effect) => effect.verdict == verdict,
+                    None => verdict == Verdict::Slower && patch.effects.iter().any(slower),
+                },
+            )
             .collect()
     }
 
-    /// Whether a patch or the whole series is slower.
+    /// Whether a patch or the whole series is slower: over all workloads, or on one where there is no figure
+    /// over all of them.
     pub fn is_regression(&self) -> bool {
-        let total = self
-            .main_meter()
-            .and_then(|meter| self.main_effect(&self.total, Kind::Total, meter));
-        total.is_some_and(|total| total.verdict == Verdict::Slower)
-            || !self.patches_with(Verdict::Slower).is_empty()
+        let total = self.main_meter().is_some_and(|m| self.is_total_slower(m));
+        total || !self.patches_with(Verdict::Slower).is_empty()
+    }
+
+    fn is_total_slower(&self, meter: Meter) -> bool {
+        if let Some(total) = self.main_effect(&self.total, Kind::Total, meter) {
+            return total.verdict == Verdict::Slower;
+        }
+        // Many workloads are as many chances, and nothing else has adjusted these.
+        let single = || self.total.iter().filter(|effect| effect.meter == meter);
+        let raw: Vec<f64> = single().map(|e| e.p_value.unwrap_or(1.0)).collect();
+        let mut judged = single().zip(holm(&raw));
+        judged.any(|(e, adjusted)| e.verdict == Verdict::Slower && adjusted <= 1.0 - e.level)
     }
 
     /// Whether the experiment leaves a question open: a patch that is unclear or has no effect to
-    /// show, or blocks still to be measured.
+    /// show, a series without a figure, or blocks still to be measured.
     pub fn is_inconclusive(&self) -> bool {
+        let lacks = |meter: Meter| {
+            let has = |effects: &[Effect], kind| self.main_effect(effects, kind, meter).is_some();
+            let mut patches = self.patches.iter();
+            patches.any(|patch| !has(&patch.effects, Kind::InOrder))
+                || !self.patches.is_empty() && !has(&self.total, Kind::Total)
+        };
         !self.is_complete()
             || !self.patches_with(Verdict::Unclear).is_empty()
             || self.patches.iter().any(|patch| patch.reason.is_some())
+            || self.main_meter().is_some_and(lacks)
+    }
+
+    /// The effects of the patches, of the series and of the control.
+    pub(super) fn effects(&self) -> impl Iterator<Item = &Effect> {
+        let patches = self.patches.iter().flat_map(|patch| &patch.effects);
+        let control = self.noise.control.iter().map(|control| &control.effect);
+        patches.chain(&self.total).chain(control)
+    }
+
+    /// Whether some effect compares points that share no block.
+    pub fn is_unpaired(&self) -> bool {
+        self.effects().any(|effect| effect.unpaired)
     }
 }

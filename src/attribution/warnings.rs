@@ -1,11 +1,13 @@
 //! What a reader must know to judge the figures.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::collect::Source;
-use super::document::{Attribution, SUITE};
+use super::document::{Attribution, Effect, SUITE};
 use crate::observation::{Conditions, Meter};
-use crate::stats::{Complete, median};
+use crate::point::Point;
+use crate::stats::{BlockTable, Complete, median};
 
 /// Something about an experiment that limits what its figures say. As text: what is so, and what to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,14 +16,18 @@ enum Warning<'a> {
     Control { missed: Vec<String>, of: usize },
     /// The closure check fails.
     Closure,
-    /// Points that share no block are compared.
-    Unpaired,
-    /// Blocks without some point; `stopped` where the stopping rule may be why.
+    /// Points that share no block are compared; `all` where no two do.
+    Unpaired { all: bool },
+    /// Points without a value here that other workloads have.
+    Lacking { row: Row<'a>, points: Vec<Point> },
+    /// Blocks without some point; `stopped` where the stopping rule may be why, `across` where some effect
+    /// compares points that share none.
     Incomplete {
         row: Row<'a>,
         blocks: usize,
         of: usize,
         stopped: bool,
+        across: bool,
     },
     /// All values are the same.
     Still { row: Row<'a> },
@@ -83,26 +89,44 @@ impl fmt::Display for Warning<'_> {
                  twenty fails by chance; else the points disturb each other, and the effects are \
                  not those of a server alone."
             ),
-            Warning::Unpaired => write!(
+            Warning::Unpaired { all: true } => write!(
                 f,
                 "Points were measured in runs of their own, not in turns: whatever changed on the \
                  machine between the runs counts as an effect, and no interval knows of it. Measure \
                  all points in each block."
+            ),
+            Warning::Unpaired { all: false } => write!(
+                f,
+                "Some points share no block with those they are compared with: whatever changed on the \
+                 machine between their blocks counts as an effect, and no interval knows of it. Measure \
+                 all points in each block."
+            ),
+            Warning::Lacking { row, points } => write!(
+                f,
+                "{row} has no value of {}, which other workloads have: nothing is known of {} over all \
+                 workloads.",
+                list(points),
+                if points.len() > 1 { "them" } else { "it" },
             ),
             Warning::Incomplete {
                 row,
                 blocks,
                 of,
                 stopped,
+                across,
             } => {
                 let why = match stopped {
                     true => " (left out when its effects were known well enough, or failed)",
                     false => "",
                 };
+                let else_all = match across {
+                    true => ", or all of either where none has both",
+                    false => "",
+                };
                 write!(
                     f,
                     "{blocks} of {of} blocks of {row} lack a point{why}; every effect uses the \
-                     blocks that have both its points, so effects need not add up exactly."
+                     blocks that have both its points{else_all}, so effects need not add up exactly."
                 )
             }
             Warning::Still { row } => write!(
@@ -160,6 +184,18 @@ impl fmt::Display for Warning<'_> {
     }
 }
 
+/// `point 2`, `points 2, 3`, `points 2, 3, 4, 5 and 7 more`.
+fn list(points: &[Point]) -> String {
+    const SHOWN: usize = 4;
+    let shown = points.iter().take(SHOWN);
+    let shown: Vec<String> = shown.map(Point::to_string).collect();
+    let noun = if points.len() > 1 { "points" } else { "point" };
+    match points.len().saturating_sub(SHOWN) {
+        0 => format!("{noun} {}", shown.join(", ")),
+        more => format!("{noun} {} and {more} more", shown.join(", ")),
+    }
+}
+
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
@@ -169,21 +205,30 @@ pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String
     let mut warnings = Vec::new();
     warnings.extend(control(attribution));
     warnings.extend(closure(attribution));
-    let unpaired = attribution.total.iter().any(|effect| effect.unpaired);
-    warnings.extend(unpaired.then_some(Warning::Unpaired));
+    let mut judged = attribution.effects().filter(|effect| !effect.identical);
+    let all = judged.all(|effect| effect.unpaired);
+    let unpaired = attribution.is_unpaired();
+    warnings.extend(unpaired.then_some(Warning::Unpaired { all }));
+    warnings.extend(lacking(attribution, source));
     for (meter, workload, table) in source.each() {
         if !attribution.workloads.contains(workload) {
             continue;
         }
         let row = Row { workload, meter };
         let blocks = table.incomplete_blocks();
-        if blocks > 0 && !unpaired {
+        let of_row = || {
+            let here = |e: &&Effect| e.meter == meter && e.workload == *workload && !e.identical;
+            attribution.effects().filter(here)
+        };
+        let across = of_row().any(|effect| effect.unpaired);
+        if blocks > 0 && (!across || of_row().any(|effect| !effect.unpaired)) {
             let rule = attribution.stopping.as_ref();
             warnings.push(Warning::Incomplete {
                 row,
                 blocks,
                 of: table.blocks(),
                 stopped: rule.is_some_and(|rule| rule.meter == meter),
+                across,
             });
         }
         let complete = table.complete();
@@ -204,6 +249,34 @@ pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String
     }
     warnings.extend(attribution.noise.conditions.iter().flat_map(disturbed));
     warnings.iter().map(Warning::to_string).collect()
+}
+
+/// The tables of a meter that lack points which others have.
+fn lacking<'a>(attribution: &Attribution, source: &'a Source) -> Vec<Warning<'a>> {
+    let mut warnings = Vec::new();
+    for (&meter, tables) in &source.blocks {
+        // What was not begun is told as progress.
+        let begun = |name: &String, table: &BlockTable| {
+            table.blocks() > 0 && attribution.workloads.contains(name)
+        };
+        let tables = tables.iter().filter(|(name, table)| begun(name, table));
+        let tables: Vec<(&String, &BlockTable)> = tables.collect();
+        let all: BTreeSet<Point> = tables
+            .iter()
+            .flat_map(|(_, table)| table.points())
+            .filter(|point| !attribution.failed.contains_key(point))
+            .copied()
+            .collect();
+        for (workload, table) in tables {
+            let lacks = |point: &Point| table.points().binary_search(point).is_err();
+            let points: Vec<Point> = all.iter().copied().filter(lacks).collect();
+            if !points.is_empty() {
+                let row = Row { workload, meter };
+                warnings.push(Warning::Lacking { row, points });
+            }
+        }
+    }
+    warnings
 }
 
 fn disturbed(of: &Conditions) -> impl Iterator<Item = Warning<'_>> {

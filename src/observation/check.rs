@@ -1,6 +1,6 @@
 //! What an observation must satisfy before it is stored or analysed.
 
-use super::{ExperimentHeader, ObservationRef, Origin};
+use super::{ExperimentHeader, ObservationRef, Origin, Supplement};
 use crate::point::Point;
 
 /// The version of headers and observations this program reads and writes.
@@ -8,6 +8,9 @@ pub const SCHEMA: u32 = 1;
 
 /// Experiments that one may carry from: far more than there are points. Each is compared with the others.
 const MOST_CARRIED: usize = 1000;
+
+/// Patches of a series: far more than anybody measures. Each may be compared with all before it.
+pub const MOST_PATCHES: usize = 2000;
 
 impl ExperimentHeader {
     /// Says in one fragment what is wrong with this header, if anything is.
@@ -22,6 +25,12 @@ impl ExperimentHeader {
             return Err(format!(
                 "{} titles for {} patches",
                 self.titles.len(),
+                self.series.len()
+            ));
+        }
+        if self.series.len() > MOST_PATCHES {
+            return Err(format!(
+                "a series of {} patches; {MOST_PATCHES} are the most",
                 self.series.len()
             ));
         }
@@ -117,6 +126,23 @@ impl ExperimentHeader {
         Err(format!(
             "point `{point}` is not in the series of {patches} patches"
         ))
+    }
+}
+
+impl Supplement {
+    /// Says in one fragment what is wrong with what is known beside a header, if anything is.
+    ///
+    /// # Errors
+    /// The fault as a lower-case fragment that names the field.
+    pub fn check(&self) -> Result<(), String> {
+        for (meter, step) in &self.clock {
+            if !(step.is_finite() && *step > 0.0) {
+                return Err(format!(
+                    "`clock` of {meter} is {step}: its steps must be a finite number above 0"
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) fn method_words(attribution: &Attribution) -> String {
              that share layouts count as one."
         ),
     };
-    let turns = match attribution.total.iter().any(|effect| effect.unpaired) {
+    let turns = match attribution.is_unpaired() {
         true => "",
         false => TURNS,
     };

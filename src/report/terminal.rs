@@ -227,7 +227,9 @@ impl Page {
     fn workloads(&mut self, view: &View<'_>) {
         if view.has_suite() && view.has_intervals() {
             let rows = view.striking();
-            let others = view.details.len() - rows.len();
+            let empty = |row: &&Row<'_>| row.effects.iter().all(Option::is_none);
+            let without = view.details.iter().filter(empty).count();
+            let others = view.details.len() - rows.len() - without;
             self.blank();
             if rows.is_empty() {
                 self.paragraph("No single workload shows an effect.", "");
@@ -239,6 +241,14 @@ impl Page {
                         &format!("{others} further pairs of patch and workload show none."),
                         DIM,
                     );
+                }
+            }
+            match without {
+                0 => {}
+                1 => self.paragraph("One pair of patch and workload has no figures.", DIM),
+                n => {
+                    let words = format!("{n} pairs of patch and workload have no figures.");
+                    self.paragraph(&words, DIM);
                 }
             }
         }
@@ -380,6 +390,80 @@ fn colour(tone: Tone) -> &'static str {
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
+    use crate::attribution::attribute_with;
+    use crate::config::default_margin;
+    use crate::observation::Observation;
+    use crate::point::Point;
+
+    /// The words of an experiment's report, with one blank between them.
+    fn words(experiment: &Experiment, observations: &[Observation]) -> String {
+        let (header, supplement) = (&experiment.header, &experiment.supplement);
+        let attribution = attribute_with(header, observations, supplement, &default_margin);
+        let text = terminal(&attribution.unwrap(), 80, false);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn points_that_share_no_block_are_told_in_their_rows() {
+        let mut experiment = Experiment::new(&[(0.03, 0.03), (0.0, 0.0)]);
+        experiment.workloads.truncate(1);
+        let apart = |experiment: &Experiment| {
+            let mut observations = experiment.observations();
+            for observation in &mut observations {
+                if observation.point == Point::Step(1) {
+                    observation.block += 100;
+                }
+            }
+            words(experiment, &observations)
+        };
+        let text = apart(&experiment);
+        for told in [
+            "no block has both points",
+            "against the bare release, the last before it that shares blocks with it",
+            "Some points share no block",
+        ] {
+            assert!(text.contains(told), "{told}: {text}");
+        }
+        assert!(!text.contains("the last before it with figures"), "{text}");
+        experiment.gains.truncate(1);
+        experiment.header.series.truncate(1);
+        experiment.header.titles.truncate(1);
+        experiment.blocks = 1;
+        let text = apart(&experiment);
+        let told = "a single run of each tells no interval";
+        assert!(text.contains(told), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_said_to_have_no_effect() {
+        let experiment = Experiment::new(&[(0.02, 0.02), (-0.02, -0.02)]);
+        let mut observations = experiment.observations();
+        let lacks = |o: &Observation| o.point == Point::Step(2) && o.workload == "oltp_read_only";
+        observations.retain(|observation| !lacks(observation));
+        let text = words(&experiment, &observations);
+        for told in [
+            "no figures on 1 of 2 workloads",
+            "One pair of patch and workload has no figures.",
+        ] {
+            assert!(text.contains(told), "{told}: {text}");
+        }
+        assert!(!text.contains("show none"), "{text}");
+        // One workload after the other.
+        let mut observations = experiment.observations();
+        for observation in &mut observations {
+            if observation.workload == "oltp_read_only" {
+                observation.block += 100;
+            }
+        }
+        let text = words(&experiment, &observations);
+        for told in [
+            "No figure for the series over all workloads",
+            "no block has it on all workloads",
+            "By workload, where there is an effect",
+        ] {
+            assert!(text.contains(told), "{told}: {text}");
+        }
+    }
 
     #[test]
     fn columns_fit_many_patches_and_the_longest_verdict() {

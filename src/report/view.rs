@@ -1,6 +1,8 @@
 //! What a report shows, in words, before it takes a form: rows and notes of one attribution.
 
-use crate::attribution::{Agreement, Attribution, Effect, Kind, PatchEffects, SUITE, Verdict};
+use crate::attribution::{
+    Agreement, Attribution, Effect, Interval, Kind, PatchEffects, SUITE, Verdict,
+};
 use crate::observation::Meter;
 use crate::point::Point;
 
@@ -211,14 +213,39 @@ impl<'a> View<'a> {
             let again = format!("the binary of {} again, not measured", words_of(point));
             row.notes.insert(0, again);
         }
+        let mut effects = row.effects.iter().flatten();
         let before = Point::Step(patch.index - 1);
-        if let Some(effect) = row.effects.iter().flatten().find(|e| e.against != before) {
-            row.notes.push(format!(
-                "against {}, the last before it with figures",
-                words_of(effect.against)
-            ));
+        if let Some(effect) = effects.clone().find(|e| e.against != before) {
+            let why = match self.has_figures(before, effect) {
+                true => "that shares blocks with it",
+                false => "with figures",
+            };
+            let against = words_of(effect.against);
+            row.notes
+                .push(format!("against {against}, the last before it {why}"));
+        }
+        // Where all are, one warning says it.
+        let paired = |effect: &Effect| !effect.unpaired && !effect.identical;
+        if effects.any(|effect| effect.unpaired) && self.attribution.total.iter().any(paired) {
+            row.notes.push("no block has both points".to_owned());
         }
         row
+    }
+
+    /// Whether a point has values that hold on all workloads of an effect.
+    fn has_figures(&self, point: Point, effect: &Effect) -> bool {
+        let costs = || self.attribution.costs.iter().filter(|c| c.point == point);
+        let known = |workload: &str| {
+            costs().any(|cost| cost.meter == effect.meter && cost.workload == workload)
+        };
+        match effect.workload.as_str() {
+            SUITE => {
+                let progress = self.attribution.progress.iter();
+                let mut of_meter = progress.filter(|of| of.meter == effect.meter);
+                of_meter.all(|of| known(&of.workload))
+            }
+            workload => known(workload),
+        }
     }
 
     /// The heads of the meters' columns, and the decimals of each.
@@ -255,11 +282,10 @@ impl<'a> View<'a> {
 
     /// Whether any patch has an interval, so that something can be said about effects.
     pub(super) fn has_intervals(&self) -> bool {
-        let effects = self
-            .rows
-            .iter()
-            .flat_map(|row| row.effects.iter().flatten());
-        effects.into_iter().any(|effect| effect.low.is_some())
+        // Single workloads may have some where all together have none.
+        let rows = self.rows.iter().chain(&self.details);
+        let mut effects = rows.flat_map(|row| row.effects.iter().flatten());
+        effects.any(|effect| effect.low.is_some())
     }
 
     /// The rows of single workloads whose effect is faster or slower on some column.
@@ -430,9 +456,11 @@ pub(super) fn effect_on<'e>(
 
 /// Why an effect has no interval.
 pub(super) fn no_interval(effect: &Effect) -> &'static str {
-    match effect.blocks {
-        0 | 1 => "a single block tells no interval",
-        _ => "too few blocks to tell before the end",
+    match effect.interval {
+        _ if effect.blocks < 2 => "a single block tells no interval",
+        Interval::Anytime => "too few blocks to tell before the end",
+        _ if effect.unpaired => "a single run of each tells no interval",
+        _ => "a single code layout tells no interval",
     }
 }
 

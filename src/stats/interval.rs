@@ -98,7 +98,8 @@ impl Interval {
         let reach = self.looks.reach(self.blocks);
         // As wide as the interval, which never gets narrower than the resolution.
         let error = match reach.is_finite() {
-            true => (self.half_width - self.rounding) / reach,
+            // Where rounding is all there is, the difference may have no digit left.
+            true => (self.half_width - self.rounding).max(RESOLUTION) / reach,
             false => self.standard_error.max(RESOLUTION),
         };
         let statistic = (self.estimate.abs() - self.rounding).max(0.0) / error;
@@ -211,9 +212,10 @@ impl Interval {
     }
 }
 
-/// A log ratio of costs (before/after) as a fraction of speed: 0.01 is 1 % faster.
+/// A log ratio of costs (before/after) as a fraction of speed: 0.01 is 1 % faster. Never infinite: JSON has no such
+/// number.
 pub fn speed(log_ratio: f64) -> f64 {
-    log_ratio.exp_m1()
+    log_ratio.exp_m1().clamp(-1.0, f64::MAX)
 }
 
 /// The quantile of the standard normal distribution at probability `p`.
@@ -246,6 +248,13 @@ const KEPT: usize = 128;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn speed_is_a_number_whatever_the_costs_are() {
+        assert_eq!(speed(0.0), 0.0);
+        assert_eq!(speed(-1e4), -1.0);
+        assert_eq!(speed(1e300_f64.ln() - 1e-300_f64.ln()), f64::MAX);
+    }
 
     #[test]
     fn quantiles_are_those_of_the_tables() {
@@ -334,6 +343,9 @@ mod tests {
         assert!(rounded.minimum_detectable() > 0.02);
         let clear = Interval::of(&[0.05, 0.051, 0.052]).unwrap().rounded(0.02);
         assert!(!clear.contains_zero() && clear.p_value() < 0.05);
+        for absurd in [1e300, f64::MAX, f64::INFINITY] {
+            assert!((same.rounded(absurd).p_value() - 1.0).abs() < 1e-12);
+        }
     }
 
     #[test]

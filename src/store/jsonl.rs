@@ -110,6 +110,7 @@ impl<R: BufRead> Reader<R> {
         let FirstLine { header, supplement } = parse_header(first).map_err(|e| lines.at(e))?;
         header
             .check()
+            .and_then(|()| supplement.check())
             .map_err(|fault| lines.at(Error::usage(fault)))?;
         Ok(Reader {
             header,

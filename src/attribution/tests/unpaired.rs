@@ -94,3 +94,52 @@ fn whole_steps_of_the_clock_are_part_of_the_interval() {
     };
     assert!(of(&coarse).1[0].too_short);
 }
+
+#[test]
+fn one_pair_among_others_is_told_too() {
+    let mut all = Vec::new();
+    for (block, value) in (0..).zip([100.0, 100.2, 99.9]) {
+        for (block, point, value) in [
+            (block, 0, value),
+            (block, 2, value * 0.98),
+            (block + 10, 1, value * 0.97),
+        ] {
+            all.push(observation(
+                "w",
+                Meter::Time,
+                block,
+                Point::Step(point),
+                value,
+            ));
+        }
+    }
+    let result = attribute(&header(2), &all, &margin).unwrap();
+    assert!(in_order(&result, 1).unpaired && !result.total[0].unpaired);
+    assert!(result.is_unpaired());
+    for words in [
+        "Some points share no block with those they are compared with",
+        "6 of 6 blocks of w (time) lack a point; every effect uses the blocks that have both its points, or all of",
+    ] {
+        let mut warnings = result.warnings.iter();
+        assert!(warnings.any(|w| w.contains(words)), "{:?}", result.warnings);
+    }
+}
+
+#[test]
+fn a_clock_has_steps_and_no_step_is_too_long() {
+    let of = |step| {
+        let supplement = Supplement {
+            clock: BTreeMap::from([(Meter::Time, step)]),
+            ..Supplement::default()
+        };
+        attribute_with(&header(1), &runs(), &supplement, &margin)
+    };
+    for step in [-1e9, 0.0, f64::NAN, f64::INFINITY] {
+        let error = of(step).unwrap_err();
+        assert!(error.message().contains("`clock` of time"), "{error}");
+    }
+    let coarse = of(1e300).unwrap();
+    let effect = in_order(&coarse, 1);
+    assert_eq!(effect.verdict, Verdict::Unclear);
+    assert!(effect.p_value.is_some_and(|p| (p - 1.0).abs() < 1e-12));
+}

@@ -69,8 +69,7 @@ impl Standing {
             .and_then(|meter| attribution.main_effect(&attribution.total, Kind::Total, meter))
             .filter(|effect| !effect.is_stale());
         let verdict = total.map(|effect| effect.verdict);
-        let worse = |row: &Row<'_>| row.verdict == "slower" || row.no_longer_helps;
-        if verdict == Some(Verdict::Slower) || patches(view).any(worse) {
+        if attribution.is_regression() || patches(view).any(|row| row.no_longer_helps) {
             return Standing::Regression;
         }
         let stopped = notice.failures.iter().any(|failure| stopped(failure.kind));
@@ -127,7 +126,8 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
             None => format!("Interrupted. {title}"),
         };
     }
-    let slower = of(view, |row| row.verdict == "slower");
+    let slower = view.attribution.patches_with(Verdict::Slower);
+    let slower: Vec<usize> = slower.iter().map(|patch| patch.index).collect();
     let failed = of(view, |row| row.verdict == "failed");
     let worse = of(view, |row| row.verdict != "slower" && row.no_longer_helps);
     let mut but = Vec::new();

@@ -1,14 +1,16 @@
 //! The Go benchmark format (golang.org/design/14313-benchmark-format), which `benchstat` reads.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::one_line;
 use crate::observation::{ExperimentHeader, Meter, Observation};
 
-/// Every observation as a benchmark's result, an operation being a transaction:
-/// `BenchmarkServer/workload=W/point=K N VALUE ns/op`. `benchstat -col /point` compares the points; it knows
-/// nothing of blocks, so its intervals are wider than this program's. What was carried over follows under its own
-/// experiment's name, which `benchstat` tells apart; what is stale is left out.
+/// Every observation in use as a benchmark's result, an operation being a transaction:
+/// `BenchmarkServer/workload=W/point=K N VALUE ns/op`, with `/operation=O` behind the workload where it is of a
+/// part of it. `benchstat -col /point` compares the points; it knows nothing of blocks, so its intervals are wider
+/// than this program's. What was carried over follows under its own experiment's name, which `benchstat` tells
+/// apart; what is stale is left out, and what was seen of points that failed or are the binary of others.
 pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> String {
     let mut text = String::new();
     let facts = [
@@ -34,10 +36,14 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
     let mut rows: Vec<(Option<usize>, &Observation)> = observations
         .iter()
         .filter(|observation| !observation.direct)
+        .filter(|of| !header.failed.contains_key(&of.point))
+        .filter(|of| header.server_of(of.point) == of.point)
         .map(|observation| (carried(observation), observation))
         .filter(|(place, _)| place.is_none_or(|place| header.carried[place].stale.is_none()))
         .collect();
     rows.sort_by_key(|(place, observation)| (*place, observation.point));
+    let all = observations.iter();
+    let workloads: BTreeSet<(Meter, &str)> = all.map(|of| (of.meter, &*of.workload)).collect();
     let mut told = None;
     for (place, observation) in rows {
         if place != told {
@@ -48,10 +54,15 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
             );
             told = place;
         }
+        let workload = match observation.workload.split_once('/') {
+            Some((whole, part)) if workloads.contains(&(observation.meter, whole)) => {
+                format!("{}/operation={}", word(whole), word(part))
+            }
+            _ => word(&observation.workload),
+        };
         let _ = writeln!(
             text,
-            "BenchmarkServer/workload={}/point={} {} {} {}",
-            word(&observation.workload),
+            "BenchmarkServer/workload={workload}/point={} {} {} {}",
             observation.point,
             observation.n,
             observation.value,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Reading, Server, at};
 use crate::error::Result;
-use crate::observation::Meter;
+use crate::observation::{MOST_PATCHES, Meter};
 use crate::point::Point;
 
 /// Whether a line is a result: `Benchmark` and a name that does not go on with a lower-case letter, a count, and
@@ -22,23 +22,32 @@ fn meter(unit: &str) -> Option<Meter> {
     Meter::ALL.into_iter().find(|meter| meter.go_unit() == unit)
 }
 
-/// The results of a file: of one server, or of the points that names tell by `/point=`. Units that are no cost
-/// of time or instructions are passed over.
+/// The results of a file: of one server, or of the points that names tell by `/point=`, apart for each
+/// `experiment:` that stands before them. Units that are no cost of time or instructions are passed over.
 pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<Server>> {
-    let mut servers: BTreeMap<Option<Point>, Vec<Reading>> = BTreeMap::new();
+    let mut servers: BTreeMap<(usize, Option<Point>), Vec<Reading>> = BTreeMap::new();
     let mut names: BTreeMap<usize, &str> = BTreeMap::new();
+    let mut experiment = None;
+    // Their places in the order of their first results.
+    let mut experiments: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for (number, line) in text.lines().enumerate() {
-        if let Some((key, name)) = line.split_once(": ")
-            && let Some(place) = key.strip_prefix("patch-")
-            && let Ok(place) = place.parse()
-        {
-            names.insert(place, name);
+        if let Some((key, value)) = line.split_once(": ") {
+            if key == "experiment" {
+                experiment = Some(value.trim());
+            } else if let Some(place) = key.strip_prefix("patch-")
+                && let Ok(place) = place.parse()
+            {
+                names.insert(place, value);
+            }
         }
         if !is_line(line) {
             continue;
         }
         let words: Vec<&str> = line.split_whitespace().collect();
         let (workload, point) = name(words[0]).map_err(|fault| at(path, number, fault))?;
+        let of = experiment.filter(|_| point.is_some());
+        let next = experiments.len();
+        let server = (*experiments.entry(of).or_insert(next), point);
         let n = words[1].parse::<u64>().unwrap_or(0);
         for pair in words[2..].chunks(2) {
             let [value, unit] = pair else {
@@ -53,7 +62,7 @@ pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<Server>> {
                 let fault = format!("`{} {unit}` of {n} operations is no cost", pair[0]);
                 return Err(at(path, number, fault));
             };
-            servers.entry(point).or_default().push(Reading {
+            servers.entry(server).or_default().push(Reading {
                 workload: workload.clone(),
                 meter,
                 value,
@@ -61,7 +70,19 @@ pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<Server>> {
             });
         }
     }
-    let server = |(point, readings): (Option<Point>, Vec<Reading>)| {
+    let named = servers.keys().all(|(_, point)| point.is_some());
+    if named && !servers.is_empty() {
+        // Patches without results are part of the series.
+        for (&patch, _) in names.range(1..=MOST_PATCHES) {
+            let point = Some(Point::Step(patch));
+            servers.entry((0, point)).or_default();
+        }
+    }
+    let mut by_place = vec![None; experiments.len()];
+    for (name, place) in experiments {
+        by_place[place] = name;
+    }
+    let server = |((place, point), readings): ((usize, Option<Point>), Vec<Reading>)| {
         let name = match point {
             Some(Point::Step(k)) => names
                 .get(&k)
@@ -72,7 +93,9 @@ pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<Server>> {
         Server {
             name,
             point,
+            experiment: by_place[place].map(str::to_owned),
             readings,
+            ..Server::default()
         }
     };
     Ok(servers.into_iter().map(server).collect())
@@ -99,14 +122,21 @@ fn name(text: &str) -> std::result::Result<(String, Option<Point>), String> {
             (None, None) => workload.push(part),
         }
     }
-    // What `report --format gobench` puts before the workload.
+    // What `report --format gobench` puts before the workload, and behind it for a part of one.
+    let mut operation = None;
     if point.is_some() && workload.first() == Some(&"Server") && workload.len() > 1 {
         workload.remove(0);
+        if let [.., _, last] = workload[..] {
+            operation = last.strip_prefix("operation=");
+            workload.truncate(workload.len() - usize::from(operation.is_some()));
+        }
     }
     // A part of a workload is written with a stroke; a benchmark's parts are no such thing.
     let workload = workload.join(".");
-    match workload.is_empty() {
-        true => Ok(("benchmark".to_owned(), point)),
-        false => Ok((workload, point)),
-    }
+    let workload = match (workload.is_empty(), operation) {
+        (true, _) => "benchmark".to_owned(),
+        (false, None) => workload,
+        (false, Some(operation)) => format!("{workload}/{operation}"),
+    };
+    Ok((workload, point))
 }

@@ -8,6 +8,9 @@ use super::{Reading, Server};
 use crate::error::{Error, Result};
 use crate::observation::Meter;
 
+/// What all commands of a document do, each in its own way.
+pub(super) const WORKLOAD: &str = "command";
+
 #[derive(Deserialize)]
 struct Document {
     results: Vec<Benchmark>,
@@ -23,31 +26,33 @@ struct Benchmark {
     exit_codes: Vec<Option<i32>>,
 }
 
-/// The commands of a document, each a server. Runs that failed are no readings.
+/// The commands of a document, each a server. Runs that failed are counted, and are no readings.
 pub(super) fn read(text: &str, path: &Path) -> Result<Vec<Server>> {
     let document: Document = serde_json::from_str(text).map_err(|error| {
         let line = Some(error.line()).filter(|line| *line > 0);
         Error::usage(format!("not a document of hyperfine: {error}")).at(path, line)
     })?;
     let server = |benchmark: Benchmark| {
-        let failed = |run: usize| {
-            let code = benchmark.exit_codes.get(run);
-            code.is_some_and(|code| *code != Some(0))
+        let mut server = Server {
+            name: benchmark.command,
+            ..Server::default()
         };
-        let times = benchmark.times.iter().enumerate();
-        let usable = times.filter(|(run, s)| !failed(*run) && s.is_finite() && **s > 0.0);
-        Server {
-            readings: usable
-                .map(|(_, seconds)| Reading {
-                    workload: "command".to_owned(),
+        for (run, seconds) in benchmark.times.iter().enumerate() {
+            let code = benchmark.exit_codes.get(run);
+            if code.is_some_and(|code| *code != Some(0)) {
+                server.failed += 1;
+            } else if seconds.is_finite() && *seconds > 0.0 {
+                server.readings.push(Reading {
+                    workload: WORKLOAD.to_owned(),
                     meter: Meter::Time,
                     value: 1e9 * seconds,
                     n: 1,
-                })
-                .collect(),
-            name: benchmark.command,
-            point: None,
+                });
+            } else {
+                server.timeless += 1;
+            }
         }
+        server
     };
     Ok(document.results.into_iter().map(server).collect())
 }

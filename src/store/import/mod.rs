@@ -1,18 +1,21 @@
 //! Results of other tools as observations.
 //!
-//! What these tools write knows nothing of blocks: every reading becomes a block of its own, so that points are
-//! compared as runs that were not interleaved (docs/method.md).
+//! What these tools write knows nothing of blocks: the i-th readings of a server, one a workload, become a block
+//! that no other server shares, so that points are compared as runs that were not interleaved (docs/method.md).
 
 mod go;
 mod hyperfine;
 mod sysbench;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use super::jsonl::File;
 use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Meter, Observation, SCHEMA, Supplement};
+use crate::observation::{
+    ExperimentHeader, LeftOut, MOST_PATCHES, Meter, Observation, Origin, SCHEMA, Supplement,
+};
 use crate::point::Point;
 
 /// A form that results of other tools have.
@@ -32,7 +35,7 @@ const LARGEST: u64 = 256 << 20;
 
 /// The form of a file that begins with `head`; `None` for what is none of them.
 pub fn detect(head: &[u8]) -> Option<Form> {
-    let head = String::from_utf8_lossy(&head[..head.len().min(8192)]).into_owned();
+    let head = String::from_utf8_lossy(head);
     let mut lines = head.lines().map(str::trim_end);
     let first = head.trim_start();
     if first.starts_with('{') {
@@ -55,12 +58,19 @@ struct Reading {
     n: u64,
 }
 
-/// A server: its name and what was read of it. A point is known where the file names it.
-#[derive(Debug, Clone, PartialEq)]
+/// A server: its name and what was read of it.
+#[derive(Debug, Clone, PartialEq, Default)]
 struct Server {
     name: String,
+    /// Known where the file names it.
     point: Option<Point>,
+    /// The experiment it was measured in, likewise.
+    experiment: Option<String>,
     readings: Vec<Reading>,
+    /// Runs that ended with a failure.
+    failed: u64,
+    /// Runs without a time.
+    timeless: u64,
 }
 
 /// Reads files of one form. The first server is what the others are compared with, in their order; one server
@@ -97,6 +107,15 @@ pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<File
         if found.iter().all(|server| server.readings.is_empty()) {
             return Err(Error::usage("no results").at(&path, None));
         }
+        let of = |servers: &[Server]| servers.first().and_then(|s| s.experiment.clone());
+        if let (Some(first), Some(other)) = (of(&servers), of(&found))
+            && first != other
+        {
+            let fault = format!("of experiment `{other}`, not of `{first}` as the first file");
+            return Err(Error::usage(fault)
+                .at(&path, None)
+                .hint("values of different experiments are never compared"));
+        }
         servers.extend(found);
     }
     if servers.len() < 2 {
@@ -115,35 +134,54 @@ fn file(name: &str, servers: Vec<Server>) -> Result<File> {
         ..ExperimentHeader::new(name, "")
     };
     let named = servers.iter().all(|server| server.point.is_some());
-    if !named {
+    if named {
+        header.series = series(&servers);
+        carry(&mut header, &servers);
+    } else {
         let patches = servers.iter().skip(1);
         header.series = patches.map(|server| server.name.clone()).collect();
-    } else {
-        let last = servers.iter().filter_map(|server| match server.point? {
-            Point::Step(k) | Point::Alone(k) | Point::Without(k) => Some(k),
-            Point::Control => None,
-        });
-        let last = last.max().unwrap_or(0).min(MOST_PATCHES);
-        header.series = (1..=last).map(|k| format!("patch {k}")).collect();
-        for (place, patch) in header.series.iter_mut().enumerate() {
-            let here = |s: &&Server| s.point == Some(Point::Step(place + 1));
-            if let Some(server) = servers.iter().find(here) {
-                patch.clone_from(&server.name);
-            }
-        }
     }
+    header.check().map_err(Error::usage)?;
+    let mut supplement = Supplement::default();
     let mut observations = Vec::new();
+    let mut first_block = 0u32;
     for (place, server) in servers.into_iter().enumerate() {
         let point = match server.point {
             Some(point) if named => point,
             _ => Point::Step(place),
         };
+        for (count, why) in [
+            (server.failed, "that ended with another exit code than 0"),
+            (server.timeless, "whose time is no number above 0"),
+        ] {
+            if count > 0 {
+                supplement.left_out.push(LeftOut {
+                    workload: hyperfine::WORKLOAD.to_owned(),
+                    meter: Meter::Time,
+                    count,
+                    reason: format!("runs of {} {why}", server.name),
+                });
+            }
+        }
+        if server.readings.is_empty() && !named {
+            let why = match server.failed {
+                0 => "no run has a time",
+                _ => "no run ended with exit code 0",
+            };
+            header.failed.insert(point, why.to_owned());
+        }
+        let experiment = match server.experiment {
+            Some(experiment) if named => experiment,
+            _ => header.experiment.clone(),
+        };
+        let mut counts: BTreeMap<(Meter, String), u32> = BTreeMap::new();
         for reading in server.readings {
-            let block = u32::try_from(observations.len()).unwrap_or(u32::MAX);
+            let of = (reading.meter, reading.workload.clone());
+            let count = counts.entry(of).or_default();
             let observation = Observation {
                 schema: SCHEMA,
-                experiment: header.experiment.clone(),
-                block,
+                experiment: experiment.clone(),
+                block: first_block.saturating_add(*count),
                 order: 0,
                 point,
                 layout: 0,
@@ -154,21 +192,61 @@ fn file(name: &str, servers: Vec<Server>) -> Result<File> {
                 n: reading.n,
                 direct: false,
             };
+            *count += 1;
             header
                 .check_observation(&observation.borrowed())
                 .map_err(Error::usage)?;
             observations.push(observation);
         }
+        let most = counts.into_values().max().unwrap_or(0);
+        first_block = first_block.saturating_add(most);
     }
     Ok(File {
         header,
-        supplement: Supplement::default(),
+        supplement,
         observations,
     })
 }
 
-/// No series is longer; a name says any number.
-const MOST_PATCHES: usize = 10_000;
+/// The patches up to the last one that a point has, as the first server of each is called.
+fn series(servers: &[Server]) -> Vec<String> {
+    let last = servers.iter().filter_map(|server| match server.point? {
+        Point::Step(k) | Point::Alone(k) | Point::Without(k) => Some(k),
+        Point::Control => None,
+    });
+    let last = last.max().unwrap_or(0).min(MOST_PATCHES);
+    let mut series: Vec<String> = (1..=last).map(|k| format!("patch {k}")).collect();
+    for server in servers.iter().rev() {
+        if let Some(Point::Step(k @ 1..)) = server.point
+            && let Some(patch) = series.get_mut(k - 1)
+        {
+            patch.clone_from(&server.name);
+        }
+    }
+    series
+}
+
+/// Names the first server's experiment, and as carried over those of the others: they are not compared with it.
+fn carry(header: &mut ExperimentHeader, servers: &[Server]) {
+    let named = servers
+        .first()
+        .and_then(|server| server.experiment.as_ref());
+    if let Some(own) = named {
+        header.experiment.clone_from(own);
+    }
+    let mut seen: BTreeSet<&str> = named.map(String::as_str).into_iter().collect();
+    let others = servers
+        .iter()
+        .filter_map(|server| server.experiment.as_deref());
+    let others: Vec<Origin> = others
+        .filter(|experiment| seen.insert(*experiment))
+        .map(|experiment| Origin {
+            experiment: experiment.to_owned(),
+            ..Origin::default()
+        })
+        .collect();
+    header.carried = others;
+}
 
 /// An error at a line (from 0) of a file.
 fn at(path: &Path, line: usize, fault: String) -> Error {

@@ -21,7 +21,9 @@ pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<Server>> {
         if is_head(line) {
             seconds = None;
         }
-        if let Some(found) = value(line, "total time:") {
+        // The latter since sysbench 1.1.
+        let time = value(line, "total time:").or_else(|| value(line, "time elapsed:"));
+        if let Some(found) = time {
             let found = found.strip_suffix('s').unwrap_or(found);
             let found = found.trim().parse::<f64>().ok();
             let found = found.filter(|s| s.is_finite() && *s > 0.0);
@@ -36,7 +38,7 @@ pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<Server>> {
                 at(
                     path,
                     number,
-                    "events without `total time:` before".to_owned(),
+                    "events without `total time:` or `time elapsed:` before".to_owned(),
                 )
             };
             let seconds = seconds.take().ok_or_else(fault)?;
@@ -50,8 +52,8 @@ pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<Server>> {
     }
     Ok(vec![Server {
         name: name.to_owned(),
-        point: None,
         readings,
+        ..Server::default()
     }])
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::attribution::{Attribution, SUITE, Verdict, attribute_with};
 
 fn of(form: Form, files: &[(&str, &str)]) -> Result<File> {
     let inputs = files.iter().map(|(name, text)| {
@@ -81,6 +82,147 @@ fn go_benchmarks_of_two_files() {
     assert_eq!(file.observations.len(), 4);
     assert_eq!(file.observations[0].workload, "Decode.text=digits");
     assert_eq!(file.observations[3].point, Point::Step(1));
+}
+
+#[test]
+fn benchmarks_of_a_server_share_its_blocks_so_that_all_together_have_a_figure() {
+    let lines = |ns: u32| -> String {
+        let line = |name: &str, ns| format!("Benchmark{name}-8\t100\t{ns} ns/op\n");
+        (0..5)
+            .map(|i| line("Decode", ns + i) + &line("Encode", 3 * ns + i))
+            .collect()
+    };
+    let (old, new) = (lines(1000), lines(1200));
+    let file = of(Form::GoBenchmark, &[("old.txt", &old), ("new.txt", &new)]).unwrap();
+    let blocks = |point: Point, workload: &str| -> Vec<u32> {
+        let all = file.observations.iter();
+        let these = all.filter(|o| o.point == point && o.workload == workload);
+        these.map(|o| o.block).collect()
+    };
+    for workload in ["Decode", "Encode"] {
+        assert_eq!(blocks(Point::BASE, workload), [0, 1, 2, 3, 4]);
+        assert_eq!(blocks(Point::Step(1), workload), [5, 6, 7, 8, 9]);
+    }
+    let result = attribution(&file);
+    let total = &result.total[0];
+    assert_eq!((total.workload.as_str(), total.unpaired), (SUITE, true));
+    assert_eq!(total.verdict, Verdict::Slower);
+    assert!(result.is_regression() && !result.is_inconclusive());
+}
+
+fn attribution(file: &File) -> Attribution {
+    let (header, supplement) = (&file.header, &file.supplement);
+    attribute_with(header, &file.observations, supplement, &|_| 0.005).unwrap()
+}
+
+#[test]
+fn what_was_carried_over_is_not_compared_with_the_rest() {
+    let mut header = ExperimentHeader::new("r", "");
+    header.experiment = "x".into();
+    header.series = ["a", "b", "c"].map(str::to_owned).to_vec();
+    header.failed.insert(Point::Step(3), "crashed".into());
+    header.carried = ["y", "old"].map(origin).to_vec();
+    let mut observations = Vec::new();
+    for (experiment, cost, points) in [("x", 1e5, [0, 2, 3]), ("y", 2e5, [0, 1, 3])] {
+        for block in 0..6 {
+            for point in points {
+                for (workload, share) in [("q", 1.0), ("q/part one", 0.1)] {
+                    let wobble = 1.0 + 0.001 * f64::from((block + 2) % 3);
+                    let gain = 1.0 - 0.02 * point as f64;
+                    observations.push(Observation {
+                        schema: SCHEMA,
+                        experiment: experiment.into(),
+                        block,
+                        order: 0,
+                        point: Point::Step(point),
+                        layout: 0,
+                        workload: workload.into(),
+                        meter: Meter::Time,
+                        unit: Meter::Time.unit().into(),
+                        value: cost * share * wobble * gain,
+                        n: 10,
+                        direct: false,
+                    });
+                }
+            }
+        }
+    }
+    let text = crate::report::go_benchmark(&header, &observations);
+    let file = of(Form::GoBenchmark, &[("y.txt", &text)]).unwrap();
+    assert_eq!(file.header.experiment, "x");
+    assert_eq!(file.header.carried, [origin("y")]);
+    assert_eq!(file.header.series, ["a", "b", "c"]);
+    assert!(file.observations.iter().all(|o| o.point != Point::Step(3)));
+    assert_eq!(file.observations.len(), 2 * 6 * 2 * 2);
+    let result = attribution(&file);
+    assert_eq!(result.workloads, ["q"]);
+    assert_eq!(result.operations[0].operation, "part_one");
+    for (patch, gain) in [(0, 1.0 / 0.98), (1, 1.0 / 0.96)] {
+        let effect = &result.patches[patch].effects[0];
+        assert!((effect.estimate - (gain - 1.0)).abs() < 1e-9, "{effect:?}");
+        assert_eq!(effect.against, Point::BASE);
+    }
+    assert_eq!(result.patches[0].effects[0].from(), Some("y"));
+    assert_eq!(
+        result.patches[2].reason.as_deref(),
+        Some("not measured so far")
+    );
+    let other = text.replace("experiment: x", "experiment: z");
+    let files = [("a.txt", &*text), ("b.txt", &*other)];
+    let refused = of(Form::GoBenchmark, &files).unwrap_err().to_string();
+    assert!(refused.contains("b.txt: of experiment `z`"), "{refused}");
+}
+
+fn origin(experiment: &str) -> Origin {
+    Origin {
+        experiment: experiment.to_owned(),
+        ..Origin::default()
+    }
+}
+
+#[test]
+fn a_part_of_a_benchmark_is_no_operation() {
+    let text = "BenchmarkDB/operation=read-8 10 5 ns/op\nBenchmarkDB-8 10 7 ns/op\n";
+    let file = of(Form::GoBenchmark, &[("a.txt", text), ("b.txt", text)]).unwrap();
+    assert_eq!(file.observations[0].workload, "DB.operation=read");
+}
+
+#[test]
+fn runs_that_failed_are_told() {
+    let document = HYPERFINE.replace("0.092]}", "0.092], \"exit_codes\": [1, null]}");
+    let file = of(Form::Hyperfine, &[("x.json", &document)]).unwrap();
+    let left_out: Vec<(u64, &str)> = file
+        .supplement
+        .left_out
+        .iter()
+        .map(|left| (left.count, left.reason.as_str()))
+        .collect();
+    assert_eq!(
+        left_out,
+        [
+            (1, "runs of old that ended with another exit code than 0"),
+            (
+                2,
+                "runs of new --fast that ended with another exit code than 0"
+            ),
+        ]
+    );
+    assert_eq!(
+        file.header.failed[&Point::Step(1)],
+        "no run ended with exit code 0"
+    );
+    assert!(attribution(&file).is_inconclusive());
+}
+
+#[test]
+fn logs_of_sysbench_1_1() {
+    let log = "sysbench 1.1.0-df89d34 (using bundled LuaJIT 2.1.0-beta3)\n\nThroughput:\n    \
+        events/s (eps):                      9.9831\n    \
+        time elapsed:                        10.0169s\n    \
+        total number of events:              100\n";
+    let file = of(Form::Sysbench, &[("a.log", log), ("b.log", log)]).unwrap();
+    assert_eq!(file.observations[1].n, 100);
+    assert!((file.observations[1].value - 1e9 * 0.100_169).abs() < 1e-3);
 }
 
 #[test]

@@ -112,6 +112,10 @@ fn the_header_is_required() {
             HEADER.replace("\"harness\"", "\"failed\":{\"9\":\"x\"},\"harness\""),
             "point `9` is not in the series",
         ),
+        (
+            HEADER.replace("\"harness\"", "\"clock\":{\"time\":-1e7},\"harness\""),
+            "`clock` of time is -10000000",
+        ),
     ] {
         let error = read(&text).unwrap_err();
         assert!(error.message().contains(expected), "{text}: {error}");
