@@ -117,7 +117,7 @@ impl Builder {
         let tools = Toolchain::find(&recipe, &packages)?;
         let recipe_digest = key::of_recipe(&recipe, include.as_deref(), &config)?;
         let configuration_digest = key::of_configuration(&recipe, include.as_deref(), &config)?;
-        let builder = Builder {
+        Ok(Builder {
             recipe_name: name.to_owned(),
             recipe,
             release: release.to_owned(),
@@ -132,9 +132,7 @@ impl Builder {
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             guide: None,
             profile: None,
-        };
-        builder.check_placeholders()?;
-        Ok(builder)
+        })
     }
 
     /// Runs that many compilers at a time (default: one a processor).
@@ -259,9 +257,10 @@ impl Builder {
         let install = self.installed(work.dir())?;
         let owner = self.work_dir();
         let owner = owner.file_name().unwrap_or_default().to_string_lossy();
-        let mut collected = self.cache.collect(&owner, &install)?;
-        self.cache
-            .keep(&mut collected, &self.relinking(work.dir())?)?;
+        let of_point = |error: Error| error.details([format!("in {}", item.label)]);
+        let mut collected = self.cache.collect(&owner, &install).map_err(of_point)?;
+        let keep = self.relinking(work.dir()).map_err(of_point)?;
+        self.cache.keep(&mut collected, &keep).map_err(of_point)?;
         let theirs = made.configure + made.compile + made.link;
         let seconds = BuildSeconds {
             configure: made.configure,
@@ -390,35 +389,6 @@ impl Builder {
         values
     }
 
-    /// Refuses placeholders that do not exist before anything is built.
-    fn check_placeholders(&self) -> Result<()> {
-        let recipe = &self.recipe;
-        let words = recipe
-            .cmake_args
-            .iter()
-            .chain(&recipe.targets)
-            .chain(recipe.configure.iter().flatten())
-            .chain(recipe.build.iter().flatten())
-            .chain(recipe.install.values())
-            .chain(recipe.env.values());
-        self.check_words(words, &self.values(Path::new(""), self.jobs))?;
-        let words = recipe.relink.iter().flat_map(|relink| {
-            let commands = relink.command.iter().chain(&relink.shuffle);
-            commands.chain(relink.keep.values())
-        });
-        self.check_words(words, &self.relink_values(Path::new("")))
-    }
-
-    fn check_words<'a>(
-        &self,
-        mut words: impl Iterator<Item = &'a String>,
-        values: &BTreeMap<String, String>,
-    ) -> Result<()> {
-        words
-            .try_for_each(|word| expand_word(word, values).map(drop))
-            .map_err(|error| error.details([format!("in recipe `{}`", self.recipe_name)]))
-    }
-
     /// What is kept to link the measured executable again.
     fn relinking(&self, dir: &Path) -> Result<Keep> {
         if let Some(relink) = &self.recipe.relink {
@@ -450,7 +420,9 @@ impl Builder {
         let log = format!("the whole log: {}", log.path().display());
         let who = match &item.patch {
             Some(patch) => format!("patch \"{patch}\""),
-            None => format!("{} (without patches)", item.label),
+            // Commits that are bisected are states without a patch too, and may have the series on top.
+            None if item.label == item.release => format!("{} (without patches)", item.label),
+            None => item.label.clone(),
         };
         let what = match fault.cause {
             Cause::Compile => "does not compile",

@@ -12,7 +12,7 @@ use crate::caches;
 use crate::error::{Error, Result};
 
 /// What is known of a result, beside its files.
-const META: &str = "build.json";
+pub(super) const META: &str = "build.json";
 /// Version of [`Meta`].
 const FORMAT: u32 = 1;
 
@@ -88,7 +88,8 @@ impl Cache {
         };
         for (inside, outside) in install {
             let to = collected.dir.join(inside);
-            let sources = matching(Path::new(outside));
+            let outside_path = Path::new(outside);
+            let sources = matching(outside_path);
             if sources.is_empty() {
                 return Err(Error::build(format!(
                     "there is no {outside}, which the recipe installs as `{inside}`"
@@ -97,10 +98,10 @@ impl Cache {
             }
             for from in sources {
                 match from.file_name() {
-                    Some(name) if outside.contains('*') => {
-                        collected.copy(&from, &to.join(name))?;
+                    Some(name) if has_stars(outside_path) => {
+                        copy(&from, &to.join(name), &mut Vec::new())?;
                     }
-                    _ => collected.copy(&from, &to)?,
+                    _ => copy(&from, &to, &mut Vec::new())?,
                 }
             }
         }
@@ -174,28 +175,60 @@ impl Drop for Collected {
     }
 }
 
-impl Collected {
-    fn copy(&self, from: &Path, to: &Path) -> Result<()> {
-        let io = |what: &str, path: &Path, error: &std::io::Error| Error::io(what, path, error);
-        if from.is_dir() {
-            std::fs::create_dir_all(to).map_err(|e| io("create", to, &e))?;
-            for entry in std::fs::read_dir(from).map_err(|e| io("read", from, &e))? {
-                let entry = entry.map_err(|e| io("read", from, &e))?;
-                // CMake's own folders and scripts lie among what it makes.
-                if entry.file_name() == "CMakeFiles" || entry.file_name() == "cmake_install.cmake" {
-                    continue;
-                }
-                self.copy(&entry.path(), &to.join(entry.file_name()))?;
+/// Copies a file, or a folder with what is in it; links are followed. `above` are the folders that `from` is in,
+/// from the one that is installed on.
+fn copy(from: &Path, to: &Path, above: &mut Vec<PathBuf>) -> Result<()> {
+    let io = |what: &str, path: &Path, error: &std::io::Error| Error::io(what, path, error);
+    let meta = match std::fs::metadata(from) {
+        Ok(meta) => meta,
+        Err(error) if from.is_symlink() => {
+            return Err(Error::build(format!(
+                "{}, which is to be installed, is a link that leads nowhere: {error}",
+                from.display()
+            )));
+        }
+        Err(error) => return Err(io("read", from, &error)),
+    };
+    if meta.is_dir() {
+        let real = std::fs::canonicalize(from).map_err(|e| io("read", from, &e))?;
+        if above.contains(&real) {
+            return Err(Error::build(format!(
+                "{}, which is to be installed, is a link to a folder that it is in",
+                from.display()
+            )));
+        }
+        above.push(real);
+        std::fs::create_dir_all(to).map_err(|e| io("create", to, &e))?;
+        for entry in std::fs::read_dir(from).map_err(|e| io("read", from, &e))? {
+            let entry = entry.map_err(|e| io("read", from, &e))?;
+            // CMake's own folders and scripts lie among what it makes.
+            if entry.file_name() == "CMakeFiles" || entry.file_name() == "cmake_install.cmake" {
+                continue;
             }
-            return Ok(());
+            copy(&entry.path(), &to.join(entry.file_name()), above)?;
         }
-        if let Some(folder) = to.parent() {
-            std::fs::create_dir_all(folder).map_err(|e| io("create", folder, &e))?;
-        }
-        // Shares the blocks where the file system can (the standard library asks the kernel).
-        std::fs::copy(from, to).map_err(|e| io("copy", from, &e))?;
-        Ok(())
+        above.pop();
+        return Ok(());
     }
+    if !meta.is_file() {
+        // Opening a pipe would wait for whoever writes to it.
+        return Err(Error::build(format!(
+            "{}, which is to be installed, is no file and no folder",
+            from.display()
+        )));
+    }
+    if let Some(folder) = to.parent() {
+        std::fs::create_dir_all(folder).map_err(|e| io("create", folder, &e))?;
+    }
+    // Shares the blocks where the file system can (the standard library asks the kernel).
+    std::fs::copy(from, to).map_err(|e| io("copy", from, &e))?;
+    Ok(())
+}
+
+/// Whether the last part of `path` means several files. Stars before it are part of a folder's name.
+pub(super) fn has_stars(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| name.to_string_lossy().contains('*'))
 }
 
 /// `path` if it is there; with `*` in its last part, every entry of the folder that matches.
@@ -349,6 +382,51 @@ mod tests {
         let collected = Cache::new(folder.path()).collect("w", &install).unwrap();
         let files: Vec<&String> = collected.files.keys().collect();
         assert_eq!(files, ["share/scripts/a.sql", "share/scripts/b.sql"]);
+    }
+
+    #[test]
+    fn stars_in_a_folders_name_mean_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("c*d/x");
+        std::fs::create_dir(folder.path().join("c*d")).unwrap();
+        std::fs::write(&outside, "x").unwrap();
+        let install = BTreeMap::from([("bin/x".to_owned(), outside.display().to_string())]);
+        let collected = Cache::new(folder.path()).collect("w", &install).unwrap();
+        assert_eq!(collected.files.keys().collect::<Vec<_>>(), ["bin/x"]);
+    }
+
+    #[test]
+    fn links_are_followed_and_what_cannot_be_copied_is_named() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("made");
+        std::fs::create_dir_all(outside.join("a/b")).unwrap();
+        std::fs::create_dir(outside.join("other")).unwrap();
+        std::fs::write(outside.join("a/f"), "f").unwrap();
+        std::fs::write(outside.join("other/g"), "g").unwrap();
+        symlink("f", outside.join("a/link")).unwrap();
+        symlink("../other", outside.join("a/folder")).unwrap();
+        let install = BTreeMap::from([("a".to_owned(), outside.join("a").display().to_string())]);
+        let cache = Cache::new(folder.path());
+        let collected = cache.collect("w", &install).unwrap();
+        let files: Vec<&String> = collected.files.keys().collect();
+        assert_eq!(files, ["a/f", "a/folder/g", "a/link"]);
+        drop(collected);
+
+        let odd = outside.join("a/b/odd");
+        let refused = |what: &str| {
+            let error = cache.collect("w", &install).unwrap_err();
+            assert_eq!(error.kind(), crate::error::Kind::Build, "{error}");
+            assert!(error.message().contains(what), "{error}");
+            assert!(error.message().contains("a/b/odd"), "{error}");
+            std::fs::remove_file(&odd).unwrap();
+        };
+        symlink("nothing", &odd).unwrap();
+        refused("leads nowhere");
+        symlink("..", &odd).unwrap();
+        refused("a folder that it is in");
+        let _socket = std::os::unix::net::UnixListener::bind(&odd).unwrap();
+        refused("no file and no folder");
     }
 
     #[test]

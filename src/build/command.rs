@@ -1,14 +1,14 @@
 //! Builds by commands of the configuration, in the source tree.
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::cmake::Made;
 use super::ninja_log::is_unit;
 use super::profile::misfits;
 use super::run::{self, Line, Log, Ran};
 use super::work::{Work, remove, write_whole};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::process::Command;
 use crate::progress::Step;
 
@@ -68,10 +68,24 @@ impl Commands {
         for (name, value) in &self.env {
             command = command.env(name, value);
         }
-        run::run(&command, log, &mut |line| {
+        let ran = run::run(&command, log, &mut |line| {
             step.update(0, None, line.trim());
             Line::Output
-        })
+        });
+        match ran {
+            // A program of the source tree is the patch's doing, not the configuration's.
+            Err(error) if error.kind() == Kind::Usage && words[0].contains('/') => {
+                log.line(error.message())?;
+                log.flush()?;
+                Ok(Ran {
+                    success: false,
+                    ended: "was not started".to_owned(),
+                    output: vec![error.message().to_owned()],
+                    elapsed: Duration::ZERO,
+                })
+            }
+            ran => ran,
+        }
     }
 }
 

@@ -5,9 +5,10 @@
 //! build id, which is a digest of all the rest. So a patch that only moves lines about in a file
 //! compiled with debug information gives the same identity, and one that changes a single loaded byte
 //! does not. Paths would differ between machines; the build maps them away
-//! (`-ffile-prefix-map`). Any other file counts byte for byte.
+//! (`-ffile-prefix-map`). Any other file counts byte for byte. The right to execute a file counts too.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -23,15 +24,27 @@ const SHT_NOBITS: u32 = 8;
 const BUILD_ID: &[u8] = b".note.gnu.build-id";
 
 /// The identity of the files below `dir`, given by relative path and size.
-pub(super) fn of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
+pub(crate) fn of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
     let mut all = Sha256::new();
     for name in files.keys() {
         let path = dir.join(name);
         let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
         add(&mut all, name.as_bytes());
         all.update(of_bytes(&bytes));
+        let meta = std::fs::metadata(&path).map_err(|e| Error::io("read", &path, &e))?;
+        let may_execute = meta.permissions().mode() & 0o111 != 0;
+        // Only what one would not expect of such a file is written down: results of earlier versions, whose
+        // identities older figures belong to, know nothing of rights.
+        if may_execute != is_program(&bytes) {
+            all.update(b"x");
+        }
     }
     Ok(hex(&all.finalize()))
+}
+
+/// Whether one expects that a file with this content may be executed.
+fn is_program(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x7fELF") || bytes.starts_with(b"#!")
 }
 
 fn of_bytes(bytes: &[u8]) -> [u8; 32] {
@@ -157,6 +170,25 @@ mod tests {
         assert!(loadable(&bytes).is_none());
         assert_ne!(of_bytes(b"#!/bin/sh\n"), of_bytes(b"#!/bin/sh"));
         assert_ne!(of_bytes(b"\x7fELF\x02\x01"), of_bytes(b""));
+    }
+
+    #[test]
+    fn the_right_to_execute_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        for (text, usual) in [("#!/bin/sh\n", 0o755), ("words\n", 0o644)] {
+            std::fs::write(&path, text).unwrap();
+            let with = |mode: u32| {
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+                of_files(folder.path(), &BTreeMap::from([("a".to_owned(), 1)])).unwrap()
+            };
+            assert_ne!(with(0o755), with(0o644));
+            assert_eq!(with(0o755), with(0o700), "whoever may");
+            let mut content = Sha256::new();
+            add(&mut content, b"a");
+            content.update(of_bytes(text.as_bytes()));
+            assert_eq!(with(usual), hex(&content.finalize()), "as before");
+        }
     }
 
     #[test]

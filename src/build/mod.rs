@@ -38,9 +38,15 @@ use crate::progress::Progress;
 
 pub use crate::observation::Profiled;
 pub use builder::Builder;
+pub(crate) use identity::of_files;
 pub use profile::Training;
 pub use relink::{Relink, sweep};
 pub use steering::steers;
+
+/// Names at the top of a result that are not for what is installed.
+pub(crate) const RESERVED: &[&str] = &[cache::META, relink::FOLDER];
+/// The same of what is kept to link it again.
+pub(crate) const RESERVED_KEPT: &[&str] = &[relink::FILE];
 
 /// Moves a source tree from point to point.
 pub trait SourceTree {

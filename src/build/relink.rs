@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::cache::list;
+use super::cache::{has_stars, list};
 use super::{link_command, padding};
 use crate::config::{self, Layouts};
 use crate::digest::hex;
@@ -22,7 +22,7 @@ use crate::process::Command;
 /// The folder inside a result.
 pub(super) const FOLDER: &str = "relink";
 /// Says how to link, or why that cannot be done.
-const FILE: &str = "link.json";
+pub(super) const FILE: &str = "link.json";
 
 const NO_SHUFFLE: &str = "its linker cannot shuffle: install mold or lld, and set \
                           `linker = \"auto\"` in the recipe, or say `--layouts padded`";
@@ -114,6 +114,14 @@ impl Relink {
             )),
             _ => error,
         })
+    }
+
+    /// Bytes that [`Relink::link`] needs for a while beside its output.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.layouts {
+            Layouts::Padded => list(&self.dir).map_or(0, |files| files.values().sum()),
+            Layouts::Off | Layouts::Shuffled => 0,
+        }
     }
 
     /// A copy of what the link needs beside `output`, with code and data moved apart.
@@ -254,7 +262,7 @@ impl Keep {
             }
             for file in found {
                 let base = file.file_name().unwrap_or_default().to_string_lossy();
-                let inside = if path.contains('*') {
+                let inside = if has_stars(Path::new(&path)) {
                     format!("{name}/{base}")
                 } else {
                     name.clone()
@@ -320,6 +328,13 @@ impl Keep {
             let to = dir.join(name);
             if let Some(folder) = to.parent() {
                 std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
+            }
+            // Opening a pipe would wait for whoever writes to it.
+            if !from.is_file() {
+                return Err(Error::build(format!(
+                    "{}, which is kept for linking again, is no file",
+                    from.display()
+                )));
             }
             std::fs::copy(from, &to).map_err(|e| Error::io("copy", from, &e))?;
             strip(&to)?;

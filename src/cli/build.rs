@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
-use super::output::plain;
+use super::output::cut;
 use crate::build::Built;
 use crate::error::Result;
 use crate::point::Point;
@@ -73,7 +73,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let document = serde_json::json!({ "schema": 1, "points": rows });
         context.output.print_json(&document)?;
     } else {
-        context.output.print(&table(&built))?;
+        context
+            .output
+            .print(&table(&built, context.output.width()))?;
     }
     let errors = built.into_iter().filter_map(|point| point.built.err());
     context.output.errors(errors.collect())
@@ -88,8 +90,9 @@ fn row(point: &BuiltPoint) -> Row<'_> {
     }
 }
 
-/// Seconds of each point's build, as it was when it was built.
-fn table(points: &[BuiltPoint]) -> String {
+/// Seconds of each point's build, as it was when it was built. Of what failed only the beginning: the errors
+/// follow.
+fn table(points: &[BuiltPoint], columns: usize) -> String {
     let mut text = format!(
         "{:<10} {:>6} {:>9} {:>9} {:>9} {:>7}  {}\n",
         "point", "units", "configure", "compile", "link", "own", "server"
@@ -110,7 +113,7 @@ fn table(points: &[BuiltPoint]) -> String {
                     if built.cached { " (kept)" } else { "" },
                 )
             }
-            Err(error) => format!("{name:<10} failed: {}", plain(&error.to_string())),
+            Err(error) => cut(&format!("{name:<10} failed: {error}"), columns),
         };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", line.trim_end());

@@ -7,10 +7,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
-use super::output::size;
+use super::output::{plain, size};
 use crate::build;
 use crate::caches::{self, Entry};
 use crate::error::Result;
+use crate::report::fit;
 use crate::workspace::cache_dir;
 
 /// Arguments of `perfquilt clean`.
@@ -68,34 +69,30 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     match context.output.json() {
         true => context.output.print_json(&cleaned),
-        false => context.output.print(&told(&cleaned)),
+        false => context
+            .output
+            .print(&told(&cleaned, context.output.width())),
     }
 }
 
-fn told(cleaned: &Cleaned) -> String {
+fn told(cleaned: &Cleaned, columns: usize) -> String {
     let mut text = String::new();
-    let name = |entry: &Entry| super::output::plain(&entry.name);
+    let line = |entry: &Entry, rest: &str| {
+        // The size, and what is between the three.
+        let room = columns.saturating_sub(14 + rest.len()).max(24);
+        let name = fit(&plain(&entry.name), room);
+        format!("{:>10}  {name}  {rest}\n", size(entry.bytes))
+    };
     for entry in &cleaned.removed {
         let days = match entry.unused_days {
             0 => "used today".to_owned(),
             1 => "1 day unused".to_owned(),
             days => format!("{days} days unused"),
         };
-        let _ = writeln!(
-            text,
-            "{:>10}  {}  {}, {days}",
-            size(entry.bytes),
-            name(entry),
-            entry.what
-        );
+        text += &line(entry, &format!("{}, {days}", entry.what));
     }
     for entry in &cleaned.in_use {
-        let _ = writeln!(
-            text,
-            "{:>10}  {}  in use, stays",
-            size(entry.bytes),
-            name(entry)
-        );
+        text += &line(entry, "in use, stays");
     }
     let bytes: u64 = cleaned.removed.iter().map(|entry| entry.bytes).sum();
     let _ = match (cleaned.removed.is_empty(), cleaned.dry_run) {

@@ -5,9 +5,10 @@ use std::fmt::Write;
 use clap::Args;
 
 use super::Context;
-use super::output::{plain_lines, size};
+use super::output::{plain, plain_lines, size};
 use crate::doctor::{Examination, Found, Need, WANTED_DISK, examine};
 use crate::error::{Error, Result};
+use crate::report::wrap;
 use crate::workspace::cache_dir;
 
 /// Check that this machine has what the workspace needs.
@@ -34,7 +35,8 @@ pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
     if context.output.json() {
         context.output.print_json(&examination)?;
     } else {
-        context.output.print(&plain_lines(&text(&examination)))?;
+        let text = text(&examination, context.output.width());
+        context.output.print(&plain_lines(&text))?;
     }
     if workspace.is_none() {
         context.output.progress().note(
@@ -47,7 +49,7 @@ pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn text(examination: &Examination) -> String {
+fn text(examination: &Examination, columns: usize) -> String {
     let mut text = String::from("programs and packages\n");
     let found = &examination.packages;
     let width = |of: fn(&Found) -> usize| found.iter().map(of).max().unwrap_or(0);
@@ -67,11 +69,14 @@ fn text(examination: &Examination) -> String {
         };
         let mut shown = found.version.clone().unwrap_or_default();
         shown.truncate(24);
-        let _ = writeln!(
-            text,
-            "  {state:<7}  {:<name$}  {shown:<version$}  {}{need}",
-            found.package, found.purpose
+        let head = format!(
+            "  {state:<7}  {:<name$}  {shown:<version$}  ",
+            found.package
         );
+        let indent = head.chars().count();
+        let room = columns.saturating_sub(indent).max(20);
+        let lines = wrap(&format!("{}{need}", found.purpose), room);
+        let _ = writeln!(text, "{head}{}", lines.join(&format!("\n{:indent$}", "")));
     }
     let machine = &examination.machine;
     let _ = writeln!(text, "\nthis machine");
@@ -127,7 +132,7 @@ fn text(examination: &Examination) -> String {
                 "  {:<width$}  {:>9}  {}",
                 held.what,
                 size(held.bytes),
-                held.path.display()
+                plain(&held.path.to_string_lossy())
             );
         }
         text.push_str("  `perfquilt clean` removes what nobody used for 30 days\n");
@@ -143,7 +148,7 @@ fn text(examination: &Examination) -> String {
         (None, _) => text.push_str("\neverything needed is there\n"),
         (Some(command), ok) => {
             let what = if ok { "not there yet" } else { "missing" };
-            let _ = writeln!(text, "\nwhat is {what} comes by\n  {command}");
+            let _ = writeln!(text, "\nwhat is {what} comes by\n  {}", plain(command));
         }
     }
     text

@@ -1,9 +1,13 @@
 //! What a configuration cannot mean, found before anything is done with it.
 
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
 use super::{
-    Adapter, Bot, BuildSystem, CommandServer, CommandWorkload, Config, Preset, ReleaseSource,
-    Workload, WorkloadKind,
+    Adapter, Bot, BuildSystem, CommandServer, CommandWorkload, Config, Preset, Recipe,
+    ReleaseSource, Workload, WorkloadKind, expand_word,
 };
+use crate::build::{RESERVED, RESERVED_KEPT};
 use crate::error::{Error, Result};
 use crate::forge::Repository;
 use crate::workload::check_patterns;
@@ -11,6 +15,12 @@ use crate::workspace::CONFIG_FILE;
 
 /// The most seconds of a setting that is given in seconds.
 const MAX_SECONDS: f64 = 86_400.0;
+/// The most of what a workload counts: sums of it stay within what a number holds.
+const MAX_COUNT: u64 = 1_000_000_000_000;
+/// The placeholders of recipes.
+const OF_RECIPES: &[&str] = &["src", "build", "jobs", "config", "profile"];
+/// Those of the section `relink` besides.
+const OF_RELINK: &[&str] = &["output", "seed"];
 
 /// Checks all but the workloads.
 pub(super) fn check(config: &Config, text: &str) -> Result<()> {
@@ -58,9 +68,13 @@ pub(super) fn check_workload(workload: &Workload, shown: &str, text: &str) -> Re
         counts.push(("command", "threads", own.threads.into()));
     }
     for (section, key, count) in counts {
-        if count == 0 {
+        if !(1..=MAX_COUNT).contains(&count) {
+            let bound = match count {
+                0 => "at least 1".to_owned(),
+                _ => format!("at most {MAX_COUNT}"),
+            };
             return wrong(
-                format!("`{key}` must be at least 1"),
+                format!("`{key}` must be {bound}"),
                 line_in(text, &format!("[{section}]"), key),
             );
         }
@@ -166,6 +180,11 @@ fn check_releases(releases: &[ReleaseSource], text: &str) -> Result<()> {
 fn check_recipes(config: &Config, text: &str) -> Result<()> {
     let wrong = |message: String, section: &str| wrong(message, line_of(text, section));
     for (name, recipe) in &config.recipe {
+        let of_recipe = |error: Error| error.details([format!("in recipe `{name}`")]);
+        check_names(recipe, text).map_err(of_recipe)?;
+        check_placeholders(recipe, text).map_err(of_recipe)?;
+    }
+    for (name, recipe) in &config.recipe {
         let section = format!("[recipe.{name}]");
         match recipe.system {
             Some(BuildSystem::Cmake | BuildSystem::Command) => {}
@@ -231,6 +250,69 @@ fn check_recipes(config: &Config, text: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses names of what is installed or kept that lead out of the result, or are taken.
+fn check_names(recipe: &Recipe, text: &str) -> Result<()> {
+    let names = recipe.install.keys().map(|name| (name, RESERVED));
+    let kept = recipe.relink.iter().flat_map(|relink| relink.keep.keys());
+    let kept = kept.map(|name| (name, RESERVED_KEPT));
+    for (name, reserved) in names.chain(kept) {
+        let path = Path::new(name);
+        let line = line_in_recipes(text, &format!("\"{name}\""));
+        let mut parts = path.components();
+        if name.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
+            return wrong(format!("`{name}` is no path inside the result"), line);
+        }
+        if reserved.iter().any(|taken| path.starts_with(taken)) {
+            return wrong(format!("`{name}` is a name of perfquilt's own"), line);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses placeholders that do not exist.
+fn check_placeholders(recipe: &Recipe, text: &str) -> Result<()> {
+    let values = |names: &[&str]| -> BTreeMap<String, String> {
+        let names = names.iter().map(|&name| name.to_owned());
+        names.map(|name| (name, String::new())).collect()
+    };
+    let of_recipe = values(OF_RECIPES);
+    let words = recipe
+        .cmake_args
+        .iter()
+        .chain(&recipe.targets)
+        .chain(recipe.configure.iter().flatten())
+        .chain(recipe.build.iter().flatten())
+        .chain(recipe.install.values())
+        .chain(recipe.env.values())
+        .map(|word| (word, &of_recipe));
+    let of_relink = values(&[OF_RECIPES, OF_RELINK].concat());
+    let relink = recipe.relink.iter().flat_map(|relink| {
+        let commands = relink.command.iter().chain(&relink.shuffle);
+        commands.chain(relink.keep.values())
+    });
+    let relink = relink.map(|word| (word, &of_relink));
+    words.chain(relink).try_for_each(|(word, values)| {
+        let filled = expand_word(word, values);
+        filled
+            .map(drop)
+            .map_err(|error| error.at(CONFIG_FILE, line_in_recipes(text, word)))
+    })
+}
+
+/// The first line that contains `needle` among the sections of recipes.
+fn line_in_recipes(text: &str, needle: &str) -> Option<usize> {
+    let mut inside = false;
+    let found = text.lines().position(|line| {
+        // A line of an array may begin with a bracket too, but with none before a name.
+        let name = line.trim_start().trim_start_matches('[');
+        if name.len() < line.trim_start().len() && name.starts_with(char::is_alphabetic) {
+            inside = name.starts_with("recipe");
+        }
+        inside && line.contains(needle)
+    });
+    found.map(|index| index + 1)
 }
 
 fn check_preset(config: &Config, name: &str, preset: &Preset, text: &str) -> Result<()> {

@@ -360,11 +360,66 @@ transactions = 10
     }
 
     #[test]
+    fn what_is_installed_stays_inside_the_result() {
+        for name in [
+            "/tmp/x",
+            "../toy",
+            "bin/../../toy",
+            "build.json",
+            "relink/x",
+            "",
+        ] {
+            let header = "[recipe.base.install]\n";
+            let config = GOOD.replace(header, &format!("{header}\"{name}\" = \"{{build}}/x\"\n"));
+            let (line, message) = refused(&config);
+            let wanted = line_of(&config, &format!("\"{name}\" ="));
+            assert_eq!(line, wanted, "{message}");
+        }
+        for name in ["../a.o", "link.json"] {
+            let relink = format!(
+                "[recipe.base.relink]\nkeep = {{ \"{name}\" = \"{{build}}/a.o\" }}\ncommand = [\"cc\", \"{{output}}\"]\n[server]\n"
+            );
+            let config = GOOD.replace("[server]\n", &relink);
+            let (line, message) = refused(&config);
+            assert_eq!(line, line_of(&config, "keep"), "{message}");
+        }
+    }
+
+    #[test]
+    fn unknown_placeholders_of_recipes_name_their_line() {
+        let elsewhere = GOOD.replace(
+            "[recipe.base]\n",
+            "[series]\nfile = \"{output}\"\n[recipe.base]\n",
+        );
+        for (good, bad) in [
+            (
+                "[[\"make\", \"extra\"]]",
+                "[\n  [\"make\", \"{output}\"],\n]",
+            ),
+            ("{build}/toy", "{output}/toy"),
+        ] {
+            let config = elsewhere.replace(good, bad);
+            let (line, message) = refused(&config);
+            let last = config
+                .lines()
+                .rev()
+                .position(|line| line.contains("{output}"));
+            let wanted = last.map(|behind| config.lines().count() - behind);
+            assert_eq!(line, wanted, "{message}");
+            assert!(message.contains("there are {build}, {config}"), "{message}");
+        }
+    }
+
+    #[test]
     fn values_of_workloads_that_mean_nothing_name_their_line() {
         let handler = "description = \"x\"\nkind = \"handler\"\n\n[handler]\nengine = \"Aria\"\nform = \"text\"\n";
         let sysbench = "description = \"x\"\nkind = \"sysbench\"\n\n[sysbench]\nscript = \"a\"\n";
         for (text, wrong) in [
             (WORKLOAD.replace("= 10", "= 0"), "transactions = 0"),
+            (
+                WORKLOAD.replace("= 10", "= 9223372036854775807"),
+                "transactions",
+            ),
             (WORKLOAD.replace("[\"true\"]", "[]"), "run = []"),
             (format!("{WORKLOAD}prepare = []\n"), "prepare"),
             (format!("{WORKLOAD}rate = '('\n"), "rate"),

@@ -107,7 +107,8 @@ pub fn holdings(cache: &Path, state: Option<&Path>) -> Vec<Holding> {
     }
     places
         .into_iter()
-        .filter(|(_, path)| path.exists())
+        // Locks lie beside the caches.
+        .filter(|(_, path)| path.is_dir())
         .map(|(what, path)| {
             let entries = std::fs::read_dir(&path).map_or(0, |entries| entries.count() as u64);
             Holding {
@@ -131,6 +132,7 @@ mod tests {
         std::fs::write(folder.path().join("builds/k/bin/x"), [0; 1000]).unwrap();
         std::fs::write(folder.path().join("builds/k/y"), [0; 24]).unwrap();
         std::os::unix::fs::symlink("/", folder.path().join("builds/k/loop")).unwrap();
+        std::fs::write(folder.path().join("measuring.lock"), "").unwrap();
         let held = holdings(folder.path(), Some(Path::new("/no/such/place")));
         assert_eq!(held.len(), 1);
         assert_eq!(

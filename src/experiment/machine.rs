@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::executor::{Event, Executor, Report};
 use super::fleet::with_fleet;
 use super::plan::{Block, Reading};
-use super::private::{copy, may_execute, private_copy};
+use super::private::{copy, may_execute, private_copy, room};
 use crate::build::Relink;
 use crate::config::Workload;
 use crate::error::{Error, Kind, Result};
@@ -119,7 +119,11 @@ impl<'a> ThisMachine<'a> {
             }
         }
         let template = template(&setup.release, &base.dir)?;
-        let scratch = Scratch::open(ws, setup.candidates.len(), size_of_tree(&template)?)?;
+        let executable = setup.binary.as_ref().map_or(0, |binary| {
+            room(&setup.candidates, binary, allowed_cpus().len())
+        });
+        let each = size_of_tree(&template)?.saturating_add(executable);
+        let scratch = Scratch::open(ws, setup.candidates.len(), each)?;
         // The folders that a user's runs have in common: of one cache, or of one RAM disk.
         let shared = std::iter::once(ws.cache()).chain(scratch.path().parent());
         let turns = shared.map(|folder| folder.join("measuring.lock")).collect();

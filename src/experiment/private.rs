@@ -5,12 +5,30 @@
 //! other server has to fetch its own code again at each turn: they would look faster by some per
 //! cent. With a copy each, all are alike.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
+use super::machine::Candidate;
+use crate::build::Relink;
 use crate::error::{Error, Result};
+use crate::point::Point;
+
+/// Bytes that the executable `binary` of its own takes for each of these servers, with a share of what it takes
+/// to link `at_once` of them.
+pub(super) fn room(candidates: &BTreeMap<Point, Candidate>, binary: &str, at_once: usize) -> u64 {
+    let executable = |candidate: &Candidate| {
+        let path = candidate.dir.join(binary);
+        std::fs::metadata(path).map_or(0, |found| found.len())
+    };
+    let linking = |candidate: &Candidate| candidate.relink.as_ref().map_or(0, Relink::bytes);
+    let largest = candidates.values().map(executable).max().unwrap_or(0);
+    let links = candidates.values().map(linking).max().unwrap_or(0);
+    let links = links.saturating_mul(at_once.min(candidates.len()) as u64);
+    largest.saturating_add(links / candidates.len().max(1) as u64)
+}
 
 /// Makes `to` look like the folder `server` of a built server, its file `binary` being made by `make`
 /// (from the path of the original, at the path given) and everything else linked; returns `to`.
@@ -49,7 +67,8 @@ pub(super) fn private_copy(
 /// Copies an executable as it is.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     // Even where the file system shares the blocks, each file has pages of its own.
-    std::fs::copy(from, to).map_err(|e| Error::io("copy", from, &e))?;
+    let copied = std::fs::copy(from, to);
+    copied.map_err(|e| Error::io(&format!("copy {} to", from.display()), to, &e))?;
     Ok(())
 }
 
@@ -76,6 +95,36 @@ mod tests {
         assert!(private.join("bin/c").is_symlink());
         assert_eq!(std::fs::read(private.join("bin/c")).unwrap(), b"c");
         assert!(private.join("share/x").is_dir());
+    }
+
+    #[test]
+    fn room_is_for_the_largest_executable() {
+        let folder = tempfile::tempdir().unwrap();
+        let candidate = |name: &str, bytes: usize| {
+            let dir = folder.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::write(dir.join("d"), vec![0; bytes]).unwrap();
+            Candidate {
+                label: name.to_owned(),
+                dir,
+                relink: None,
+                data: None,
+            }
+        };
+        let candidates = BTreeMap::from([
+            (Point::BASE, candidate("a", 10)),
+            (Point::Step(1), candidate("b", 1000)),
+        ]);
+        assert_eq!(room(&candidates, "d", 4), 1000);
+    }
+
+    #[test]
+    fn where_a_copy_fails_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("d"), "d").unwrap();
+        let to = folder.path().join("no/d");
+        let error = copy(&folder.path().join("d"), &to).unwrap_err();
+        assert!(error.message().contains(to.to_str().unwrap()), "{error}");
     }
 
     #[test]

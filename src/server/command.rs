@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::running::{Place, Plan, Running, Stop};
+use super::running::{Place, Plan, Running, Stop, patience};
 use super::{ClientThreads, Launch, ServerAdapter, copy_tree};
 use crate::config::{CommandServer, config_files, expand, expand_word};
 use crate::digest::{self, hex};
@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::process::Command;
 use crate::progress::Progress;
 
-/// How long one try of the ready command may take.
+/// How long one try of the ready command may take at most.
 const READY_LIMIT: Duration = Duration::from_secs(10);
 /// Starts tried when another process takes the port between our choice and the server's.
 const PORT_TRIES: usize = 3;
@@ -108,11 +108,15 @@ impl CommandAdapter {
             uncounted: &[],
             values,
         };
-        Running::begin(plan, &mut |_| match ready.run_within(READY_LIMIT) {
-            Ok(output) => Ok(output.success()),
-            // One try that hangs is a "not yet"; the whole start has its own limit.
-            Err(error) if error.kind() == Kind::Bench => Ok(false),
-            Err(error) => Err(error),
+        let end = Instant::now() + patience(self.start_seconds, &launch.under);
+        Running::begin(plan, &mut |_| {
+            let left = end.saturating_duration_since(Instant::now());
+            match ready.run_within(READY_LIMIT.min(left)) {
+                Ok(output) => Ok(output.success()),
+                // One try that hangs is a "not yet"; the whole start has its own limit.
+                Err(error) if error.kind() == Kind::Bench => Ok(false),
+                Err(error) => Err(error),
+            }
         })
     }
 }

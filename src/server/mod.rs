@@ -23,8 +23,8 @@ use crate::progress::Progress;
 use crate::workspace::Workspace;
 
 pub use copy::{copy_tree, size_of_tree};
-pub(crate) use running::vgdb_prefix;
 pub use running::{Endpoint, Running, processor_time};
+pub(crate) use running::{has_other_time, vgdb_prefix};
 pub use scratch::Scratch;
 pub use template::prepare_template;
 

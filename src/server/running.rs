@@ -1,7 +1,7 @@
 //! A server that is up, and its certain end.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -156,15 +156,13 @@ impl Running {
             under: launch.under.clone(),
             stop: plan.stop,
             held: None,
-            child: command.spawn()?,
+            child: command
+                .spawn()
+                .map_err(|error| not_started(launch.label, program, error))?,
             folder,
             _socket_folder: plan.place.folder,
         };
-        let slowness = match launch.under {
-            Under::Plain => 1.0,
-            Under::Callgrind { .. } => VALGRIND_SLOWNESS,
-        };
-        let limit = seconds(plan.start_seconds * slowness);
+        let limit = patience(plan.start_seconds, &launch.under);
         running.wait_until_ready(limit, ready)?;
         Ok(running)
     }
@@ -187,12 +185,13 @@ impl Running {
             }
             check_interrupted()?;
             if started.elapsed() > limit {
-                return Err(self
-                    .failure(&format!(
-                        "was not ready within {} s",
-                        limit.as_secs_f64().round()
-                    ))
-                    .hint("a slower machine may need a larger `start_seconds` in [server]"));
+                let failure = self.failure(&not_ready(limit));
+                let slower = "a slower machine may need a larger `start_seconds` in [server]";
+                let hint = match failure.hint_text() {
+                    Some(log) => format!("{slower}; {log}"),
+                    None => slower.to_owned(),
+                };
+                return Err(failure.hint(hint));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -347,6 +346,41 @@ impl Running {
         std::fs::copy(&self.log, &target).ok()?;
         Some(target)
     }
+}
+
+/// The error for a server whose process was not started. A program of the server's own, given by its path, is
+/// that point's fault alone.
+fn not_started(label: &str, program: &OsStr, error: Error) -> Error {
+    if error.kind() != Kind::Usage || !program.to_string_lossy().contains('/') {
+        return error;
+    }
+    let failure = Error::bench(format!("server of {label}: {}", error.message()));
+    match error.hint_text() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// How long a server with `start_seconds` may take until it is ready.
+pub(super) fn patience(start_seconds: f64, under: &Under) -> Duration {
+    seconds(match under {
+        Under::Plain => start_seconds,
+        Under::Callgrind { .. } => start_seconds * VALGRIND_SLOWNESS,
+    })
+}
+
+/// What is said of a server that is not ready in time, up to the time.
+const NOT_READY: &str = "was not ready within";
+
+fn not_ready(limit: Duration) -> String {
+    format!("{NOT_READY} {} s", limit.as_secs_f64().round())
+}
+
+/// Whether a server failed for the `reason` that it was not ready in time, and has another time with
+/// `start_seconds`.
+pub(crate) fn has_other_time(reason: &str, start_seconds: f64) -> bool {
+    let same = |slowness: f64| reason.ends_with(&not_ready(seconds(start_seconds * slowness)));
+    reason.contains(NOT_READY) && !same(1.0) && !same(VALGRIND_SLOWNESS)
 }
 
 /// SIGTERM's number on Linux.

@@ -35,8 +35,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A folder with room for `servers` servers at once, each with `bytes` of data that may grow
-    /// by half.
+    /// A folder with room for `servers` servers at once, each with `bytes` of data and programs that may
+    /// grow by half.
     ///
     /// # Errors
     /// [`Kind::Bench`](crate::error::Kind::Bench) when neither the RAM disk nor the cache's disk
@@ -59,7 +59,7 @@ impl Scratch {
         if need.saturating_add(RESERVE) > free {
             let mib = |bytes: u64| bytes >> 20;
             return Err(Error::bench(format!(
-                "the data of {servers} servers needs {} MiB, but {RAM_DISK} has {} MiB and {} has \
+                "the files of {servers} servers need {} MiB, but {RAM_DISK} has {} MiB and {} has \
                  {} MiB to spare",
                 mib(need),
                 mib(free_bytes(ram).min(memory.saturating_sub(RESERVE))),

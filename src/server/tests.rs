@@ -95,6 +95,18 @@ fn a_started_server_is_ready_and_a_stopped_one_leaves_nothing() {
 }
 
 #[test]
+fn a_server_that_cannot_be_executed_is_its_points_fault() {
+    let world = World::new();
+    let adapter = world.adapter_with(&["{server}/no-such", "{socket}"], &["true"], None);
+    let error = world.start(&adapter).unwrap_err();
+    assert_eq!(error.kind(), Kind::Bench);
+    let message = error.message();
+    assert!(message.contains("server of 2 (0002-x.patch)"), "{message}");
+    let adapter = world.adapter_with(&["no-such-program", "{socket}"], &["true"], None);
+    assert_eq!(world.start(&adapter).unwrap_err().kind(), Kind::Usage);
+}
+
+#[test]
 fn dropping_kills_the_servers_children_too() {
     let world = World::new();
     let script = r#"sleep 600 & echo $! > "$1/child"; touch "$0"; wait"#;
@@ -221,6 +233,38 @@ fn a_server_that_never_gets_ready_is_given_up() {
     let error = world.start(&adapter).unwrap_err();
     assert!(error.message().contains("was not ready within"), "{error}");
     assert!(error.hint_text().is_some());
+}
+
+#[test]
+fn a_ready_command_that_hangs_gets_no_more_time_than_the_start() {
+    let world = World::new();
+    let commands = CommandServer {
+        start: ["sh", "-c", "sleep 600", "{socket}"]
+            .map(str::to_owned)
+            .into(),
+        ready: ["sleep", "60"].map(str::to_owned).into(),
+        stop: None,
+        env: Default::default(),
+    };
+    let adapter =
+        CommandAdapter::new(commands, world.base.path().into(), 0.5, world.logs()).unwrap();
+    let started = Instant::now();
+    let error = world.start(&adapter).unwrap_err();
+    assert!(error.message().contains("was not ready within"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn another_time_to_start_is_told_from_the_reason() {
+    let reason = "server of 2 (x.patch) was not ready within 20 s";
+    assert!(has_other_time(reason, 30.0));
+    assert!(!has_other_time(reason, 20.0));
+    // Under callgrind a start may take longer.
+    assert!(!has_other_time(reason, 2.5));
+    assert!(!has_other_time(
+        "server of 2 (x.patch) exited with 1 at start",
+        30.0
+    ));
 }
 
 #[test]

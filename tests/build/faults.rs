@@ -45,6 +45,42 @@ fn a_file_the_patch_does_not_touch_is_told_apart() {
 }
 
 #[test]
+fn a_program_of_the_source_tree_that_cannot_be_run_is_that_points_fault() {
+    let recipe = r#"
+[recipe.quick]
+system = "command"
+build = [["./words"]]
+binary = "bin/app"
+[recipe.quick.install]
+"bin/app" = "{src}/words"
+"#;
+    let fixture = Fixture::new(recipe);
+    let error = fixture.build("base").unwrap_err();
+    assert_eq!(error.kind(), Kind::Build, "{error}");
+    let details = error.detail_lines().join("\n");
+    assert!(details.contains("`./words` cannot be started"), "{details}");
+}
+
+#[test]
+fn what_is_installed_and_cannot_be_copied_names_the_point() {
+    let recipe = r#"
+[recipe.quick]
+system = "command"
+build = [["mkfifo", "lib/pipe"]]
+binary = "bin/app"
+[recipe.quick.install]
+"bin/app" = "{src}/words"
+"lib" = "{src}/lib"
+"#;
+    let fixture = Fixture::new(recipe);
+    let error = fixture.build("base").unwrap_err();
+    assert_eq!(error.kind(), Kind::Build, "{error}");
+    assert!(error.message().contains("lib/pipe"), "{error}");
+    let details = error.detail_lines().join("\n");
+    assert!(details.contains(&item("base").label), "{details}");
+}
+
+#[test]
 fn a_missing_symbol_is_a_link_error() {
     let mut fixture = Fixture::new(RECIPE);
     fixture.point("bad", &[("lib/two.c", "int deux(void) { return 2; }\n")]);

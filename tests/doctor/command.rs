@@ -87,6 +87,8 @@ fn without_a_workspace_the_tools_own_needs_are_checked() {
     let (code, stdout, stderr) = doctor(&machine, &[]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.contains("ccache"), "{stdout}");
+    let mut packages = stdout.lines().take_while(|line| !line.is_empty());
+    assert!(packages.all(|line| line.chars().count() <= 80), "{stdout}");
     assert!(stderr.contains("no workspace here"), "{stderr}");
 }
 
