@@ -79,6 +79,23 @@ fn servers_built_elsewhere_are_measured() {
 }
 
 #[test]
+fn points_that_cannot_be_had_are_named_or_left_out() {
+    let environment = environment();
+    let unbuilt = environment.run(&["bench", "--release", "1.0", "--point", "alone:1"]);
+    let command = "`perfquilt build --recipe make --release 1.0 0 alone:1`";
+    refused(&unbuilt, 4, command);
+    build(&environment);
+    let only = environment.run(&["bench", "--point", "0"]);
+    refused(&only, 2, "the release is the only point there is");
+    // Without patch 1, patch 2 does not apply.
+    let apart = ["bench", "--blocks", "2", "--effects", "alone,without"];
+    let finished = environment.run(&[&apart[..], &["--json"]].concat());
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert!(document["failed"]["without:1"].is_string(), "{document:#}");
+}
+
+#[test]
 fn servers_are_named_by_point_and_recipe_and_told_by_rate() {
     let environment = environment();
     environment.replace(

@@ -22,8 +22,14 @@ fn text(document: &Value, field: &str) -> String {
 #[test]
 fn a_run_is_posted_elsewhere() {
     let environment = TestEnvironment::with_fixture("toy");
-    let finished = environment.run(&["run", "--outcome", "outcome"]);
+    let wrong = environment.run(&["run", "--outcome", "outcome", "--head", "HEAD"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    let head = "0123456789ABCDEF0123456789abcdef01234567";
+    let finished = environment.run(&["run", "--outcome", "outcome", "--head", head]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let outcome = environment.workspace().join("outcome/outcome.json");
+    let outcome: Value = serde_json::from_slice(&std::fs::read(outcome).unwrap()).unwrap();
+    assert_eq!(outcome["head"], head.to_lowercase());
     let there = told(&environment);
     assert_eq!(there["standing"], "faster");
     // The other machine has neither workspace nor results.
@@ -73,6 +79,37 @@ fn a_series_that_does_not_apply_is_told() {
     );
     let body = text(&comment, "body");
     assert!(body.contains("0001-fewer-rounds.patch"), "{body}");
+}
+
+#[test]
+fn what_is_asked_wrongly_is_told_in_the_place_of_older_figures() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let outcome = environment.workspace().join("outcome");
+    std::fs::create_dir(&outcome).unwrap();
+    let refused = |args: &[&str]| {
+        environment.write("outcome/observations.jsonl.gz", "older");
+        let finished = environment.run(&[&["run", "--outcome", "outcome"][..], args].concat());
+        assert_eq!(finished.code, Some(2), "{}", finished.stderr);
+        assert!(!outcome.join("observations.jsonl.gz").exists());
+        let text = std::fs::read_to_string(outcome.join("outcome.json")).unwrap();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(document["failures"][0]["kind"], "usage", "{document:#}");
+    };
+    refused(&["--preset", "typo"]);
+    refused(&["--sandbox", "--workload", "nope"]);
+    environment.write("bench-config/perfquilt.toml", "[upstream");
+    refused(&[]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told_before_the_work() {
+    let environment = TestEnvironment::with_fixture("toy");
+    for folder in ["series", "/proc/x"] {
+        let finished = environment.run(&["run", "--outcome", folder]);
+        assert_eq!(finished.code, Some(2), "{}", finished.stderr);
+        assert!(finished.stderr.contains(folder), "{}", finished.stderr);
+        assert!(!environment.workspace().join(".perfquilt").exists());
+    }
 }
 
 #[test]

@@ -250,9 +250,56 @@ fn a_server_that_dies_under_load_fails_alone() {
     let again = environment.run(&["run", "--json"]);
     assert_eq!(again.code, Some(5), "{}", again.stderr);
     assert!(!again.stderr.contains("block "), "{}", again.stderr);
+    assert!(again.stderr.contains("`--fresh`"), "{}", again.stderr);
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
     assert_eq!(again["failed"], document["failed"]);
     assert!(again["failed"]["2"].is_string(), "{again:#}");
+}
+
+/// The server, not its client, takes three seconds to start.
+const STARTS_SLOWLY: &str = "\
+Subject: work: start slowly
+
+--- a/work.h
++++ b/work.h
+@@ -1,6 +1,11 @@
+ /* What one request costs. */
+ #define ROUNDS 25000u
+ 
++__attribute__((constructor)) static void slowly(void)
++{
++  sleep(3);
++}
++
+ static unsigned work(unsigned state)
+ {
+   for (unsigned i = 0; i < ROUNDS; i++)
+";
+
+#[test]
+fn a_server_that_has_more_time_to_start_is_tried_again() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let config = "bench-config/perfquilt.toml";
+    environment.write("patches/0002-comment-only.patch", STARTS_SLOWLY);
+    environment.replace(config, "start_seconds = 20.0", "start_seconds = 2.0");
+    let run = ["run", "--blocks", "2", "--json"];
+    let finished = environment.run(&run);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("start_seconds"),
+        "{}",
+        finished.stderr
+    );
+    let again = environment.run(&run);
+    assert_eq!(again.code, Some(5), "{}", again.stderr);
+    assert!(!again.stderr.contains("block "), "{}", again.stderr);
+
+    environment.replace(config, "start_seconds = 2.0", "start_seconds = 30.0");
+    let measured = document(&environment, &run);
+    assert_eq!(in_order(&measured, 1)["blocks"], 2, "{measured:#}");
+    let finished = environment.run(&run);
+    assert!(!finished.stderr.contains("block "), "{}", finished.stderr);
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]

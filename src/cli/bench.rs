@@ -1,6 +1,6 @@
 //! `perfquilt bench`: measures servers that are built already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 
@@ -9,12 +9,12 @@ use super::form::Form;
 use super::report;
 use crate::build::Built;
 use crate::config::{Layouts, Preset};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::experiment::{self, Asked, Data};
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
-use crate::run::{Effects, Target, Wanted, builder, prepare};
+use crate::run::{Effects, Target, Wanted, builder, is_separate, prepare};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
@@ -199,30 +199,54 @@ fn built_here(
     let patches = prepared.series.patches();
     let mut points = Vec::new();
     let mut missing = BTreeMap::new();
+    let mut unbuilt = Vec::new();
     for point in measuring.wanted().points(&prepared)? {
-        match builder.cached(&prepared.stack.tree(point)?) {
+        let tree = match prepared.stack.tree(point) {
+            Err(error) if is_separate(point) && error.kind() == Kind::Series => {
+                progress.note(&error.to_string());
+                missing.insert(point, error.message().to_owned());
+                continue;
+            }
+            tree => tree?,
+        };
+        match builder.cached(&tree) {
             Some(built) => points.push((point, built)),
             None => {
+                unbuilt.push(point);
                 missing.insert(point, "not built".to_owned());
             }
         }
     }
-    for point in missing.keys() {
+    for point in &unbuilt {
         progress.warn(&format!("point {point} is not built and left out"));
     }
     if points.len() < 2 || missing.contains_key(&Point::BASE) {
-        return Err(
-            Error::build("there is nothing to compare: too few points are built").hint(format!(
-                "`perfquilt build --recipe {}` builds them, `perfquilt run` builds and measures",
-                preset.recipe
-            )),
-        );
+        return Err(too_few(&unbuilt, &preset.recipe, measuring));
     }
     let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
     header.series = patches.iter().map(|patch| patch.name.clone()).collect();
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = missing;
     Ok((points, header))
+}
+
+/// The error where fewer than two points are there; `unbuilt` are those that could be built.
+fn too_few(unbuilt: &[Point], recipe: &str, measuring: &Measuring) -> Error {
+    if unbuilt.is_empty() {
+        return Error::usage("there is nothing to compare: the release is the only point there is")
+            .hint("`--point` names others; without it, every point of the series is one");
+    }
+    let mut words = vec!["perfquilt build".to_owned(), format!("--recipe {recipe}")];
+    let release = measuring.release.iter();
+    words.extend(release.map(|release| format!("--release {release}")));
+    // Those in order are built unless others are named.
+    if unbuilt.iter().any(|point| is_separate(*point)) {
+        words.extend(unbuilt.iter().map(Point::to_string));
+    }
+    Error::build("there is nothing to compare: too few points are built").hint(format!(
+        "`{}` builds them, `perfquilt run` builds and measures",
+        words.join(" ")
+    ))
 }
 
 /// Servers, what is known of them, and the data of those of other releases.
@@ -235,26 +259,23 @@ fn named(
     servers: &[(Point, String)],
     progress: &dyn Progress,
 ) -> Result<Named> {
+    let given: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+    check_points(&given)?;
     let mut targets: BTreeMap<Point, Target> = BTreeMap::new();
     for (point, name) in servers {
         let target = Target::find(ws, name, &preset.recipe, progress)?;
-        if targets.insert(*point, target).is_some() {
-            return Err(Error::usage(format!("point {point} is given twice")));
-        }
+        targets.insert(*point, target);
     }
-    let Some(base) = targets.get(&Point::BASE) else {
-        return Err(Error::usage("there is nothing to compare with")
-            .hint("`--server 0=…` names the server all others are compared with"));
-    };
+    let base = &targets[&Point::BASE];
     let mut header = ExperimentHeader::new(&base.release, &base.recipe);
     header.base = base.label.clone();
     let label = |target: &Target| target.label.clone();
     let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
     let last = targets.keys().filter_map(|point| place(*point)).max();
     header.series = (1..=last.unwrap_or(0))
-        .map(|k| {
+        .filter_map(|k| {
             let mut found = at(k).into_iter().filter_map(|point| targets.get(&point));
-            found.next().map_or_else(|| format!("patch-{k}"), label)
+            found.next().map(label)
         })
         .collect();
     let release = base.release.clone();
@@ -268,6 +289,29 @@ fn named(
     let built = targets.into_iter();
     let built = built.map(|(point, target)| (point, target.built));
     Ok((built.collect(), header, data))
+}
+
+/// Checks that each of the points `given` to servers is there once, the base too, and none before it is missing.
+fn check_points(given: &[Point]) -> Result<()> {
+    let points: BTreeSet<Point> = given.iter().copied().collect();
+    if points.len() < given.len() {
+        let twice = |point: &&Point| given.iter().filter(|other| other == point).count() > 1;
+        let twice = given.iter().find(twice).unwrap_or(&Point::BASE);
+        return Err(Error::usage(format!("point {twice} is given twice")));
+    }
+    if !points.contains(&Point::BASE) {
+        return Err(Error::usage("there is nothing to compare with")
+            .hint("`--server 0=…` names the server all others are compared with"));
+    }
+    let places: BTreeSet<usize> = points.into_iter().filter_map(place).collect();
+    let last = places.last().copied().unwrap_or(0);
+    match (1..=last).find(|k| !places.contains(k)) {
+        Some(gap) => Err(
+            Error::usage(format!("there is a point {last}, but no point {gap}"))
+                .hint("`--server` numbers servers without gaps: 0, 1, 2"),
+        ),
+        None => Ok(()),
+    }
 }
 
 /// Which patch's point it is; `None` for the base.
@@ -291,5 +335,23 @@ mod tests {
         for wrong in ["2", "x=a", "control=a"] {
             assert!(parse_server(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn servers_are_numbered_without_gaps() {
+        let check = |points: &[Point]| check_points(points).map_err(|e| e.message().to_owned());
+        let steps = |numbers: &[usize]| -> Vec<Point> {
+            numbers.iter().copied().map(Point::Step).collect()
+        };
+        assert_eq!(check(&steps(&[0, 2, 1])), Ok(()));
+        assert_eq!(
+            check(&[Point::BASE, Point::Alone(1), Point::Step(2)]),
+            Ok(())
+        );
+        let gap = "there is a point 9, but no point 2".to_owned();
+        assert_eq!(check(&steps(&[0, 1, 9])), Err(gap));
+        let twice = "point 1 is given twice".to_owned();
+        assert_eq!(check(&steps(&[0, 1, 1])), Err(twice));
+        assert!(check(&steps(&[1])).is_err());
     }
 }

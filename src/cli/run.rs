@@ -11,7 +11,9 @@ use super::Context;
 use super::bench::{Measuring, with_recipe};
 use super::form::Form;
 use super::report;
+use crate::config::Preset;
 use crate::error::{Error, Result};
+use crate::forge;
 use crate::outcome::{self, Failure};
 use crate::process::Sink;
 use crate::run::run as run_job;
@@ -42,6 +44,9 @@ pub struct Arguments {
     /// Write what it came to into this folder, for `perfquilt post`: raw observations and what failed
     #[arg(long, value_name = "FOLDER")]
     outcome: Option<PathBuf>,
+    /// The commit that is measured, for the outcome (default: the workspace's)
+    #[arg(long, value_name = "COMMIT", requires = "outcome")]
+    head: Option<String>,
     /// Build and measure where patches reach neither network, home nor secrets (needs bubblewrap)
     #[arg(long, conflicts_with_all = ["output", "flame_graph"])]
     sandbox: bool,
@@ -55,18 +60,78 @@ pub struct Arguments {
 /// Those of [`crate::run::run`]; after the report, the error of the first point that failed; what
 /// `--fail-on` asks for.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
-    let ws = context.workspace()?;
-    arguments.form.check(context)?;
-    let told = arguments.outcome.as_deref();
-    let told = told.map(|folder| (folder, outcome::head(&ws)));
-    if arguments.sandbox {
-        return match &told {
-            Some((folder, head)) => apart_and_told(context, &ws, arguments, folder, head),
-            None => apart(context, &ws, arguments, None),
-        };
+    let folder = arguments.outcome.as_deref();
+    folder.map_or(Ok(()), usable)?;
+    let mut commit = String::new();
+    let settled = settle(context, arguments, &mut commit);
+    let told = folder.map(|folder| (folder, commit.as_str()));
+    let (ws, preset) = match settled {
+        Ok(settled) => settled,
+        Err(error) => {
+            let told = tell(told, &error);
+            return context.output.told(Err(error), told);
+        }
+    };
+    match (arguments.sandbox, told) {
+        (true, Some((folder, head))) => apart_and_told(context, &ws, arguments, folder, head),
+        (true, None) => apart(context, &ws, arguments, None),
+        (false, told) => here(context, &ws, arguments, &preset, told).map(|()| ExitCode::SUCCESS),
     }
-    let told = told.as_ref().map(|(folder, head)| (*folder, head.as_str()));
-    here(context, &ws, arguments, told).map(|()| ExitCode::SUCCESS)
+}
+
+/// Makes the folder of an outcome, and refuses one that nothing can be written to before anything is done for it.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when it cannot be made or written to.
+pub(super) fn usable(folder: &Path) -> Result<()> {
+    let refused = |error: std::io::Error| {
+        Error::usage(format!(
+            "cannot write to the folder {}: {error}",
+            folder.display()
+        ))
+        .hint("`--outcome` names a folder, which is made if need be")
+    };
+    std::fs::create_dir_all(folder).map_err(refused)?;
+    tempfile::tempfile_in(folder).map(drop).map_err(refused)
+}
+
+/// What is asked for; `commit` becomes the one of an outcome as soon as it is known.
+fn settle(
+    context: &Context,
+    arguments: &Arguments,
+    commit: &mut String,
+) -> Result<(Workspace, Preset)> {
+    let given = arguments.head.as_deref();
+    let ws = context.workspace();
+    *commit = match &ws {
+        Ok(ws) if arguments.outcome.is_some() => head(ws, given)?,
+        _ => given.map(forge::commit).transpose()?.unwrap_or_default(),
+    };
+    let ws = ws?;
+    arguments.form.check(context)?;
+    let preset = arguments.measuring.preset(&ws)?;
+    let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
+    Ok((ws, preset))
+}
+
+/// Writes that `error` is all there is to the outcome, where one is asked for: that of a run before is not this
+/// one's.
+fn tell(told: Option<(&Path, &str)>, error: &Error) -> Result<()> {
+    match told {
+        Some((folder, head)) => outcome::write(folder, head, vec![Failure::new(error, None)], None),
+        None => Ok(()),
+    }
+}
+
+/// The commit whose outcome is written: the one that is `given`, else the workspace's; empty when unknown.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when what is given is no commit.
+pub(super) fn head(ws: &Workspace, given: Option<&str>) -> Result<String> {
+    match given {
+        Some(given) => forge::commit(given),
+        None => Ok(outcome::head(ws)),
+    }
 }
 
 /// As [`apart`]; what it came to is taken over into `folder`, as that of the commit `head`.
@@ -194,21 +259,16 @@ fn here(
     context: &Context,
     ws: &Workspace,
     arguments: &Arguments,
+    preset: &Preset,
     told: Option<(&Path, &str)>,
 ) -> Result<()> {
     let measuring = &arguments.measuring;
-    let preset = with_recipe(ws, measuring.preset(ws)?, arguments.recipe.as_deref())?;
     let release = measuring.release.as_deref();
     let progress = context.output.progress();
-    let outcome = match run_job(ws, &preset, release, &measuring.wanted(), progress) {
+    let outcome = match run_job(ws, preset, release, &measuring.wanted(), progress) {
         Ok(outcome) => outcome,
         Err(error) => {
-            let told = match told {
-                Some((folder, head)) => {
-                    outcome::write(folder, head, vec![Failure::new(&error, None)], None)
-                }
-                None => Ok(()),
-            };
+            let told = tell(told, &error);
             return context.output.told(Err(error), told);
         }
     };

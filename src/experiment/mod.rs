@@ -29,6 +29,7 @@ use crate::meter::Counter;
 use crate::observation::{ExperimentHeader, Meter, Planned};
 use crate::point::Point;
 use crate::progress::Progress;
+use crate::server::has_other_time;
 use crate::store::{ExperimentId, Store};
 use crate::workspace::Workspace;
 
@@ -175,6 +176,10 @@ fn run_on(
             known
         });
     }
+    if timed.is_empty() && counted.is_empty() {
+        return Err(Error::usage("none of the preset's meters can be read here")
+            .hint("`meters` of the preset names others; `time` can be read everywhere"));
+    }
     let mut header = header;
     header.machine = identity::machine_facts(counter.as_ref());
     header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
@@ -190,8 +195,11 @@ fn run_on(
         let earlier = store.earlier(&header.release)?;
         // An experiment goes on with what it was begun with, as long as that answers what is asked.
         key = numbered(&key, |key| {
-            let begun = store.begun(key)?;
-            Ok(begun.is_none_or(|begun| question.is_told_by(&begun.carried, &earlier)))
+            let Some(begun) = store.begun(key)? else {
+                return Ok(true);
+            };
+            let over = store.is_finished(key)? && failed_for_time(ws, &begun);
+            Ok(!over && question.is_told_by(&begun.carried, &earlier))
         })?;
         let carried = match store.begun(&key)? {
             Some(begun) => begun.carried,
@@ -214,7 +222,10 @@ fn run_on(
     header.failed.extend(failed_before.clone());
     let failed_before: BTreeMap<Point, Error> = failed_before
         .into_iter()
-        .map(|(point, reason)| (point, Error::bench(reason)))
+        .map(|(point, reason)| {
+            let hint = "this was found before and not tried again; `--fresh` measures again";
+            (point, Error::bench(reason).hint(hint))
+        })
         .collect();
     let id = store.begin(&header, &key)?;
     store.identify(id, &identity)?;
@@ -276,6 +287,14 @@ fn run_on(
     end?;
     store.finish(id)?;
     Ok(Outcome { id, failed })
+}
+
+/// Whether servers of `begun` were not ready in time, and have another time now. Of all that decides how a
+/// server starts this alone makes no other experiment.
+fn failed_for_time(ws: &Workspace, begun: &ExperimentHeader) -> bool {
+    let start_seconds = ws.config.server.start_seconds;
+    let mut reasons = begun.failed.values();
+    reasons.any(|reason| has_other_time(reason, start_seconds))
 }
 
 /// The first of `key`, `key 2`, `key 3`, … that `fits`.

@@ -168,12 +168,7 @@ impl<'a> Probe<'a> {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be read.
     pub fn blocks(&self, number: u32) -> Result<Vec<Values>> {
-        let states = |point: Point| match point {
-            Point::Step(state) => Some(state),
-            _ => None,
-        };
-        let name = self.store.header(self.id)?.experiment;
-        let mut blocks = blocks_of(self.store, &name, &self.workload.name, self.meter, &states)?;
+        let mut blocks = stored(self.store, &self.key, (&self.workload.name, self.meter))?;
         blocks.retain(|block| block.number >= number);
         Ok(blocks)
     }
@@ -346,6 +341,21 @@ impl<'a> Probe<'a> {
             }
         }
         Ok(harnesses)
+    }
+}
+
+/// The blocks that a probe measured under `key`; none where nothing was begun with it.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be read.
+pub fn stored(store: &Store, key: &str, (workload, meter): (&str, Meter)) -> Result<Vec<Values>> {
+    let states = |point: Point| match point {
+        Point::Step(state) => Some(state),
+        _ => None,
+    };
+    match store.begun(key)? {
+        Some(begun) => blocks_of(store, &begun.experiment, workload, meter, &states),
+        None => Ok(Vec::new()),
     }
 }
 

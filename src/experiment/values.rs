@@ -32,7 +32,8 @@ pub(super) fn functions_of(
 
 /// How many transactions a point's slices are.
 pub(super) fn transactions_of(slices: &Slices) -> u64 {
-    (slices.nanoseconds.len() as u64 * slices.transactions_per_slice).max(1)
+    let count = slices.nanoseconds.len() as u64;
+    count.saturating_mul(slices.transactions_per_slice).max(1)
 }
 
 /// The value of one point in `block`; its experiment is the store's to name.
@@ -82,6 +83,16 @@ pub(super) fn round_number(count: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_transactions_are_very_many() {
+        let slices = Slices {
+            point: Point::BASE,
+            nanoseconds: vec![1.0; 3],
+            transactions_per_slice: u64::MAX / 2,
+        };
+        assert_eq!(transactions_of(&slices), u64::MAX);
+    }
 
     #[test]
     fn counts_are_round() {

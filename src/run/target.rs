@@ -1,12 +1,10 @@
 //! A server somebody named: a point of a release built with a recipe, or a folder.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use super::{build_points, prepare};
-use crate::build::{BuildSeconds, Built};
-use crate::digest::hex;
+use crate::build::{BuildSeconds, Built, RESERVED, of_files};
 use crate::error::{Error, Kind, Result};
 use crate::point::Point;
 use crate::progress::Progress;
@@ -137,14 +135,18 @@ impl Target {
     }
 }
 
-/// A server built elsewhere: its executable is its identity.
+/// A server built elsewhere: what it runs may be any file of its folder, so all of them are its identity.
 fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
     let path = dir.join(binary);
-    let bytes = std::fs::read(&path).map_err(|e| {
-        Error::usage(format!("cannot read the server {}: {e}", path.display()))
+    let refused = |why: &str| {
+        Error::usage(format!("cannot read the server {}: {why}", path.display()))
             .hint("the folder is laid out as the recipe's `install` in bench-config/perfquilt.toml")
-    })?;
-    let identity = hex(&Sha256::digest(&bytes));
+    };
+    let found = std::fs::metadata(&path).map_err(|e| refused(&e.to_string()))?;
+    if !found.is_file() {
+        return Err(refused("it is no file"));
+    }
+    let identity = of_files(dir, &files(dir)?)?;
     Ok(Built {
         key: identity[..40].to_owned(),
         dir: dir.to_owned(),
@@ -156,9 +158,64 @@ fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
     })
 }
 
+/// The files below `dir` by relative path, with their sizes, but for what the cache of built servers adds. Links
+/// are followed; what is neither file nor folder is left out.
+fn files(dir: &Path) -> Result<BTreeMap<String, u64>> {
+    let mut files = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let unread = |e: &std::io::Error| Error::io("read", &folder, e);
+        // A link may lead to a folder that it is in.
+        if !seen.insert(std::fs::canonicalize(&folder).map_err(|e| unread(&e))?) {
+            continue;
+        }
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(&folder).map_err(|e| unread(&e))? {
+            paths.push(entry.map_err(|e| unread(&e))?.path());
+        }
+        paths.sort_unstable();
+        for path in paths {
+            let name = path.strip_prefix(dir).unwrap_or(&path);
+            if RESERVED.iter().any(|taken| name == Path::new(taken)) {
+                continue;
+            }
+            match std::fs::metadata(&path) {
+                Ok(found) if found.is_dir() => folders.push(path),
+                Ok(found) if found.is_file() => {
+                    files.insert(name.to_string_lossy().into_owned(), found.len());
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(files)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_file_of_a_server_built_elsewhere_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = |name: &str, library: &str| {
+            let dir = folder.path().join(name);
+            std::fs::create_dir_all(dir.join("bin")).unwrap();
+            std::fs::create_dir_all(dir.join("lib")).unwrap();
+            std::fs::write(dir.join("bin/d"), "#!/bin/sh\n").unwrap();
+            std::fs::write(dir.join("lib/d"), library).unwrap();
+            std::os::unix::fs::symlink("..", dir.join("lib/up")).unwrap();
+            std::os::unix::fs::symlink("nowhere", dir.join("lib/none")).unwrap();
+            dir
+        };
+        let identity = |dir: &Path| elsewhere(dir, "bin/d").unwrap().identity;
+        let (one, same, other) = (server("a", "1"), server("b", "1"), server("c", "2"));
+        std::fs::write(one.join("build.json"), "{}").unwrap();
+        assert_eq!(identity(&one), identity(&same));
+        assert_ne!(identity(&one), identity(&other));
+        assert!(elsewhere(&one, "bin").is_err());
+    }
 
     #[test]
     fn names_are_release_point_and_recipe() {

@@ -11,7 +11,7 @@ use super::reading::{Part, Patterns};
 use super::rounds::rounds;
 use super::{Clients, Failure, Measured, Timed};
 use crate::config::{CommandWorkload, Workload};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::point::Point;
 use crate::process::{Command, Output};
 use crate::server::Running;
@@ -34,7 +34,13 @@ fn run_client(
     settings: &CommandWorkload,
     command: &Command,
 ) -> Result<Output> {
-    let output = command.run_within(Duration::from_secs(settings.limit_seconds))?;
+    let output = command
+        .run_within(Duration::from_secs(settings.limit_seconds))
+        .map_err(|error| match error.kind() {
+            Kind::Bench => Error::bench(format!("workload {}: {}", workload.name, error.message()))
+                .hint("`limit_seconds` in [command] of the workload is how long a client may take"),
+            _ => error,
+        })?;
     if output.success() {
         return Ok(output);
     }
@@ -75,7 +81,7 @@ pub(super) fn transactions(
     for _ in 0..runs {
         run_client(workload, settings, &command)?;
     }
-    Ok(runs * each)
+    Ok(runs.saturating_mul(each))
 }
 
 /// One client run: nanoseconds on the clock, those the server's threads were on a processor, and what the
