@@ -438,6 +438,9 @@ fn nonsense_is_refused_before_anything_is_built() {
             refused.stderr
         );
     }
+    environment.write("file", "");
+    let refused = bisect(&environment, &["--outcome", "file"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     for args in [
         &["bisect", "log"][..],
         &["bisect", "log", "../x"],

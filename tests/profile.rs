@@ -120,6 +120,14 @@ fn what_cannot_be_compared_is_told() {
         "mian",
     ];
     refused(&callers, "did you mean `main`?");
+    // What was measured is shown all the same.
+    let shown = environment.run(&callers);
+    assert!(shown.stdout.contains("main"), "{}", shown.stdout);
+    refused(
+        &["profile", "0", "1", "--flame-graph", "nowhere/flames.svg"],
+        "nowhere/flames.svg cannot be written",
+    );
+    refused(&["profile", "0", "1", "--top", "0"], "--top");
     environment.wait_until_no_process_is_left();
 }
 

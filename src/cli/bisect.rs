@@ -5,7 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Subcommand};
 
 use super::Context;
 use super::bench::with_recipe;
@@ -17,7 +19,7 @@ use crate::observation::Meter;
 use crate::outcome::{self, Failure, Made};
 use crate::point::Point;
 use crate::report;
-use crate::run::bisect::{Ask, bisect};
+use crate::run::bisect::{Ask, DEFAULT_PRESET, bisect};
 use crate::run::commits::CommitStates;
 use crate::run::prepare;
 use crate::run::releases::compare;
@@ -28,16 +30,13 @@ use crate::workspace::Workspace;
 
 /// Arguments of `perfquilt bisect`.
 #[derive(Debug, Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    after_help = "Examples:
+#[command(after_help = "Examples:
   perfquilt bisect --workload oltp_read_only        the whole series
   perfquilt bisect --workload oltp_read_only --meter instructions --good 1 --bad 4
   perfquilt bisect log                              what was found, and how
 
 What is measured already is used, only what is needed is built, and an interrupted bisection goes on
-with the same command."
-)]
+with the same command.")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Sub>,
@@ -85,7 +84,7 @@ struct Asking {
     #[arg(long, value_name = "N", default_value_t = 400)]
     blocks: usize,
     /// How is measured and built: a [preset.NAME] of the configuration
-    #[arg(long, value_name = "NAME", default_value = "quick")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_PRESET)]
     preset: String,
     /// Another recipe than the preset's
     #[arg(long, value_name = "NAME")]
@@ -131,6 +130,9 @@ struct Over {
     /// Write what it came to into this folder, for a pull request: the session, or what failed
     #[arg(long, value_name = "FOLDER")]
     outcome: Option<PathBuf>,
+    /// The commit that is searched, for the outcome (default: the workspace's)
+    #[arg(long, value_name = "COMMIT", requires = "outcome")]
+    head: Option<String>,
     #[command(flatten)]
     form: TextForm,
 }
@@ -237,7 +239,9 @@ impl Asking {
     /// [`Kind::Usage`] for unknown names and numbers that make no sense.
     fn ask(&self, ws: &Workspace) -> Result<Ask> {
         let preset = ws.config.preset(&self.preset)?.clone();
-        let preset = with_recipe(ws, preset, self.recipe.as_deref())?;
+        let recipe = self.recipe.clone();
+        let recipe = recipe.filter(|recipe| *recipe != preset.recipe);
+        let preset = with_recipe(ws, preset, recipe.as_deref())?;
         let workload = match (&self.workload, preset.workloads.as_slice()) {
             (Some(name), _) => ws.config.workload(name)?.name.clone(),
             (None, [only]) => only.clone(),
@@ -254,6 +258,8 @@ impl Asking {
             error: self.error,
             most_blocks: self.blocks,
             preset,
+            preset_name: self.preset.clone(),
+            recipe,
             fresh: self.fresh,
             profile: false,
         })
@@ -294,6 +300,20 @@ const BAD: u8 = 1;
 const SKIP: u8 = 125;
 /// `git bisect run`: something is wrong, and the bisection ends.
 const ABORT: u8 = 128;
+
+/// The error of a command line whose `matches` have options of the search over the series beside a subcommand, which
+/// has its own and would not heed them. The options of every command may stand there.
+pub fn misplaced(command: &mut clap::Command, matches: &ArgMatches) -> Option<clap::Error> {
+    let matches = matches.subcommand_matches("bisect")?;
+    let sub = matches.subcommand_name()?;
+    let command = command.find_subcommand_mut("bisect")?;
+    let given = command.get_arguments().find(|arg| {
+        let source = matches.value_source(arg.get_id().as_str());
+        !arg.is_global_set() && source == Some(ValueSource::CommandLine)
+    })?;
+    let message = format!("the subcommand '{sub}' cannot be used with '{given}'");
+    Some(command.error(ErrorKind::ArgumentConflict, message))
+}
 
 /// The exit code of a command line that clap refused with `code`: `git bisect run` would take 2 for "bad".
 pub fn code_of_usage(args: &[OsString], code: u8) -> u8 {
@@ -364,7 +384,8 @@ fn over_series(context: &Context, over: &Over) -> Result<()> {
     let Some(folder) = &over.outcome else {
         return search_series(context, over, &ws, &mut None);
     };
-    let head = outcome::head(&ws);
+    super::run::usable(folder)?;
+    let head = super::run::head(&ws, over.head.as_deref())?;
     let mut session = None;
     let done = search_series(context, over, &ws, &mut session);
     let failures = match &done {

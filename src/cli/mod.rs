@@ -29,15 +29,16 @@ mod terminal;
 mod upstream;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::workspace::{CONFIG_FILE, Workspace};
 
 pub use output::Output;
@@ -58,7 +59,7 @@ struct Cli {
 }
 
 /// Flags of every command.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Global {
     /// Work in the workspace at DIR (default: this folder or the nearest above it)
     #[arg(short = 'C', long = "directory", value_name = "DIR", global = true)]
@@ -74,7 +75,7 @@ pub struct Global {
     verbose: u8,
     /// Colour: auto, always or never
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
-    color: clap::ColorChoice,
+    color: ColorChoice,
 }
 
 #[derive(Debug, Subcommand)]
@@ -171,14 +172,9 @@ impl Context {
 /// Runs the command line and returns the exit code of DESIGN's contract.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
+    let cli = match parse(&args) {
         Ok(cli) => cli,
-        Err(error) => {
-            // clap words its errors and help itself; 2 is its code for wrong usage too.
-            let _ = error.print();
-            let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            return ExitCode::from(bisect::code_of_usage(&args, code));
-        }
+        Err(error) => return worded(&error, &args),
     };
     let output = Output::new(&cli.global);
     if cli.global.verbose > 0 {
@@ -212,6 +208,48 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// The command line's meaning; help and errors are in the colour it asks for.
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command().color(color_of(args));
+    let mut matches = command.try_get_matches_from_mut(args)?;
+    if let Some(error) = bisect::misplaced(&mut command, &matches) {
+        return Err(error);
+    }
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// What `--color` says, wherever it stands: a command line that cannot be read has it too.
+fn color_of(args: &[OsString]) -> ColorChoice {
+    let mut args = args.iter().filter_map(|arg| arg.to_str());
+    while let Some(arg) = args.next() {
+        let when = match arg.strip_prefix("--color") {
+            Some("") => args.next(),
+            Some(rest) => rest.strip_prefix('='),
+            None => None,
+        };
+        if let Some(choice) = when.and_then(|when| when.parse().ok()) {
+            return choice;
+        }
+    }
+    ColorChoice::Auto
+}
+
+/// Prints help or an error of usage, which clap words itself, and returns the exit code; 2 is clap's code for wrong
+/// usage too.
+fn worded(error: &clap::Error, args: &[OsString]) -> ExitCode {
+    let code = u8::try_from(error.exit_code()).unwrap_or(2);
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        // As for results, a closed pipe is the reader's right.
+        Err(fault) if code == 0 && fault.kind() != std::io::ErrorKind::BrokenPipe => {
+            let fault = Error::internal(format!("cannot write the help: {fault}"));
+            Output::new(&Global::default()).error(&fault);
+            ExitCode::from(fault.kind().exit_code())
+        }
+        _ => ExitCode::from(bisect::code_of_usage(args, code)),
+    }
+}
+
 fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
     let done = match command {
         Command::Run(arguments) => return run::run(context, &arguments),
@@ -240,4 +278,47 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Man(arguments) => man::run(context, &arguments, Cli::command()),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_colour_is_known_before_the_line_is_read() {
+        for (line, color) in [
+            ("perfquilt --color never bisec", ColorChoice::Never),
+            (
+                "perfquilt bisect log --color=always --x",
+                ColorChoice::Always,
+            ),
+            ("perfquilt --color blue", ColorChoice::Auto),
+            ("perfquilt --color", ColorChoice::Auto),
+        ] {
+            assert_eq!(color_of(&words(line)), color, "{line}");
+        }
+    }
+
+    #[test]
+    fn options_of_every_command_may_stand_before_a_subcommand() {
+        for line in [
+            "perfquilt bisect -C w log",
+            "perfquilt bisect --json -q -v --color never log --list",
+            "perfquilt -C w bisect --size 1% --json",
+        ] {
+            assert!(parse(&words(line)).is_ok(), "{line}");
+        }
+        for line in [
+            "perfquilt bisect --size 1% log",
+            "perfquilt bisect -q --fresh releases 1 2 --fresh",
+        ] {
+            let error = parse(&words(line)).unwrap_err();
+            let kind = clap::error::ErrorKind::ArgumentConflict;
+            assert_eq!(error.kind(), kind, "{line}: {error}");
+        }
+    }
 }

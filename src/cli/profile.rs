@@ -1,7 +1,8 @@
 //! `perfquilt profile A B`: where two servers differ, function by function.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::json;
@@ -52,7 +53,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     transactions: Option<u64>,
     /// The most functions shown (default: 25, in JSON all)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
     /// Also who calls this function
     #[arg(long, value_name = "FUNCTION")]
@@ -139,6 +140,9 @@ struct Document<'a> {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = chosen(context, arguments.format, Format::Json, Format::Terminal)?;
     let source = arguments.source()?;
+    if let Some(file) = &arguments.flame_graph {
+        check_place(file)?;
+    }
     let ws = context.workspace()?;
     let progress = context.output.progress();
     let quick = ws
@@ -178,29 +182,23 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         progress,
     )?;
     let difference = difference([&before, &after], &workload, source, &pair);
+    // What was measured is shown, whatever of the rest fails.
+    let mut errors = Vec::new();
     if let Some(file) = &arguments.flame_graph {
-        let title = format!(
-            "{} → {}, {}",
-            difference.before, difference.after, workload.name
-        );
-        let svg = profile::flame_graph(&title, &pair.before, &pair.after)?;
-        std::fs::write(file, svg).map_err(|error| Error::io("write", file, &error))?;
-        progress.note(&format!("{} is written", file.display()));
+        let drawn = draw(file, &difference, &pair);
+        if kept(drawn, &mut errors).is_some() {
+            progress.note(&format!("{} is written", file.display()));
+        }
     }
-    let callers = match &arguments.callers {
-        Some(name) => {
-            let name = function(&difference, name)?;
-            Some((name, Difference::callers(&pair.before, &pair.after, name)))
-        }
-        None => None,
+    let named = |name: &Option<String>, errors: &mut Vec<Error>| {
+        let found = name.as_ref().map(|name| function(&difference, name));
+        found.and_then(|found| kept(found, errors))
     };
-    let annotated = match &arguments.annotate {
-        Some(name) => {
-            let name = function(&difference, name)?;
-            Some(annotated(&ws, &before, &after, &pair, name)?)
-        }
-        None => None,
-    };
+    let callers = named(&arguments.callers, &mut errors)
+        .map(|name| (name, Difference::callers(&pair.before, &pair.after, name)));
+    let annotated = named(&arguments.annotate, &mut errors)
+        .map(|name| annotated(&ws, &before, &after, &pair, name))
+        .and_then(|lines| kept(lines, &mut errors));
     let callers = callers
         .as_ref()
         .map(|(name, edges)| (*name, edges.as_slice()));
@@ -211,7 +209,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         lines: annotated.as_ref(),
     };
     let output = &context.output;
-    match format {
+    let done = match format {
         Format::Terminal => output.print(&report::profile(&shown, output.width(), output.color())),
         Format::Markdown => output.print(&report::profile_markdown(&shown)),
         Format::Json => {
@@ -224,7 +222,38 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
                 lines: annotated.as_ref().map(lines),
             })
         }
+    };
+    output.told(done, output.errors(errors))
+}
+
+/// Refuses, before minutes of measuring, a file that has no folder to be in.
+fn check_place(file: &Path) -> Result<()> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    match folder.is_dir() && !file.is_dir() {
+        true => Ok(()),
+        false => Err(
+            Error::usage(format!("{} cannot be written", file.display()))
+                .hint("name a file in a folder that is there"),
+        ),
     }
+}
+
+/// What was found; an error goes to `errors`.
+fn kept<T>(found: Result<T>, errors: &mut Vec<Error>) -> Option<T> {
+    found.map_err(|error| errors.push(error)).ok()
+}
+
+/// Draws the differential flame graph to `file`.
+fn draw(file: &Path, difference: &Difference, pair: &Pair) -> Result<()> {
+    let title = format!(
+        "{} → {}, {}",
+        difference.before, difference.after, difference.workload
+    );
+    let svg = profile::flame_graph(&title, &pair.before, &pair.after)?;
+    std::fs::write(file, svg).map_err(|error| Error::io("write", file, &error))
 }
 
 /// The lines of a function in the JSON document.

@@ -12,13 +12,13 @@ use crate::bisect::two_way::{Table, Whose};
 /// The table as text of at most `columns` columns.
 pub fn terminal(table: &Table, columns: usize) -> String {
     let mut text = String::new();
-    let mut paragraph = |words: &str| {
+    let paragraph = |text: &mut String, words: &str| {
         for line in wrap(words, columns.max(60)) {
             let _ = writeln!(text, "{}", line.trim_end());
         }
     };
-    paragraph(&verdict(table));
-    paragraph(&scope(table));
+    paragraph(&mut text, &verdict(table));
+    paragraph(&mut text, &scope(table));
     text.push('\n');
     let rows = rows(table);
     let widths: Vec<usize> = (0..3)
@@ -37,7 +37,8 @@ pub fn terminal(table: &Table, columns: usize) -> String {
             .collect();
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
     }
-    let _ = writeln!(text, "\n{}", cost(&table.cost));
+    text.push('\n');
+    paragraph(&mut text, &cost(&table.cost));
     text
 }
 
@@ -230,6 +231,17 @@ mod tests {
             one.contains("0004-change") && one.contains("|:--|--:|--:|"),
             "{one}"
         );
+    }
+
+    #[test]
+    fn what_it_cost_fits_into_the_columns() {
+        let mut table = table([100.0, 90.0, 100.0, 100.0], [0, 4]);
+        table.cost.builds = 1;
+        table.cost.build_seconds = 0.5;
+        let text = terminal(&table, 60);
+        let cost = &text[text.find("Cost: ").unwrap()..];
+        assert!(cost.contains("built in 0.5 s"), "{text}");
+        assert!(cost.lines().all(|line| width(line) <= 60), "{text}");
     }
 
     #[test]

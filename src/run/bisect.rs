@@ -1,13 +1,16 @@
 //! Carries a bisection out: builds and measures what the engine asks for, and keeps the session.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Instant;
 
 use super::explain;
-use super::sessions::{Kept, Sessions};
+use super::sessions::{self, Kept, Sessions};
 use super::states::States;
 use super::{StoredTrees, builder_on};
-use crate::bisect::{Action, Block, Direction, Engine, Event, Explained, Outcome, Question, State};
+use crate::bisect::{
+    Action, Block, Direction, Engine, Event, Explained, FileStat, Outcome, Question, State,
+};
 use crate::build::{Builder, Built};
 use crate::config::Preset;
 use crate::error::{Error, Kind, Result};
@@ -21,6 +24,9 @@ use crate::workspace::Workspace;
 /// The standard deviation of the log ratio of two counts: what counts of real servers vary by from start
 /// to start is less (docs/results), and more is believed when it is seen.
 const COUNTED_SD: f64 = 0.0005;
+
+/// The preset where none is named.
+pub const DEFAULT_PRESET: &str = "quick";
 
 /// What is asked.
 #[derive(Debug, Clone)]
@@ -39,6 +45,10 @@ pub struct Ask {
     pub most_blocks: usize,
     /// How is built and measured.
     pub preset: Preset,
+    /// The preset's name.
+    pub preset_name: String,
+    /// The recipe in the place of the preset's, if another one was asked for.
+    pub recipe: Option<String>,
     /// Leave stored measurements alone and begin a new session.
     pub fresh: bool,
     /// Look which functions a change that was found made dearer or cheaper.
@@ -58,6 +68,26 @@ impl Ask {
         };
         question.check()?;
         Ok(question)
+    }
+
+    /// The options with which a further command takes the same preset and recipe: none for the usual ones.
+    pub(super) fn with_preset(&self) -> String {
+        let preset = match self.preset_name == DEFAULT_PRESET {
+            true => String::new(),
+            false => format!(" --preset {}", self.preset_name),
+        };
+        match &self.recipe {
+            Some(recipe) => format!("{preset} --recipe {recipe}"),
+            None => preset,
+        }
+    }
+
+    /// The option with which `profile`, which takes no preset, takes the same recipe.
+    pub(super) fn with_recipe(&self) -> String {
+        match self.with_preset().is_empty() {
+            true => String::new(),
+            false => format!(" --recipe {}", self.preset.recipe),
+        }
     }
 
     /// The question about states of no release in particular.
@@ -175,7 +205,7 @@ impl<'a> Hunt<'a> {
         let made_with = builder.key("");
         let machine = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
         let context = format!("{machine} {made_with}");
-        let kept = Sessions::of(ws).open(question, &context, ask.fresh)?;
+        let kept = Sessions::of(ws).open(question, &context, ask.fresh, store)?;
         let known_trees = states.states().iter().enumerate();
         let names: BTreeMap<usize, Names> = known_trees
             .filter(|(_, state)| !state.tree.is_empty())
@@ -203,7 +233,7 @@ impl<'a> Hunt<'a> {
             &ask.preset,
             (&ask.workload, ask.meter),
             header,
-            &format!("bisect {}", kept.name),
+            &sessions::key(&kept.name),
             store,
         )?;
         let engine = kept.session.replay();
@@ -259,7 +289,7 @@ impl<'a> Hunt<'a> {
             self.import()?;
         } else {
             let own = self.engine.cost().blocks;
-            self.tell_blocks(own, 0.0)?;
+            self.tell_blocks(own..u32::MAX, 0.0)?;
         }
         self.kept.write()
     }
@@ -286,9 +316,11 @@ impl<'a> Hunt<'a> {
         Ok(())
     }
 
-    /// Tells the blocks measured in this session from `number` on.
-    fn tell_blocks(&mut self, number: u32, seconds: f64) -> Result<()> {
-        for values in self.probe.blocks(number)? {
+    /// Tells the blocks of this session that have these numbers.
+    fn tell_blocks(&mut self, numbers: Range<u32>, seconds: f64) -> Result<()> {
+        let mut blocks = self.probe.blocks(numbers.start)?;
+        blocks.retain(|values| numbers.contains(&values.number));
+        for values in blocks {
             self.tell(Event::Block(block(String::new(), values, seconds)))?;
         }
         Ok(())
@@ -408,7 +440,7 @@ impl<'a> Hunt<'a> {
         );
         let started = Instant::now();
         let numbers = first..first.saturating_add(count);
-        let measured = self.probe.measure(states, numbers, self.progress);
+        let measured = self.probe.measure(states, numbers.clone(), self.progress);
         let seconds = started.elapsed().as_secs_f64() / f64::from(count.max(1));
         // Where it failed, whole blocks are stored: they are told when the session goes on. A base that
         // fails ends a measurement.
@@ -426,7 +458,7 @@ impl<'a> Hunt<'a> {
             _ => error,
         })?;
         step.finish("");
-        self.tell_blocks(first, seconds)?;
+        self.tell_blocks(numbers, seconds)?;
         if self.engine.cost().blocks == first && failed.is_empty() {
             return Err(Error::bench(format!(
                 "the workload {} brought no value of {}",
@@ -456,12 +488,31 @@ impl<'a> Hunt<'a> {
             self.tell(Event::Explained(Explained {
                 from,
                 to,
-                files: explain::files(self.ws, &trees.0, &trees.1)?,
+                files: self.files(&trees.0, &trees.1)?,
                 functions,
-                next: self.states.next(from, to, &ask.workload),
+                next: self.states.next(from, to, ask),
             }))?;
         }
         self.kept.write()
+    }
+
+    /// The files a change changes; none where that cannot be told.
+    fn files(&self, before: &str, after: &str) -> Result<Vec<FileStat>> {
+        let files = self.if_told("files", explain::files(self.ws, before, after))?;
+        Ok(files.unwrap_or_default())
+    }
+
+    /// What was found out about a change, if it was: the answer that names the change stands without.
+    fn if_told<T>(&self, what: &str, found: Result<T>) -> Result<Option<T>> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind() == Kind::Interrupted => Err(error),
+            Err(error) => {
+                self.progress
+                    .warn(&format!("which {what} it is cannot be told: {error}"));
+                Ok(None)
+            }
+        }
     }
 
     /// The functions a change made dearer or cheaper; `None` where that cannot be told.
@@ -474,15 +525,8 @@ impl<'a> Hunt<'a> {
         self.make_ready(&[from, to])?;
         let servers = [&self.servers[&from], &self.servers[&to]];
         let release = self.states.release();
-        match explain::functions(self.ws, ask, release, to, servers, self.progress) {
-            Ok(functions) => Ok(Some(functions)),
-            Err(error) if error.kind() == Kind::Interrupted => Err(error),
-            Err(error) => {
-                self.progress
-                    .warn(&format!("which functions it is cannot be told: {error}"));
-                Ok(None)
-            }
-        }
+        let functions = explain::functions(self.ws, ask, release, to, servers, self.progress);
+        self.if_told("functions", functions)
     }
 
     /// Why nothing can be compared: the end `state` has no server that can be used.
@@ -515,5 +559,39 @@ fn block(source: String, values: Values, seconds: f64) -> Block {
         values: values.costs,
         layouts: values.layouts,
         seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_commands_build_and_measure_alike() {
+        let ask = |preset: &str, recipe: Option<&str>| Ask {
+            workload: "load".into(),
+            meter: Meter::Time,
+            direction: Direction::Slower,
+            size: 0.005,
+            error: 0.01,
+            most_blocks: 400,
+            preset: toml::from_str(
+                "recipe = \"make\"\nworkloads = []\nmeters = []\nblocks = 5\nblock_seconds = 1.0\n",
+            )
+            .unwrap(),
+            preset_name: preset.into(),
+            recipe: recipe.map(str::to_owned),
+            fresh: false,
+            profile: true,
+        };
+        let options = |ask: Ask| (ask.with_preset(), ask.with_recipe());
+        let told = |run: &str, profile: &str| (run.to_owned(), profile.to_owned());
+        assert_eq!(options(ask("quick", None)), told("", ""));
+        assert_eq!(
+            options(ask("long", None)),
+            told(" --preset long", " --recipe make")
+        );
+        let (run, _) = options(ask("long", Some("slow")));
+        assert_eq!(run, " --preset long --recipe slow");
     }
 }

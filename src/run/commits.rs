@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use super::bisect::Ask;
 use super::states::States;
 use crate::bisect::{Next, State};
 use crate::build::BuildItem;
 use crate::error::{Error, Kind, Result};
 use crate::git::Git;
+use crate::observation::Meter;
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::rebase;
@@ -65,7 +67,7 @@ impl<'a> CommitStates<'a> {
             )
         };
         let (first, last) = upstream::history(ws, old, new, progress)?.ok_or_else(no_history)?;
-        let git = Git::new(&ws.object_store());
+        let git = Git::bare(&ws.object_store());
         // Of branches that parted, or where the history was cut, one commit would stand for many.
         let descends = git.run(&["merge-base", "--is-ancestor", &first, &last])?;
         if !descends.success() {
@@ -185,22 +187,29 @@ impl States for CommitStates<'_> {
         )
     }
 
-    fn next(&self, from: usize, to: usize, workload: &str) -> Vec<Next> {
+    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<Next> {
         let mut next: Vec<Next> = (from + 1..=to)
             .take(3)
             .filter_map(|state| self.commits.get(state - 1))
             .map(|commit| Next {
-                what: "the commit".to_owned(),
-                command: format!("git -C .perfquilt/objects.git show {}", commit.id),
+                what: "the commit, from the workspace's own folder".to_owned(),
+                command: format!("git -C .perfquilt/objects.git show {}", &commit.id[..12]),
             })
             .collect();
         if !self.series.patches().is_empty() {
+            let meter = match ask.meter {
+                Meter::Time => String::new(),
+                meter => format!(" --meter {meter}"),
+            };
             next.push(Next {
                 what: "whether the bare release got slower or the patches are worth less"
                     .to_owned(),
                 command: format!(
-                    "perfquilt bisect releases {} {} --workload {workload}",
-                    self.from.version, self.to.version
+                    "perfquilt bisect releases {} {} --workload {}{meter}{}",
+                    self.from.version,
+                    self.to.version,
+                    ask.workload,
+                    ask.with_preset()
                 ),
             });
         }

@@ -21,7 +21,7 @@ const RUNS: u32 = 3;
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) when git does not run.
 pub(super) fn files(ws: &Workspace, before: &str, after: &str) -> Result<Vec<FileStat>> {
-    let git = Git::new(&ws.object_store());
+    let git = Git::bare(&ws.object_store());
     let stat = git.ok(&["diff", "--numstat", "--no-renames", "-z", before, after])?;
     Ok(stat.split_terminator('\0').filter_map(file_stat).collect())
 }

@@ -7,13 +7,13 @@ use sha2::{Digest, Sha256};
 
 use super::bisect::{Ask, results};
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
-use crate::bisect::State;
 use crate::bisect::two_way::{CELLS, Table, TwoWay};
+use crate::bisect::{Question, State};
 use crate::build::Built;
 use crate::digest::hex;
 use crate::error::{Error, Kind, Result};
 use crate::experiment::Claim;
-use crate::experiment::probe::{self, Probe};
+use crate::experiment::probe::{self, Probe, Values};
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
 use crate::progress::Progress;
@@ -41,14 +41,14 @@ pub fn compare(
     let sides = [old_side?, new_side?];
     let states: Vec<State> = sides.iter().flat_map(Side::states).collect();
     let releases = [0, 1].map(|side: usize| sides[side].prepared.release.name.clone());
-    let question = crate::bisect::Question {
+    let question = Question {
         states: states.clone(),
         change: "patch".to_owned(),
         release: releases[0].clone(),
         ..ask.question_of(&states)
     };
     question.check()?;
-    let mut comparison = TwoWay::new(question, releases.clone());
+    let mut comparison = TwoWay::new(question.clone(), releases.clone());
 
     let source = StoredTrees::new(ws);
     let mut servers = Vec::with_capacity(CELLS);
@@ -75,7 +75,24 @@ pub fn compare(
         .map(|state| state.label.clone())
         .collect();
     let store = Store::open(&results(ws))?;
-    let key = key(&store, name, ask.fresh)?;
+    let cells = cells(&servers);
+    let measured: BTreeSet<usize> = cells.into_iter().collect();
+    let measured: Vec<usize> = measured.into_iter().collect();
+    let add = |comparison: &mut TwoWay, values: &Values, seconds: f64| {
+        let cost = |state: usize| values.costs.get(&state).copied().unwrap_or(f64::NAN);
+        comparison.add(cells.map(cost), measured.len(), seconds);
+    };
+    let is_decided = |key: &str| -> Result<bool> {
+        let mut so_far = TwoWay::new(question.clone(), releases.clone());
+        for values in probe::stored(&store, key, (&ask.workload, ask.meter))? {
+            add(&mut so_far, &values, 0.0);
+        }
+        Ok(so_far.wanted() == 0)
+    };
+    let key = match ask.fresh {
+        true => fresh_key(&store, name, &question, &is_decided)?,
+        false => latest_key(&store, name)?,
+    };
     let _claim = Claim::of(&ws.state(), &key)?;
     let mut probe = Probe::open(
         ws,
@@ -92,16 +109,12 @@ pub fn compare(
     for state in [2, 3] {
         probe.data_of(state, &releases[1], 2);
     }
-    let cells = cells(&servers);
-    let measured: BTreeSet<usize> = cells.into_iter().collect();
-    let measured: Vec<usize> = measured.into_iter().collect();
     let mut next = 0;
     let mut seconds = 0.0;
     loop {
         for values in probe.blocks(next)? {
             next = next.max(values.number + 1);
-            let cost = |state: usize| values.costs.get(&state).copied().unwrap_or(f64::NAN);
-            comparison.add(cells.map(cost), measured.len(), seconds);
+            add(&mut comparison, &values, seconds);
         }
         let wanted = u32::try_from(comparison.wanted()).unwrap_or(u32::MAX);
         if wanted == 0 {
@@ -127,20 +140,29 @@ pub fn compare(
     }
 }
 
-/// The key of the comparison called `name`: the latest one's, or with `fresh` one that is new.
-fn key(store: &Store, name: &str, fresh: bool) -> Result<String> {
-    let of = |number: u32| match number {
-        1 => format!("releases {name}"),
-        _ => format!("releases {name} {number}"),
-    };
-    let mut number = 1;
-    while store.begun(&of(number))?.is_some() {
-        number += 1;
+/// The key of the comparison called `name` that was carried out last.
+fn latest_key(store: &Store, name: &str) -> Result<String> {
+    let first = format!("releases {name}");
+    Ok(store.keys(&first)?.into_iter().next().unwrap_or(first))
+}
+
+/// The key of a comparison called `name` that uses nothing measured before it: that of one which asks the same and
+/// is not decided, or a new one.
+fn fresh_key(
+    store: &Store,
+    name: &str,
+    question: &Question,
+    is_decided: &dyn Fn(&str) -> Result<bool>,
+) -> Result<String> {
+    let keys = store.keys(&format!("releases {name}"))?;
+    let asked = (question.size, question.error, question.most_blocks);
+    let mark = format!(" fresh {} {} {}", asked.0, asked.1, asked.2);
+    if let Some(last) = keys.iter().find(|key| key.ends_with(&mark))
+        && !is_decided(last)?
+    {
+        return Ok(last.clone());
     }
-    Ok(match fresh {
-        true => of(number),
-        false => of((number - 1).max(1)),
-    })
+    Ok(format!("releases {name} {}{mark}", keys.len() + 1))
 }
 
 /// The state that stands for each: a server that both states of a release are is started once a block.
@@ -223,19 +245,35 @@ mod tests {
     use crate::build::BuildSeconds;
 
     #[test]
-    fn a_fresh_comparison_is_a_new_one_and_the_latest_goes_on() {
+    fn a_fresh_comparison_is_a_new_one_and_goes_on_until_it_is_decided() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("bisect.db")).unwrap();
-        let begin = |fresh: bool| {
-            let key = key(&store, "x", fresh).unwrap();
+        let begin = |key: String| {
             let header = ExperimentHeader::new("toy-1", "make");
             store.begin(&header, &key).unwrap();
             key
         };
-        assert_eq!(begin(false), "releases x");
-        assert_eq!(begin(false), "releases x");
-        assert_eq!(begin(true), "releases x 2");
-        assert_eq!(begin(false), "releases x 2");
+        let latest = || begin(latest_key(&store, "x").unwrap());
+        let fresh = |size: f64, decided: bool| {
+            let question = Question {
+                size,
+                ..crate::bisect::tests::question(4)
+            };
+            begin(fresh_key(&store, "x", &question, &|_| Ok(decided)).unwrap())
+        };
+        assert_eq!(latest(), "releases x");
+        assert_eq!(latest(), "releases x");
+        // One that may use what was measured is not gone on with.
+        let second = fresh(0.01, false);
+        assert!(second.starts_with("releases x 2 fresh 0.01 "), "{second}");
+        assert_eq!(fresh(0.01, false), second);
+        assert_eq!(latest(), second);
+        // Another size is another question.
+        let third = fresh(0.05, false);
+        assert!(third.starts_with("releases x 3 fresh 0.05 "), "{third}");
+        let fourth = fresh(0.01, true);
+        assert!(fourth.starts_with("releases x 4 fresh 0.01 "), "{fourth}");
+        assert_eq!(fresh(0.01, false), fourth);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::digest::hex;
 use crate::error::{Error, Result};
 use crate::files::write_file;
 use crate::locks::{self, Lock};
+use crate::store::Store;
 use crate::workspace::Workspace;
 
 /// A session in its file.
@@ -39,12 +40,18 @@ impl Sessions {
 
     /// The session that asks `question` in `context` (machine, harness, settings, recipe), begun now or
     /// before; with `fresh`, one that uses no stored measurement and is not finished. One whose end could
-    /// not be used is over: whatever that was may be mended.
+    /// not be used is over: whatever that was may be mended. `store` has the observations.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when files cannot be read or written;
     /// [`Kind::Usage`](crate::error::Kind::Usage) while another process carries it out.
-    pub fn open(&self, question: &Question, context: &str, fresh: bool) -> Result<Kept> {
+    pub fn open(
+        &self,
+        question: &Question,
+        context: &str,
+        fresh: bool,
+        store: &Store,
+    ) -> Result<Kept> {
         let text = serde_json::to_string(question)
             .map_err(|error| Error::internal(format!("cannot write the question: {error}")))?;
         let digest = hex(&Sha256::digest(format!("{text}\n{context}")));
@@ -57,6 +64,10 @@ impl Sessions {
             // Held before the file is looked at: another process may be about to write it.
             let lock = self.lock(&name)?;
             if !path.is_file() {
+                // The file was removed: a session of this name would take what that one measured for its own.
+                if store.begun(&key(&name))?.is_some() {
+                    continue;
+                }
                 let kept = Kept {
                     _lock: lock,
                     path,
@@ -98,9 +109,8 @@ impl Sessions {
         };
         match name {
             Some(name) => {
-                let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
                 let path = self.path(name);
-                if !plain || !path.is_file() {
+                if !is_name(name) || !path.is_file() {
                     let names = self.names()?;
                     return Err(crate::config::unknown("bisection", name, names.iter()));
                 }
@@ -113,7 +123,7 @@ impl Sessions {
         }
     }
 
-    /// The names of all sessions, the one that was written last first.
+    /// The names of all sessions, the one that was written last first. What else lies in the folder is none.
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when the folder cannot be read.
@@ -125,16 +135,13 @@ impl Sessions {
         };
         let mut found = Vec::new();
         for entry in entries.flatten() {
-            let path = entry.path();
-            let is_session = path
-                .extension()
-                .is_some_and(|extension| extension == "json");
-            let stem = path
-                .file_stem()
-                .map(|stem| stem.to_string_lossy().into_owned());
-            let written = entry.metadata().and_then(|metadata| metadata.modified());
-            if let (true, Some(stem), Ok(written)) = (is_session, stem, written) {
-                found.push((std::cmp::Reverse(written), stem));
+            let file = entry.file_name();
+            let name = file.to_str().and_then(|file| file.strip_suffix(".json"));
+            let Some(name) = name.filter(|name| is_name(name) && entry.path().is_file()) else {
+                continue;
+            };
+            if let Ok(written) = entry.metadata().and_then(|metadata| metadata.modified()) {
+                found.push((std::cmp::Reverse(written), name.to_owned()));
             }
         }
         found.sort();
@@ -157,6 +164,16 @@ impl Sessions {
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.json"))
     }
+}
+
+/// Under what the session called `name` keeps its observations.
+pub(super) fn key(name: &str) -> String {
+    format!("bisect {name}")
+}
+
+/// Whether a session may have this name.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
 fn read(path: &Path, name: String) -> Result<Kept> {
@@ -193,10 +210,23 @@ mod tests {
     use super::*;
     use crate::bisect::Event;
     use crate::bisect::tests::question;
+    use crate::observation::ExperimentHeader;
+
+    fn sessions(folder: &Path) -> (Sessions, Store) {
+        let sessions = Sessions {
+            folder: folder.join("bisect"),
+        };
+        (sessions, Store::open(&folder.join("bisect.db")).unwrap())
+    }
 
     /// Opens the session, tells it `events` and puts it away; returns its name, and whether it is fresh.
-    fn told(sessions: &Sessions, context: &str, fresh: bool, events: &[Event]) -> (String, bool) {
-        let mut kept = sessions.open(&question(2), context, fresh).unwrap();
+    fn told(
+        (sessions, store): &(Sessions, Store),
+        context: &str,
+        fresh: bool,
+        events: &[Event],
+    ) -> (String, bool) {
+        let mut kept = sessions.open(&question(2), context, fresh, store).unwrap();
         kept.session.events.extend_from_slice(events);
         kept.write().unwrap();
         (kept.name.clone(), kept.session.fresh)
@@ -205,9 +235,7 @@ mod tests {
     #[test]
     fn a_session_goes_on_unless_it_is_over() {
         let folder = tempfile::tempdir().unwrap();
-        let sessions = Sessions {
-            folder: folder.path().join("bisect"),
-        };
+        let sessions = sessions(folder.path());
         let open = |fresh, events: &[Event]| told(&sessions, "here", fresh, events);
         let (first, _) = open(false, &[]);
         assert_eq!(open(false, &[]), (first.clone(), false));
@@ -239,5 +267,34 @@ mod tests {
         open(false, &[built(0), built(1)]);
         assert_eq!(open(false, &[]).0, third);
         assert_eq!(open(true, &[]), (format!("{first}-4"), true));
+    }
+
+    #[test]
+    fn what_a_removed_session_measured_is_not_taken_for_another_ones_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = sessions(folder.path());
+        let (first, _) = told(&all, "here", true, &[]);
+        let (sessions, store) = &all;
+        let header = ExperimentHeader::new("toy-1", "make");
+        store.begin(&header, &key(&first)).unwrap();
+        std::fs::remove_file(sessions.path(&first)).unwrap();
+        let second = format!("{first}-2");
+        assert_eq!(told(&all, "here", true, &[]), (second.clone(), true));
+        // It goes on as any other.
+        assert_eq!(told(&all, "here", false, &[]), (second, true));
+    }
+
+    #[test]
+    fn what_is_no_session_is_not_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = sessions(folder.path());
+        let (name, _) = told(&all, "here", false, &[]);
+        let (sessions, _) = &all;
+        for file in ["old_one.json", ".json", "notes.txt"] {
+            std::fs::copy(sessions.path(&name), sessions.folder.join(file)).unwrap();
+        }
+        std::fs::create_dir(sessions.folder.join("folder.json")).unwrap();
+        assert_eq!(sessions.names().unwrap(), std::slice::from_ref(&name));
+        assert_eq!(sessions.find(None).unwrap().name, name);
     }
 }

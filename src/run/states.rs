@@ -1,5 +1,6 @@
 //! Where the states of a bisection come from.
 
+use super::bisect::Ask;
 use super::{Prepared, build_item};
 use crate::bisect::State;
 use crate::build::BuildItem;
@@ -29,8 +30,8 @@ pub trait States {
         format!("name another one with `--{which}`")
     }
 
-    /// The commands to be suggested when these changes were found; `workload` is what shows them.
-    fn next(&self, from: usize, to: usize, workload: &str) -> Vec<crate::bisect::Next>;
+    /// The commands to be suggested when these changes were found by what `ask` asks.
+    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<crate::bisect::Next>;
 }
 
 /// The points of a series between two of them.
@@ -116,7 +117,8 @@ impl States for SeriesStates<'_> {
         "patch"
     }
 
-    fn next(&self, from: usize, to: usize, workload: &str) -> Vec<crate::bisect::Next> {
+    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<crate::bisect::Next> {
+        let workload = &ask.workload;
         let release = self
             .version
             .as_ref()
@@ -137,15 +139,17 @@ impl States for SeriesStates<'_> {
             crate::bisect::Next {
                 what: format!("what the series is worth without {which}"),
                 command: format!(
-                    "perfquilt run{release}{points} --effects without --workload {workload}"
+                    "perfquilt run{release}{points} --effects without --workload {workload}{}",
+                    ask.with_preset()
                 ),
             },
             crate::bisect::Next {
                 what: "in which functions the instructions differ".to_owned(),
                 command: format!(
-                    "perfquilt profile {} {} --workload {workload}",
+                    "perfquilt profile {} {} --workload {workload}{}",
                     at(self.good + from),
-                    at(self.good + to)
+                    at(self.good + to),
+                    ask.with_recipe()
                 ),
             },
             crate::bisect::Next {

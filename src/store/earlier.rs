@@ -53,6 +53,18 @@ impl Store {
             .transpose()
     }
 
+    /// The keys that begin with `start`, that of the experiment begun or gone on with last first.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    pub fn keys(&self, start: &str) -> Result<Vec<String>> {
+        self.rows(
+            "SELECT key FROM experiments WHERE substr(key, 1, length(?1)) = ?1 ORDER BY touched DESC",
+            [start],
+            |row| row.get(0),
+        )
+    }
+
     /// Whether an experiment was begun with `key` and carried out to its end.
     ///
     /// # Errors

@@ -268,10 +268,7 @@ impl FileState {
                 "{} is a database of another program",
                 path.display()
             ))
-            .hint(format!(
-                "move it away; the next `{}` makes a new one",
-                kind.maker
-            )));
+            .hint(anew(kind, path)));
         }
         if self.version > kind.migrations.len() {
             return Err(Error::usage(format!(
@@ -355,7 +352,7 @@ pub(super) fn explain(kind: &Kind, path: &Path, what: &str, error: &rusqlite::Er
         }
         Some(ErrorCode::NotADatabase) => {
             Error::usage(format!("{file} is not a {} database", kind.name))
-                .hint(format!("move it away; the next `{}` makes a new one", kind.maker))
+                .hint(anew(kind, path))
         }
         Some(ErrorCode::DatabaseCorrupt) => Error::internal(format!("{file} is damaged"))
             .details([cause(error)])
@@ -370,9 +367,35 @@ pub(super) fn explain(kind: &Kind, path: &Path, what: &str, error: &rusqlite::Er
     }
 }
 
+/// How a file that is no database of `kind` is replaced by one.
+fn anew(kind: &Kind, path: &Path) -> String {
+    // Bisections keep their observations in a file of their own.
+    let maker = match path.ends_with("bisect.db") {
+        true => "perfquilt bisect",
+        false => kind.maker,
+    };
+    format!("move it away; the next `{maker}` makes a new one")
+}
+
 fn cause(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_named_that_makes_the_file() {
+        for (file, maker) in [
+            ("results.db", "`perfquilt run`"),
+            ("bisect.db", "`perfquilt bisect`"),
+        ] {
+            let hint = anew(&RESULTS, &Path::new(".perfquilt").join(file));
+            assert!(hint.contains(maker), "{hint}");
+        }
     }
 }
