@@ -1,7 +1,7 @@
 //! Observation files, from whatever source.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use crate::attribution::{Attribution, Collector, Fault, function_changes};
@@ -150,11 +150,36 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
         .hint("`perfquilt report --format jsonl` writes such a file")
 }
 
+/// So much of a file tells its form: tests may print a lot before the first benchmark.
+const HEAD: u64 = 1 << 16;
+
+/// The beginning of `input`, and all of it to be read. `shown` is its name in errors.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+pub fn head(mut input: Box<dyn BufRead>, shown: &Path) -> Result<(Vec<u8>, Box<dyn BufRead>)> {
+    // A pipe hands over as little as a byte at a time.
+    let mut head = Vec::new();
+    input
+        .by_ref()
+        .take(HEAD)
+        .read_to_end(&mut head)
+        .map_err(|error| Error::io("read", shown, &error))?;
+    let whole = Cursor::new(head.clone()).chain(input);
+    Ok((head, Box::new(whole)))
+}
+
 /// What is in `raw`, which may be compressed with gzip.
-fn unpacked(raw: impl Read + 'static, path: &Path) -> Result<Box<dyn BufRead>> {
-    let mut input = BufReader::with_capacity(1 << 16, raw);
-    let head = input.fill_buf().map_err(|error| unreadable(path, &error))?;
-    if head.starts_with(&[0x1f, 0x8b]) {
+fn unpacked(mut raw: impl Read + 'static, path: &Path) -> Result<Box<dyn BufRead>> {
+    const GZIP: [u8; 2] = [0x1f, 0x8b];
+    let mut magic = Vec::new();
+    raw.by_ref()
+        .take(GZIP.len() as u64)
+        .read_to_end(&mut magic)
+        .map_err(|error| unreadable(path, &error))?;
+    let compressed = magic == GZIP;
+    let input = BufReader::with_capacity(1 << 16, Cursor::new(magic).chain(raw));
+    if compressed {
         let inflated = flate2::bufread::MultiGzDecoder::new(input);
         return Ok(Box::new(BufReader::with_capacity(1 << 16, inflated)));
     }
@@ -164,6 +189,35 @@ fn unpacked(raw: impl Read + 'static, path: &Path) -> Result<Box<dyn BufRead>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::import;
+
+    /// Hands over a byte at a time, as a pipe may.
+    struct Slow(Cursor<Vec<u8>>);
+
+    impl Read for Slow {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let room = buffer.len().min(1);
+            self.0.read(&mut buffer[..room])
+        }
+    }
+
+    #[test]
+    fn a_form_is_known_however_little_a_pipe_hands_over_at_a_time() {
+        let text = "=== RUN TestX\n".repeat(1000) + "BenchmarkX-8\t1000\t10 ns/op\n";
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packer, text.as_bytes()).unwrap();
+        let packed = packer.finish().unwrap();
+        for bytes in [text.clone().into_bytes(), packed] {
+            let path = Path::new("-");
+            let input = unpacked(Slow(Cursor::new(bytes)), path).unwrap();
+            let (head, mut input) = head(input, path).unwrap();
+            let form = Some(import::Form::GoBenchmark);
+            assert_eq!(import::detect(&head), form);
+            let mut all = String::new();
+            input.read_to_string(&mut all).unwrap();
+            assert_eq!(all, text);
+        }
+    }
 
     #[test]
     fn a_file_that_is_too_large_is_not_called_cut_off() {

@@ -173,7 +173,7 @@ pub fn build_points(
 
 /// Whether a point exists only to tell what a patch does apart from the others: that it cannot be
 /// built is an answer, not a fault.
-fn is_separate(point: Point) -> bool {
+pub(crate) fn is_separate(point: Point) -> bool {
     matches!(point, Point::Alone(_) | Point::Without(_))
 }
 

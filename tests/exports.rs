@@ -72,6 +72,17 @@ fn every_format_is_written_to_a_file_as_to_a_pipe() {
         errors.contains("cannot write") && errors.contains("report.html"),
         "{errors}"
     );
+    assert_eq!(refused.status.code(), Some(2), "{errors}");
+    // Nor is a report written over what it is made from.
+    let input = folder.path().join("in.jsonl.gz");
+    std::fs::copy(OBSERVATIONS, &input).unwrap();
+    let before = std::fs::read(&input).unwrap();
+    let name = input.to_str().unwrap();
+    let refused = command(&["analyse", name, "--output", name])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(std::fs::read(&input).unwrap(), before);
 }
 
 /// Reads the first line and goes away, as `head -1` does.
@@ -251,6 +262,11 @@ fn every_command_has_examples_a_manual_page_and_completions() {
         assert!(text.contains(".SH SYNOPSIS"), "{}", page.display());
     }
     assert!(output(&["man"]).contains(".TH perfquilt"));
+    for no_document in [&["man", "--json"][..], &["completions", "bash", "--json"]] {
+        let refused = command(no_document).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{no_document:?}");
+        assert!(refused.stdout.is_empty(), "{no_document:?}");
+    }
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(
             output(&["completions", shell]).contains("analyse"),

@@ -37,21 +37,23 @@ pub struct Arguments {
 /// Runs `perfquilt analyse`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line; as [`show`].
+/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line, and when the report would overwrite what it
+/// is made from; as [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.form.format(context)?;
-    let mut input = analyse::open(&arguments.file)?;
+    let input = analyse::open(&arguments.file)?;
     arguments.form.check(context)?;
+    arguments
+        .form
+        .spare(std::iter::once(&arguments.file).chain(&arguments.further))?;
     let ws = context.workspace_if_any()?;
     let usual = form::margin(ws.as_ref());
     let margin = |meter| {
         let given = arguments.margin.iter().rfind(|(m, _)| *m == meter);
         given.map_or_else(|| usual(meter), |(_, margin)| *margin)
     };
-    let head = input
-        .fill_buf()
-        .map_err(|error| Error::io("read", &arguments.file, &error))?;
-    let foreign = import::detect(head);
+    let (head, input) = analyse::head(input, &arguments.file)?;
+    let foreign = import::detect(&head);
     if foreign.is_none() && !arguments.further.is_empty() {
         return Err(
             Error::usage("several files are read of sysbench, hyperfine and Go only")
@@ -64,7 +66,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             inputs.push((path.clone(), analyse::open(path)?));
         }
         (import::read(foreign, inputs)?, None)
-    } else if sql_bench::is_table(head) {
+    } else if sql_bench::is_table(&head) {
         let table = sql_bench::read(input, &arguments.file)?;
         (table.file, Some(table.rows))
     } else if format.needs_observations() {
@@ -85,10 +87,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 
 fn parse_margin(text: &str) -> Result<(Meter, f64), String> {
     let (meter, percent) = text.split_once('=').ok_or("METER=PERCENT is needed")?;
-    let meter: Meter = meter.parse().map_err(|error: Error| {
-        let hint = error.hint_text().unwrap_or_default();
-        format!("{}: {hint}", error.message())
-    })?;
+    let meter: Meter = meter.parse().map_err(|error: Error| error.to_string())?;
     let number = percent.trim_end_matches('%').trim();
     match number.parse::<f64>() {
         Ok(value) if value > 0.0 && value < 100.0 => Ok((meter, value / 100.0)),
@@ -110,5 +109,7 @@ mod tests {
         for wrong in ["time", "time=", "time=-1", "time=nan", "tim=1", "time=100"] {
             assert!(parse_margin(wrong).is_err(), "{wrong}");
         }
+        let told = parse_margin("tim=1").unwrap_err();
+        assert!(told.contains("meters are time, cpu,"), "{told}");
     }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::Context;
 use super::bench::with_blocks;
+use super::form::writable;
 use crate::calibrate::{self, Page, Real, Simulated};
 use crate::error::{Error, Kind, Result};
 use crate::files::write_file;
@@ -55,9 +56,14 @@ pub struct Arguments {
 /// Runs `perfquilt calibrate`.
 ///
 /// # Errors
-/// [`Kind::Usage`] for nonsensical numbers; [`Kind::Internal`] when a file cannot be written;
+/// [`Kind::Usage`] for nonsensical numbers, and when there is no place for the page; [`Kind::Internal`] when a file
+/// cannot be written, once the results are printed;
 /// [`Kind::Inconclusive`] when a promise is not kept; those of [`calibrate::real::real`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    if let Some(file) = &arguments.output {
+        writable(file)?;
+        old(file)?;
+    }
     match (arguments.real, arguments.bisect) {
         (true, _) => real(context, arguments),
         (false, true) => bisected(context, arguments),
@@ -71,14 +77,15 @@ fn bisected(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     let sessions = arguments.experiments.div_ceil(10);
     let found = calibrate::bisections(sessions, arguments.seed, context.output.progress())?;
-    if let Some(file) = &arguments.output {
-        update(file, |page| page.with("bisections", &found.markdown()))?;
-    }
+    let written = match &arguments.output {
+        Some(file) => update(file, |page| page.with("bisections", &found.markdown())),
+        None => Ok(()),
+    };
     match context.output.json() {
         true => context.output.print_json(&found)?,
         false => context.output.print(&found.text())?,
     }
-    kept(found.faults())
+    context.output.told(kept(found.faults()), written)
 }
 
 /// The error that stands for promises that are not kept.
@@ -95,14 +102,15 @@ fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     let progress = context.output.progress();
     let found = calibrate::simulated(arguments.experiments, arguments.seed, progress)?;
-    if let Some(file) = &arguments.output {
-        write_simulated(file, &found)?;
-    }
+    let written = match &arguments.output {
+        Some(file) => write_simulated(file, &found),
+        None => Ok(()),
+    };
     match context.output.json() {
         true => context.output.print_json(&found)?,
         false => context.output.print(&calibrate::text(&found))?,
     }
-    kept(found.faults())
+    context.output.told(kept(found.faults()), written)
 }
 
 fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {
@@ -150,10 +158,14 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
 }
 
 fn update(file: &Path, change: impl FnOnce(Page) -> Page) -> Result<()> {
-    let old = match std::fs::read_to_string(file) {
-        Ok(text) => Some(text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(Error::io("read", file, &error)),
-    };
-    write_file(file, change(Page::new(old)).text().as_bytes())
+    write_file(file, change(Page::new(old(file)?)).text().as_bytes())
+}
+
+/// The page as it is, if there is one.
+fn old(file: &Path) -> Result<Option<String>> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", file, &error)),
+    }
 }

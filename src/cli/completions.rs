@@ -4,7 +4,7 @@ use clap::Args;
 use clap_complete::Shell;
 
 use super::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Arguments of `perfquilt completions`.
 #[derive(Debug, Args)]
@@ -20,8 +20,12 @@ pub struct Arguments {
 /// Prints the completion script of a shell for `command`.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written;
+/// [`Kind::Usage`](crate::error::Kind::Usage) when it is to be JSON.
 pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
+    if context.output.json() {
+        return Err(Error::usage("a completion script is no JSON document"));
+    }
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "perfquilt", &mut script);
     context.output.print(&String::from_utf8_lossy(&script))

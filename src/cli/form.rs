@@ -1,8 +1,10 @@
 //! The form of a report: which, where it goes, and the exit code it ends with.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use rustix::fs::{Access, access};
 
 use super::Context;
 use crate::attribution::{self, Attribution, Verdict};
@@ -48,13 +50,34 @@ impl Form {
     /// Refuses, before hours of work, what [`show`] would refuse behind it.
     ///
     /// # Errors
-    /// [`Kind::Usage`] as [`Form::format`], when a page would go to a terminal, and when the flame graph cannot be
-    /// read.
+    /// [`Kind::Usage`] as [`Form::format`] and [`writable`], when a page would go to a terminal, and when the flame
+    /// graph cannot be read.
     pub fn check(&self, context: &Context) -> Result<()> {
         if self.format(context)? == Format::Html {
             self.page(context)?;
         }
-        Ok(())
+        self.output.as_deref().map_or(Ok(()), writable)
+    }
+
+    /// Refuses to write the report over one of the files it is made from; `-` is standard input.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when it would.
+    pub fn spare<'f>(&self, mut inputs: impl Iterator<Item = &'f PathBuf>) -> Result<()> {
+        let Some(output) = &self.output else {
+            return Ok(());
+        };
+        let written = identity(output);
+        let read = |input: &PathBuf| match input == Path::new("-") {
+            true => identity(Path::new("/dev/stdin")),
+            false => identity(input),
+        };
+        match written.is_some() && inputs.any(|input| read(input) == written) {
+            true => Err(
+                Error::usage("the report would overwrite what it is made from").at(output, None),
+            ),
+            false => Ok(()),
+        }
     }
 
     /// The flame graph of a page that goes to where a page can.
@@ -253,13 +276,16 @@ fn page(
         flame_graph: flame_graph.as_deref(),
         stored: shown.stored,
     };
+    // There is nothing beside a device or a pipe.
+    let output = form.output.as_deref();
+    let output = output.filter(|output| output.is_file() || !output.exists());
     // Too many are not even compressed, where nobody would get the result.
     let few = shown.file.observations.len() <= report::MOST_EMBEDDED / LEAST_BYTES;
-    let bytes = match few || form.output.is_some() {
+    let bytes = match few || output.is_some() {
         true => Some(jsonl::compressed(&shown.file)?),
         false => None,
     };
-    match (bytes, &form.output) {
+    match (bytes, output) {
         (Some(bytes), _) if bytes.len() <= report::MOST_EMBEDDED => {
             beside.data = Data::Embedded(&bytes);
             report::html(attribution, &beside)
@@ -316,7 +342,47 @@ pub fn deliver(context: &Context, file: Option<&Path>, text: &str) -> Result<()>
 }
 
 fn write(file: &Path, bytes: &[u8]) -> Result<()> {
-    std::fs::write(file, bytes).map_err(|error| Error::io("write", file, &error))
+    // An old report stays until the new one is whole; what is no plain file is written into.
+    let plain = std::fs::symlink_metadata(file).is_ok_and(|found| found.is_file());
+    match plain && access(folder_of(file), Access::WRITE_OK).is_ok() {
+        true => write_file(file, bytes),
+        false => std::fs::write(file, bytes).map_err(|error| Error::io("write", file, &error)),
+    }
+}
+
+/// Refuses a place where nothing can be written, before anything is done for it.
+///
+/// # Errors
+/// [`Kind::Usage`] when `file` is a folder, is in none, or must not be written.
+pub fn writable(file: &Path) -> Result<()> {
+    let refused = |why: &str| Error::usage(format!("cannot write {}: {why}", file.display()));
+    let folder = folder_of(file);
+    if file.is_dir() {
+        return Err(refused("it is a folder"));
+    }
+    if !folder.is_dir() {
+        let fault = refused(&format!("there is no folder {}", folder.display()));
+        return Err(fault.hint(format!("mkdir -p {}", folder.display())));
+    }
+    let place = match file.exists() {
+        true => file,
+        false => folder,
+    };
+    access(place, Access::WRITE_OK)
+        .map_err(|error| refused(&std::io::Error::from(error).to_string()))
+}
+
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Device and inode of a plain file.
+fn identity(file: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(file).ok()?;
+    found.is_file().then(|| (found.dev(), found.ino()))
 }
 
 /// The margins of the workspace, where there is one.
@@ -366,6 +432,63 @@ mod tests {
     fn a_loss_of_no_single_patch_is_named_too() {
         assert_eq!(slower("a.patch, b.patch"), "slower: a.patch, b.patch");
         assert_eq!(slower(""), "slower: the whole series");
+    }
+
+    fn to(output: &Path) -> Form {
+        Form {
+            output: Some(output.to_owned()),
+            ..Form::default()
+        }
+    }
+
+    #[test]
+    fn a_report_never_overwrites_what_it_is_made_from() {
+        let folder = tempfile::tempdir().unwrap();
+        let input = folder.path().join("in.jsonl");
+        let link = folder.path().join("link.jsonl");
+        let other = folder.path().join("other.txt");
+        std::fs::write(&input, "in").unwrap();
+        std::fs::write(&other, "other").unwrap();
+        std::fs::hard_link(&input, &link).unwrap();
+        for (output, spared) in [(&input, false), (&link, false), (&other, true)] {
+            let inputs = [folder.path().join("none"), input.clone()];
+            let found = to(output).spare(inputs.iter());
+            assert_eq!(found.is_ok(), spared, "{}", output.display());
+        }
+        let device = PathBuf::from("/dev/null");
+        assert!(to(&device).spare([&device].into_iter()).is_ok());
+        assert!(Form::default().spare([&input].into_iter()).is_ok());
+    }
+
+    #[test]
+    fn a_bad_place_is_told_before_the_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("report.md");
+        let refused = |file: &Path| writable(file).unwrap_err();
+        assert!(writable(&file).is_ok());
+        assert!(writable(Path::new("/dev/null")).is_ok());
+        assert!(refused(folder.path()).message().ends_with("it is a folder"));
+        let nowhere = refused(&folder.path().join("none/report.md"));
+        assert_eq!(nowhere.kind(), Kind::Usage);
+        assert!(nowhere.message().contains("there is no folder"));
+        assert!(
+            nowhere
+                .hint_text()
+                .is_some_and(|hint| hint.starts_with("mkdir -p "))
+        );
+    }
+
+    #[test]
+    fn an_old_report_is_replaced_and_a_link_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("report.md");
+        let link = folder.path().join("link.md");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for (to, text) in [(&file, "first"), (&file, "second"), (&link, "third")] {
+            write(to, text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        }
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! `perfquilt history`: every stored experiment at once.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 use super::Context;
-use super::form::{chosen, deliver};
+use super::form::{chosen, deliver, writable};
 use crate::attribution::{Attribution, attribute_with};
 use crate::error::{Error, Result};
 use crate::observation::Meter;
@@ -53,9 +54,13 @@ enum Format {
 /// Runs `perfquilt history`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when there are no results, or no experiment is as asked for.
+/// [`Kind::Usage`](crate::error::Kind::Usage) when there are no results, no experiment is as asked for, or the file
+/// cannot be written.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = chosen(context, arguments.format, Format::Json, Format::Terminal)?;
+    if let Some(file) = &arguments.output {
+        writable(file)?;
+    }
     let ws = context.workspace()?;
     let store = Store::open_existing(&ws.results())?;
     let mut listed = store.list()?;
@@ -100,7 +105,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     step.finish("");
     if let Some(workload) = &arguments.workload {
         let all = attributions.iter().flat_map(|a| &a.workloads);
-        if !all.clone().any(|name| name == workload) {
+        let all: BTreeSet<&String> = all.collect();
+        if !all.contains(workload) {
+            let all = all.iter().copied();
             return Err(crate::config::unknown("workload", workload, all));
         }
     }

@@ -22,10 +22,14 @@ pub struct Arguments {
 /// Prints the manual page of `command`, or writes the pages of all its subcommands.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be written.
+/// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be written;
+/// [`Kind::Usage`](crate::error::Kind::Usage) when the page is to be JSON.
 pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
     command.build();
     let Some(folder) = &arguments.output else {
+        if context.output.json() {
+            return Err(Error::usage("a manual page is no JSON document"));
+        }
         return context.output.print(&page(&command, "perfquilt")?);
     };
     std::fs::create_dir_all(folder).map_err(|error| Error::io("make", folder, &error))?;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::form::{Form, Format, Shown, show};
+use super::output::{counted, plain};
 use crate::analyse;
 use crate::error::{Error, Result};
 use crate::report::Distribution;
@@ -42,6 +43,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if arguments.list {
         return list(context, &store.list()?);
     }
+    arguments.form.check(context)?;
     let id = named(&store, arguments.experiment.as_deref())?;
     stored(context, &arguments.form, &workspace, &store, id)
 }
@@ -130,20 +132,66 @@ fn list(context: &Context, listed: &[Listed]) -> Result<()> {
             .output
             .print_json(&serde_json::json!({ "schema": 1, "experiments": experiments }));
     }
+    // For programs, an experiment is a line.
+    let columns = match context.output.is_terminal() {
+        true => context.output.width(),
+        false => usize::MAX,
+    };
     let mut text = String::new();
     for one in &experiments {
-        let line = [
-            one.experiment,
-            one.release,
-            one.recipe,
-            &format!("{} patches", one.patches),
-            &format!("{} observations", one.observations),
-            one.started,
-        ]
-        .map(super::output::plain)
-        .join("  ");
-        text.push_str(line.trim_end());
-        text.push('\n');
+        let observations = usize::try_from(one.observations).unwrap_or(usize::MAX);
+        let parts = [
+            plain(one.experiment),
+            plain(one.release),
+            plain(one.recipe),
+            counted(one.patches, "patch", "patches"),
+            counted(observations, "observation", "observations"),
+            plain(one.started),
+        ];
+        text.push_str(&entry(&parts, columns));
     }
     context.output.print(&text)
+}
+
+/// The parts of an entry beside each other; what does not fit into `columns` stands below, indented.
+fn entry(parts: &[String], columns: usize) -> String {
+    let mut text = String::new();
+    let mut used = 0;
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        let width = part.chars().count();
+        let (gap, before) = match used {
+            0 => ("", 0),
+            _ if used + 2 + width > columns => ("\n    ", 4),
+            _ => ("  ", used + 2),
+        };
+        text.push_str(gap);
+        text.push_str(part);
+        used = before + width;
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_fits_the_terminal() {
+        let parts = [
+            "mariadb-10.11.18-series-29",
+            "mariadb-10.11.18",
+            "",
+            "1 patch",
+            "40 observations",
+            "2026-10-29T02:04:05Z",
+        ]
+        .map(str::to_owned);
+        assert_eq!(
+            entry(&parts, 80),
+            "mariadb-10.11.18-series-29  mariadb-10.11.18  1 patch  40 observations\n    \
+             2026-10-29T02:04:05Z\n"
+        );
+        assert_eq!(entry(&parts, usize::MAX).lines().count(), 1);
+    }
 }

@@ -40,7 +40,7 @@ pub use profile::{Annotated, Line, Shown, profile, profile_markdown};
 pub use rates::rates;
 pub use sql_bench::sql_bench;
 pub use terminal::terminal;
-pub(crate) use text::{capital, clean, fit, is_deceptive};
+pub(crate) use text::{capital, clean, fit, fit_end, is_deceptive, width, wrap};
 
 /// The attribution document as indented JSON with a line end.
 ///

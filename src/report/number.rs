@@ -23,8 +23,19 @@ pub(super) fn decimals<'a>(meter: Meter, effects: impl Iterator<Item = &'a Effec
         .unwrap_or(usual)
 }
 
-/// A fraction as signed per cent without the unit: `+0.42`, `−0.42`, `0.00`.
+/// Per cents beyond this are told as such: their digits say nothing.
+const HUGE: f64 = 1e6;
+
+/// A fraction as signed per cent without the unit: `+0.42`, `−0.42`, `0.00`, `> 10⁶`.
 pub(super) fn signed(fraction: f64, places: usize) -> String {
+    if fraction.abs() * 100.0 > HUGE {
+        let text = if fraction < 0.0 {
+            "< −10⁶"
+        } else {
+            "> 10⁶"
+        };
+        return text.to_owned();
+    }
     let text = format!("{:.places$}", fraction.abs() * 100.0);
     match fraction {
         _ if is_zero(&text) => text,
@@ -55,8 +66,11 @@ pub(super) fn significant(value: f64) -> String {
     format!("{value:.places$}")
 }
 
-/// A count without decimals, in groups of three: `1,234,567`.
+/// A count without decimals, in groups of three: `1,234,567`; of more than a thousand million millions only that.
 pub(super) fn grouped(count: f64) -> String {
+    if count > 1e15 {
+        return "> 10¹⁵".to_owned();
+    }
     let digits = format!("{:.0}", count.abs());
     let sign = if count < 0.0 && !is_zero(&digits) {
         "−"
@@ -185,6 +199,10 @@ mod tests {
         assert_eq!(signed(-0.000_01, 2), "0.00");
         assert_eq!(plain(0.0042, 1), "0.4");
         assert_eq!(plain(-0.0042, 1), "−0.4");
+        assert_eq!(signed(f64::MAX, 2), "> 10⁶");
+        assert_eq!(signed(-1e9, 2), "< −10⁶");
+        assert_eq!(plain(f64::INFINITY, 2), "> 10⁶");
+        assert_eq!(signed(1e4, 0), "+1000000");
     }
 
     #[test]
@@ -197,6 +215,10 @@ mod tests {
         assert_eq!(effect(&of(-0.0001, -0.006, 0.0058), 2), "−0.01 % ± 0.59");
         assert_eq!(effect(&of(0.01, 0.009_99, 0.010_01), 2), "+1.00 % ± 0.01");
         assert_eq!(effect(&of(0.01, 0.01, 0.01), 2), "+1.00 % ± 0.00");
+        assert_eq!(
+            effect(&of(30.6, -0.999_999, f64::MAX), 2),
+            "+3060.00 % (−100.00 to > 10⁶)"
+        );
         let mut barely = of(0.024, 0.0002, 0.0485);
         barely.verdict = Verdict::Faster;
         assert_eq!(effect(&barely, 2), "+2.40 % (0.02 to 4.85)");
@@ -233,6 +255,7 @@ mod tests {
         assert_eq!(significant(123.4), "123");
         assert_eq!(grouped(-1_234_567.0), "−1,234,567");
         assert_eq!(grouped(-0.2), "0");
+        assert_eq!(grouped(f64::INFINITY), "> 10¹⁵");
         assert_eq!(margin(0.005), "0.5 %");
         assert_eq!(margin(0.01), "1 %");
         assert_eq!(margin(0.0005), "0.05 %");

@@ -122,12 +122,20 @@ fn figure(meter: Meter, cost: f64) -> String {
     }
 }
 
-/// From 100 on without decimals and in groups of three, below with three decimals: `1,234,567`, `12.340`.
+/// From 100 on without decimals and in groups of three, below with three decimals, and below 1 with four digits that
+/// count: `1,234,567`, `12.340`, `0.001234`.
 fn grouped(value: f64) -> String {
-    if value < 100.0 {
+    if value >= 100.0 {
+        return number::grouped(value);
+    }
+    if value <= 0.0 {
         return format!("{value:.3}");
     }
-    number::grouped(value)
+    let scale = |places: usize| 10f64.powi(i32::try_from(places).unwrap_or(0));
+    match (3..10usize).find(|&places| value * scale(places) >= 1000.0) {
+        Some(places) => format!("{value:.places$}"),
+        None => format!("{value:.3e}"),
+    }
 }
 
 fn between(meter: Meter, cost: &Cost) -> String {
@@ -217,6 +225,10 @@ mod tests {
         assert_eq!(grouped(999.6), "1,000");
         assert_eq!(grouped(123.0), "123");
         assert_eq!(grouped(12.34), "12.340");
+        assert_eq!(grouped(0.25), "0.2500");
+        assert_eq!(grouped(0.001_234_4), "0.001234");
+        assert_eq!(grouped(1.5e-12), "1.500e-12");
+        assert_eq!(grouped(0.0), "0.000");
         assert_eq!(figure(Meter::Time, 46_719.0), "21,405");
         assert_eq!(figure(Meter::FrontendBound, 0.815), "81.5 %");
     }

@@ -29,6 +29,12 @@ impl View<'_> {
                 None if attribution.progress.iter().all(|p| p.done == 0) => {
                     "nothing is measured yet"
                 }
+                None if attribution.patches.is_empty() => {
+                    "no figure for the series: it has no patches"
+                }
+                None if self.has_suite() && attribution.total.iter().any(|e| e.meter == meter) => {
+                    "no figure for the series over all workloads"
+                }
                 None if self.has_intervals() => {
                     "no figure for the series: the bare release was not measured with it"
                 }
@@ -212,5 +218,20 @@ fn sentence_after(introduction: String, sentence: &str) -> String {
     match introduction.is_empty() {
         true => capital(sentence),
         false => introduction + sentence,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Experiment;
+    use super::*;
+
+    #[test]
+    fn a_series_without_patches_is_told_as_such() {
+        let attribution = Experiment::new(&[]).attribution();
+        assert_eq!(
+            View::new(&attribution).headline(),
+            "No figure for the series: it has no patches"
+        );
     }
 }

@@ -333,16 +333,21 @@ impl Page {
         self.blank();
         let head = format!("What is known of {}", head(attribution, point));
         self.line(&fit(&head, self.width), BOLD);
+        let intervals: Vec<String> = rows.iter().map(interval_words).collect();
+        let widest = intervals.iter().map(|text| width(text));
+        let widest = widest.fold(13, usize::max);
+        let verdicts = rows.iter().map(|row| width(row.judgement.words()));
+        let figures = 10 + 10 + 2 + widest + 2 + verdicts.fold(9, usize::max);
         let longest = rows.iter().map(|row| width(&row.label)).fold(9, usize::max);
-        let room = longest.min(self.width.saturating_sub(44)).max(12);
+        let room = longest.min(self.width.saturating_sub(figures)).max(12);
         let interval = format!("{:.0} % interval", level(attribution, Meter::Time));
         let line = format!(
-            "{:room$}{:>10}{:>10}  {interval:<13}  verdict",
+            "{:room$}{:>10}{:>10}  {interval:<widest$}  verdict",
             "operation", "seconds", "relative"
         );
         self.line(&line, BOLD);
         let mut group = None;
-        for row in &rows {
+        for (row, interval) in rows.iter().zip(&intervals) {
             if group != Some((row.level, row.program)) {
                 self.rule();
                 if let (Level::Operation, Some(program)) = (row.level, row.program) {
@@ -354,15 +359,10 @@ impl Page {
             let pad = room - width(&label);
             let seconds = row.seconds.map_or_else(|| "–".to_owned(), seconds_words);
             let relative = row.effect.map(|effect| ratio(effect.estimate));
-            let interval = row.effect.and_then(|effect| {
-                // A faster server needs less time: the ends change places.
-                Some(format!("{}–{}", ratio(effect.high?), ratio(effect.low?)))
-            });
             let line = format!(
-                "{label}{:pad$}{seconds:>10}{:>10}  {:<13}  {}",
+                "{label}{:pad$}{seconds:>10}{:>10}  {interval:<widest$}  {}",
                 "",
                 relative.unwrap_or_else(|| "–".to_owned()),
-                interval.unwrap_or_else(|| "–".to_owned()),
                 row.judgement.words()
             );
             self.line(&line, row.judgement.style());
@@ -496,9 +496,21 @@ fn seconds_words(seconds: f64) -> String {
     }
 }
 
+/// The ends of a row's interval as ratios of times, or a dash.
+fn interval_words(row: &Judged<'_>) -> String {
+    // A faster server needs less time: the ends change places.
+    match row.effect.and_then(|of| Some((of.high?, of.low?))) {
+        Some((high, low)) => format!("{}–{}", ratio(high), ratio(low)),
+        None => "–".to_owned(),
+    }
+}
+
 /// An effect on speed as a ratio of times.
 fn ratio(speed: f64) -> String {
     let ratio = 1.0 / (1.0 + speed);
+    if ratio > 1e6 {
+        return ">10⁶".to_owned();
+    }
     let text = format!("{ratio:.3}");
     // An end that is not 1 must not look like it.
     match text == "1.000" && speed.abs() > 1e-6 {
@@ -550,6 +562,31 @@ mod tests {
         assert_eq!(relative("a"), Some(1.0));
         assert_eq!(relative("b"), None);
         assert_eq!(relative("TOTALS"), None);
+    }
+
+    #[test]
+    fn long_names_and_wide_intervals_stay_within_the_columns() {
+        let mut attribution = experiment();
+        let name = "an_operation_whose_name_takes_all_of_the_room_of_its_column";
+        let effect = Effect {
+            kind: Kind::Cumulative,
+            meter: Meter::Time,
+            point: Point::Step(1),
+            verdict: Verdict::Unclear,
+            minimum_detectable: None,
+            workload: format!("program/{name}"),
+            low: Some(-0.999),
+            high: Some(-0.99),
+            ..attribution.patches[0].effects[0].clone()
+        };
+        attribution.operations[0].operation = name.to_owned();
+        attribution.operations[0].effects = vec![effect];
+        let text = sql_bench(&attribution, None, 80, false).unwrap();
+        assert!(text.contains("100.000–1000.000  too noisy"), "{text}");
+        for line in text.lines() {
+            assert!(width(line) <= 80, "{line}");
+        }
+        assert_eq!(ratio(-1.0), ">10⁶");
     }
 
     #[test]

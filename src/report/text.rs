@@ -44,7 +44,7 @@ pub(crate) fn is_deceptive(c: char) -> bool {
 }
 
 /// Columns that `text` takes on a terminal.
-pub(super) fn width(text: &str) -> usize {
+pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
@@ -83,7 +83,7 @@ fn most(c: char) -> usize {
 
 /// `text` broken at spaces into lines of at most `room` columns; a longer word keeps a line of its
 /// own.
-pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, room: usize) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
         // A figure keeps its unit.
@@ -109,7 +109,7 @@ pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
 }
 
 /// `text` cut at its end to at most `room` columns: of a line of source, the beginning tells most.
-pub(super) fn fit_end(text: &str, room: usize) -> String {
+pub(crate) fn fit_end(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
     }

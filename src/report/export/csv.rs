@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{failed, one_line};
+use super::{effects, failed, one_line};
 use crate::attribution::{Attribution, Effect, Interval, Kind, Verdict};
 use crate::error::Result;
 
@@ -61,7 +61,7 @@ struct Line<'a> {
     stale: bool,
 }
 
-/// Every effect of the document, one a line, unrounded: the patches', the total, the control.
+/// Every effect of the document, one a line, unrounded: the patches', those on operations, the total, the control.
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
@@ -73,19 +73,14 @@ pub fn csv(attribution: &Attribution) -> Result<String> {
     writer
         .write_record(HEAD)
         .map_err(|error| failed("CSV", &error))?;
-    let patches = attribution.patches.iter().flat_map(|patch| {
-        let effects = patch.effects.iter();
-        effects.map(move |effect| (Some(patch.index), patch.name.as_str(), effect))
-    });
-    let total = attribution.total.iter().map(|effect| (None, "", effect));
-    let control = attribution.noise.control.iter();
-    let control = control.map(|control| (None, "", &control.effect));
     let experiment = text(&attribution.experiment);
     let release = text(&attribution.release);
-    for (patch, name, effect) in patches.chain(total).chain(control) {
-        let (name, workload) = (text(name), text(&effect.workload));
+    for (patch, effect) in effects(attribution) {
+        let name = text(patch.map_or("", |patch| &patch.name));
+        let workload = text(&effect.workload);
         let from = text(effect.from().unwrap_or_default());
         let names = [&experiment, &release, &name, &workload, &from];
+        let patch = patch.map(|patch| patch.index);
         let line = line(patch, names.map(String::as_str), effect);
         writer
             .serialize(line)

@@ -6,7 +6,7 @@ mod go;
 mod openmetrics;
 
 use super::text::is_deceptive;
-use crate::attribution::Attribution;
+use crate::attribution::{Attribution, Effect, PatchEffects};
 use crate::error::{Error, Result};
 use crate::point::Point;
 
@@ -15,14 +15,33 @@ pub use csv::csv;
 pub use go::go_benchmark;
 pub use openmetrics::openmetrics;
 
-/// A point as other tools show it: its short form, and the patch's name where it has one.
-fn point_words(attribution: &Attribution, point: Point) -> String {
-    let patch = match point {
+/// The patch that makes a point what it is.
+fn patch_of(attribution: &Attribution, point: Point) -> Option<&PatchEffects> {
+    let place = match point {
         Point::Step(k) | Point::Alone(k) | Point::Without(k) => k.checked_sub(1),
         Point::Control => None,
     };
-    let patch = patch.and_then(|place| attribution.patches.get(place));
-    match patch {
+    attribution.patches.get(place?)
+}
+
+/// Every effect of the document, each with its patch where it is one's: the patches' on workloads and on their
+/// operations, the total, the control.
+fn effects(attribution: &Attribution) -> impl Iterator<Item = (Option<&PatchEffects>, &Effect)> {
+    let patches = attribution.patches.iter().flat_map(|patch| {
+        let effects = patch.effects.iter();
+        effects.map(move |effect| (Some(patch), effect))
+    });
+    let operations = attribution.operations.iter().flat_map(|of| &of.effects);
+    let operations = operations.map(move |effect| (patch_of(attribution, effect.point), effect));
+    let total = attribution.total.iter().map(|effect| (None, effect));
+    let control = attribution.noise.control.iter();
+    let control = control.map(|control| (None, &control.effect));
+    patches.chain(operations).chain(total).chain(control)
+}
+
+/// A point as other tools show it: its short form, and the patch's name where it has one.
+fn point_words(attribution: &Attribution, point: Point) -> String {
+    match patch_of(attribution, point) {
         Some(patch) => format!("{point} {}", patch.name),
         None => point.to_string(),
     }

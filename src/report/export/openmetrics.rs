@@ -41,14 +41,9 @@ pub fn openmetrics(attribution: &Attribution) -> String {
     );
     let complete = i32::from(attribution.is_complete());
     let _ = writeln!(text, "perfquilt_complete{{{common}}} {complete}");
-    let patches = attribution.patches.iter().flat_map(|patch| {
-        let effects = patch.effects.iter();
-        effects.map(move |effect| (patch.name.as_str(), effect))
-    });
-    let total = attribution.total.iter().map(|effect| ("", effect));
-    let control = attribution.noise.control.iter();
-    let control = control.map(|control| ("", &control.effect));
-    let effects: Vec<(&str, &Effect)> = patches.chain(total).chain(control).collect();
+    let effects: Vec<(&str, &Effect)> = super::effects(attribution)
+        .map(|(patch, effect)| (patch.map_or("", |patch| patch.name.as_str()), effect))
+        .collect();
     for (family, help, value) in EFFECTS {
         head(&mut text, family, "ratio", help);
         for (patch, effect) in &effects {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::attribution::Provenance;
 use crate::attribution::attribute_with;
+use crate::attribution::{Operation, Provenance};
 use crate::config::default_margin;
 use crate::observation::{Meter, Observation, Origin};
 use crate::report::tests::Experiment;
@@ -48,6 +48,31 @@ fn comma_separated_values_read_back_to_the_same_effects() {
         // No spreadsheet computes a name.
         assert!(!line.iter().any(|field| field.starts_with('=')), "{line:?}");
     }
+}
+
+#[test]
+fn effects_on_operations_are_there_with_their_patch() {
+    let mut attribution = attribution(&hostile());
+    let mut effect = attribution.patches[1].effects[0].clone();
+    effect.point = Point::Step(2);
+    effect.workload = "oltp/join".into();
+    attribution.operations = vec![Operation {
+        workload: "oltp".into(),
+        operation: "join".into(),
+        meter: effect.meter,
+        effects: vec![effect],
+    }];
+    let text = csv(&attribution).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|l| l.contains(",oltp/join,")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    assert!(
+        lines[0].contains(",2,") && lines[0].contains("c.patch"),
+        "{text}"
+    );
+    let text = openmetrics(&attribution);
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.contains(r#"workload="oltp/join""#));
+    assert!(line.unwrap().contains("c.patch\""), "{line:?}");
 }
 
 #[test]

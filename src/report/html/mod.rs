@@ -227,7 +227,7 @@ fn data(attribution: &Attribution, beside: &Beside<'_>) -> Result<Markup> {
                         code { "perfquilt analyse" } " reads the file."
                     }
                     Data::File(file, bytes) => {
-                        a href=(file) { "All " (observations) " observations" }
+                        a href=(address(file)) { "All " (observations) " observations" }
                         ", exactly as they were stored (" (file) ", " (bytes / 1_000_000)
                         " MB: too much for a page). Keep it beside this page."
                     }
@@ -250,6 +250,18 @@ fn data(attribution: &Attribution, beside: &Beside<'_>) -> Result<Markup> {
             }
         }
     })
+}
+
+/// The address of a file beside the page, whatever characters its name has.
+fn address(name: &str) -> String {
+    let mut address = String::new();
+    for byte in name.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            true => address.push(char::from(byte)),
+            false => address.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    address
 }
 
 /// An experiment's name as that of a file, whatever characters it has.

@@ -230,3 +230,10 @@ fn letters_and_marks_are_seen_in_light_and_dark() {
         }
     }
 }
+
+#[test]
+fn a_file_beside_the_page_is_reached_whatever_its_name_is() {
+    assert_eq!(address("run#1 50%?.gz"), "run%231%2050%25%3F.gz");
+    assert_eq!(address("a:b"), "a%3Ab");
+    assert_eq!(address("ä-_.~"), "%C3%A4-_.~");
+}
