@@ -167,6 +167,11 @@ impl Git {
     }
 }
 
+/// The entries of what git writes with `-z`.
+pub(crate) fn nul_separated(text: &str) -> impl Iterator<Item = &str> {
+    text.split('\0').filter(|entry| !entry.is_empty())
+}
+
 /// What `git status` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Status {

@@ -42,8 +42,8 @@ pub(crate) fn look(directory: &Path, store: &Path, home: &Path) -> Result<Place>
         }
         Err(error) => return Err(Error::io("read", &file, &error)),
     };
-    let own = named_by(&link, store);
-    let (Some(named), Some(own)) = (link.trim_end().strip_prefix("gitdir: "), own) else {
+    let named = target(&link);
+    let Some((named, own)) = named.and_then(|named| Some((named, own_of(named, store)?))) else {
         return Err(foreign(
             directory,
             "is a worktree that the object store does not know",
@@ -70,10 +70,15 @@ pub(crate) fn look(directory: &Path, store: &Path, home: &Path) -> Result<Place>
     })
 }
 
-/// What the repository `store` keeps of a worktree whose `.git` says `link`, wherever that was written.
-fn named_by(link: &str, store: &Path) -> Option<PathBuf> {
-    let name = Path::new(link.trim_end().strip_prefix("gitdir: ")?).file_name()?;
-    store.join("worktrees").join(name).canonicalize().ok()
+/// The folder that a worktree's `.git` names.
+fn target(link: &str) -> Option<&Path> {
+    link.trim_end().strip_prefix("gitdir: ").map(Path::new)
+}
+
+/// What the repository `store` keeps of a worktree whose `.git` names `named`, wherever that was written.
+fn own_of(named: &Path, store: &Path) -> Option<PathBuf> {
+    let own = store.join("worktrees").join(named.file_name()?);
+    own.canonicalize().ok()
 }
 
 fn foreign(directory: &Path, what: &str) -> Error {
@@ -86,7 +91,7 @@ impl Git {
     /// made and locked. Nothing happens where there is none.
     pub(crate) fn remove_worktree(&self, directory: &Path) -> Result<()> {
         let link = std::fs::read_to_string(directory.join(".git")).unwrap_or_default();
-        let own = named_by(&link, &self.folder);
+        let own = target(&link).and_then(|named| own_of(named, &self.folder));
         match std::fs::remove_dir_all(directory) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(Error::io("remove", directory, &error));

@@ -7,7 +7,7 @@ use super::Rebased;
 use super::report::Written;
 use super::write::{Options, Plan, names};
 use crate::error::{Error, Result};
-use crate::git::Git;
+use crate::git::{Git, nul_separated};
 use crate::process::{check_interrupted, quoted};
 use crate::series::path;
 use crate::workspace::{CONFIG_FILE, Workspace};
@@ -141,10 +141,6 @@ fn place(top: &Path, file: &Path, through: bool) -> Result<String> {
     Ok(inner.to_owned())
 }
 
-fn nul_separated(text: &str) -> impl Iterator<Item = &str> {
-    text.split('\0').filter(|part| !part.is_empty())
-}
-
 /// What was never committed could not be had back.
 fn refuse_uncommitted<'a>(
     git: &Git,
@@ -163,11 +159,11 @@ fn refuse_uncommitted<'a>(
     args.extend(sources.iter().chain(files).map(String::as_str));
     let status = git.ok(&args)?;
     let mut found: Vec<String> = status.lines().map(str::to_owned).collect();
-    let mut args = vec!["ls-tree", "-r", "-z", "--name-only", head, "--"];
-    args.extend(sources.iter().map(String::as_str));
-    let listed = git.ok(&args)?;
-    let committed: BTreeSet<&str> = nul_separated(&listed).collect();
     if found.is_empty() {
+        let mut args = vec!["ls-tree", "-r", "-z", "--name-only", head, "--"];
+        args.extend(sources.iter().map(String::as_str));
+        let listed = git.ok(&args)?;
+        let committed: BTreeSet<&str> = nul_separated(&listed).collect();
         let missing = sources
             .iter()
             .filter(|path| !committed.contains(path.as_str()));

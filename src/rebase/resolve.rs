@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{Rebased, Status};
 use crate::error::{Error, Result};
 use crate::files::write_file;
-use crate::git::Git;
 use crate::git::worktree::{self, Place};
+use crate::git::{Git, nul_separated};
 use crate::locks::{self, Lock};
 use crate::process::quoted;
 use crate::progress::Progress;
@@ -105,8 +105,7 @@ fn refuse_other(ws: &Workspace, open: &Opened, release: &str, option: &str) -> R
 /// The files with a conflict in them.
 fn unmerged(git: &Git) -> Result<Vec<String>> {
     let names = git.ok(&["diff", "--name-only", "-z", "--diff-filter=U"])?;
-    let names = names.split('\0').filter(|name| !name.is_empty());
-    Ok(names.map(str::to_owned).collect())
+    Ok(nul_separated(&names).map(str::to_owned).collect())
 }
 
 /// The patch that `which` means: its number, its name, or a beginning of the name.

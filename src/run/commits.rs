@@ -8,7 +8,7 @@ use super::states::States;
 use crate::bisect::{Next, State};
 use crate::build::BuildItem;
 use crate::error::{Error, Kind, Result};
-use crate::git::Git;
+use crate::git::{Git, nul_separated};
 use crate::observation::Meter;
 use crate::point::Point;
 use crate::progress::Progress;
@@ -268,8 +268,7 @@ fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
 
 /// The entries of the log; what is none is an error, so that no commit is left out.
 fn entries(text: &str) -> Result<Vec<Commit>> {
-    let entries = text.split('\0').filter(|entry| !entry.is_empty());
-    entries
+    nul_separated(text)
         .map(|entry| {
             commit(entry).ok_or_else(|| {
                 let error = Error::internal("git shows a commit in a form that is not known");
