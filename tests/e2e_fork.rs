@@ -27,9 +27,9 @@ fn caches() -> PathBuf {
         .join("perfquilt")
 }
 
-/// A bot in a workspace that is this repository's, and in whose fork pull request 7 has the first two patches as
-/// commits.
-fn world() -> World {
+/// A bot in a workspace that is this repository's, whose fork's branch is the release; and the last commit of the
+/// four patches on it.
+fn world() -> (World, String) {
     let world = World::new("kind = \"fork\"\npreset = \"ci\"");
     let workspace = world.environment.workspace();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -50,29 +50,24 @@ fn world() -> World {
     fs::create_dir_all(caches()).unwrap();
     std::os::unix::fs::symlink(caches(), world.environment.cache()).unwrap();
 
-    // The release and the patches are commits of the workspace's store.
+    // The release and the patches are commits of the workspace's store, which has no other stack before the bot
+    // makes some.
     let status = world.environment.run(&["stack"]);
     assert_eq!(status.code, Some(0), "{}", status.stderr);
     let store = workspace.join(".perfquilt/objects.git");
-    let stack = git(
-        &store,
-        &["for-each-ref", "--format=%(objectname)", "refs/stacks"],
-    );
+    let stacks = ["for-each-ref", "--format=%(objectname)", "refs/stacks"];
+    let stack = git(&store, &stacks);
+    assert_eq!(stack.lines().count(), 1, "{stack}");
     let repository = world.repository.to_str().unwrap();
     let main = format!("{stack}~4:refs/heads/main");
     git(&store, &["push", "--quiet", repository, &main]);
-    world
+    (world, stack)
 }
 
-/// Pull request 7 ends with the `patches`-th of the four; its last commit.
-fn push(world: &World, patches: usize) -> String {
+/// Pull request 7 ends with the `patches`-th of the four commits that end with `stack`; its last commit.
+fn push(world: &World, stack: &str, patches: usize) -> String {
     let store = world.environment.workspace().join(".perfquilt/objects.git");
-    let stack = git(
-        &store,
-        &["for-each-ref", "--format=%(objectname)", "refs/stacks"],
-    );
-    let commit = stack.lines().next().unwrap();
-    let what = format!("{commit}~{}:refs/pull/7/head", 4 - patches);
+    let what = format!("{stack}~{}:refs/pull/7/head", 4 - patches);
     let repository = world.repository.to_str().unwrap();
     git(&store, &["push", "--quiet", "--force", repository, &what]);
     git(&world.repository, &["rev-parse", "refs/pull/7/head"])
@@ -80,14 +75,14 @@ fn push(world: &World, patches: usize) -> String {
 
 #[test]
 fn commits_on_the_real_server_are_measured_for_who_may_and_for_a_stranger() {
-    let world = world();
-    world.github.opens(7, &push(&world, 2));
+    let (world, stack) = world();
+    world.github.opens(7, &push(&world, &stack, 2));
     let mut bot = world.serve();
     for (jobs, author) in [(1, ("alice", "OWNER")), (2, ("mallory", "NONE"))] {
         let started = Instant::now();
         if jobs == 2 {
             // One more commit, which nobody has built or measured yet.
-            world.github.pushes(7, &push(&world, 3));
+            world.github.pushes(7, &push(&world, &stack, 3));
         }
         assert_eq!(bot.asked(&world, 7, author, "@perfquilt run"), 202);
         let status = bot.until_done_in(jobs, 3600);
