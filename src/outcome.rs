@@ -402,7 +402,7 @@ mod tests {
         let mut failure = Failure::new(&Error::build("x".repeat(5000)), None);
         failure.details = vec!["y".repeat(5000); 500];
         failure.message = "z".repeat(5000);
-        Outcome::new("", vec![failure; 200])
+        Outcome::new("", vec![failure; 2])
             .write(dir.path())
             .unwrap();
         let path = dir.path().join(OUTCOME_FILE);

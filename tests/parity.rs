@@ -181,9 +181,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Wild line numbers: the same place as patch, or none.
+    /// Wild line numbers: the same place as patch, or none. (patch takes seconds for the wildest.)
     #[test]
-    fn wild_line_numbers(start in prop_oneof![0_usize..30, Just(1_000_000_000)], insert in any::<bool>(), drop_context in 0_usize..2) {
+    fn wild_line_numbers(start in prop_oneof![9 => 0_usize..30, 1 => Just(1_000_000_000)], insert in any::<bool>(), drop_context in 0_usize..2) {
         let space = Space::new();
         let text: String = (0..20).map(|n| format!("{}\n", n % 6)).collect();
         space.write("up/f", &text);

@@ -322,15 +322,15 @@ fn a_server_that_does_not_start_is_told_with_its_log() {
 #[test]
 fn interrupted_and_killed_runs_are_resumed() {
     let environment = TestEnvironment::with_fixture("toy");
-    let long = ["run", "--blocks", "40"];
+    let long = ["run", "--blocks", "12"];
     assert_eq!(
         environment.stopped_at(&long, "block 2", Signal::INT),
         Some(130)
     );
     // A kill cannot be handled: the kernel ends the children.
     assert_eq!(environment.stopped_at(&long, "block 4", Signal::KILL), None);
-    let document = document(&environment, &["run", "--blocks", "40", "--json"]);
-    assert_eq!(in_order(&document, 0)["blocks"].as_u64(), Some(40));
+    let document = document(&environment, &["run", "--blocks", "12", "--json"]);
+    assert_eq!(in_order(&document, 0)["blocks"].as_u64(), Some(12));
 }
 
 #[test]

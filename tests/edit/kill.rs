@@ -1,17 +1,14 @@
 //! `refresh` killed at any moment: the series is the old one or the new one, and nothing is lost. And `edit`
 //! while git checks out or rebases.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
 use perfquilt::process::find_program;
 use rustix::process::Signal;
-use support::{Space, run_in};
+
+use super::support::{Space, run_in};
 
 const PATCHES: usize = 12;
 
