@@ -272,26 +272,64 @@ pub fn write(
         supplement: supplement.clone(),
     };
     write_line(output, &first)?;
-    observations
-        .iter()
-        .try_for_each(|observation| write_line(output, observation))
+    write_lines(output, observations)
 }
+
+/// Observations of one member of a compressed file: members are made at the same time.
+const MEMBER: usize = 1 << 16;
 
 /// An observation file compressed with gzip, as [`write()`] writes it.
 ///
 /// # Errors
 /// As [`write()`].
 pub fn compressed(file: &File) -> Result<Vec<u8>> {
+    let (first, rest) = file
+        .observations
+        .split_at(file.observations.len().min(MEMBER));
+    let members: Vec<&[Observation]> = rest.chunks(MEMBER).collect();
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let each = members.len().div_ceil(workers).max(1);
+    let lines = |observations: &[Observation]| member(|output| write_lines(output, observations));
+    let (head, tail) = std::thread::scope(|scope| {
+        let start = |members: &'_ [&'_ [Observation]]| -> Result<Vec<Vec<u8>>> {
+            members.iter().map(|member| lines(member)).collect()
+        };
+        let running: Vec<_> = members
+            .chunks(each)
+            .map(|members| scope.spawn(move || start(members)))
+            .collect();
+        let head = member(|output| write(output, &file.header, &file.supplement, first));
+        let tail: Vec<Result<Vec<Vec<u8>>>> = running
+            .into_iter()
+            .map(|part| {
+                part.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect();
+        (head, tail)
+    });
+    let mut bytes = head?;
+    for part in tail {
+        part?
+            .iter()
+            .for_each(|member| bytes.extend_from_slice(member));
+    }
+    Ok(bytes)
+}
+
+/// What `write` writes, compressed.
+fn member(write: impl Fn(&mut GzEncoder<Vec<u8>>) -> Result<()>) -> Result<Vec<u8>> {
     let mut output = GzEncoder::new(Vec::new(), Compression::default());
-    write(
-        &mut output,
-        &file.header,
-        &file.supplement,
-        &file.observations,
-    )?;
+    write(&mut output)?;
     output
         .finish()
         .map_err(|error| Error::internal(format!("cannot compress the observations: {error}")))
+}
+
+fn write_lines(output: &mut impl Write, observations: &[Observation]) -> Result<()> {
+    observations
+        .iter()
+        .try_for_each(|observation| write_line(output, observation))
 }
 
 fn write_line(output: &mut impl Write, value: &impl Serialize) -> Result<()> {
@@ -479,3 +517,29 @@ impl Seen {
 
 /// Experiment, direct, block, point, workload, meter.
 type Cell = (usize, bool, u32, Point, usize, Meter);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_members_are_one_file() {
+        let header = r#"{"schema":1,"experiment":"x","series":["a.patch"],"release":"r","machine":{},"harness":"h"}"#;
+        let first = r#"{"schema":1,"experiment":"x","block":0,"order":0,"point":"0","layout":0,"workload":"w","meter":"time","unit":"ns/txn","value":1.5,"n":1}"#;
+        let shown = Path::new("x.jsonl");
+        let mut file = read(format!("{header}\n{first}\n").as_bytes(), shown).unwrap();
+        let one = file.observations[0].clone();
+        file.observations = (0..3 * MEMBER as u32 + 7)
+            .map(|block| Observation {
+                block,
+                ..one.clone()
+            })
+            .collect();
+        let bytes = compressed(&file).unwrap();
+        let unpacked = std::io::BufReader::new(flate2::read::MultiGzDecoder::new(&bytes[..]));
+        assert_eq!(
+            read(unpacked, shown).unwrap().observations,
+            file.observations
+        );
+    }
+}

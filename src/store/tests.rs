@@ -72,7 +72,9 @@ fn file(folder: &tempfile::TempDir) -> std::path::PathBuf {
 fn what_is_stored_comes_back() {
     let (store, folder) = fresh();
     let id = store.begin(&header(3), "key").unwrap();
-    let block = [observation(0, 0), observation(0, 1)];
+    // Ordered as they were measured.
+    let mut block = [observation(0, 1), observation(0, 0)];
+    (block[0].order, block[1].order) = (0, 1);
     store.append(id, &block, &[blob(0, 0), blob(0, 1)]).unwrap();
     drop(store);
     let store = Store::open_existing(&file(&folder)).unwrap();
