@@ -43,6 +43,7 @@ pub mod server;
 pub mod stack;
 pub mod stats;
 pub mod store;
+mod threads;
 pub mod upstream;
 pub mod workload;
 pub mod workspace;

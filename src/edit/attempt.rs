@@ -104,12 +104,26 @@ pub(super) struct Ended {
 /// The worktree of an edit branch in which git is to rebase.
 pub(super) struct Attempt<'a> {
     pub(super) ws: &'a Workspace,
-    pub(super) store: &'a Objects,
+    store: &'a Objects,
     pub(super) session: &'a Session,
     pub(super) progress: &'a dyn Progress,
 }
 
-impl Attempt<'_> {
+impl<'a> Attempt<'a> {
+    pub(super) fn new(
+        ws: &'a Workspace,
+        store: &'a Objects,
+        session: &'a Session,
+        progress: &'a dyn Progress,
+    ) -> Self {
+        Attempt {
+            ws,
+            store,
+            session,
+            progress,
+        }
+    }
+
     /// Has git carry out `words` in the worktree, which has no changes that are in no commit.
     ///
     /// # Errors

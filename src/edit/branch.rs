@@ -125,12 +125,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
     publish::recover_locked(ws, &lock)?;
     let session = pick(ws, version)?;
     let store = Objects::open(&ws.object_store())?;
-    let attempt = Attempt {
-        ws,
-        store: &store,
-        session: &session,
-        progress,
-    };
+    let attempt = Attempt::new(ws, &store, &session, progress);
     attempt.settle()?;
     let place = session.place(ws)?;
     if place == Place::Whole {
@@ -244,12 +239,7 @@ struct Edit<'a> {
 
 impl Edit<'_> {
     fn attempt<'a>(&'a self, session: &'a Session) -> Attempt<'a> {
-        Attempt {
-            ws: self.ws,
-            store: self.store,
-            session,
-            progress: self.progress,
-        }
+        Attempt::new(self.ws, self.store, session, self.progress)
     }
 
     fn branch_tip(&self, session: &Session) -> Result<String> {

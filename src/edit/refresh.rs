@@ -111,12 +111,7 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
     let mut session = pick(ws, wanted.version.as_deref())?;
     refuse_unknown(ws, &session)?;
     let store = Objects::open(&ws.object_store())?;
-    let attempt = Attempt {
-        ws,
-        store: &store,
-        session: &session,
-        progress,
-    };
+    let attempt = Attempt::new(ws, &store, &session, progress);
     attempt.settle()?;
     let tip_before = tip::of(ws, &store, &session, progress)?;
     let Ready { untracked, picked } = ready(&attempt, wanted.dry_run)?;

@@ -11,6 +11,7 @@ use super::diff::{Binary, Line};
 use super::files::{Quilt, SeriesPaths, find};
 use super::{Entry, FileDiff, Hunk, Patch, Series, SeriesFile};
 use crate::error::{Error, Result};
+use crate::threads::in_threads;
 use crate::workspace::Workspace;
 
 /// A series with everything that is wrong with it.
@@ -89,7 +90,7 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
         Ok(patch)
     };
     let mut patches = Vec::with_capacity(file.entries().len());
-    for result in in_threads(file.entries(), read) {
+    for result in in_threads(file.entries(), SHARE, read) {
         match result {
             Ok(patch) => patches.push(patch),
             Err(fault) => faults.push(fault),
@@ -135,26 +136,6 @@ fn memory(patch: &Patch) -> usize {
 
 /// Fewer patches than this are not worth a thread of their own.
 const SHARE: usize = 64;
-
-/// What `work` makes of each item, in order, on as many threads as there are processors.
-fn in_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = items.len().div_ceil(processors).max(SHARE);
-    let (own, others) = items.split_at(share.min(items.len()));
-    let work = &work;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = others
-            .chunks(share)
-            .map(|chunk| scope.spawn(move || chunk.iter().map(work).collect::<Vec<R>>()))
-            .collect();
-        let mut results: Vec<R> = own.iter().map(work).collect();
-        for thread in threads {
-            let more = thread.join();
-            results.extend(more.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        results
-    })
-}
 
 /// Where a release's series (`None`: the current one's) and its patches are. What quilt noted in `.pc`
 /// comes first, then its environment, then `[series]`; a release's own folder comes before them all.

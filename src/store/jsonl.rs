@@ -12,6 +12,7 @@ use super::line;
 use crate::error::{Error, Result};
 use crate::observation::{ExperimentHeader, Meter, Observation, ObservationRef, Supplement};
 use crate::point::Point;
+use crate::threads::in_threads;
 
 /// A line longer than this is no observation, and is not read into memory to find out.
 const LONGEST_LINE: u64 = 16 << 20;
@@ -150,9 +151,11 @@ impl<R: BufRead> Reader<R> {
         while batch.text.len() < BATCH {
             match self.lines.advance() {
                 Ok(true) => {
+                    let start = batch.text.len();
                     batch.text.extend_from_slice(&self.lines.text);
                     batch.lines.push(Ahead {
                         number: self.lines.number,
+                        start,
                         end: batch.text.len(),
                         complete: self.lines.complete,
                     });
@@ -191,10 +194,11 @@ pub struct Batch {
     lines: Vec<Ahead>,
 }
 
-/// A line of a batch: its number in the file, and where in the text it ends.
+/// A line of a batch: its number in the file, and where in the text it is.
 #[derive(Debug, Clone, Copy)]
 struct Ahead {
     number: usize,
+    start: usize,
     end: usize,
     complete: bool,
 }
@@ -204,39 +208,13 @@ impl Batch {
     ///
     /// An error is that of [`Reader::next_observation`], and stands for its line.
     pub fn parse(&self) -> Vec<(usize, Result<ObservationRef<'_>>)> {
-        let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        let each = self.lines.len().div_ceil(workers).max(1);
-        let mut parts: Vec<Vec<(usize, Result<ObservationRef<'_>>)>> = Vec::new();
-        std::thread::scope(|scope| {
-            let mut start = 0;
-            let mut running = Vec::new();
-            for lines in self.lines.chunks(each) {
-                let from = std::mem::replace(&mut start, lines.last().map_or(0, |line| line.end));
-                running.push(scope.spawn(move || self.parse_lines(lines, from)));
-            }
-            let done = running.into_iter().map(std::thread::ScopedJoinHandle::join);
-            // A panic goes on where it would have without threads.
-            parts = done
-                .map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect();
-        });
-        parts.into_iter().flatten().collect()
-    }
-
-    fn parse_lines(
-        &self,
-        lines: &[Ahead],
-        mut from: usize,
-    ) -> Vec<(usize, Result<ObservationRef<'_>>)> {
-        let one = |line: &Ahead| {
-            let text = &self.text[std::mem::replace(&mut from, line.end)..line.end];
-            let parsed = parse(text, line.complete);
+        in_threads(&self.lines, 1, |line| {
+            let parsed = parse(&self.text[line.start..line.end], line.complete);
             (
                 line.number,
                 parsed.map_err(|error| self.at(line.number, error)),
             )
-        };
-        lines.iter().map(one).collect()
+        })
     }
 
     /// `error`, placed at a line of the file.
@@ -286,33 +264,12 @@ pub fn compressed(file: &File) -> Result<Vec<u8>> {
     let (first, rest) = file
         .observations
         .split_at(file.observations.len().min(MEMBER));
-    let members: Vec<&[Observation]> = rest.chunks(MEMBER).collect();
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let each = members.len().div_ceil(workers).max(1);
-    let lines = |observations: &[Observation]| member(|output| write_lines(output, observations));
-    let (head, tail) = std::thread::scope(|scope| {
-        let start = |members: &'_ [&'_ [Observation]]| -> Result<Vec<Vec<u8>>> {
-            members.iter().map(|member| lines(member)).collect()
-        };
-        let running: Vec<_> = members
-            .chunks(each)
-            .map(|members| scope.spawn(move || start(members)))
-            .collect();
-        let head = member(|output| write(output, &file.header, &file.supplement, first));
-        let tail: Vec<Result<Vec<Vec<u8>>>> = running
-            .into_iter()
-            .map(|part| {
-                part.join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect();
-        (head, tail)
-    });
-    let mut bytes = head?;
-    for part in tail {
-        part?
-            .iter()
-            .for_each(|member| bytes.extend_from_slice(member));
+    let mut bytes = member(|output| write(output, &file.header, &file.supplement, first))?;
+    let rest: Vec<&[Observation]> = rest.chunks(MEMBER).collect();
+    for made in in_threads(&rest, 1, |lines| {
+        member(|output| write_lines(output, lines))
+    }) {
+        bytes.extend(made?);
     }
     Ok(bytes)
 }

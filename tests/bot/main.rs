@@ -13,7 +13,7 @@ mod world;
 
 use github::{Fault, LOGIN, TOKEN};
 use serde_json::json;
-use world::{SECRET, SERIES, World, commented, eventually, pushed, user};
+use world::{SECRET, SERIES, Serving, World, commented, eventually, pushed, user};
 
 #[test]
 fn a_comment_is_carried_out() {
@@ -167,15 +167,21 @@ fn a_delivery_that_comes_twice_counts_once() {
     assert_eq!(bot.status()["open"], json!([]));
 }
 
-#[test]
-fn a_job_survives_a_kill() {
-    let world = World::new("preset = \"quick\"");
-    world
-        .environment
-        .replace("bench-config/perfquilt.toml", "blocks = 5", "blocks = 12");
+/// A bot with `configuration` whose experiments have so many blocks, and the last commit of pull request 7.
+fn opened(configuration: &str, blocks: u32) -> (World, String, Serving) {
+    let world = World::new(configuration);
+    let config = "bench-config/perfquilt.toml";
+    let wanted = format!("blocks = {blocks}");
+    world.environment.replace(config, "blocks = 5", &wanted);
     let head = world.commit(SERIES);
     world.github.opens(7, &head);
-    let mut bot = world.serve();
+    let bot = world.serve();
+    (world, head, bot)
+}
+
+#[test]
+fn a_job_survives_a_kill() {
+    let (world, _, mut bot) = opened("preset = \"quick\"", 12);
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     bot.until("it measures nothing", |status| {
         status["progress"].as_str().unwrap().contains("block 3")
@@ -195,13 +201,7 @@ fn a_job_survives_a_kill() {
 
 #[test]
 fn a_push_cancels_what_runs() {
-    let world = World::new("on_push = true");
-    world
-        .environment
-        .replace("bench-config/perfquilt.toml", "blocks = 5", "blocks = 200");
-    let head = world.commit(SERIES);
-    world.github.opens(7, &head);
-    let mut bot = world.serve();
+    let (world, head, mut bot) = opened("on_push = true", 200);
     assert_eq!(bot.hears("pull_request", &pushed("opened", &head)), 202);
     bot.until("it measures nothing", |status| {
         status["progress"].as_str().unwrap().contains("block")
@@ -240,13 +240,7 @@ fn a_push_cancels_what_runs() {
 
 #[test]
 fn that_closing_ends_what_runs_is_told() {
-    let world = World::new("");
-    world
-        .environment
-        .replace("bench-config/perfquilt.toml", "blocks = 5", "blocks = 200");
-    let head = world.commit(SERIES);
-    world.github.opens(7, &head);
-    let mut bot = world.serve();
+    let (world, head, mut bot) = opened("", 200);
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     bot.until("it measures nothing", |status| {
         status["progress"].as_str().unwrap().contains("block")

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use perfquilt::process::find_program;
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use super::support::{Space, run_in};
 
@@ -132,16 +133,41 @@ fn snapshot(space: &Space) -> BTreeMap<String, String> {
     files
 }
 
+/// What a `refresh` that nobody cuts off does.
+struct Refreshed {
+    /// The workspace before it.
+    spare: TempDir,
+    old: BTreeMap<String, String>,
+    new: BTreeMap<String, String>,
+    /// How long it takes.
+    whole: Duration,
+}
+
+impl Refreshed {
+    fn of(space: &Space) -> Self {
+        let spare = tempfile::tempdir().unwrap();
+        copy(space.root(), spare.path());
+        let old = snapshot(space);
+        let started = Instant::now();
+        space.ok(&["refresh"]);
+        Refreshed {
+            whole: started.elapsed(),
+            spare,
+            old,
+            new: snapshot(space),
+        }
+    }
+}
+
 #[test]
 fn a_kill_leaves_the_old_series_or_the_new_one() {
     let space = space();
-    let spare = tempfile::tempdir().unwrap();
-    copy(space.root(), spare.path());
-    let old = snapshot(&space);
-    let started = Instant::now();
-    space.ok(&["refresh"]);
-    let whole = started.elapsed();
-    let new = snapshot(&space);
+    let Refreshed {
+        spare,
+        old,
+        new,
+        whole,
+    } = Refreshed::of(&space);
     let same = new
         .iter()
         .filter(|(name, text)| old.get(*name) == Some(text));
@@ -167,13 +193,12 @@ fn a_kill_leaves_the_old_series_or_the_new_one() {
 #[test]
 fn no_patch_is_lost_where_git_is_putting_them_back() {
     let space = amended();
-    let spare = tempfile::tempdir().unwrap();
-    copy(space.root(), spare.path());
-    let old = snapshot(&space);
-    let started = Instant::now();
-    space.ok(&["refresh"]);
-    let whole = started.elapsed();
-    let new = snapshot(&space);
+    let Refreshed {
+        spare,
+        old,
+        new,
+        whole,
+    } = Refreshed::of(&space);
     assert_eq!(new.len(), 2 * PATCHES + 1);
     let check = |what: &str| {
         space.ok(&["status"]);
