@@ -53,6 +53,9 @@ fn main() {
                         value: 90_000.0 * (noise * wobble - 0.002 * f64::from(order / 2)).exp(),
                         n: 400,
                         direct: false,
+                        mean: None,
+                        slow: None,
+                        p99: None,
                     });
                 }
             }

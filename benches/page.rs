@@ -130,6 +130,9 @@ fn fill(store: &Store, wanted: &Arguments, name: &str, blocks: usize, slices: us
                     value,
                     n: 400,
                     direct: false,
+                    mean: None,
+                    slow: None,
+                    p99: None,
                 });
                 let noise = |_| (value * random.random_range(0.9..1.3)) as f32;
                 blobs.push(SliceBlob {

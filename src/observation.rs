@@ -73,6 +73,11 @@ impl Meter {
         }
     }
 
+    /// Whether the meter is read from slices; the others are counted.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Meter::Time | Meter::Cpu)
+    }
+
     /// The unit of [`Observation::value`].
     pub fn unit(self) -> &'static str {
         match self {
@@ -154,6 +159,16 @@ pub struct Observation {
     /// are counted apart from the others and used for nothing else.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub direct: bool,
+    /// Mean cost of one transaction over all slices, each counted at most five times what is typical of its
+    /// round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean: Option<f64>,
+    /// The share of slices that took more than twice what is typical of their round, from 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow: Option<f64>,
+    /// The 99th percentile over slices of the cost of one transaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<f64>,
 }
 
 /// The first line of an observation file: what the observations are of.

@@ -454,6 +454,9 @@ fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
                 value: value * noise,
                 n: 100,
                 direct: false,
+                mean: None,
+                slow: None,
+                p99: None,
             }
         });
         store.append(id, &points.collect::<Vec<_>>(), &[]).unwrap();

@@ -159,6 +159,9 @@ fn observations(gains: &[f64], noise: f64) -> Vec<Observation> {
                 value: 1e5 * (sign * noise - gain).exp(),
                 n: 100,
                 direct: false,
+                mean: None,
+                slow: None,
+                p99: None,
             });
         }
     }

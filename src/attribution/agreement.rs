@@ -20,10 +20,11 @@ pub enum Agreement {
 const EXPLAINS: f64 = 0.2;
 
 impl Agreement {
-    /// How two effects between the same points on the same workload agree; `None` when neither shows
+    /// How two effects between the same points on the same workload agree, typical time against
+    /// instructions; `None` when neither shows
     /// anything or instructions are unclear.
     pub fn of(time: &Effect, instructions: &Effect) -> Option<Self> {
-        let shown = Effect::is_shown;
+        let shown = |of: &Effect| matches!(of.typical(), Verdict::Faster | Verdict::Slower);
         match (shown(time), shown(instructions)) {
             (false, false) => None,
             (false, true) => Some(Agreement::InstructionsOnly),
@@ -37,7 +38,7 @@ impl Agreement {
                     .map(f64::abs)
                     .fold(time.estimate.abs(), f64::min);
                 let enough = instructions.estimate.abs() >= EXPLAINS * least;
-                Some(match time.verdict == instructions.verdict {
+                Some(match time.typical() == instructions.typical() {
                     true if enough => Agreement::Both,
                     false if enough => Agreement::Opposite,
                     _ => Agreement::TimeOnly,

@@ -1,27 +1,55 @@
-//! What a patch was worth in one experiment and is worth in another: before and after a rebase.
+//! What patches were worth in one experiment and are worth in another: before and after a rebase.
 
 use super::document::{Attribution, Effect, Kind, PatchEffects, Verdict};
 use crate::observation::Meter;
+use crate::stats::{LEVEL, Loss, holm};
 
 /// What became of a patch's effect, on the workload where it was worth most.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Change<'a> {
+    /// The patch's name.
+    pub name: &'a str,
     /// The effect before.
     pub old: &'a Effect,
     /// The same effect (workload, meter) now, when it was measured and holds.
     pub new: Option<&'a Effect>,
-    /// It was faster, and now it is shown not to be, or would have been seen if it were.
+    /// What it lost, as far as both experiments tell.
+    pub loss: Option<Loss>,
+    /// It was faster, is not shown to be faster now, and the loss is shown, for all patches together.
     pub no_longer_helps: bool,
 }
 
-/// What became of the patch called `name`; `None` when `old` has no effect of it.
-pub fn change<'a>(
+/// What became of the patches that both experiments have an effect of, in the order of `names`.
+///
+/// That a patch no longer helps is the claim of a test of its own, of `old − new` with both errors: that
+/// the old effect was called faster, and was the largest of those that were, is part of its condition
+/// ([`Loss`]). Over patches the probabilities are adjusted by Holm, so that of all patches whose effect is
+/// what it was, none is said to help no longer in 95 % of comparisons.
+pub fn changes<'a>(
     old: &'a Attribution,
     new: Option<&'a Attribution>,
-    name: &str,
+    names: impl Iterator<Item = &'a str>,
+) -> Vec<Change<'a>> {
+    let mut changes: Vec<Change<'a>> = names.filter_map(|name| change(old, new, name)).collect();
+    let tested = |change: &&mut Change<'a>| change.loss.is_some();
+    let losses = changes.iter().filter_map(|change| change.loss);
+    let raw: Vec<f64> = losses.map(|loss| loss.p_value).collect();
+    for (change, adjusted) in changes.iter_mut().filter(tested).zip(holm(&raw)) {
+        let still_helps = change
+            .new
+            .is_some_and(|effect| effect.typical() == Verdict::Faster);
+        change.no_longer_helps = adjusted <= 1.0 - LEVEL && !still_helps;
+    }
+    changes
+}
+
+fn change<'a>(
+    old: &'a Attribution,
+    new: Option<&'a Attribution>,
+    name: &'a str,
 ) -> Option<Change<'a>> {
     let patch = old.patches.iter().find(|patch| patch.name == name)?;
-    let before = headline(old, patch)?;
+    let (before, candidates) = headline(old, patch)?;
     let after = new.and_then(|new| {
         let patch = new.patches.iter().find(|patch| patch.name == name)?;
         patch.effects.iter().find(|effect| {
@@ -32,33 +60,44 @@ pub fn change<'a>(
                 && effect.meter == before.meter
         })
     });
-    let no_longer_helps = before.verdict == Verdict::Faster
-        && after.is_some_and(|effect| match effect.verdict {
-            Verdict::NoEffect | Verdict::Slower => true,
-            Verdict::Faster => false,
-            // An effect as large as the old one would have been seen.
-            Verdict::Unclear => effect
-                .minimum_detectable
-                .is_some_and(|least| least < before.estimate),
+    let loss = after
+        .filter(|_| before.typical() == Verdict::Faster)
+        .and_then(|after| {
+            let share = before.p_value? / before.p_adjusted.or(before.p_value)?;
+            let share = if share.is_finite() { share } else { 1.0 };
+            Loss::of(
+                before.basis.as_ref()?,
+                share,
+                candidates,
+                after.basis.as_ref()?,
+            )
         });
     Some(Change {
+        name,
         old: before,
         new: after,
-        no_longer_helps,
+        loss,
+        no_longer_helps: false,
     })
 }
 
 /// The effect a patch is kept for: the surest gain, on time if there is one there; else the one that
-/// verdicts are about.
-fn headline<'a>(attribution: &'a Attribution, patch: &'a PatchEffects) -> Option<&'a Effect> {
+/// verdicts are about. With it, of how many gains it is the surest.
+fn headline<'a>(
+    attribution: &'a Attribution,
+    patch: &'a PatchEffects,
+) -> Option<(&'a Effect, usize)> {
     let in_order = || patch.effects.iter().filter(|e| e.kind == Kind::InOrder);
     let gain = |meter: Meter| {
-        in_order()
-            .filter(|effect| effect.meter == meter && effect.verdict == Verdict::Faster)
-            .max_by(|a, b| a.low.unwrap_or(0.0).total_cmp(&b.low.unwrap_or(0.0)))
+        let faster =
+            |effect: &&Effect| effect.meter == meter && effect.typical() == Verdict::Faster;
+        let mut gains: Vec<&Effect> = in_order().filter(faster).collect();
+        gains.sort_by(|a, b| b.low.unwrap_or(0.0).total_cmp(&a.low.unwrap_or(0.0)));
+        Some((*gains.first()?, gains.len()))
     };
     Meter::ALL.into_iter().find_map(gain).or_else(|| {
         let meter = attribution.main_meter()?;
-        attribution.main_effect(&patch.effects, Kind::InOrder, meter)
+        let effect = attribution.main_effect(&patch.effects, Kind::InOrder, meter)?;
+        Some((effect, 1))
     })
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::document::{Closure, Effect, Part};
-use super::effects::{Effects, mean_contrast, means};
+use super::effects::{Effects, mean_contrast, over_units};
 use crate::observation::Meter;
-use crate::stats::{Interval, Units, speed};
+use crate::stats::{Interval, Looks, Units, speed};
 
 impl Effects<'_> {
     /// Each effect of `total` beside the direct comparison of its points, from the first experiment
@@ -26,8 +26,13 @@ impl Effects<'_> {
             let of = |tables, units: &BTreeMap<Meter, Units>| {
                 let tables = self.tables(tables, &effect.workload, effect.meter)?;
                 let by_block = mean_contrast(&tables, &weights);
-                let interval = Interval::of(&means(units.get(&effect.meter), &by_block))?;
-                Some((interval, by_block.len()))
+                // The number of either kind of block follows from the same rule.
+                let looks = match self.stops.contains(&effect.meter) {
+                    true => Looks::Widths,
+                    false => Looks::Fixed,
+                };
+                let found = over_units(units.get(&effect.meter), &weights, &by_block, looks)?;
+                Some((found.interval, by_block.len()))
             };
             let (total, blocks) = of(&source.blocks, &source.units)?;
             let (direct, directs) = of(&source.direct, &source.direct_units)?;

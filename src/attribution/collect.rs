@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Attribution, ControlEffect, Effect, Kind, Noise, NoiseSpread, Operation, PatchEffects, Progress,
+    Attribution, ControlEffect, Dependence, Effect, Kind, Noise, NoiseSpread, Operation,
+    PatchEffects, PointDependence, Progress, Statistic,
 };
-use super::effects::Effects;
+use super::effects::{Effects, Spreads};
 use super::points::Points;
 use super::stopping::Stopping;
 use super::warnings::warnings;
 use crate::error::{Error, Result};
 use crate::observation::{ExperimentHeader, Meter, ObservationRef, Planned, Supplement};
 use crate::point::Point;
-use crate::stats::{BlockTable, LEVEL, Looks, Units};
+use crate::stats::{BlockTable, LEVEL, Looks, Units, speed};
 
 /// Tables by meter and workload.
 pub(super) type Tables = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
@@ -40,12 +41,43 @@ pub(super) struct Source {
     pub(super) direct: Tables,
     /// The independent units among these.
     pub(super) direct_units: BTreeMap<Meter, Units>,
+    /// The mean and the tail of the blocks over all points.
+    pub(super) tails: BTreeMap<Statistic, Tables>,
 }
 
 impl Source {
     /// The tables of the blocks over all points.
     pub(super) fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
         each(&self.blocks)
+    }
+
+    /// Adds what an observation of a block over all points says of the mean and the tail.
+    fn add_tail(&mut self, observation: &ObservationRef<'_>) {
+        if observation.direct {
+            return;
+        }
+        let ObservationRef {
+            block, point, n, ..
+        } = *observation;
+        let values = [
+            (Statistic::Mean, observation.mean.map(f64::ln)),
+            (Statistic::Slow, observation.slow),
+            (Statistic::P99, observation.p99.map(f64::ln)),
+        ];
+        for (statistic, value) in values {
+            if let Some(value) = value {
+                let of_meter = self.tails.entry(statistic).or_default();
+                let by_workload = of_meter.entry(observation.meter).or_default();
+                let table = match by_workload.get_mut(&*observation.workload) {
+                    Some(table) => table,
+                    None => by_workload
+                        .entry(observation.workload.clone().into_owned())
+                        .or_default(),
+                };
+                // That the block has its point once was found with the value.
+                table.insert_plain(block, point, value, n);
+            }
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -132,6 +164,7 @@ impl<'a> Collector<'a> {
             observation.value,
             observation.n,
         ) {
+            source.add_tail(observation);
             return Ok(());
         }
         let message = format!(
@@ -169,6 +202,7 @@ impl<'a> Collector<'a> {
                 })
                 .collect(),
             spread: self.spread(speaking, &workloads),
+            dependence: dependence(speaking, &workloads),
             layouts: speaking
                 .units
                 .values()
@@ -233,7 +267,7 @@ impl<'a> Collector<'a> {
         }
         effects.add_cumulative(&mut patches, &total);
         let mut operations = effects.of_operations();
-        super::multiplicity::adjust(&mut patches, &mut operations);
+        super::multiplicity::adjust(&mut patches, &mut operations, &mut total, &effects.margins);
         Judged {
             effects,
             patches,
@@ -280,6 +314,7 @@ impl<'a> Collector<'a> {
                 .filter(|plan| plan.min_blocks.is_some())
                 .map(|plan| plan.meter)
                 .collect(),
+            spreads: Spreads::of(&self.sources),
         }
     }
 
@@ -417,6 +452,37 @@ impl<'a> Collector<'a> {
             })
             .collect()
     }
+}
+
+/// Whether blocks of whole workloads depend on each other.
+fn dependence(source: &Source, workloads: &Names) -> Vec<Dependence> {
+    let whole = |meter: &Meter, workload: &String| {
+        let names = workloads.get(meter);
+        names.is_some_and(|names| names.contains(workload))
+    };
+    let none = Units::default();
+    source
+        .each()
+        .filter(|(meter, workload, _)| meter.is_timed() && whole(meter, workload))
+        .filter_map(|(meter, workload, table)| {
+            let units = source.units.get(&meter).unwrap_or(&none);
+            let found = table.dependence(units)?;
+            let points = found.points.iter().map(|of| PointDependence {
+                point: of.point,
+                lag1: of.lag1,
+                halves: speed(-of.halves),
+                halves_p_value: of.halves_p_value,
+            });
+            Some(Dependence {
+                workload: workload.clone(),
+                meter,
+                units: found.units,
+                lag1: found.lag1,
+                lag1_p_value: found.lag1_p_value,
+                points: points.collect(),
+            })
+        })
+        .collect()
 }
 
 /// Effects, with verdicts for all rows together.

@@ -149,7 +149,10 @@ pub enum Verdict {
     Faster,
     /// The whole interval is below 0, likewise.
     Slower,
-    /// Neither, and the interval lies within the margin: shown equivalent.
+    /// Both, of what is judged of one row: faster typically and slower in the mean or in the tail, or the
+    /// other way round.
+    Mixed,
+    /// None of these, and the effect is shown to lie within the margin, likewise for all rows.
     NoEffect,
     /// None of these.
     Unclear,
@@ -160,6 +163,7 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Verdict::Faster => "faster",
             Verdict::Slower => "slower",
+            Verdict::Mixed => "mixed",
             Verdict::NoEffect => "no effect",
             Verdict::Unclear => "unclear",
         })
@@ -194,12 +198,12 @@ pub struct Effect {
     /// Standard error of the estimate on the log scale, of which speeds differ little; `null` with a
     /// single block.
     pub standard_error: Option<f64>,
-    /// What the interval says.
+    /// What the interval says, and on timed meters the mean and the tail beside it.
     pub verdict: Verdict,
-    /// The smallest effect that would have been seen with 80 % probability; `null` where there is no
-    /// interval.
+    /// The minimum detectable effect: one of this size is called faster or slower with 80 % probability,
+    /// among all rows that are judged together; `null` where there is no interval.
     pub minimum_detectable: Option<f64>,
-    /// Whether the whole interval lies within ± the margin.
+    /// Whether the effect is shown to lie within ± the margin, among all rows that are judged together.
     pub equivalent: bool,
     /// The probability of such an estimate if there were no effect, at any look where the interval holds
     /// at all of them; `null` with a single block, and where nothing was measured.
@@ -218,9 +222,95 @@ pub struct Effect {
     /// No block has both points: what differed between their blocks is part of the estimate.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unpaired: bool,
+    /// The mean and the tail of the same slices, where the meter is read from slices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail: Option<Box<Tail>>,
     /// Where the figure is from; absent for the same binary.
     #[serde(flatten)]
     pub provenance: Option<Provenance>,
+    /// The interval on the log scale.
+    #[serde(skip)]
+    pub basis: Option<crate::stats::Interval>,
+}
+
+/// What the typical time, which puts the slowest and the fastest fifth of the slices aside, does not show.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tail {
+    /// What the typical time says by itself.
+    pub typical: Verdict,
+    /// The mean of all slices, a fraction of speed. A slice counts at most five times what is typical of its round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean: Option<Figure>,
+    /// The share of slices that took more than twice as long as is typical in their round: the share at
+    /// `against` less that at `point`, so that more than 0 is better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow: Option<Figure>,
+    /// The 99th percentile of the slices, a fraction of speed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99: Option<Figure>,
+}
+
+/// A figure of the mean or the tail: above 0 is better.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// The estimate.
+    pub estimate: f64,
+    /// The interval's lower end; `null` where nothing can be said.
+    pub low: Option<f64>,
+    /// The interval's upper end; `null` likewise.
+    pub high: Option<f64>,
+    /// The figure at [`Effect::against`], the mean over blocks: nanoseconds a transaction, or a share.
+    pub before: f64,
+    /// The same at [`Effect::point`].
+    pub after: f64,
+    /// What the interval says, for all rows that are judged together.
+    pub verdict: Verdict,
+    /// As [`Effect::p_value`].
+    pub p_value: Option<f64>,
+    /// As [`Effect::p_adjusted`].
+    pub p_adjusted: Option<f64>,
+    /// Blocks behind the estimate.
+    pub blocks: usize,
+}
+
+/// What is judged of a point's slices beside their typical time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Statistic {
+    /// [`Tail::mean`].
+    Mean,
+    /// [`Tail::slow`].
+    Slow,
+    /// [`Tail::p99`].
+    P99,
+}
+
+impl Statistic {
+    /// All of them, in the order reports show them.
+    pub const ALL: [Statistic; 3] = [Statistic::Mean, Statistic::Slow, Statistic::P99];
+}
+
+impl Tail {
+    /// The figure of a statistic.
+    pub fn get(&self, statistic: Statistic) -> Option<&Figure> {
+        match statistic {
+            Statistic::Mean => self.mean.as_ref(),
+            Statistic::Slow => self.slow.as_ref(),
+            Statistic::P99 => self.p99.as_ref(),
+        }
+    }
+
+    /// The figures there are.
+    pub fn figures(&self) -> impl Iterator<Item = (Statistic, &Figure)> {
+        let all = Statistic::ALL.into_iter();
+        all.filter_map(|statistic| Some((statistic, self.get(statistic)?)))
+    }
+
+    /// The figures there are, in the order of [`Statistic::ALL`].
+    pub(super) fn figures_mut(&mut self) -> impl Iterator<Item = &mut Figure> {
+        [&mut self.mean, &mut self.slow, &mut self.p99]
+            .into_iter()
+            .flatten()
+    }
 }
 
 /// What the series does to a part of a workload.
@@ -282,7 +372,29 @@ pub enum Provenance {
 impl Effect {
     /// Whether it is shown that there is an effect.
     pub fn is_shown(&self) -> bool {
-        matches!(self.verdict, Verdict::Faster | Verdict::Slower)
+        matches!(
+            self.verdict,
+            Verdict::Faster | Verdict::Slower | Verdict::Mixed
+        )
+    }
+
+    /// Whether the point is slower: by all that is judged, or by the typical time or the tail without the mean
+    /// being faster.
+    pub fn is_regression(&self) -> bool {
+        let mean = self.tail.as_ref().and_then(|tail| tail.mean.as_ref());
+        match self.verdict {
+            Verdict::Slower => true,
+            Verdict::Mixed => mean.is_none_or(|mean| mean.verdict != Verdict::Faster),
+            Verdict::Faster | Verdict::NoEffect | Verdict::Unclear => false,
+        }
+    }
+
+    /// What the typical time says by itself.
+    pub fn typical(&self) -> Verdict {
+        match &self.tail {
+            Some(tail) => tail.typical,
+            None => self.verdict,
+        }
     }
 
     /// Whether the figure is from an experiment that does not hold any more.
@@ -347,12 +459,47 @@ pub struct Noise {
     pub control: Vec<ControlEffect>,
     /// The spread of values, by workload and meter.
     pub spread: Vec<NoiseSpread>,
+    /// Whether blocks depend on each other, by workload and meter; empty with few blocks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dependence: Vec<Dependence>,
     /// Code layouts behind the figures of a point, the most that one has; 1 where they were not
     /// varied.
     pub layouts: usize,
     /// What else happened on the machine while times were measured, by workload; empty when unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Conditions>,
+}
+
+/// What the order of the blocks says. Intervals take blocks as independent.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Dependence {
+    /// The workload.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// Independent units, in order.
+    pub units: usize,
+    /// The correlation of a point's deviation (from its block's mean) with that in the unit before, the mean over
+    /// points.
+    pub lag1: f64,
+    /// The probability of such a correlation or a larger one if units are independent.
+    pub lag1_p_value: f64,
+    /// By point.
+    pub points: Vec<PointDependence>,
+}
+
+/// What the order of the blocks says about a point.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PointDependence {
+    /// The point.
+    pub point: Point,
+    /// The correlation of its deviation with that in the unit before.
+    pub lag1: f64,
+    /// How much faster it was in the second half of the units than in the first, against the mean of all points;
+    /// a fraction of speed.
+    pub halves: f64,
+    /// The probability of such a difference or a larger one if units are independent.
+    pub halves_p_value: f64,
 }
 
 /// The control's apparent effect.

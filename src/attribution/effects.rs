@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::collect::{Names, Source, Tables};
-use super::document::{self, Effect, Kind, Operation, PatchEffects, Provenance, SUITE, Verdict};
+use super::document::{
+    self, Effect, Figure, Kind, Operation, PatchEffects, Provenance, SUITE, Statistic, Tail,
+    Verdict,
+};
 use super::points::Points;
 use crate::observation::{ExperimentHeader, Meter};
 use crate::point::Point;
-use crate::stats::{BlockTable, Interval, Looks, Units, speed};
+use crate::stats::{BlockTable, Interval, Looks, OverUnits, SharedVariance, Units, speed};
 
 /// Blocks times patches from which on several processors are worth it.
 const WORTH_THREADS: usize = 100_000;
@@ -32,6 +35,82 @@ pub(super) struct Effects<'a> {
     pub(super) looks: BTreeMap<Meter, Looks>,
     /// The meters whose number of blocks their intervals' widths decide.
     pub(super) stops: BTreeSet<Meter>,
+    /// How values of a table vary, for all that come in counts.
+    pub(super) spreads: Spreads,
+}
+
+/// How the values of tables of counts vary, by the source's place, what is read, meter and workload.
+#[derive(Default)]
+pub(super) struct Spreads(BTreeMap<(usize, Option<Statistic>, Meter), BTreeMap<String, Spread>>);
+
+/// How a value of a table varies over blocks once block and point are taken out.
+#[derive(Clone, Copy)]
+struct Spread {
+    variance: f64,
+    degrees_of_freedom: f64,
+    range: f64,
+}
+
+impl Spreads {
+    /// Of the counting meters, and of the shares of slow slices.
+    pub(super) fn of(sources: &[Source]) -> Self {
+        let mut spreads = Spreads::default();
+        for (place, source) in sources.iter().enumerate() {
+            let counted = source.blocks.iter().filter(|(meter, _)| !meter.is_timed());
+            let slow = source.tails.get(&Statistic::Slow).into_iter().flatten();
+            let tables = counted
+                .map(|(meter, tables)| (None, meter, tables))
+                .chain(slow.map(|(meter, tables)| (Some(Statistic::Slow), meter, tables)));
+            for (statistic, &meter, tables) in tables {
+                let of = |table: &BlockTable| {
+                    let complete = table.complete();
+                    let (variance, range) = complete.variance_and_range()?;
+                    let freedom = (complete.len() - 1) * (table.points().len() - 1);
+                    Some(Spread {
+                        variance,
+                        degrees_of_freedom: freedom as f64,
+                        range,
+                    })
+                };
+                let known = tables
+                    .iter()
+                    .filter_map(|(name, table)| Some((name.clone(), of(table)?)));
+                spreads.0.insert((place, statistic, meter), known.collect());
+            }
+        }
+        spreads
+    }
+
+    /// What is known of a contrast over `workloads`; `None` where it is not of counts, or too little is known.
+    fn shared<'n>(
+        &self,
+        key: (usize, Option<Statistic>, Meter),
+        workloads: impl Iterator<Item = &'n str>,
+        weights: &[(Point, f64)],
+    ) -> Option<SharedVariance> {
+        let of_meter = self.0.get(&key)?;
+        let each: Vec<Spread> = workloads
+            .map(|name| of_meter.get(name).copied())
+            .collect::<Option<_>>()?;
+        let n = each.len() as f64;
+        let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
+        let sides: f64 = weights.iter().map(|(_, weight)| weight.abs()).sum::<f64>() / 2.0;
+        let variance: f64 = each.iter().map(|of| of.variance).sum();
+        let parts: f64 = each
+            .iter()
+            .map(|of| of.variance.powi(2) / of.degrees_of_freedom)
+            .sum();
+        Some(SharedVariance {
+            variance: variance * squares / (n * n),
+            // Satterthwaite's; that of one workload is its own.
+            degrees_of_freedom: if parts > 0.0 {
+                variance.powi(2) / parts
+            } else {
+                each.iter().map(|of| of.degrees_of_freedom).sum()
+            },
+            range: each.iter().map(|of| of.range).sum::<f64>() * sides / n,
+        })
+    }
 }
 
 impl Effects<'_> {
@@ -298,7 +377,9 @@ impl Effects<'_> {
             units: 0,
             identical: true,
             unpaired: false,
+            tail: None,
             provenance: None,
+            basis: None,
         };
         let weights = self.of_servers(of.weights);
         if weights.is_empty() {
@@ -312,16 +393,14 @@ impl Effects<'_> {
                 _ if self.stops.contains(&meter) => Looks::Widths,
                 _ => Looks::Fixed,
             };
-            let units = source.units.get(&meter);
-            let (interval, blocks, by_unit) = match of.compared {
-                Compared::WithinBlocks => {
-                    let by_block = mean_contrast(&tables, &weights);
-                    let by_unit = means(units, &by_block);
-                    let interval = Interval::after(&by_unit, looks)?;
-                    (interval, by_block.len(), by_unit.len())
-                }
-                Compared::AcrossBlocks => across(&tables, &weights, units)?,
+            let sample = Sample {
+                tables: &tables,
+                units: source.units.get(&meter),
+                looks,
+                counts: !meter.is_timed(),
+                shared: self.shared((place, None, meter), workload, &weights),
             };
+            let (interval, blocks, units) = sample.compare(&weights, of.compared)?;
             let interval = interval.rounded(self.rounding(&tables, &weights, meter));
             let known = interval.half_width.is_finite();
             let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
@@ -329,27 +408,111 @@ impl Effects<'_> {
                 estimate: speed(interval.estimate),
                 low: known.then(|| speed(interval.low())),
                 high: known.then(|| speed(interval.high())),
-                verdict: verdict(&interval, margin),
-                minimum_detectable: known.then(|| speed(interval.minimum_detectable())),
+                verdict: verdict(&interval, Some(margin)),
+                minimum_detectable: known.then(|| speed(interval.minimum_detectable(1.0))),
                 equivalent: interval.equivalent(margin),
                 level: interval.looks.level(),
                 interval: promise(interval.looks),
                 standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
-                p_value: (interval.blocks > 1).then(|| interval.p_value()),
+                p_value: interval
+                    .standard_error
+                    .is_finite()
+                    .then(|| interval.p_value()),
                 blocks,
-                units: by_unit,
+                units,
                 identical: false,
                 unpaired: of.compared == Compared::AcrossBlocks,
+                tail: self.tail(of, &weights, (workload, meter), place, looks),
                 provenance: Some(self.provenance(place)),
+                basis: Some(interval),
                 ..effect.clone()
             };
+            if let Some(tail) = &mut found.tail {
+                tail.typical = found.verdict;
+            }
             if stale {
                 found.verdict = Verdict::Unclear;
                 found.equivalent = false;
                 found.p_value = None;
+                found.tail = None;
             }
             Some(found)
         })
+    }
+
+    /// The mean and the tail of the contrast's slices in the source at `place`; `None` where none of it is
+    /// known there.
+    fn tail(
+        &self,
+        of: &Contrast<'_>,
+        weights: &[(Point, f64)],
+        (workload, meter): (&str, Meter),
+        place: usize,
+        looks: Looks,
+    ) -> Option<Box<Tail>> {
+        let source = &self.sources[place];
+        if of.kind == Kind::Interaction || source.tails.is_empty() {
+            return None;
+        }
+        let margin = self.margins.get(&meter).copied();
+        let figure = |statistic: Statistic| -> Option<Figure> {
+            let tables = self.tables(source.tails.get(&statistic)?, workload, meter)?;
+            let counts = statistic == Statistic::Slow;
+            let sample = Sample {
+                tables: &tables,
+                units: source.units.get(&meter),
+                looks,
+                counts,
+                shared: self.shared((place, Some(statistic), meter), workload, weights),
+            };
+            let (interval, blocks, _) = sample.compare(weights, of.compared)?;
+            let known = interval.half_width.is_finite();
+            let shown = |value: f64| if counts { value } else { speed(value) };
+            let level = |point: Point| {
+                let values = mean_contrast(&tables, &[(self.server_of(point), 1.0)]);
+                let mean = values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64;
+                if counts { mean } else { mean.exp() }
+            };
+            Some(Figure {
+                estimate: shown(interval.estimate),
+                low: known.then(|| shown(interval.low())),
+                high: known.then(|| shown(interval.high())),
+                before: level(of.points.1),
+                after: level(of.points.0),
+                verdict: verdict(&interval, margin.filter(|_| statistic == Statistic::Mean)),
+                p_value: interval
+                    .standard_error
+                    .is_finite()
+                    .then(|| interval.p_value()),
+                p_adjusted: None,
+                blocks,
+            })
+        };
+        let tail = Tail {
+            typical: Verdict::Unclear,
+            mean: figure(Statistic::Mean),
+            slow: figure(Statistic::Slow),
+            p99: figure(Statistic::P99),
+        };
+        tail.figures().next()?;
+        Some(Box::new(tail))
+    }
+
+    /// [`Spreads::shared`] over a workload, or over all of a suite's.
+    fn shared(
+        &self,
+        key: (usize, Option<Statistic>, Meter),
+        workload: &str,
+        weights: &[(Point, f64)],
+    ) -> Option<SharedVariance> {
+        match workload {
+            SUITE => {
+                let names = self.workloads.get(&key.2)?;
+                self.spreads
+                    .shared(key, names.iter().map(String::as_str), weights)
+            }
+            workload => self.spreads.shared(key, std::iter::once(workload), weights),
+        }
     }
 
     /// Points that are the same binary share their observations; what is left of `weights` when these
@@ -461,24 +624,81 @@ struct Contrast<'a> {
     compared: Compared,
 }
 
-/// The contrast of two points that share no block, with the numbers of blocks and of units behind it;
-/// `None` when they do share one, or one has none.
-fn across(
-    tables: &[&BlockTable],
-    weights: &[(Point, f64)],
-    units: Option<&Units>,
-) -> Option<(Interval, usize, usize)> {
-    let &[(one, weight), (other, _)] = weights else {
-        return None;
-    };
-    if !mean_contrast(tables, weights).is_empty() {
-        return None;
+/// Values that points are compared by.
+struct Sample<'a> {
+    tables: &'a [&'a BlockTable],
+    units: Option<&'a Units>,
+    looks: Looks,
+    /// Whether values come in counts.
+    counts: bool,
+    /// What the other points say of how counts vary.
+    shared: Option<SharedVariance>,
+}
+
+impl Sample<'_> {
+    /// The contrast with the numbers of blocks and of independent units behind it; `None` without any.
+    fn compare(
+        &self,
+        weights: &[(Point, f64)],
+        compared: Compared,
+    ) -> Option<(Interval, usize, usize)> {
+        match compared {
+            Compared::WithinBlocks => {
+                let by_block = mean_contrast(self.tables, weights);
+                let found = self.interval(weights, &by_block)?;
+                Some((found.interval, by_block.len(), found.units))
+            }
+            Compared::AcrossBlocks => self.across(weights),
+        }
     }
-    let of = |point| mean_contrast(tables, &[(point, weight)]);
-    let (first, second) = (of(one), of(other));
-    let (a, b) = (means(units, &first), means(units, &second));
-    let interval = Interval::of_two_samples(&a, &b)?;
-    Some((interval, first.len() + second.len(), a.len() + b.len()))
+
+    fn interval(&self, weights: &[(Point, f64)], by_block: &[(u32, f64)]) -> Option<OverUnits> {
+        if self.counts {
+            let values = means(self.units, by_block);
+            return Some(OverUnits {
+                interval: Interval::of_counts(&values, self.looks, self.shared)?,
+                units: values.len(),
+            });
+        }
+        over_units(self.units, weights, by_block, self.looks)
+    }
+
+    /// The contrast of two points that share no block; `None` when they do share one, or one has none.
+    fn across(&self, weights: &[(Point, f64)]) -> Option<(Interval, usize, usize)> {
+        let &[(one, weight), (other, _)] = weights else {
+            return None;
+        };
+        if !mean_contrast(self.tables, weights).is_empty() {
+            return None;
+        }
+        let of = |point| -> Option<(OverUnits, usize)> {
+            let weights = [(point, weight)];
+            let by_block = mean_contrast(self.tables, &weights);
+            let found = over_units(self.units, &weights, &by_block, Looks::Fixed)?;
+            Some((found, by_block.len()))
+        };
+        let ((first, blocks), (second, others)) = (of(one)?, of(other)?);
+        let interval = first.interval.less(&second.interval);
+        Some((interval, blocks + others, first.units + second.units))
+    }
+}
+
+/// The interval of a contrast's mean over the independent units among its blocks.
+pub(super) fn over_units(
+    units: Option<&Units>,
+    weights: &[(Point, f64)],
+    by_block: &[(u32, f64)],
+    looks: Looks,
+) -> Option<OverUnits> {
+    let Some(units) = units else {
+        let values: Vec<f64> = by_block.iter().map(|(_, value)| *value).collect();
+        return Some(OverUnits {
+            interval: Interval::after(&values, looks)?,
+            units: values.len(),
+        });
+    };
+    let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
+    units.interval(&points, by_block, looks)
 }
 
 /// One value an independent unit, of values by block.
@@ -524,12 +744,13 @@ fn promise(looks: Looks) -> document::Interval {
     }
 }
 
-fn verdict(interval: &Interval, margin: f64) -> Verdict {
+/// What an interval says by itself; `no effect` needs a margin.
+fn verdict(interval: &Interval, margin: Option<f64>) -> Verdict {
     if interval.low() > 0.0 {
         Verdict::Faster
     } else if interval.high() < 0.0 {
         Verdict::Slower
-    } else if interval.equivalent(margin) {
+    } else if margin.is_some_and(|margin| interval.equivalent(margin)) {
         Verdict::NoEffect
     } else {
         Verdict::Unclear

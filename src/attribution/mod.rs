@@ -21,11 +21,12 @@ use crate::error::Result;
 use crate::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
 pub use agreement::Agreement;
-pub use change::{Change, change};
+pub use change::{Change, changes};
 pub use collect::{Collector, Fault};
 pub use document::{
-    Attribution, Closure, ControlEffect, Cost, Effect, Interval, Kind, Noise, NoiseSpread,
-    Operation, Part, PatchEffects, Progress, Provenance, SUITE, Verdict,
+    Attribution, Closure, ControlEffect, Cost, Dependence, Effect, Figure, Interval, Kind, Noise,
+    NoiseSpread, Operation, Part, PatchEffects, PointDependence, Progress, Provenance, SUITE,
+    Statistic, Tail, Verdict,
 };
 pub use functions::{compared, function_changes};
 pub use stopping::{Open, Stopping};

@@ -54,42 +54,54 @@ impl Attribution {
         self.progress.iter().all(|p| p.ended)
     }
 
-    /// The patches whose main in-order effect has `verdict`. One that has no such effect, as it was not measured
-    /// on all workloads, is slower where it is on some workload.
-    pub fn patches_with(&self, verdict: Verdict) -> Vec<&PatchEffects> {
+    /// The patches that make the server slower by their main in-order effect ([`Effect::is_regression`]). One
+    /// that has no such effect, as it was not measured on all workloads, is slower where it is on some workload.
+    pub fn slower_patches(&self) -> Vec<&PatchEffects> {
         let Some(meter) = self.main_meter() else {
             return Vec::new();
         };
         let slower = |effect: &Effect| {
-            (effect.kind, effect.meter, effect.verdict) == (Kind::InOrder, meter, Verdict::Slower)
+            (effect.kind, effect.meter) == (Kind::InOrder, meter) && effect.is_regression()
         };
         self.patches
             .iter()
             .filter(
                 |patch| match self.main_effect(&patch.effects, Kind::InOrder, meter) {
-                    Some(effect) => effect.verdict == verdict,
-                    None => verdict == Verdict::Slower && patch.effects.iter().any(slower),
+                    Some(effect) => effect.is_regression(),
+                    None => patch.effects.iter().any(slower),
                 },
             )
             .collect()
+    }
+
+    /// The patches whose main in-order effect has `verdict`.
+    pub fn patches_with(&self, verdict: Verdict) -> Vec<&PatchEffects> {
+        let Some(meter) = self.main_meter() else {
+            return Vec::new();
+        };
+        let main = |patch: &&PatchEffects| {
+            let effect = self.main_effect(&patch.effects, Kind::InOrder, meter);
+            effect.is_some_and(|effect| effect.verdict == verdict)
+        };
+        self.patches.iter().filter(main).collect()
     }
 
     /// Whether a patch or the whole series is slower: over all workloads, or on one where there is no figure
     /// over all of them.
     pub fn is_regression(&self) -> bool {
         let total = self.main_meter().is_some_and(|m| self.is_total_slower(m));
-        total || !self.patches_with(Verdict::Slower).is_empty()
+        total || !self.slower_patches().is_empty()
     }
 
     fn is_total_slower(&self, meter: Meter) -> bool {
         if let Some(total) = self.main_effect(&self.total, Kind::Total, meter) {
-            return total.verdict == Verdict::Slower;
+            return total.is_regression();
         }
         // Many workloads are as many chances, and nothing else has adjusted these.
         let single = || self.total.iter().filter(|effect| effect.meter == meter);
         let raw: Vec<f64> = single().map(|e| e.p_value.unwrap_or(1.0)).collect();
         let mut judged = single().zip(holm(&raw));
-        judged.any(|(e, adjusted)| e.verdict == Verdict::Slower && adjusted <= 1.0 - e.level)
+        judged.any(|(e, adjusted)| e.typical() == Verdict::Slower && adjusted <= 1.0 - e.level)
     }
 
     /// Whether the experiment leaves a question open: a patch that is unclear or has no effect to
@@ -103,6 +115,7 @@ impl Attribution {
         };
         !self.is_complete()
             || !self.patches_with(Verdict::Unclear).is_empty()
+            || !self.patches_with(Verdict::Mixed).is_empty()
             || self.patches.iter().any(|patch| patch.reason.is_some())
             || self.main_meter().is_some_and(lacks)
     }

@@ -51,6 +51,9 @@ pub(crate) fn observation(
         value,
         n: 100,
         direct: false,
+        mean: None,
+        slow: None,
+        p99: None,
     }
 }
 
@@ -411,7 +414,9 @@ fn meters_agree_only_when_one_explains_the_other() {
         units: 9,
         identical: false,
         unpaired: false,
+        tail: None,
         provenance: None,
+        basis: None,
     };
     use Verdict::{Faster, NoEffect, Slower, Unclear};
     for (time, instructions, expected) in [

@@ -7,13 +7,21 @@ use super::collect::Source;
 use super::document::{Attribution, Effect, SUITE};
 use crate::observation::{Conditions, Meter};
 use crate::point::Point;
-use crate::stats::{BlockTable, Complete, median};
+use crate::stats::{BlockTable, Complete, holm, median};
 
 /// Something about an experiment that limits what its figures say. As text: what is so, and what to do.
 #[derive(Debug, Clone, PartialEq)]
 enum Warning<'a> {
     /// The control misses 0 in these of so many intervals.
     Control { missed: Vec<String>, of: usize },
+    /// Blocks depend on those before them.
+    Dependent { row: Row<'a>, lag1: f64 },
+    /// A point changed in the middle of the experiment, the others did not.
+    Changed {
+        row: Row<'a>,
+        point: Point,
+        halves: f64,
+    },
     /// The closure check fails.
     Closure,
     /// Points that share no block are compared; `all` where no two do.
@@ -81,6 +89,20 @@ impl fmt::Display for Warning<'_> {
                  read effects of that size with care.",
                 missed.len(),
                 missed.join(", ")
+            ),
+            Warning::Dependent { row, lag1 } => write!(
+                f,
+                "Blocks of {row} depend on the blocks before them (correlation {lag1:+.2}): its intervals \
+                 are too narrow and its verdicts too sure. Something changes slowly and not for all points \
+                 alike; measure again when the machine is otherwise idle.",
+            ),
+            Warning::Changed { row, point, halves } => write!(
+                f,
+                "Point {point} of {row} was {} {} in the second half of the blocks than in the first, against \
+                 the other points: its figures are a mean of two states. Look for what stays with this \
+                 server, and measure again.",
+                percent(halves.abs()),
+                if *halves > 0.0 { "faster" } else { "slower" },
             ),
             Warning::Closure => write!(
                 f,
@@ -204,6 +226,7 @@ fn percent(share: f64) -> String {
 pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(control(attribution));
+    warnings.extend(dependent(attribution));
     warnings.extend(closure(attribution));
     let mut judged = attribution.effects().filter(|effect| !effect.identical);
     let all = judged.all(|effect| effect.unpaired);
@@ -307,6 +330,45 @@ fn control(attribution: &Attribution) -> Option<Warning<'_>> {
         missed,
         of: control.len(),
     })
+}
+
+/// A probability below this, adjusted for all that is looked at, is worth a word.
+const SURPRISING: f64 = 0.01;
+
+/// Blocks that are not independent.
+fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
+    let tables = &attribution.noise.dependence;
+    let looks: Vec<f64> = tables.iter().map(|of| of.lag1_p_value).collect();
+    let of_points = || {
+        tables
+            .iter()
+            .flat_map(|of| of.points.iter().map(move |point| (of, point)))
+    };
+    let halves: Vec<f64> = of_points().map(|(_, point)| point.halves_p_value).collect();
+    let mut warnings = Vec::new();
+    for (of, p) in tables.iter().zip(holm(&looks)) {
+        if p < SURPRISING {
+            let row = Row {
+                workload: &of.workload,
+                meter: of.meter,
+            };
+            warnings.push(Warning::Dependent { row, lag1: of.lag1 });
+        }
+    }
+    for ((of, point), p) in of_points().zip(holm(&halves)) {
+        if p < SURPRISING {
+            let row = Row {
+                workload: &of.workload,
+                meter: of.meter,
+            };
+            warnings.push(Warning::Changed {
+                row,
+                point: point.point,
+                halves: point.halves,
+            });
+        }
+    }
+    warnings
 }
 
 fn closure(attribution: &Attribution) -> Option<Warning<'_>> {

@@ -125,6 +125,22 @@ impl Simulated {
         for family in &self.families {
             let _ = writeln!(page, "- *{}*: {}.", family.scenario, family.description);
         }
+        page.push_str(
+            "\nWhat these scenarios do not have, each with experiments of its own and the limits of its promise:\n\n\
+             | simulated | of what | experiments | found | limits |\n|:--|:--|--:|--:|--:|\n",
+        );
+        for check in &self.checks {
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} | {} | {} to {} |",
+                check.name,
+                check.what,
+                check.experiments,
+                percent(check.share),
+                percent(check.least),
+                percent(check.most),
+            );
+        }
         let faults = self.faults();
         match faults.is_empty() {
             true => page.push_str("\nEvery figure is within its limits.\n"),
@@ -216,6 +232,12 @@ pub fn text(simulated: &Simulated) -> String {
             family.blocks,
         );
     }
+    let _ = writeln!(text, "\n{:<58} {:>7}  limits", "promise", "found");
+    for check in &simulated.checks {
+        let name: String = check.name.chars().take(58).collect();
+        let limits = format!("{} to {}", percent(check.least), percent(check.most));
+        let _ = writeln!(text, "{name:<58} {:>7}  {limits}", percent(check.share));
+    }
     let _ = writeln!(
         text,
         "\nLimits: false claims {}, coverage {:.0} to {:.0} %.\n\n\
@@ -275,14 +297,31 @@ impl Real {
             percent(self.held() as f64 / self.intervals().max(1) as f64),
             format_args!("{:.2} %", 100.0 * self.half_width()),
         );
+        let _ = writeln!(
+            page,
+            "- permutation test of exchangeability (whether anything stays with a copy from block to block; copies \
+             exchanged within units, 9,999 times): p = {:.3} over all experiments; below 0.05 in {} of {}\n\
+             - cost by place in a block's order, against the block's mean: {}\n",
+            self.exchangeable,
+            self.repeats
+                .iter()
+                .filter(|repeat| repeat.exchangeable < 0.05)
+                .count(),
+            self.repeats.len(),
+            self.places
+                .iter()
+                .map(|(mean, error)| format!("{:+.2} % ± {:.2}", 100.0 * mean, 100.0 * error))
+                .collect::<Vec<_>>()
+                .join(", "),
+        );
         page.push_str(
-            "| experiment | blocks | faster | slower | no effect | unclear | intervals that hold 0 |\n\
-             |--:|--:|--:|--:|--:|--:|--:|\n",
+            "| experiment | blocks | faster | slower | no effect | unclear | intervals that hold 0 | exchangeable, p |\n\
+             |--:|--:|--:|--:|--:|--:|--:|--:|\n",
         );
         for (number, repeat) in (1..).zip(&self.repeats) {
             let _ = writeln!(
                 page,
-                "| {number} | {} | {} | {} | {} | {} | {} of {} |",
+                "| {number} | {} | {} | {} | {} | {} | {} of {} | {:.3} |",
                 repeat.blocks,
                 repeat.faster,
                 repeat.slower,
@@ -290,6 +329,7 @@ impl Real {
                 repeat.unclear,
                 repeat.held,
                 repeat.intervals,
+                repeat.exchangeable,
             );
         }
         page

@@ -2,6 +2,7 @@
 //! measured against itself.
 
 mod bisection;
+mod checks;
 mod document;
 mod family;
 mod plot;
@@ -22,6 +23,7 @@ use crate::process::check_interrupted;
 use crate::progress::{Progress, Step};
 
 pub use bisection::{Bisections, bisections};
+pub use checks::Check;
 pub use document::{Page, text};
 pub use family::Family;
 pub use power::{Power, RulePower};
@@ -51,6 +53,8 @@ pub struct Simulated {
     pub threads: usize,
     /// Null experiments, by scenario.
     pub families: Vec<Family>,
+    /// What the scenarios do not have: other numbers of patches, counts, layouts, unpaired runs, tails.
+    pub checks: Vec<Check>,
     /// Comparison with the rules of others, by machine.
     pub power: Vec<Power>,
 }
@@ -87,6 +91,7 @@ impl Simulated {
                 ));
             }
         }
+        faults.extend(self.checks.iter().filter_map(Check::fault));
         faults
     }
 }
@@ -106,6 +111,9 @@ pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Resu
         })?;
         families.push(found);
     }
+    let checks = counted("check promises", checks::count(), progress, |done| {
+        checks::checks(experiments, seed, done)
+    })?;
     for machine in power::Machine::ALL {
         let all = experiments + experiments.div_ceil(5);
         let found = counted("compare rules", all, progress, |done| {
@@ -121,6 +129,7 @@ pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Resu
         seconds: started.elapsed().as_secs_f64(),
         threads: threads(),
         families,
+        checks,
         power: powers,
     })
 }

@@ -1,16 +1,18 @@
 //! The bare release measured against copies of itself, again and again: whatever is found is false.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::attribution::{self, Attribution, Effect, Kind, Verdict};
 use crate::config::Preset;
 use crate::error::{Error, Result};
 use crate::experiment;
-use crate::observation::{ExperimentHeader, Meter};
+use crate::observation::{ExperimentHeader, Meter, Observation};
 use crate::point::Point;
 use crate::progress::Progress;
 use crate::run::{build_points, prepare};
-use crate::stats;
+use crate::stats::{self, BlockTable, Interval, Units};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
@@ -33,6 +35,12 @@ pub struct Real {
     pub wanted: u32,
     /// The finished experiments.
     pub repeats: Vec<Repeat>,
+    /// The probability of differences between copies as large as these if nothing stays with a copy from block
+    /// to block: all experiments together.
+    pub exchangeable: f64,
+    /// By place in a block's order: the mean deviation of its values from their blocks' means, and its standard
+    /// error, as fractions.
+    pub places: Vec<(f64, f64)>,
 }
 
 /// One experiment. Verdicts and intervals are the copies', in order, on the main meter.
@@ -58,6 +66,9 @@ pub struct Repeat {
     pub counted: u32,
     /// Copies called faster or slower by instructions.
     pub counted_claims: u32,
+    /// The probability of differences between copies as large as these if nothing stays with a copy from block
+    /// to block.
+    pub exchangeable: f64,
 }
 
 impl Real {
@@ -139,7 +150,11 @@ pub fn real(
         copies,
         wanted: repeats,
         repeats: Vec::new(),
+        exchangeable: 1.0,
+        places: Vec::new(),
     };
+    let mut tables: Vec<Vec<Vec<f64>>> = Vec::new();
+    let mut places: Vec<Vec<f64>> = Vec::new();
     for repeat in 1..=repeats {
         let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
         header.experiment = format!("{}-against-itself-{repeat}", prepared.release.name);
@@ -169,9 +184,60 @@ pub fn real(
             .join(", ");
         real.harness = header.harness;
         real.repeats.push(judged(&attribution));
+        let meter = attribution.main_meter().unwrap_or(Meter::Time);
+        tables.push(rows(&observations, meter, &mut places));
+        let found = stats::exchangeability(&tables, PERMUTATIONS, 1);
+        real.exchangeable = found.all;
+        for (repeat, own) in real.repeats.iter_mut().zip(&found.each) {
+            repeat.exchangeable = *own;
+        }
+        real.places = places.iter().map(|values| mean(values)).collect();
         each(&real)?;
     }
     Ok(real)
+}
+
+/// Exchanges of copies behind a probability.
+const PERMUTATIONS: u32 = 9999;
+
+/// The logarithms of an experiment's values, a row a unit and workload, the copies in one order. Adds each value's
+/// deviation from its block's mean to its place.
+fn rows(observations: &[Observation], meter: Meter, places: &mut Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    let mut tables: BTreeMap<&str, BlockTable> = BTreeMap::new();
+    let mut units = Units::default();
+    let of_meter = || {
+        observations
+            .iter()
+            .filter(|o| o.meter == meter && !o.direct)
+    };
+    let mut blocks: BTreeMap<(&str, u32), Vec<(usize, f64)>> = BTreeMap::new();
+    for o in of_meter() {
+        let table = tables.entry(&o.workload).or_default();
+        table.insert(o.block, o.point, o.value, o.n);
+        units.note(o.block, o.point, o.layout);
+        let block = blocks.entry((&o.workload, o.block)).or_default();
+        block.push((o.order as usize, o.value.ln()));
+    }
+    for values in blocks.values() {
+        let mean = values.iter().map(|(_, log)| log).sum::<f64>() / values.len() as f64;
+        for (place, log) in values {
+            if places.len() <= *place {
+                places.resize(place + 1, Vec::new());
+            }
+            places[*place].push(log - mean);
+        }
+    }
+    tables
+        .values()
+        .flat_map(|table| units.mean_rows(&table.complete()))
+        .collect()
+}
+
+/// The mean and its standard error; not a number where they are not known.
+fn mean(values: &[f64]) -> (f64, f64) {
+    Interval::of(values).map_or((f64::NAN, f64::NAN), |interval| {
+        (interval.estimate, interval.standard_error)
+    })
 }
 
 fn judged(attribution: &Attribution) -> Repeat {
@@ -214,5 +280,6 @@ fn judged(attribution: &Attribution) -> Repeat {
         half_widths,
         counted: u32::try_from(counted.len()).unwrap_or(u32::MAX),
         counted_claims: with(&counted, &[Verdict::Faster, Verdict::Slower]),
+        exchangeable: 1.0,
     }
 }

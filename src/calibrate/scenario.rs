@@ -144,6 +144,9 @@ impl Scenario {
                 value,
                 n: 1,
                 direct: false,
+                mean: None,
+                slow: None,
+                p99: None,
             });
         };
         match self {

@@ -400,14 +400,17 @@ fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
         names.join(", ")
     };
     if fail_on.contains(&FailOn::Regression) && attribution.is_regression() {
-        return Err(Error::new(
-            Kind::Regression,
-            slower(&names(Verdict::Slower)),
-        ));
+        let patches = attribution.slower_patches();
+        let names: Vec<&str> = patches.iter().map(|patch| patch.name.as_str()).collect();
+        return Err(Error::new(Kind::Regression, slower(&names.join(", "))));
     }
     if fail_on.contains(&FailOn::Inconclusive) && attribution.is_inconclusive() {
+        let mixed = names(Verdict::Mixed);
         let message = match names(Verdict::Unclear) {
             _ if !attribution.is_complete() => "blocks are still to be measured".to_owned(),
+            names if names.is_empty() && !mixed.is_empty() => {
+                format!("faster in part and slower in part: {mixed}")
+            }
             names if names.is_empty() => "some patches have no figures".to_owned(),
             names => format!("unclear: {names}"),
         };

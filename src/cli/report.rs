@@ -98,7 +98,7 @@ fn distributions(store: &Store, id: ExperimentId) -> Result<Vec<Distribution>> {
     for (workload, blocks) in blocks {
         let mut slices = Vec::new();
         for block in blocks {
-            slices.extend(store.slices(id, &workload, block)?);
+            slices.push(store.slices(id, &workload, block)?);
         }
         found.extend(Distribution::of(&workload, &slices));
     }

@@ -75,9 +75,8 @@ impl Config {
 /// The equivalence margin used where none is configured, as a fraction of speed.
 pub fn default_margin(meter: Meter) -> f64 {
     match meter {
-        Meter::Time | Meter::Cpu => 0.005,
-        Meter::Instructions => 0.000_5,
-        Meter::Cycles => 0.005,
+        Meter::Time | Meter::Cpu | Meter::Cycles => 0.01,
+        Meter::Instructions => 0.001,
         Meter::L1iMisses | Meter::BranchMisses | Meter::FrontendBound => 0.01,
     }
 }
@@ -340,6 +339,11 @@ pub struct SqlBenchSettings {
     pub small: Option<bool>,
 }
 
+/// The widest resolution, as a share of the margin, at which at least eight of ten patches without effect are
+/// called so (`perfquilt calibrate`): with the interval just as wide, four patches and two one-sided tests
+/// adjusted by Holm.
+pub const REACHES_MARGIN: f64 = 0.55;
+
 /// The least blocks before an experiment may end by itself: from here on, intervals keep their promise
 /// when it does (`perfquilt calibrate`).
 pub const DEFAULT_MIN_BLOCKS: u32 = 10;
@@ -359,6 +363,29 @@ impl Preset {
             }
         }
         Ok(workload)
+    }
+
+    /// Says in a sentence why patches without effect will hardly ever be called so, where the resolution is too
+    /// coarse for the margin of the first timed meter; `margin` is a fraction of speed by meter.
+    pub fn unreachable_margin(&self, margin: &dyn Fn(Meter) -> f64) -> Option<String> {
+        let resolution = self.resolution?;
+        let mut timed = Meter::ALL.into_iter().filter(|meter| meter.is_timed());
+        let meter = timed.find(|meter| self.meters.contains(meter))?;
+        let margin = margin(meter);
+        let enough = REACHES_MARGIN * margin;
+        let percent = |fraction: f64| {
+            let text = format!("{:.3}", 100.0 * fraction);
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        };
+        (resolution > enough * (1.0 + 1e-9)).then(|| {
+            format!(
+                "with a resolution of {} % and a margin of ±{} % for {meter}, patches without effect are seldom \
+                 called so: choose `resolution = {}` or less, or a wider margin in [margin]",
+                percent(resolution),
+                percent(margin),
+                enough,
+            )
+        })
     }
 
     /// The least blocks of an experiment that may end by itself; `None` for one of a fixed number.

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::config::{BuildSystem, Config, WorkloadKind};
 use crate::error::{Error, Result};
-use crate::experiment::is_timed;
 use crate::files::read_text;
 use crate::process::{Command, find_program};
 use crate::workspace::Workspace;
@@ -164,7 +163,7 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
         "sql-bench" => when(|config| has_workload(config, WorkloadKind::SqlBench)),
         "instructions" => when(|config| {
             let mut meters = config.preset.values().flat_map(|preset| &preset.meters);
-            meters.any(|meter| !is_timed(*meter))
+            meters.any(|meter| !meter.is_timed())
         }),
         _ => return None,
     })

@@ -11,19 +11,26 @@ use crate::error::Result;
 use crate::meter::Counter;
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
+use crate::stats::REDUCTION;
 use crate::store::Identity;
 use crate::workload::{Placement, allowed_cpus};
 use crate::workspace::Workspace;
 use crate::{server, workload};
 
-/// Identity of what measures: this program, its driver, how servers are run, where counts come from,
-/// how code layouts are varied.
+/// The number of the way in which blocks are carried out, beside what [`harness`] digests: how servers are
+/// started, warmed up and ordered, and which transactions are counted. A change that may give other
+/// readings of the same servers takes the next number.
+pub const PROTOCOL: u32 = 2;
+
+/// Identity of what measures: the measuring protocol, how slices are reduced, the drivers, how servers are
+/// run, where counts come from, how code layouts are varied.
 /// Observations of different harnesses do not mix.
 ///
 /// # Errors
 /// As [`server::adapter`].
 pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: Layouts) -> Result<String> {
     let mut digest = Sha256::new();
+    digest.update(format!("protocol {PROTOCOL}, reduction {REDUCTION}\n"));
     digest.update(workload::identity());
     digest.update(server::adapter(ws)?.identity()?);
     digest.update(counter.map(Counter::describe).unwrap_or_default());

@@ -244,16 +244,17 @@ impl<'a> ThisMachine<'a> {
     fn private_folders(&self, block: &Block) -> Result<(Vec<Private>, Failures)> {
         let next = AtomicUsize::new(0);
         let made: Mutex<Vec<(usize, Result<Private>)>> = Mutex::default();
-        let workers = allowed_cpus().len().clamp(1, block.points.len().max(1));
+        let servers = block.servers();
+        let workers = allowed_cpus().len().clamp(1, servers.len().max(1));
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(&point) = block.points.get(index) else {
+                        let Some(&(point, copy)) = servers.get(index) else {
                             return;
                         };
-                        let folder = self.private_folder(point, block.layout(point));
+                        let folder = self.private_folder(point, block.layout(point, copy));
                         if let Ok(mut made) = made.lock() {
                             made.push((index, folder));
                         }
@@ -267,7 +268,7 @@ impl<'a> ThisMachine<'a> {
         for (index, folder) in made {
             match folder {
                 Ok(folder) => folders.push(folder),
-                Err(error) => failures.push((block.points[index], error)),
+                Err(error) => failures.push((servers[index].0, error)),
             }
         }
         Ok((folders, failures))

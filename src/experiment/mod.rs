@@ -60,11 +60,6 @@ pub struct Outcome {
     pub failed: BTreeMap<Point, Error>,
 }
 
-/// Whether `meter` is read from slices; the others are counted.
-pub fn is_timed(meter: Meter) -> bool {
-    matches!(meter, Meter::Time | Meter::Cpu)
-}
-
 /// Measures the built points as `preset` says, going on where an earlier run of the same experiment
 /// stopped. What other experiments measured that still holds is carried over, unless every point is asked to be
 /// measured. `header` names series, release and recipe, and the points that could not be built;
@@ -161,8 +156,11 @@ fn run_on(
         .collect::<Result<_>>()?;
     let workloads: Vec<&Workload> = settled.iter().collect();
     let layouts = vary_layouts(preset, &mut candidates, progress)?;
-    let timed: Vec<Meter> = meters(preset, is_timed);
-    let mut counted: Vec<Meter> = meters(preset, |meter| !is_timed(meter));
+    if let Some(words) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
+        progress.warn(&words);
+    }
+    let timed: Vec<Meter> = meters(preset, Meter::is_timed);
+    let mut counted: Vec<Meter> = meters(preset, |meter| !meter.is_timed());
     let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
     if let Some(counter) = &counter {
         counted.retain(|meter| {
@@ -246,7 +244,11 @@ fn run_on(
         blocks: blocks_of(&timed, preset.blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
         layouts: layouts != Layouts::Off,
-        direct: &direct(points, &header, &measured),
+        direct: &match past {
+            // A release against itself has no series whose total could be checked.
+            Past::Apart => Vec::new(),
+            _ => direct(points, &header, &measured),
+        },
     });
     let margin = |meter| ws.config.margin(meter);
     let runner = || {
@@ -348,6 +350,7 @@ pub(crate) fn needed(
         workloads: workloads.to_vec(),
         seed: 0,
         layouts: BTreeMap::new(),
+        copies: 1,
     };
     let block = stopping::needed(block, stopping, &BTreeMap::new());
     (block.points, block.workloads)
@@ -449,7 +452,7 @@ fn vary_layouts(
     progress: &dyn Progress,
 ) -> Result<Layouts> {
     let layouts = preset.layouts.unwrap_or(Layouts::Padded);
-    if layouts == Layouts::Off || meters(preset, is_timed).is_empty() {
+    if layouts == Layouts::Off || meters(preset, Meter::is_timed).is_empty() {
         return Ok(Layouts::Off);
     }
     let mut relinks = BTreeMap::new();

@@ -49,12 +49,40 @@ pub struct Block {
     pub seed: u64,
     /// Seeds of the points' code layouts, where they are varied; the others run as linked.
     pub layouts: BTreeMap<Point, u64>,
+    /// Servers a point, each started by itself in a layout of its own. Each set of copies is stored as a
+    /// block of its own.
+    pub copies: u32,
 }
 
 impl Block {
-    /// The seed of the layout in which `point` runs; 0 is the linker's own.
-    pub fn layout(&self, point: Point) -> u64 {
-        self.layouts.get(&point).copied().unwrap_or(0)
+    /// The seed of the layout in which a copy (from 0) of `point` runs; 0 is the linker's own.
+    pub fn layout(&self, point: Point, copy: u32) -> u64 {
+        match self.layouts.get(&point) {
+            None => 0,
+            Some(&seed) if copy == 0 => seed,
+            Some(seed) => {
+                let text = format!("{seed} copy {copy}");
+                StdRng::from_seed(Sha256::digest(text).into()).random_range(1..1 << 31)
+            }
+        }
+    }
+
+    /// The servers of the block in the order of their start and position, as point and copy. Every second
+    /// round of copies goes the other way, so that no point is always first.
+    pub fn servers(&self) -> Vec<(Point, u32)> {
+        let round = |copy: u32| -> Vec<(Point, u32)> {
+            let mut round: Vec<(Point, u32)> = self.points.iter().map(|&p| (p, copy)).collect();
+            if copy % 2 == 1 {
+                round.reverse();
+            }
+            round
+        };
+        (0..self.copies.max(1)).flat_map(round).collect()
+    }
+
+    /// The number under which the values of a copy are stored.
+    pub fn stored_as(&self, copy: u32) -> u32 {
+        self.number * self.copies.max(1) + copy
     }
 }
 
@@ -95,6 +123,9 @@ pub(super) fn direct_blocks(blocks: u32) -> u32 {
     }
 }
 
+/// The most servers a point of a direct block.
+const MOST_COPIES: u32 = 3;
+
 /// A timed block of the closure check.
 fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
     // As if it were an experiment of its own, so that other orders and transactions are drawn.
@@ -105,6 +136,10 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
     };
     Block {
         direct: true,
+        // As many servers as the other blocks have, or fewer: two servers alone tell little in as much time.
+        copies: u32::try_from(scope.points.len() / 2)
+            .unwrap_or(MOST_COPIES)
+            .clamp(1, MOST_COPIES),
         // There are too few direct blocks to spare one that repeats layouts.
         ..single(&own, Reading::Timed, number)
     }
@@ -134,17 +169,14 @@ fn position(number: u32, count: u32) -> u64 {
 fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     let mut random =
         StdRng::from_seed(Sha256::digest(format!("{} {reading:?} {number}", scope.seed)).into());
-    let mut points = scope.points.to_vec();
-    points.shuffle(&mut random);
+    let points = balanced(scope, reading, number);
     let mut workloads = scope.workloads.to_vec();
-    let seed = match reading {
-        Reading::Timed => {
-            workloads.shuffle(&mut random);
-            random.next_u64()
-        }
-        // Counts are repeated to the instruction: the same transactions in the same order.
-        Reading::Counted => scope.seed,
-    };
+    if reading == Reading::Timed {
+        workloads.shuffle(&mut random);
+    }
+    // All points do the same transactions. Each block has its own, also of counted blocks: what a patch
+    // saves in one fixed sample of transactions is not known for any other.
+    let seed = random.next_u64();
     let layouts = match reading {
         Reading::Timed if scope.layouts => layouts(scope, number),
         // How many instructions there are does not depend on where they are.
@@ -158,7 +190,49 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
         workloads,
         seed,
         layouts,
+        copies: 1,
     }
+}
+
+/// The order of the points in block `number`: rows of Williams squares, relabelled and shuffled at random
+/// for each square.
+///
+/// A server's place in its block shifts its cost by up to 0.2 %. In a Williams square every point has every
+/// place equally often and follows every other point equally often, so that neither shifts a comparison
+/// once a square is complete: one square of `p` rows for an even number `p` of points, two of them for an
+/// odd one. E. J. Williams, *Experimental designs balanced for the estimation of residual effects of
+/// treatments*, Australian Journal of Scientific Research A 2 (1949).
+fn balanced(scope: &Scope<'_>, reading: Reading, number: u32) -> Vec<Point> {
+    let count = scope.points.len();
+    let rows = match count % 2 {
+        0 => count,
+        _ => 2 * count,
+    };
+    let Some((square, row)) = u32::try_from(rows)
+        .ok()
+        .filter(|&rows| rows > 0)
+        .map(|rows| (number / rows, number % rows))
+    else {
+        return Vec::new();
+    };
+    let text = format!("{} {reading:?} order {square}", scope.seed);
+    let mut random = StdRng::from_seed(Sha256::digest(text).into());
+    let mut labels = scope.points.to_vec();
+    labels.shuffle(&mut random);
+    let mut order: Vec<usize> = (0..rows).collect();
+    order.shuffle(&mut random);
+    let row = order[row as usize];
+    // 0, 1, p − 1, 2, p − 2, …: neighbours differ by each distance once.
+    let zigzag = (0..count).map(|place| match place % 2 {
+        0 => (count - place / 2) % count,
+        _ => place.div_ceil(2),
+    });
+    let mut places: Vec<usize> = zigzag.map(|place| (place + row) % count).collect();
+    // Of an odd number of points, the mirror image completes the balance.
+    if row >= count {
+        places.reverse();
+    }
+    places.into_iter().map(|place| labels[place]).collect()
 }
 
 /// A layout of its own for every point. Some blocks repeat those of the block before with fresh
@@ -236,29 +310,57 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_balanced_over_many_blocks() {
+    fn every_point_has_every_place_and_follows_every_other_equally_often() {
         let workloads = ["a".to_owned()];
-        let blocks = plan(&scope(&workloads, 4000, 0));
-        for point in POINTS {
-            for place in 0..POINTS.len() {
-                let count = blocks.iter().filter(|b| b.points[place] == point).count();
-                // 1000 expected, standard deviation 27.
-                assert!((880..1120).contains(&count), "{point} at {place}: {count}");
+        for count in 1..8usize {
+            let points: Vec<Point> = (0..count).map(Point::Step).collect();
+            let square = if count % 2 == 0 { count } else { 2 * count };
+            let scope = Scope {
+                points: &points,
+                ..scope(&workloads, u32::try_from(3 * square).unwrap(), 0)
+            };
+            let blocks = plan(&scope);
+            let mut orders = BTreeSet::new();
+            for blocks in blocks.chunks(square) {
+                let mut places: BTreeMap<(Point, usize), usize> = BTreeMap::new();
+                let mut follows: BTreeMap<(Point, Point), usize> = BTreeMap::new();
+                for block in blocks {
+                    for (place, &point) in block.points.iter().enumerate() {
+                        *places.entry((point, place)).or_default() += 1;
+                    }
+                    for pair in block.points.windows(2) {
+                        *follows.entry((pair[0], pair[1])).or_default() += 1;
+                    }
+                }
+                assert_eq!(places.len(), count * count, "{count} points");
+                assert!(places.values().all(|&n| n == square / count));
+                assert_eq!(follows.len(), count * (count - 1), "{count} points");
+                assert!(
+                    follows.values().all(|&n| n == square / count),
+                    "{follows:?}"
+                );
+                orders.insert(blocks.iter().map(|b| b.points.clone()).collect::<Vec<_>>());
             }
+            assert!(count < 4 || orders.len() == 3, "squares are drawn anew");
         }
+    }
+
+    #[test]
+    fn every_block_has_transactions_of_its_own() {
+        let workloads = ["a".to_owned()];
+        let blocks = plan(&scope(&workloads, 400, 40));
         let seeds: BTreeSet<_> = blocks.iter().map(|block| block.seed).collect();
         assert_eq!(seeds.len(), blocks.len());
     }
 
     #[test]
-    fn counted_blocks_lie_between_timed_ones_and_repeat_their_transactions() {
+    fn counted_blocks_lie_between_timed_ones() {
         let workloads = ["a".to_owned(), "b".to_owned()];
         let blocks = plan(&scope(&workloads, 12, 2));
         let counted: Vec<usize> = (0..blocks.len())
             .filter(|&i| blocks[i].reading == Reading::Counted)
             .collect();
         assert_eq!(counted, [3, 10]);
-        assert_eq!(blocks[3].seed, blocks[10].seed);
         assert_eq!(blocks[3].workloads, workloads);
     }
 
@@ -269,7 +371,7 @@ mod tests {
         let (timed, counted): (Vec<&Block>, Vec<&Block>) = blocks
             .iter()
             .partition(|block| block.reading == Reading::Timed);
-        assert!(counted.iter().all(|block| block.layout(POINTS[0]) == 0));
+        assert!(counted.iter().all(|block| block.layout(POINTS[0], 0) == 0));
         let repeats: Vec<u32> = (1..timed.len())
             .filter(|&i| timed[i].layouts == timed[i - 1].layouts)
             .map(|i| timed[i].number)
@@ -327,7 +429,19 @@ mod tests {
         let blocks = plan(&with);
         let direct: Vec<&Block> = blocks.iter().filter(|block| block.direct).collect();
         assert_eq!(direct.len(), 4);
-        assert!(direct.iter().all(|block| block.points.len() == 2));
+        assert!(
+            direct
+                .iter()
+                .all(|block| block.points.len() == 2 && block.copies == 2)
+        );
+        let servers = direct[1].servers();
+        let layouts: BTreeSet<u64> = servers
+            .iter()
+            .map(|(p, c)| direct[1].layout(*p, *c))
+            .collect();
+        assert_eq!((servers.len(), layouts.len()), (4, 4));
+        assert_eq!(servers[0].0, servers[3].0);
+        assert_eq!([0, 1].map(|copy| direct[1].stored_as(copy)), [2, 3]);
         let seeds: BTreeSet<u64> = blocks
             .iter()
             .flat_map(|block| block.layouts.values().copied())

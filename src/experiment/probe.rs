@@ -9,7 +9,7 @@ use super::carry::other_machine;
 use super::machine::{Setup, ThisMachine};
 use super::plan::{Reading, Scope, single};
 use super::runner::Runner;
-use super::{Candidates, candidate, identity, is_timed, vary_layouts};
+use super::{Candidates, candidate, identity, vary_layouts};
 use crate::build::Built;
 use crate::config::{Layouts, Preset, Workload, default_margin};
 use crate::error::{Error, Result};
@@ -91,11 +91,11 @@ impl<'a> Probe<'a> {
             meters: vec![meter],
             ..preset.clone()
         };
-        let counter = match is_timed(meter) {
+        let counter = match meter.is_timed() {
             true => None,
             false => Some(counter_for(meter)?),
         };
-        let layouts = match is_timed(meter) {
+        let layouts = match meter.is_timed() {
             true => preset.layouts.unwrap_or(Layouts::Padded),
             false => Layouts::Off,
         };
@@ -215,7 +215,7 @@ impl<'a> Probe<'a> {
                 candidate.data = Some((release.clone(), by));
             }
         }
-        let (timed, counted) = match is_timed(self.meter) {
+        let (timed, counted) = match self.meter.is_timed() {
             true => (vec![self.meter], Vec::new()),
             false => (Vec::new(), vec![self.meter]),
         };
@@ -258,7 +258,7 @@ impl<'a> Probe<'a> {
                     layouts: self.layouts != Layouts::Off,
                     direct: &[],
                 },
-                match is_timed(self.meter) {
+                match self.meter.is_timed() {
                     true => Reading::Timed,
                     false => Reading::Counted,
                 },
@@ -291,7 +291,7 @@ impl<'a> Probe<'a> {
             let same_work = earlier.identity.workloads.get(&self.workload.name)
                 == protocol.workloads.get(&self.workload.name);
             // How long a block is does not change what is counted.
-            let same_protocol = match is_timed(self.meter) {
+            let same_protocol = match self.meter.is_timed() {
                 true => earlier.identity.protocol == protocol.protocol,
                 false => earlier.header.recipe == self.header.recipe,
             };
@@ -330,7 +330,7 @@ impl<'a> Probe<'a> {
             Some(counter) => vec![Some(counter)],
             None => vec![None, detected.as_ref()],
         };
-        let layouts = match is_timed(self.meter) {
+        let layouts = match self.meter.is_timed() {
             true => vec![self.layouts],
             false => vec![Layouts::Off, Layouts::Padded, Layouts::Shuffled],
         };
@@ -370,7 +370,7 @@ pub fn context(
     (workload, meter): (&str, Meter),
 ) -> Result<String> {
     let workload = preset.workload(&ws.config, workload)?;
-    let counter = match is_timed(meter) {
+    let counter = match meter.is_timed() {
         true => None,
         false => Some(counter_for(meter)?),
     };
@@ -498,6 +498,9 @@ mod tests {
                 value: 100.0,
                 n: 1,
                 direct,
+                mean: None,
+                slow: None,
+                p99: None,
             };
             store.append(id, &[of(0), of(1)], &[]).unwrap();
         };

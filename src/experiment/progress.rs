@@ -80,6 +80,7 @@ mod tests {
             workloads: Vec::new(),
             seed: 0,
             layouts: Default::default(),
+            copies: 1,
         };
         let mut forecast = Forecast::new(2.0, 1, 4);
         assert_eq!(forecast.milliseconds(&[&block, &block], None), 8400);

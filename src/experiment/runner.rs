@@ -13,11 +13,11 @@ use crate::attribution::{self, Stopping};
 use crate::config::{Workload, WorkloadKind};
 use crate::error::{Error, Kind, Result};
 use crate::meter::Counts;
-use crate::observation::{Meter, Moment, Planned, Supplement};
+use crate::observation::{Meter, Moment, Observation, Planned, Supplement};
 use crate::point::Point;
 use crate::process::check_interrupted;
 use crate::progress::{Progress, Step};
-use crate::stats;
+use crate::stats::{self, BlockValue, Slices};
 use crate::store::{Brought, ExperimentId, Meanwhile, SliceBlob, Store};
 use crate::workload::Measured;
 
@@ -94,7 +94,7 @@ impl<'a> Runner<'a> {
     fn is_done(&self, workload: &str, meter: Meter, block: &Block) -> bool {
         self.done
             .get(&(workload.to_owned(), meter))
-            .is_some_and(|blocks| blocks.contains(&(block.direct, block.number)))
+            .is_some_and(|blocks| blocks.contains(&(block.direct, block.stored_as(0))))
     }
 
     /// What is left of a block: the workloads of which some meter is missing.
@@ -342,7 +342,7 @@ impl<'a> Runner<'a> {
             } else {
                 &measured.time
             };
-            let values = stats::block_values(slices);
+            let values = stats::reduce_block(slices);
             if values.len() != slices.len() || values.is_empty() {
                 let name = match self.workloads.get(workload).map(|w| w.kind) {
                     Some(WorkloadKind::Sysbench) => "the driver",
@@ -353,31 +353,40 @@ impl<'a> Runner<'a> {
                     format!("{name} of workload {workload} returned no usable {meter} slices"),
                 ));
             }
-            for (point, value) in values {
-                let n = slices
-                    .iter()
-                    .find(|slices| slices.point == point)
-                    .map_or(1, transactions_of);
-                observations.push(observation(block, workload, meter, point, value, n));
+            for (copy, reduced, slices) in numbered(values, slices) {
+                let point = reduced.point;
+                let n = transactions_of(slices);
+                observations.push(Observation {
+                    block: block.stored_as(copy),
+                    layout: block.layout(point, copy),
+                    mean: reduced.tail.map(|tail| tail.mean),
+                    slow: reduced.tail.map(|tail| tail.slow),
+                    p99: reduced.tail.and_then(|tail| tail.p99),
+                    ..observation(block, workload, meter, point, reduced.value, n)
+                });
             }
         }
         let operations = measured.operations.into_iter().filter(|_| with_time);
         for (name, rows) in operations {
-            for (point, value) in stats::block_values(&rows) {
-                let n = rows
-                    .iter()
-                    .find(|row| row.point == point)
-                    .map_or(1, transactions_of);
+            // An operation that no slice of a server has is missing there.
+            let rows: Vec<Slices> = rows.into_iter().filter(has_slices).collect();
+            for (copy, reduced, row) in numbered(stats::reduce_block(&rows), &rows) {
+                let (point, n) = (reduced.point, transactions_of(row));
                 let part = format!("{workload}/{name}");
-                observations.push(observation(block, &part, Meter::Time, point, value, n));
+                observations.push(Observation {
+                    block: block.stored_as(copy),
+                    layout: block.layout(point, copy),
+                    ..observation(block, &part, Meter::Time, point, reduced.value, n)
+                });
             }
         }
         let slices: Vec<SliceBlob> = if with_time {
+            let mut copies = Copies::default();
             measured
                 .time
                 .into_iter()
                 .map(|slices| SliceBlob {
-                    block: block.number,
+                    block: block.stored_as(copies.of(slices.point)),
                     workload: workload.to_owned(),
                     point: slices.point,
                     direct: block.direct,
@@ -394,7 +403,7 @@ impl<'a> Runner<'a> {
             meanwhile: Some(Meanwhile {
                 workload,
                 direct: block.direct,
-                block: block.number,
+                block: block.stored_as(0),
                 moment,
                 spoiled_rounds: measured.spoiled_rounds,
             }),
@@ -442,10 +451,12 @@ impl<'a> Runner<'a> {
 
     fn mark(&mut self, block: &Block, workload: &str) {
         for &meter in self.meters(block.reading) {
+            let numbers =
+                (0..block.copies.max(1)).map(|copy| (block.direct, block.stored_as(copy)));
             self.done
                 .entry((workload.to_owned(), meter))
                 .or_default()
-                .insert((block.direct, block.number));
+                .extend(numbers);
         }
     }
 
@@ -505,6 +516,35 @@ impl<'a> Runner<'a> {
         }
         Ok(())
     }
+}
+
+/// How often each point came so far.
+#[derive(Default)]
+struct Copies(BTreeMap<Point, u32>);
+
+impl Copies {
+    /// The next copy of a point, from 0.
+    fn of(&mut self, point: Point) -> u32 {
+        let next = self.0.entry(point).or_default();
+        *next += 1;
+        *next - 1
+    }
+}
+
+/// Values with the slices they were made of, one each, and which copy of its point each is.
+fn numbered(values: Vec<BlockValue>, slices: &[Slices]) -> Vec<(u32, BlockValue, &Slices)> {
+    let mut copies = Copies::default();
+    let each = values.into_iter().zip(slices);
+    each.map(|(value, slices)| (copies.of(value.point), value, slices))
+        .collect()
+}
+
+/// Whether there is a slice that a value can be made of.
+fn has_slices(slices: &Slices) -> bool {
+    slices
+        .nanoseconds
+        .iter()
+        .any(|ns| ns.is_finite() && *ns > 0.0)
 }
 
 /// What became of an event.

@@ -163,6 +163,7 @@ mod tests {
             workloads: vec!["x".into(), "y".into()],
             seed: 1,
             layouts: BTreeMap::new(),
+            copies: 1,
         }
     }
 

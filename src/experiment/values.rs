@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::is_timed;
 use super::plan::Block;
 use crate::meter::{Counts, plain_name};
 use crate::observation::{Meter, Observation, PointFunctions, SCHEMA};
@@ -52,8 +51,8 @@ pub(super) fn observation(
         block: block.number,
         order: order.and_then(|o| u32::try_from(o).ok()).unwrap_or(0),
         point,
-        layout: if is_timed(meter) {
-            block.layout(point)
+        layout: if meter.is_timed() {
+            block.layout(point, 0)
         } else {
             0
         },
@@ -63,6 +62,9 @@ pub(super) fn observation(
         value,
         n,
         direct: block.direct,
+        mean: None,
+        slow: None,
+        p99: None,
     }
 }
 

@@ -38,6 +38,15 @@ pub struct ObservationRef<'a> {
     /// As [`Observation::direct`].
     #[serde(default)]
     pub direct: bool,
+    /// As [`Observation::mean`].
+    #[serde(default)]
+    pub mean: Option<f64>,
+    /// As [`Observation::slow`].
+    #[serde(default)]
+    pub slow: Option<f64>,
+    /// As [`Observation::p99`].
+    #[serde(default)]
+    pub p99: Option<f64>,
 }
 
 impl Observation {
@@ -56,6 +65,9 @@ impl Observation {
             value: self.value,
             n: self.n,
             direct: self.direct,
+            mean: self.mean,
+            slow: self.slow,
+            p99: self.p99,
         }
     }
 }
@@ -75,6 +87,9 @@ impl From<ObservationRef<'_>> for Observation {
             value: borrowed.value,
             n: borrowed.n,
             direct: borrowed.direct,
+            mean: borrowed.mean,
+            slow: borrowed.slow,
+            p99: borrowed.p99,
         }
     }
 }

@@ -94,6 +94,20 @@ impl ExperimentHeader {
                 observation.value
             ));
         }
+        for (name, cost) in [("mean", observation.mean), ("p99", observation.p99)] {
+            if cost.is_some_and(|cost| !(cost.is_finite() && cost > 0.0)) {
+                return Err(format!(
+                    "`{name}` is {}: a cost must be a finite number above 0",
+                    cost.unwrap_or_default()
+                ));
+            }
+        }
+        if let Some(share) = observation
+            .slow
+            .filter(|share| !(0.0..=1.0).contains(share))
+        {
+            return Err(format!("`slow` is {share}: a share lies between 0 and 1"));
+        }
         if observation.n == 0 {
             return Err("`n` is 0: a value stands for at least one transaction".to_owned());
         }

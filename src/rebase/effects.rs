@@ -21,8 +21,17 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
         return Ok(());
     };
     let new = latest(ws, &store, &report.to, report)?;
+    let names: Vec<String> = report
+        .patches
+        .iter()
+        .map(|patch| patch.name.clone())
+        .collect();
+    let changes = attribution::changes(&old, new.as_ref(), names.iter().map(String::as_str));
     for patch in &mut report.patches {
-        let change = change(&old, new.as_ref(), &patch.name);
+        let change = changes
+            .iter()
+            .find(|change| change.name == patch.name)
+            .map(|change| told(&old, new.as_ref(), change));
         if let Some(change) = &change
             && change.no_longer_helps
             && patch.status.applies()
@@ -80,15 +89,18 @@ fn latest(
     Ok(None)
 }
 
-fn change(old: &Attribution, new: Option<&Attribution>, name: &str) -> Option<EffectChange> {
-    let change = attribution::change(old, new, name)?;
-    Some(EffectChange {
+fn told(
+    old: &Attribution,
+    new: Option<&Attribution>,
+    change: &attribution::Change<'_>,
+) -> EffectChange {
+    EffectChange {
         workload: change.old.workload.clone(),
         meter: change.old.meter.name().to_owned(),
         old: worth(old, change.old),
         new: new.zip(change.new).map(|(new, effect)| worth(new, effect)),
         no_longer_helps: change.no_longer_helps,
-    })
+    }
 }
 
 fn worth(attribution: &Attribution, effect: &Effect) -> Worth {

@@ -240,7 +240,7 @@ pub struct EffectChange {
     pub old: Worth,
     /// On the new one, when it was measured.
     pub new: Option<Worth>,
-    /// It was faster, and now it is shown not to be, or would have been seen if it were.
+    /// It was faster, is not shown to be faster now, and what it lost is shown, for all patches together.
     pub no_longer_helps: bool,
 }
 

@@ -64,7 +64,8 @@ impl View<'_> {
         };
         let seen = match effects.chain(&attribution.total).any(is_open) {
             true => {
-                " What \"would have been seen\" is an effect that four such experiments in five show."
+                " Four such experiments in five call an effect of the minimum detectable size, among all rows that \
+                 are judged together."
             }
             false => "",
         };

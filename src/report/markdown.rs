@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::escape::{SENTENCE, code, fenced, is_commit, markdown as escape, shell};
 use super::text::clean;
 use super::view::{Apart, Label, Row, SEPARATELY, Tone, View, words_of};
-use super::{functions, number};
+use super::{functions, number, tail};
 use crate::attribution::Attribution;
 
 /// The report as GitHub-flavoured Markdown: the verdict first, then one row a patch; noise, method,
@@ -32,6 +32,7 @@ pub fn markdown(attribution: &Attribution, stored: bool) -> String {
     provenance(&mut page, &view);
     warnings(&mut page, attribution);
     apart(&mut page, &view);
+    tails(&mut page, &view);
     striking(&mut page, &view);
     all_workloads(&mut page, &view);
     changed_functions(&mut page, attribution);
@@ -123,6 +124,31 @@ pub(super) fn apart(page: &mut String, view: &View<'_>) {
         );
         details(page, &format!("{SEPARATELY} ({})", table.meter), &body);
     }
+}
+
+/// Typical time, mean and tail of each patch, folded away.
+pub(super) fn tails(page: &mut String, view: &View<'_>) {
+    let Some((meter, places)) = view.columns.first().copied() else {
+        return;
+    };
+    let lines = tail::rows(view, meter);
+    if lines.is_empty() {
+        return;
+    }
+    let mut body = format!(
+        "| patch | {} |\n|:--|--:|--:|--:|--:|\n",
+        tail::HEADS.join(" | ")
+    );
+    for line in lines {
+        let _ = write!(body, "| {} |", escape(&line.name));
+        for (text, shown) in line.cells(places) {
+            let text = if shown { bold(&text) } else { text };
+            let _ = write!(body, " {text} |");
+        }
+        body.push('\n');
+    }
+    let _ = write!(body, "\n{}", tail::ABOUT);
+    details(page, "Mean and tail", &body);
 }
 
 /// A table by the heads and decimals of its figures' columns; `last` is the head of the verdicts.

@@ -19,6 +19,7 @@ mod rates;
 pub mod rebase;
 mod sentences;
 mod sql_bench;
+mod tail;
 mod terminal;
 #[cfg(test)]
 mod tests;

@@ -17,20 +17,20 @@ pub fn next_command(attribution: &Attribution) -> String {
             "next: `{measure}` with the preset and options of this one goes on where it stopped"
         );
     }
-    let of = |verdict: Verdict| {
+    let of = |wanted: &dyn Fn(&Effect) -> bool| {
         let meter = attribution.main_meter()?;
         attribution.patches.iter().find_map(|patch| {
             let effect = attribution.main_effect(&patch.effects, Kind::InOrder, meter)?;
-            (effect.verdict == verdict && !effect.is_stale()).then_some((patch.index, effect))
+            (wanted(effect) && !effect.is_stale()).then_some((patch.index, effect))
         })
     };
-    if series && let Some((index, effect)) = of(Verdict::Slower) {
+    if series && let Some((index, effect)) = of(&Effect::is_regression) {
         return format!(
             "next: `perfquilt profile {} {}` shows which functions patch {index} made dearer",
             effect.against, effect.point
         );
     }
-    if let Some((_, effect)) = of(Verdict::Unclear) {
+    if let Some((_, effect)) = of(&|effect| effect.verdict == Verdict::Unclear) {
         return format!(
             "next: `{measure} {}` with the preset and options of this one measures anew, for narrower intervals",
             narrower(attribution, effect)

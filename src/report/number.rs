@@ -188,7 +188,9 @@ mod tests {
             units: 5,
             identical: false,
             unpaired: false,
+            tail: None,
             provenance: None,
+            basis: None,
         }
     }
 

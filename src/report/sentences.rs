@@ -78,6 +78,10 @@ impl View<'_> {
             ),
             Verdict::Faster => format!("{subject} is {size} % faster{counted}{interval}"),
             Verdict::Slower => format!("{subject} is {size} % slower{counted}{interval}"),
+            Verdict::Mixed => format!(
+                "{subject} is faster in part and slower in part: typically {} %{counted}{interval}",
+                number::signed(total.estimate, places)
+            ),
             Verdict::NoEffect => format!(
                 "{subject} has no effect{counted} beyond ±{}{interval}",
                 number::margin(attribution.margins[&meter])
@@ -114,6 +118,7 @@ impl View<'_> {
         for verdict in [
             "faster",
             "slower",
+            "mixed",
             "no effect",
             "unclear",
             "stale",
@@ -128,7 +133,7 @@ impl View<'_> {
                 "no figures" => format!("{} without figures", names.len()),
                 verdict => format!("{} {verdict}", names.len()),
             };
-            if ["slower", "failed"].contains(&verdict) {
+            if ["slower", "mixed", "failed"].contains(&verdict) {
                 let names: Vec<String> = names.iter().take(3).map(|n| name(n)).collect();
                 part.push_str(&format!(" ({})", names.join(", ")));
             }

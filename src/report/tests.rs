@@ -23,6 +23,8 @@ pub(super) struct Experiment {
     pub(super) control: f64,
     /// Standard deviation of a value of time.
     pub(super) noise: f64,
+    /// The first patch behind which some slices stall, where the tail was read.
+    pub(super) stalled: Option<usize>,
 }
 
 const NAMES: [(&str, &str); 4] = [
@@ -73,6 +75,7 @@ impl Experiment {
             apart: Vec::new(),
             control: 0.0,
             noise: 0.002,
+            stalled: None,
         }
     }
 
@@ -122,7 +125,26 @@ impl Experiment {
                             value: level * (noise * random.next() - gain).exp(),
                             n: 400,
                             direct: false,
+                            mean: None,
+                            slow: None,
+                            p99: None,
                         });
+                        if let (Some(from), Meter::Time) = (self.stalled, meter)
+                            && let Some(last) = observations.last_mut()
+                        {
+                            let stalls = matches!(point, Point::Step(k) if k >= from);
+                            let noise = |random: &mut Noise| 1.0 + 0.003 * random.next();
+                            last.mean = Some(
+                                last.value * noise(&mut random) * if stalls { 1.06 } else { 1.02 },
+                            );
+                            last.slow = Some(
+                                (if stalls { 0.008 } else { 0.002 })
+                                    + 0.000_5 * random.next().abs(),
+                            );
+                            last.p99 = Some(
+                                last.value * noise(&mut random) * if stalls { 4.0 } else { 1.5 },
+                            );
+                        }
                     }
                 }
             }
@@ -340,6 +362,34 @@ fn nothing_changed() {
     experiment.control = 0.004;
     insta::assert_snapshot!(at_80(&experiment));
     insta::assert_snapshot!(markdown(&experiment.attribution()));
+}
+
+#[test]
+fn slower_in_the_tail() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (0.0, 0.0)]);
+    experiment.workloads = vec!["oltp_read_only"];
+    experiment.stalled = Some(2);
+    let attribution = experiment.attribution();
+    assert!(attribution.is_regression());
+    let verdicts: Vec<_> = attribution
+        .patches
+        .iter()
+        .map(|p| {
+            let effect = &p.effects[0];
+            (effect.typical(), effect.verdict)
+        })
+        .collect();
+    use crate::attribution::Verdict::{Faster, NoEffect, Slower};
+    assert_eq!(verdicts, [(Faster, Faster), (NoEffect, Slower)]);
+    insta::assert_snapshot!(at_80(&experiment));
+    insta::assert_snapshot!(markdown(&attribution));
+    // Faster and stalling at once.
+    experiment.stalled = Some(1);
+    let attribution = experiment.attribution();
+    let first = &attribution.patches[0].effects[0];
+    assert_eq!(first.verdict, crate::attribution::Verdict::Mixed);
+    let text = terminal(&attribution, 80, false).replace("\n    ", " ");
+    assert!(text.contains("faster typically, slower in the"), "{text}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::attribution::{
 use crate::observation::Meter;
 use crate::point::Point;
 
-use super::number;
+use super::{number, tail};
 
 /// A report without form. Names in it are raw: the form must make them harmless.
 pub(super) struct View<'a> {
@@ -251,8 +251,22 @@ impl<'a> View<'a> {
     /// The heads of the meters' columns, and the decimals of each.
     pub(super) fn heads(&self) -> Vec<(&'static str, usize)> {
         let columns = self.columns.iter();
+        let has_tail = |meter: Meter| {
+            let effects = self
+                .attribution
+                .patches
+                .iter()
+                .flat_map(|patch| &patch.effects);
+            let mut effects = effects.chain(&self.attribution.total);
+            effects.any(|effect| effect.meter == meter && effect.tail.is_some())
+        };
+        let name = |meter: Meter| match meter {
+            Meter::Time if has_tail(meter) => "typical time",
+            Meter::Cpu if has_tail(meter) => "typical cpu",
+            meter => meter.name(),
+        };
         columns
-            .map(|(meter, places)| (meter.name(), *places))
+            .map(|(meter, places)| (name(*meter), *places))
             .collect()
     }
 
@@ -337,6 +351,11 @@ impl<'a> View<'a> {
         {
             notes.push(agreement.words().to_owned());
         }
+        let places = self.columns.first().map_or(2, |column| column.1);
+        if let Some(words) = main.and_then(|effect| tail::words(effect, places)) {
+            // What instructions agree with is the typical time.
+            notes.insert(0, words);
+        }
         if let Some(effect) = main.filter(|effect| effect.verdict == Verdict::Unclear) {
             notes.push(self.could_have_seen(effect));
         }
@@ -351,6 +370,7 @@ impl<'a> View<'a> {
             _ if main.is_some_and(Effect::is_stale) => ("stale", Tone::Quiet),
             Some(Verdict::Faster) => ("faster", Tone::Good),
             Some(Verdict::Slower) => ("slower", Tone::Bad),
+            Some(Verdict::Mixed) => ("mixed", Tone::Bad),
             Some(Verdict::NoEffect) => ("no effect", Tone::Quiet),
             Some(Verdict::Unclear) => ("unclear", Tone::Open),
             None => ("no figures", Tone::Open),
@@ -374,7 +394,7 @@ impl<'a> View<'a> {
             Some(smallest) => {
                 let places = self.columns.first().map_or(2, |column| column.1);
                 format!(
-                    "{chance}{} % or more would have been seen",
+                    "{chance}minimum detectable effect {} %",
                     number::plain(smallest, places)
                 )
             }

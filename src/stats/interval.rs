@@ -3,13 +3,14 @@
 use std::sync::OnceLock;
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+use statrs::function::gamma::ln_gamma;
 
-use super::sequential::{Looks, bayes_factor};
+use super::sequential::{Looks, bayes_factor, bayes_factor_above};
 
 /// The confidence level of every interval.
 pub const LEVEL: f64 = 0.95;
 
-/// The power behind "the smallest effect that would have been seen".
+/// The power behind the minimum detectable effect.
 pub const POWER: f64 = 0.8;
 
 /// Half-widths below this are rounding, not knowledge: no meter resolves a part in a thousand
@@ -21,18 +22,45 @@ const RESOLUTION: f64 = 1e-9;
 pub struct Interval {
     /// The mean.
     pub estimate: f64,
-    /// Half the width of the interval at the level of [`Looks::level`]; infinite with a single block,
-    /// and with few blocks of an experiment that goes on.
+    /// Half the width of the interval at the level of [`Looks::level`]; infinite where nothing can be
+    /// said: with a single block, and with few blocks of an experiment that goes on.
     pub half_width: f64,
     /// Standard error of the mean; infinite with a single block.
     pub standard_error: f64,
     /// How far the estimate may be off because the meter tells whole steps only; part of the half-width.
     pub rounding: f64,
-    /// Blocks: one more than the degrees of freedom.
+    /// Independent blocks.
     pub blocks: usize,
+    /// Degrees of freedom of the standard error.
+    pub degrees_of_freedom: f64,
     /// How the number of blocks came about.
     pub looks: Looks,
 }
+
+/// What the other points of a table tell about how a contrast varies, for meters whose values are
+/// counts.
+///
+/// Counts come in atoms: some starts repeat to 10⁻⁸, others lie 4 · 10⁻⁴ apart. Three blocks that
+/// happen to be alike then have next to no variance of their own.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SharedVariance {
+    /// Variance of the contrast in one block.
+    pub variance: f64,
+    /// Its degrees of freedom.
+    pub degrees_of_freedom: f64,
+    /// The largest distance between two values of one point, what blocks have in common taken out.
+    pub range: f64,
+}
+
+/// The least number of blocks with counts from which a verdict follows.
+const FEWEST_COUNTED: usize = 3;
+
+/// Degrees of freedom below which a side of a difference limits those of the difference.
+const FEW: f64 = 5.0;
+
+/// A variance this many times smaller than that of the other points is an accident of counts that come
+/// in atoms.
+const ATOMS: f64 = 25.0;
 
 impl Interval {
     /// Student's interval for the mean of `values`, one a block, whose number was fixed beforehand;
@@ -52,23 +80,81 @@ impl Interval {
         }
         let n = values.len() as f64;
         let estimate = values.iter().sum::<f64>() / n;
+        let squares: f64 = values.iter().map(|v| (v - estimate).powi(2)).sum();
+        let error = (squares / (n - 1.0) / n).sqrt();
+        Some(Self::with(estimate, error, values.len(), n - 1.0, looks))
+    }
+
+    /// The interval of `estimate` with this standard error on so many degrees of freedom.
+    pub fn with(
+        estimate: f64,
+        standard_error: f64,
+        blocks: usize,
+        degrees_of_freedom: f64,
+        looks: Looks,
+    ) -> Self {
         let mut interval = Interval {
             estimate,
             half_width: f64::INFINITY,
             standard_error: f64::INFINITY,
             rounding: 0.0,
-            blocks: values.len(),
+            blocks,
+            degrees_of_freedom: degrees_of_freedom.max(0.0),
             looks,
         };
-        if values.len() > 1 {
-            let squares: f64 = values.iter().map(|v| (v - estimate).powi(2)).sum();
-            interval.standard_error = (squares / (n - 1.0) / n).sqrt();
-            let reach = looks.reach(values.len());
+        if blocks > 1 && degrees_of_freedom > 0.0 && standard_error.is_finite() {
+            interval.standard_error = standard_error;
+            let reach = interval.reach(1.0);
             if reach.is_finite() {
-                interval.half_width = (reach * interval.standard_error).max(RESOLUTION);
+                interval.half_width = (reach * standard_error).max(RESOLUTION);
             }
         }
+        interval
+    }
+
+    /// As [`Interval::after`] for counts, whose variance is never taken to be smaller than that of the
+    /// table's other points.
+    ///
+    /// With `s²` the contrast's own variance over `n` blocks and `s₀²` that of the points together on `ν₀`
+    /// degrees of freedom: where `s² ≤ s₀²`, the standard error is `s₀/√n` on `ν₀` degrees of freedom, else
+    /// `s/√n` on `min(n, ν₀)`. This is the limit of moderated variances (G. K. Smyth, *Linear models and
+    /// empirical Bayes methods for assessing differential expression in microarray experiments*,
+    /// Statistical Applications in Genetics and Molecular Biology 3, 2004) in which small variances are
+    /// all luck and large ones none. Where `s²` is less than a twenty-fifth of `s₀²`, the interval reaches as
+    /// far as two values of one point lie apart. Nothing is said with fewer than three blocks.
+    pub fn of_counts(values: &[f64], looks: Looks, shared: Option<SharedVariance>) -> Option<Self> {
+        let own = Self::after(values, looks)?;
+        if values.len() < FEWEST_COUNTED {
+            return Some(Interval {
+                half_width: f64::INFINITY,
+                standard_error: f64::INFINITY,
+                ..own
+            });
+        }
+        let Some(shared) = shared else {
+            return Some(own);
+        };
+        let n = values.len() as f64;
+        let variance = own.standard_error.powi(2) * n;
+        let (used, freedom) = if variance > shared.variance {
+            (variance, n.min(shared.degrees_of_freedom))
+        } else {
+            (shared.variance, shared.degrees_of_freedom)
+        };
+        let error = (used / n).sqrt();
+        let mut interval = Self::with(own.estimate, error, values.len(), freedom, looks);
+        if variance * ATOMS < shared.variance && interval.half_width < shared.range {
+            interval.standard_error = shared.range / interval.reach(1.0);
+            interval.half_width = shared.range;
+        }
         Some(interval)
+    }
+
+    /// How many standard errors the interval reaches to each side when it may miss with `share` of the
+    /// probability that [`Looks::level`] leaves; infinite where nothing can be said.
+    fn reach(&self, share: f64) -> f64 {
+        self.looks
+            .reach(self.blocks, self.degrees_of_freedom, share)
     }
 
     /// The interval's lower end.
@@ -86,117 +172,160 @@ impl Interval {
         self.low() <= 0.0 && 0.0 <= self.high()
     }
 
-    /// The probability of an estimate as far from 0 or farther, if there is no effect; 1 with a single
-    /// block. At most 1 − the level exactly where the interval leaves out 0.
+    /// The standard error that the half-width stands for: never below the resolution.
+    fn effective_error(&self) -> f64 {
+        let reach = self.reach(1.0);
+        if reach.is_finite() && self.half_width.is_finite() {
+            // Where rounding is all there is, the difference may have no digit left.
+            (self.half_width - self.rounding).max(RESOLUTION) / reach
+        } else {
+            self.standard_error.max(RESOLUTION)
+        }
+    }
+
+    /// How much wider than Student's the interval is.
+    fn widened(&self) -> f64 {
+        self.reach(1.0) / student(0.5 + LEVEL / 2.0, self.degrees_of_freedom)
+    }
+
+    /// The probability of an estimate as far from 0 or farther, if there is no effect; 1 where nothing can
+    /// be said. At most 1 − the level exactly where the interval leaves out 0.
     ///
     /// Student's test, both sides; for [`Looks::Any`] the reciprocal of [`bayes_factor`], which at all
     /// looks together is at most α with probability at most α.
     pub fn p_value(&self) -> f64 {
-        if self.blocks < 2 {
+        if !self.standard_error.is_finite() {
             return 1.0;
         }
-        let reach = self.looks.reach(self.blocks);
-        // As wide as the interval, which never gets narrower than the resolution.
-        let error = match reach.is_finite() {
-            // Where rounding is all there is, the difference may have no digit left.
-            true => (self.half_width - self.rounding).max(RESOLUTION) / reach,
-            false => self.standard_error.max(RESOLUTION),
-        };
-        let statistic = (self.estimate.abs() - self.rounding).max(0.0) / error;
-        let freedom = (self.blocks - 1) as f64;
+        let statistic = (self.estimate.abs() - self.rounding).max(0.0) / self.effective_error();
         match self.looks {
             Looks::Any => (1.0 / bayes_factor(statistic, self.blocks)).min(1.0),
             Looks::Fixed | Looks::Widths => {
-                let narrower = reach / student(0.5 + LEVEL / 2.0, freedom);
-                StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |t| 2.0 * t.sf(statistic / narrower))
+                2.0 * upper_tail(
+                    statistic * self.widened().recip().max(0.0),
+                    self.degrees_of_freedom,
+                )
+            }
+        }
+        .min(1.0)
+    }
+
+    /// The probability of being as far inside ± `margin` of speed (a fraction) or farther, if the effect
+    /// is the margin or more; 1 where nothing can be said. At most 5 % (of an experiment that goes on: 1 %)
+    /// is what [`Interval::equivalent`] asks for.
+    ///
+    /// The larger of two one-sided tests' probabilities: D. J. Schuirmann, *A comparison of the two
+    /// one-sided tests procedure and the power approach for assessing the equivalence of average
+    /// bioavailability*, J. Pharmacokinetics and Biopharmaceutics 15 (1987). For [`Looks::Any`] the tests
+    /// are the reciprocals of [`bayes_factor_above`], which hold at all looks together.
+    pub fn equivalence_p_value(&self, margin: f64) -> f64 {
+        if !self.standard_error.is_finite() {
+            return 1.0;
+        }
+        let nearer = (margin.ln_1p() - self.estimate).min(self.estimate - (-margin).ln_1p());
+        let statistic = (nearer - self.rounding) / self.effective_error();
+        match self.looks {
+            Looks::Any => (1.0 / bayes_factor_above(statistic, self.blocks)).min(1.0),
+            Looks::Fixed | Looks::Widths => {
+                upper_tail(statistic / self.widened(), self.degrees_of_freedom)
             }
         }
     }
 
-    /// Whether the whole interval lies within ± `margin` of speed (a fraction): shown equivalent, by
-    /// two one-sided tests at half of 1 − [`LEVEL`] each. Schuirmann, *A comparison of the two
-    /// one-sided tests procedure and the power approach for assessing the equivalence of average
-    /// bioavailability*, J. Pharmacokinetics and Biopharmaceutics 15 (1987).
+    /// Whether the effect is shown to lie within ± `margin` of speed (a fraction), by two one-sided tests
+    /// at 1 − the level each: the interval at 90 % lies inside.
     pub fn equivalent(&self, margin: f64) -> bool {
-        speed(self.low()) >= -margin && speed(self.high()) <= margin
+        self.equivalence_p_value(margin) <= 1.0 - self.looks.level()
     }
 
-    /// The smallest effect whose interval would have excluded 0 with probability [`POWER`]:
-    /// `(t(0.975) + t(0.8)) · standard error`, with the reach of the interval at hand in the place of
-    /// `t(0.975)`. Infinite where the interval is.
-    pub fn minimum_detectable(&self) -> f64 {
+    /// The minimum detectable effect: one of this size would be called with probability [`POWER`] in
+    /// another experiment like this one, when `share` of the probability of a false claim is this row's.
+    ///
+    /// With the critical value `t`, the standard error known on `ν` degrees of freedom in either
+    /// experiment and `c` the mean of a standard deviation on so many, it is the `δ` of
+    ///
+    /// ```text
+    /// (δ − t) · c = z(0.8) · √(1 + (δ² + t²)(1 − c²))        c = √(2/ν) · Γ((ν+1)/2) / Γ(ν/2)
+    /// ```
+    ///
+    /// times the standard error: the normal approximation of the non-central t distribution (N. L.
+    /// Johnson and B. L. Welch, *Applications of the non-central t-distribution*, Biometrika 31, 1940) with
+    /// the uncertainty of the standard error at hand. Infinite where the interval is.
+    pub fn minimum_detectable(&self, share: f64) -> f64 {
         if self.half_width.is_infinite() {
             return f64::INFINITY;
         }
-        let freedom = (self.blocks - 1) as f64;
-        let reach = self.looks.reach(self.blocks) + student(POWER, freedom);
-        (reach * self.standard_error).max(RESOLUTION) + self.rounding
+        let critical = self.reach(share);
+        if !critical.is_finite() {
+            return f64::INFINITY;
+        }
+        let known = mean_of_deviation(self.degrees_of_freedom);
+        let (square, rest) = (known * known, 1.0 - known * known);
+        let power = normal_quantile(POWER).powi(2);
+        let a = square - power * rest;
+        let b = square * critical;
+        let c = (square - power * rest) * critical.powi(2) - power;
+        let root = b * b - a * c;
+        let size = if a > 0.0 && root >= 0.0 {
+            (b + root.sqrt()) / a
+        } else {
+            critical + student(POWER, self.degrees_of_freedom)
+        };
+        // As wide as the interval is, which may be wider than the reach.
+        (size * self.effective_error()).max(RESOLUTION) + self.rounding
     }
+}
+
+/// The mean of a sample standard deviation on so many degrees of freedom, in units of the true one.
+fn mean_of_deviation(freedom: f64) -> f64 {
+    let gammas = ln_gamma((freedom + 1.0) / 2.0) - ln_gamma(freedom / 2.0);
+    (2.0 / freedom).sqrt() * gammas.exp()
+}
+
+/// The probability that Student's statistic exceeds `statistic`.
+fn upper_tail(statistic: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |t| t.sf(statistic))
 }
 
 impl Interval {
     /// The difference `self − other` of two means whose blocks are independent of each other, with the
     /// degrees of freedom of Welch, *The generalization of "Student's" problem when several different
-    /// population variances are involved*, Biometrika 34 (1947). Its `blocks` are those of both.
+    /// population variances are involved*, Biometrika 34 (1947). Its `blocks` are those of both. Where one side
+    /// has fewer than six blocks, Welch's degrees of freedom are too many (11 % false claims with 2 blocks
+    /// against 20); those of the smaller side are the limit then: P. L. Hsu, *Contribution to the theory of
+    /// "Student's" t-test as applied to the problem of two samples*, Statistical Research Memoirs 2 (1938). What
+    /// an interval is wider than Student's for is kept.
     pub fn less(&self, other: &Interval) -> Interval {
         let of_both = |f: &dyn Fn(&Interval) -> f64| f(self) + f(other);
-        let variance = of_both(&|part| part.standard_error.powi(2));
+        // What an interval is wider than Student's for is in its error.
+        let error = |part: &Interval| part.effective_error() * part.widened();
+        let known = self.half_width.is_finite() && other.half_width.is_finite();
         let estimate = self.estimate - other.estimate;
         let blocks = self.blocks + other.blocks;
-        if !variance.is_finite() {
-            return Interval {
-                estimate,
-                half_width: f64::INFINITY,
-                standard_error: f64::INFINITY,
-                rounding: 0.0,
-                blocks,
-                looks: Looks::Fixed,
-            };
+        if !known {
+            return Self::with(estimate, f64::INFINITY, blocks, 0.0, Looks::Fixed);
         }
-        let parts = of_both(&|part| part.standard_error.powi(4) / (part.blocks.max(2) - 1) as f64);
-        let freedom = if parts > 0.0 {
+        let variance = of_both(&|part| error(part).powi(2));
+        let parts = of_both(&|part| error(part).powi(4) / part.degrees_of_freedom.max(1.0));
+        let welch = if parts > 0.0 {
             variance.powi(2) / parts
         } else {
             1.0
         };
-        let half_width = student(0.5 + LEVEL / 2.0, freedom) * variance.sqrt();
-        Interval {
-            estimate,
-            half_width: half_width.max(RESOLUTION),
-            standard_error: variance.sqrt(),
-            rounding: 0.0,
-            blocks,
-            looks: Looks::Fixed,
-        }
+        let smaller = self.degrees_of_freedom.min(other.degrees_of_freedom);
+        let freedom = if smaller < FEW {
+            welch.min(smaller.max(1.0))
+        } else {
+            welch
+        };
+        Self::with(estimate, variance.sqrt(), blocks, freedom, Looks::Fixed)
     }
 
-    /// The difference of the means of `values` and `others`, two samples that share no block, by Student's
-    /// test for two samples with a common variance; `None` when one of them is empty. A single value on one
-    /// side is enough: the other side tells how values vary. There are `values + others − 2` degrees of
-    /// freedom.
+    /// The difference of the means of `values` and `others`, two samples that share no block and may vary
+    /// unlike, by Welch's test ([`Interval::less`]); `None` when one of them is empty. Nothing is said
+    /// where one has a single value: how that varies is not known.
     pub fn of_two_samples(values: &[f64], others: &[f64]) -> Option<Self> {
-        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
-        if values.is_empty() || others.is_empty() {
-            return None;
-        }
-        let squares = |of: &[f64]| of.iter().map(|v| (v - mean(of)).powi(2)).sum::<f64>();
-        let freedom = values.len() + others.len() - 2;
-        let mut interval = Interval {
-            estimate: mean(values) - mean(others),
-            half_width: f64::INFINITY,
-            standard_error: f64::INFINITY,
-            rounding: 0.0,
-            blocks: freedom + 1,
-            looks: Looks::Fixed,
-        };
-        if freedom > 0 {
-            let variance = (squares(values) + squares(others)) / freedom as f64;
-            let error = variance * (1.0 / values.len() as f64 + 1.0 / others.len() as f64);
-            interval.standard_error = error.sqrt();
-            let reach = student(0.5 + LEVEL / 2.0, freedom as f64);
-            interval.half_width = (reach * interval.standard_error).max(RESOLUTION);
-        }
-        Some(interval)
+        Some(Self::of(values)?.less(&Self::of(others)?))
     }
 
     /// The same where the estimate may be off by up to `rounding` because values are known in whole steps
@@ -299,39 +428,79 @@ mod tests {
     }
 
     #[test]
-    fn differences_of_independent_means_are_welchs() {
-        let a = Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
-        let b = Interval::of(&[2.0, 2.5, 4.0]).unwrap();
-        let difference = a.less(&b);
-        assert!((difference.estimate - (3.0 - 8.5 / 3.0)).abs() < 1e-12);
-        let variance: f64 = 0.5 + 13.0 / 12.0 / 3.0;
-        assert!((difference.standard_error - variance.sqrt()).abs() < 1e-12);
-        let freedom = variance.powi(2) / (0.25 / 4.0 + (13.0f64 / 36.0).powi(2) / 2.0);
-        let expected = student(0.975, freedom) * variance.sqrt();
-        assert!((difference.half_width - expected).abs() < 1e-12);
-        let single = Interval::of(&[1.0]).unwrap();
-        assert!(a.less(&single).half_width.is_infinite());
+    fn two_samples_are_compared_by_welchs_test() {
+        // scipy.stats.ttest_ind(a, b, equal_var=False)
+        let a = [18.0, 20.0, 22.0, 19.0, 21.0, 20.5, 23.0];
+        let b = [19.0, 22.0, 24.0, 25.0, 31.0, 17.0];
+        let found = Interval::of_two_samples(&a, &b).unwrap();
+        assert!((found.estimate + 2.5).abs() < 0.01, "{found:?}");
+        assert!(
+            (found.degrees_of_freedom - 6.0244).abs() < 1e-3,
+            "{found:?}"
+        );
+        assert!(
+            (found.p_value() - 0.2822).abs() < 1e-4,
+            "{}",
+            found.p_value()
+        );
+        // Of few blocks on one side, these limit what is known.
+        let few = Interval::of_two_samples(&a[..3], &b).unwrap();
+        assert_eq!(few.degrees_of_freedom, 2.0);
+        // One run says nothing about how runs vary.
+        for (a, b) in [(&[0.0][..], &[0.01, 0.02, 0.03][..]), (&[0.0], &[0.01])] {
+            let one = Interval::of_two_samples(a, b).unwrap();
+            assert!(one.half_width.is_infinite() && one.p_value() == 1.0);
+            assert!(one.contains_zero() && !one.equivalent(0.9));
+        }
+        assert_eq!(Interval::of_two_samples(&[], &[0.01]), None);
         let same = Interval::of(&[1.0; 3]).unwrap();
         assert!(same.less(&same).contains_zero());
     }
 
     #[test]
-    fn two_samples_are_compared_by_students_test() {
-        let (a, b) = ([18.0, 20.0, 22.0], [19.0, 22.0, 24.0, 25.0]);
-        let found = Interval::of_two_samples(&a, &b).unwrap();
-        assert!((found.estimate + 2.5).abs() < 1e-12);
-        let pooled: f64 = (8.0 + 21.0) / 5.0;
-        let error = (pooled * (1.0 / 3.0 + 1.0 / 4.0)).sqrt();
-        assert!((found.standard_error - error).abs() < 1e-12);
-        assert!((found.half_width - 2.570_582 * error).abs() < 1e-5);
-        // One run against three: the three tell how runs vary.
-        let one = Interval::of_two_samples(&[0.0], &[0.01, 0.02, 0.03]).unwrap();
-        assert!((one.standard_error - 0.01 * (4.0f64 / 3.0).sqrt()).abs() < 1e-12);
-        assert!((one.half_width - 4.302_653 * one.standard_error).abs() < 1e-6);
-        assert!(one.contains_zero());
-        let alone = Interval::of_two_samples(&[0.0], &[0.01]).unwrap();
-        assert!(alone.half_width.is_infinite() && alone.p_value() == 1.0);
-        assert_eq!(Interval::of_two_samples(&[], &[0.01]), None);
+    fn counts_that_happen_to_be_alike_are_known_no_better_than_others() {
+        let shared = SharedVariance {
+            variance: 1e-8,
+            degrees_of_freedom: 10.0,
+            range: 4e-4,
+        };
+        let alike = [4e-4, 4.000_001e-4, 3.999_999e-4];
+        let own = Interval::of(&alike).unwrap();
+        assert!(!own.contains_zero());
+        let counts = Interval::of_counts(&alike, Looks::Fixed, Some(shared)).unwrap();
+        assert!(
+            counts.contains_zero() && counts.p_value() > 0.04,
+            "{counts:?}"
+        );
+        // What is larger than any two starts lie apart is an effect.
+        let large = alike.map(|value| value * 3.0);
+        let counts = Interval::of_counts(&large, Looks::Fixed, Some(shared)).unwrap();
+        assert!(!counts.contains_zero());
+        // A patch whose counts vary more than the others' keeps its own variance.
+        let wild = [1e-3, -2e-3, 4e-3];
+        let counts = Interval::of_counts(&wild, Looks::Fixed, Some(shared)).unwrap();
+        assert!(
+            (counts.standard_error / Interval::of(&wild).unwrap().standard_error - 1.0).abs()
+                < 1e-9
+        );
+        assert_eq!(counts.degrees_of_freedom, 3.0);
+        // Two blocks say nothing.
+        let two = Interval::of_counts(&large[..2], Looks::Fixed, Some(shared)).unwrap();
+        assert!(two.half_width.is_infinite() && two.p_value() == 1.0);
+    }
+
+    #[test]
+    fn equivalence_is_the_interval_at_90_per_cent() {
+        let values = [-0.01, 0.0, 0.01, 0.002, -0.002];
+        let interval = Interval::of(&values).unwrap();
+        let reach = student(0.95, 4.0) * interval.standard_error;
+        let margin = reach.exp_m1();
+        // The lower side is nearer in speed: its log is farther from 0.
+        assert!(interval.equivalent(margin * 1.001));
+        assert!(!interval.equivalent(margin * 0.98));
+        assert!((interval.equivalence_p_value(margin) - 0.05).abs() < 2e-3);
+        let goes_on = Interval::after(&values, Looks::Any).unwrap();
+        assert!(!goes_on.equivalent(margin * 1.001));
     }
 
     #[test]
@@ -340,7 +509,7 @@ mod tests {
         let rounded = same.rounded(0.02);
         assert!(!same.contains_zero() && rounded.contains_zero());
         assert!(rounded.p_value() > 0.99);
-        assert!(rounded.minimum_detectable() > 0.02);
+        assert!(rounded.minimum_detectable(1.0) > 0.02);
         let clear = Interval::of(&[0.05, 0.051, 0.052]).unwrap().rounded(0.02);
         assert!(!clear.contains_zero() && clear.p_value() < 0.05);
         for absurd in [1e300, f64::MAX, f64::INFINITY] {
@@ -354,7 +523,7 @@ mod tests {
         assert_eq!(interval.p_value(), 1.0);
         assert!(interval.contains_zero());
         assert!(!interval.equivalent(0.9));
-        assert!(interval.minimum_detectable().is_infinite());
+        assert!(interval.minimum_detectable(1.0).is_infinite());
         assert_eq!(Interval::of(&[]), None);
     }
 
@@ -376,13 +545,13 @@ mod tests {
     }
 
     #[test]
-    fn the_minimum_detectable_effect_is_detected_four_times_in_five() {
-        // Wider than the half-width, by t(0.8)/t(0.975).
-        let interval = Interval::of(&[-0.01, 0.0, 0.01, 0.002, -0.002]).unwrap();
-        let ratio = interval.minimum_detectable() / interval.half_width;
-        assert!(
-            (ratio - (2.776_445 + 0.940_965) / 2.776_445).abs() < 1e-4,
-            "{ratio}"
-        );
+    fn the_minimum_detectable_effect_grows_with_the_family() {
+        let values: Vec<f64> = (0..20).map(|i| f64::from(i % 5) - 2.0).collect();
+        let interval = Interval::of(&values).unwrap();
+        let alone = interval.minimum_detectable(1.0);
+        assert!((2.7..3.2).contains(&(alone / interval.standard_error)));
+        let of = |rows: f64| interval.minimum_detectable(1.0 / rows) / alone;
+        assert!((1.2..1.35).contains(&of(4.0)), "{}", of(4.0));
+        assert!((1.6..1.9).contains(&of(60.0)), "{}", of(60.0));
     }
 }

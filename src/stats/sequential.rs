@@ -41,17 +41,26 @@ impl Looks {
         }
     }
 
-    /// How many standard errors the interval reaches to each side with `n` blocks; infinite where
-    /// nothing can be said.
-    pub(super) fn reach(self, n: usize) -> f64 {
-        if n < 2 {
+    /// How many standard errors the interval of `n` blocks reaches to each side, when the standard error is
+    /// known on so many degrees of freedom and the interval may miss with `share` of the probability that the
+    /// level leaves; infinite where nothing can be said.
+    pub(super) fn reach(self, n: usize, degrees_of_freedom: f64, share: f64) -> f64 {
+        if n < 2 || degrees_of_freedom <= 0.0 {
             return f64::INFINITY;
         }
-        let student = || student(0.5 + LEVEL / 2.0, (n - 1) as f64);
+        let missing = (1.0 - LEVEL) * share;
+        let student = || {
+            let p = if share == 1.0 {
+                0.5 + LEVEL / 2.0
+            } else {
+                1.0 - missing / 2.0
+            };
+            student(p, degrees_of_freedom)
+        };
         match self {
             Looks::Fixed => student(),
             Looks::Widths => student() * widening(n),
-            Looks::Any => critical(n, 1.0 - EARLY_LEVEL),
+            Looks::Any => critical(n, (1.0 - EARLY_LEVEL) * share),
         }
     }
 }
@@ -65,8 +74,17 @@ impl Looks {
 /// `level − c/n` (Woodroofe, *Second order approximations for sequential point and interval
 /// estimation*, Annals of Statistics 5, 1977). A factor of this form takes that back; its constant is
 /// the one that gives the level in simulation, from 8 blocks on.
+///
+/// Below ten blocks, which only experiments with fewer `min_blocks` end with, the factor is larger by
+/// `16/n²`: the least coverage over all resolutions is then 94.1, 94.6, 94.7 and 94.7 % from 2, 3, 4 and 5 blocks on
+/// (91.3, 93.1, 93.8 and 94.2 % without).
 pub fn widening(n: usize) -> f64 {
-    1.0 + 1.0 / n.max(1) as f64
+    let n = n.max(1) as f64;
+    if n < 10.0 {
+        1.0 + 1.0 / n + 16.0 / (n * n)
+    } else {
+        1.0 + 1.0 / n
+    }
 }
 
 /// How many times likelier Student's statistic `t` of `n` blocks is with an effect than without: the
@@ -150,7 +168,7 @@ pub fn half_width(standard_error: f64, n: usize) -> f64 {
     if n < 2 {
         return f64::INFINITY;
     }
-    Looks::Widths.reach(n) * standard_error
+    Looks::Widths.reach(n, (n - 1) as f64, 1.0) * standard_error
 }
 
 /// How many blocks in all are expected to be needed for a half-width of `resolution`, from the standard

@@ -253,18 +253,21 @@ fn block_values_lose_little_when_quiet_and_gain_much_when_not() {
 #[test]
 fn the_minimum_detectable_effect_has_its_power() {
     let mut noise = Noise::new(12);
-    let (sd, blocks) = (0.004, 12);
-    let quiet: Vec<f64> = (0..blocks).map(|_| sd * noise.normal()).collect();
-    let known = Interval::of(&quiet).unwrap();
-    let true_error = sd / f64::from(blocks).sqrt();
-    let effect = known.minimum_detectable() / known.standard_error * true_error;
-    let experiments = 4000;
-    let seen = (0..experiments)
-        .filter(|_| {
+    let sd = 0.004;
+    for (blocks, rows) in [(6, 1.0), (12, 1.0), (12, 4.0), (24, 60.0)] {
+        let mut experiment = |effect: f64| {
             let values: Vec<f64> = (0..blocks).map(|_| effect + sd * noise.normal()).collect();
-            Interval::of(&values).unwrap().low() > 0.0
-        })
-        .count();
-    let power = seen as f64 / f64::from(experiments);
-    assert!((0.77..0.83).contains(&power), "{power}");
+            Interval::of(&values).unwrap()
+        };
+        let experiments = 4000;
+        // What one experiment reports is planted in the next.
+        let seen = (0..experiments)
+            .filter(|_| {
+                let effect = experiment(0.0).minimum_detectable(1.0 / rows);
+                experiment(effect).p_value() <= 0.05 / rows
+            })
+            .count();
+        let power = seen as f64 / f64::from(experiments);
+        assert!((0.78..0.82).contains(&power), "{blocks} {rows}: {power}");
+    }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::point::Point;
 
+use super::robust::median;
+
 /// The logarithms of one workload's and meter's values, by block and point.
 ///
 /// The model is `y(block, point) = block + point + error` with errors of a block's points that may
@@ -63,6 +65,28 @@ impl Complete {
         })
     }
 
+    /// How a value varies over blocks, and the largest distance between two values of one point once
+    /// each block's median is taken out; `None` with fewer than two blocks or three points.
+    pub fn variance_and_range(&self) -> Option<(f64, f64)> {
+        if self.points < 3 {
+            return None;
+        }
+        let sd = two_way_sd(&self.values, self.points)?;
+        let mut ends = vec![(f64::INFINITY, f64::NEG_INFINITY); self.points];
+        for (_, row) in self.rows() {
+            let own = median(&mut row.to_vec())?;
+            for ((low, high), value) in ends.iter_mut().zip(row) {
+                *low = low.min(value - own);
+                *high = high.max(value - own);
+            }
+        }
+        let range = ends
+            .iter()
+            .map(|(low, high)| high - low)
+            .fold(0.0, f64::max);
+        Some((sd * sd, range))
+    }
+
     /// The blocks in order, each with the logarithms of its values in the order of the points.
     pub fn rows(&self) -> impl Iterator<Item = (u32, &[f64])> {
         let values = self.values.chunks_exact(self.points.max(1));
@@ -74,6 +98,17 @@ impl BlockTable {
     /// Adds a value (a cost above 0) that stands for so many transactions. Returns `false`, changing
     /// nothing, when the block already has this point.
     pub fn insert(&mut self, block: u32, point: Point, cost: f64, transactions: u64) -> bool {
+        self.insert_plain(block, point, cost.ln(), transactions)
+    }
+
+    /// As [`BlockTable::insert`] for a value that is compared by differences and not by ratios.
+    pub fn insert_plain(
+        &mut self,
+        block: u32,
+        point: Point,
+        value: f64,
+        transactions: u64,
+    ) -> bool {
         let row = self.row(block);
         let column = match self.points.binary_search(&point) {
             Ok(place) => &mut self.columns[place],
@@ -88,7 +123,7 @@ impl BlockTable {
         } else if !column[row].is_nan() {
             return false;
         }
-        column[row] = cost.ln();
+        column[row] = value;
         self.values += 1;
         self.transactions = self.transactions.saturating_add(transactions);
         true

@@ -353,7 +353,7 @@ fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
 
 /// The fields of an observation, and whether a value can be theirs.
 type Field = (&'static str, fn(&serde_json::Value) -> bool);
-const FIELDS: [Field; 12] = [
+const FIELDS: [Field; 15] = [
     ("schema", fits::<u32>),
     ("experiment", fits::<String>),
     ("block", fits::<u32>),
@@ -366,6 +366,9 @@ const FIELDS: [Field; 12] = [
     ("value", fits::<f64>),
     ("n", fits::<u64>),
     ("direct", fits::<bool>),
+    ("mean", fits::<Option<f64>>),
+    ("slow", fits::<Option<f64>>),
+    ("p99", fits::<Option<f64>>),
 ];
 
 fn fits<T: serde::de::DeserializeOwned>(value: &serde_json::Value) -> bool {

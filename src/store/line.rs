@@ -42,6 +42,9 @@ struct Fields<'a> {
     value: Option<f64>,
     n: Option<u64>,
     direct: Option<bool>,
+    mean: Option<f64>,
+    slow: Option<f64>,
+    p99: Option<f64>,
 }
 
 impl<'a> Fields<'a> {
@@ -61,6 +64,9 @@ impl<'a> Fields<'a> {
             "value" => once(&mut self.value, cursor.float()?),
             "n" => once(&mut self.n, cursor.integer()?),
             "direct" => once(&mut self.direct, cursor.boolean()?),
+            "mean" => once(&mut self.mean, cursor.float()?),
+            "slow" => once(&mut self.slow, cursor.float()?),
+            "p99" => once(&mut self.p99, cursor.float()?),
             _ => None,
         }
     }
@@ -80,6 +86,9 @@ impl<'a> Fields<'a> {
             value: self.value?,
             n: self.n?,
             direct: self.direct.unwrap_or(false),
+            mean: self.mean,
+            slow: self.slow,
+            p99: self.p99,
         })
     }
 }
@@ -192,7 +201,7 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"schema":1,"experiment":"quick-1","block":3,"order":2,"point":"alone:2","layout":18446744073709551615,"workload":"oltp – größer","meter":"l1i_misses","unit":"misses/txn","value":91823.4e-3,"n":400,"direct":true}"#;
+    const LINE: &str = r#"{"schema":1,"experiment":"quick-1","block":3,"order":2,"point":"alone:2","layout":18446744073709551615,"workload":"oltp – größer","meter":"l1i_misses","unit":"misses/txn","value":91823.4e-3,"n":400,"direct":true,"mean":92000.5,"slow":0.01,"p99":1e5}"#;
 
     fn slow(text: &[u8]) -> Option<ObservationRef<'_>> {
         serde_json::from_slice(text).ok()
@@ -207,6 +216,7 @@ mod tests {
                 .replace("alone: ", "alone:"),
             format!("{LINE}\r\n"),
             LINE.replace(",\"direct\":true", ""),
+            LINE.replace(",\"slow\":0.01", ""),
         ] {
             let found = parse(text.as_bytes());
             assert!(found.is_some(), "{text}");

@@ -379,7 +379,8 @@ impl Store {
     ) -> Result<()> {
         let mut insert = transaction
             .prepare_cached(
-                "INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                "INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+                     ?11, ?12, ?13)",
             )
             .map_err(self.failed("write"))?;
         for observation in observations {
@@ -405,6 +406,9 @@ impl Store {
                     i64::from_ne_bytes(checked.layout.to_ne_bytes()),
                     checked.value,
                     signed(checked.n),
+                    checked.mean,
+                    checked.slow,
+                    checked.p99,
                 ])
                 .map_err(|error| match error.sqlite_error_code() {
                     Some(rusqlite::ErrorCode::ConstraintViolation) => Error::internal(format!(

@@ -99,7 +99,8 @@ impl Store {
         let mut observations = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         let mut damaged = Ok(());
         self.rows(
-            "SELECT workload, meter, block, point, position, layout, value, n, direct
+            "SELECT workload, meter, block, point, position, layout, value, n, direct,
+                    mean, slow, p99
              FROM observations
              WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point",
             params![id.0],
@@ -467,6 +468,9 @@ fn observation(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<Result<O
         value: row.get(6)?,
         n: unsigned(row.get(7)?),
         direct: row.get(8)?,
+        mean: row.get(9)?,
+        slow: row.get(10)?,
+        p99: row.get(11)?,
     }))
 }
 

@@ -184,6 +184,12 @@ const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (experiment, workload, direct, block)
     ) STRICT, WITHOUT ROWID;
 ",
+    "
+    -- What the typical time of a block does not show.
+    ALTER TABLE observations ADD COLUMN mean REAL;
+    ALTER TABLE observations ADD COLUMN slow REAL;
+    ALTER TABLE observations ADD COLUMN p99 REAL;
+",
 ];
 
 /// Opens (and makes, when `create`) the database of `kind` at `path` with the current schema.

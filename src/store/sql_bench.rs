@@ -152,6 +152,9 @@ fn file(name: &str, rows: &[RecordedRow]) -> File {
                 value: seconds * 1e9 / n as f64,
                 n,
                 direct: false,
+                mean: None,
+                slow: None,
+                p99: None,
             });
         }
         if untimed > 0 {

@@ -39,6 +39,9 @@ fn observation(block: u32, point: usize) -> Observation {
         value: 91_823.4 + f64::from(block) / 3.0,
         n: 400,
         direct: false,
+        mean: None,
+        slow: None,
+        p99: None,
     }
 }
 

@@ -339,6 +339,8 @@ function thread_init(tid)
    local address = tonumber(os.getenv("PERFQUILT_SHARED"))
    shared = ffi.cast("pq_shared *", ffi.cast("uintptr_t", address))
    find_generator()
+   -- All connections first, in the order of the list, so that each goes to its server at once: a server
+   -- that has served other connections before its own is not in the state of one that has not.
    for server, env in ipairs(copies) do
       env.sysbench.rand.unique = unique_numbers(tid)
       local begin = rawget(env, "thread_init")
@@ -348,10 +350,14 @@ function thread_init(tid)
             fail(server, problem)
          end
       end
-      if tid == 0 and connected[server] then
-         local done, problem = pcall(read_everything, server)
-         if not done then
-            fail(server, problem)
+   end
+   if tid == 0 then
+      for server = 1, servers do
+         if connected[server] then
+            local done, problem = pcall(read_everything, server)
+            if not done then
+               fail(server, problem)
+            end
          end
       end
    end

@@ -42,6 +42,9 @@ pub fn of(gains: &[f64]) -> (ExperimentHeader, Vec<Observation>) {
                 value: 90_000.0 * (0.002 * noise - gain).exp(),
                 n: 400,
                 direct: false,
+                mean: None,
+                slow: None,
+                p99: None,
             });
         }
     }

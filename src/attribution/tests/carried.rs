@@ -83,8 +83,9 @@ fn a_stale_figure_does_not_take_an_effect_back() {
     let slower: [&[f64]; 3] = [&[100.0, 100.1], &[200.0, 200.1], &[50.0, 50.0]];
     let no_longer_helps = |stale| {
         let now = attribute(&carrying(1, stale), &old(&slower), &margin).unwrap();
-        let change = change(&before, Some(&now), "0001-x.patch").unwrap();
-        change.no_longer_helps
+        let names = ["0001-x.patch"];
+        let changes = changes(&before, Some(&now), names.into_iter());
+        changes[0].no_longer_helps
     };
     assert!(no_longer_helps(None));
     assert!(!no_longer_helps(Some("another machine")));

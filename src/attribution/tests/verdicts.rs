@@ -58,7 +58,7 @@ fn a_patch_that_lacks_a_workload_is_open_and_slower_where_it_is() {
         reasons,
         [None, Some("no figures on 1 of 2 workloads"), None]
     );
-    let slower = result.patches_with(Verdict::Slower);
+    let slower = result.slower_patches();
     assert_eq!(slower.iter().map(|p| p.index).collect::<Vec<_>>(), [2]);
     assert_eq!(result.total[0].verdict, Verdict::Faster);
     assert!(result.is_regression() && result.is_inconclusive());

@@ -8,7 +8,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-use crate::attribution::{Attribution, change};
+use crate::attribution::{Attribution, changes};
 use crate::bisect;
 use crate::outcome::Failure;
 use crate::point::Point;
@@ -118,11 +118,14 @@ fn compare(view: &mut View<'_>, notice: &Notice<'_>) {
     let (Some(earlier), Some(now)) = (notice.earlier, notice.attribution) else {
         return;
     };
+    let names = now.patches.iter().map(|patch| patch.name.as_str());
+    let changes = changes(earlier, Some(now), names);
     for row in &mut view.rows {
         let Label::Patch { name, .. } = row.label else {
             continue;
         };
-        let Some(change) = change(earlier, Some(now), name).filter(|c| c.no_longer_helps) else {
+        let mut lost = changes.iter().filter(|change| change.no_longer_helps);
+        let Some(change) = lost.find(|change| change.name == name) else {
             continue;
         };
         let places = number::decimals(change.old.meter, [change.old].into_iter());

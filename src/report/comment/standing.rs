@@ -86,7 +86,7 @@ impl Standing {
             Some(Verdict::Faster) => Standing::Faster,
             Some(Verdict::NoEffect) => Standing::NoEffect,
             Some(Verdict::Slower) => Standing::Regression,
-            Some(Verdict::Unclear) | None => Standing::Unclear,
+            Some(Verdict::Mixed | Verdict::Unclear) | None => Standing::Unclear,
         }
     }
 }
@@ -126,10 +126,13 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
             None => format!("Interrupted. {title}"),
         };
     }
-    let slower = view.attribution.patches_with(Verdict::Slower);
+    let slower = view.attribution.slower_patches();
     let slower: Vec<usize> = slower.iter().map(|patch| patch.index).collect();
     let failed = of(view, |row| row.verdict == "failed");
-    let worse = of(view, |row| row.verdict != "slower" && row.no_longer_helps);
+    let slower_rows = ["slower", "mixed"];
+    let worse = of(view, |row| {
+        !slower_rows.contains(&row.verdict) && row.no_longer_helps
+    });
     let mut but = Vec::new();
     if let Some((patches, verb)) = some(&slower, "is", "are") {
         but.push(format!("{patches} {verb} slower"));

@@ -63,7 +63,7 @@ fn one_slower() {
 #[test]
 fn unclear() {
     let mut experiment = Experiment::new(&[(0.004, 0.0), (-0.002, 0.0)]);
-    experiment.noise = 0.01;
+    experiment.noise = 0.02;
     let comment = of(&experiment.attribution());
     assert_eq!(comment.standing, Standing::Unclear);
     insta::assert_snapshot!(shown(&comment));

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::{effects, failed, one_line};
-use crate::attribution::{Attribution, Effect, Interval, Kind, Verdict};
+use crate::attribution::{Attribution, Effect, Interval, Kind, Statistic, Verdict};
 use crate::error::Result;
 
 /// The first line: the names of the fields of a [`Line`].
-const HEAD: [&str; 23] = [
+const HEAD: [&str; 36] = [
     "experiment",
     "release",
     "kind",
@@ -31,6 +31,19 @@ const HEAD: [&str; 23] = [
     "units",
     "from",
     "stale",
+    "typical",
+    "mean",
+    "mean_low",
+    "mean_high",
+    "mean_verdict",
+    "slow",
+    "slow_low",
+    "slow_high",
+    "slow_verdict",
+    "p99",
+    "p99_low",
+    "p99_high",
+    "p99_verdict",
 ];
 
 /// A line.
@@ -59,7 +72,12 @@ struct Line<'a> {
     units: usize,
     from: &'a str,
     stale: bool,
+    typical: Verdict,
+    tail: [TailCells; 3],
 }
+
+/// Estimate, ends and verdict of a figure of the mean or the tail.
+type TailCells = (Option<f64>, Option<f64>, Option<f64>, Option<Verdict>);
 
 /// Every effect of the document, one a line, unrounded: the patches', those on operations, the total, the control.
 ///
@@ -121,6 +139,17 @@ fn line<'a>(
         units: effect.units,
         from,
         stale: effect.is_stale(),
+        typical: effect.typical(),
+        tail: Statistic::ALL.map(|statistic| {
+            let tail = effect.tail.as_deref();
+            let figure = tail.and_then(|tail| tail.get(statistic));
+            (
+                figure.map(|figure| figure.estimate),
+                figure.and_then(|figure| figure.low),
+                figure.and_then(|figure| figure.high),
+                figure.map(|figure| figure.verdict),
+            )
+        }),
     }
 }
 

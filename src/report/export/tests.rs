@@ -170,10 +170,7 @@ fn where_a_figure_is_from_is_told_and_is_no_formula() {
         .records()
         .map(|line| {
             let line = line.unwrap();
-            (
-                line[line.len() - 2].to_owned(),
-                line[line.len() - 1].to_owned(),
-            )
+            (line[21].to_owned(), line[22].to_owned())
         })
         .collect();
     let from = format!("'{name}");

@@ -288,6 +288,81 @@ pub(super) fn series(
     Ok(Some(finished(&svg, about)))
 }
 
+/// A falling curve of [`survival`].
+#[derive(Debug, Clone)]
+pub(super) struct Curve {
+    pub(super) ink: Ink,
+    /// Ratio above 0, share above 0.
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// Shares (down to `rarest`) over ratios, both axes logarithmic; `None` when there is nothing to draw.
+pub(super) fn survival(
+    about: &str,
+    across: &str,
+    unit: &str,
+    rarest: f64,
+    curves: &[Curve],
+) -> Result<Option<String>> {
+    const HEIGHT: u32 = 220;
+    let reached = curves.iter().flat_map(|curve| &curve.points);
+    let reached = reached.filter(|(_, share)| *share >= rarest);
+    let Some(ends) = span(reached.map(|(ratio, _)| (ratio.log2(), ratio.log2()))) else {
+        return Ok(None);
+    };
+    let ends = ends.start.max(-1.0)..ends.end.max(1.0);
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        let mut chart = ChartBuilder::on(&root)
+            .margin_top(TOP)
+            .margin_right(RIGHT)
+            .x_label_area_size(BOTTOM)
+            .y_label_area_size(58)
+            .build_cartesian_2d(ends.clone(), rarest.log10()..0.0)
+            .map_err(failed)?;
+        let ratio = |value: &f64| {
+            let whole = (value - value.round()).abs() < 1e-6;
+            if whole {
+                format!("{} ×", value.exp2())
+            } else {
+                String::new()
+            }
+        };
+        let share = |value: &f64| {
+            let whole = (value - value.round()).abs() < 1e-6;
+            if whole {
+                format!("{} %", 100.0 * 10f64.powf(*value))
+            } else {
+                String::new()
+            }
+        };
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(Ink::Grid.color())
+            .axis_style(Ink::Line.color())
+            .label_style(letters(HPos::Center))
+            .x_labels(8)
+            .x_label_formatter(&ratio)
+            .x_desc(across)
+            .y_labels(5)
+            .y_label_formatter(&share)
+            .y_desc(unit)
+            .draw()
+            .map_err(failed)?;
+        for curve in curves {
+            let points = curve.points.iter();
+            let points = points.map(|(ratio, share)| (ratio.log2(), share.log10()));
+            let inside = points.filter(|(ratio, _)| *ratio >= ends.start);
+            let line = LineSeries::new(inside, curve.ink.color().stroke_width(2));
+            chart.draw_series(line).map_err(failed)?;
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(Some(finished(&svg, about)))
+}
+
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Grid, axes and the words at them; `values` is the word at the vertical axis, which is not drawn without.

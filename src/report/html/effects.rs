@@ -2,11 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::super::number;
 use super::super::text::clean;
 use super::super::view::{Apart, Label, Row, SEPARATELY, Tone, View};
+use super::super::{number, tail};
 use super::chart::{self, Ink, Mark};
 use super::frame::{Name, Sentence, drawing, key, scroll};
+use super::raw::{self, Distribution};
 use crate::attribution::{Effect, Verdict};
 use crate::error::Result;
 use crate::observation::Meter;
@@ -29,7 +30,7 @@ fn ink(effect: &Effect) -> Ink {
         Verdict::Faster => Ink::Good,
         Verdict::Slower => Ink::Bad,
         Verdict::NoEffect => Ink::Quiet,
-        Verdict::Unclear => Ink::Open,
+        Verdict::Mixed | Verdict::Unclear => Ink::Open,
     }
 }
 
@@ -202,6 +203,42 @@ fn steps_table(meter: &str, steps: &[Step<'_>], places: usize) -> Markup {
         }
     };
     scroll(&format!("{meter}: the bars of the drawing"), &table)
+}
+
+/// Typical time, mean and tail of each patch, and how slices are distributed with and without the series.
+pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Markup> {
+    let Some((meter, places)) = view.columns.first().copied() else {
+        return Ok(html! {});
+    };
+    let lines = tail::rows(view, meter);
+    if lines.is_empty() {
+        return Ok(html! {});
+    }
+    let table = html! {
+        table {
+            thead { tr {
+                th scope="col" { "patch" }
+                @for head in tail::HEADS { th.n scope="col" { (head) } }
+            } }
+            tbody { @for line in &lines {
+                tr {
+                    th scope="row" { (clean(&line.name)) }
+                    @for (text, shown) in line.cells(places) {
+                        td.n { @if shown { b { (text) } } @else { (text) } }
+                    }
+                }
+            } }
+        }
+    };
+    let drawings = raw::tails(view, distributions)?;
+    Ok(html! {
+        section aria-labelledby="tail" {
+            h2 #tail { "Mean and tail" }
+            p { (tail::ABOUT) }
+            (scroll("Typical time, mean and tail of each patch", &table))
+            @if !drawings.is_empty() { div.charts { @for drawing in &drawings { (drawing) } } }
+        }
+    })
 }
 
 /// In order, alone and without, where such points were measured.

@@ -72,6 +72,11 @@ pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
         ("adds-up", "How it adds up", effects::waterfall(&view)?),
         ("apart", "Each by itself", effects::apart(&view)?),
         ("workloads", "Workloads", effects::forests(&view)?),
+        (
+            "tail",
+            "Mean and tail",
+            effects::tail(&view, beside.distributions)?,
+        ),
         ("functions", "Functions", functions),
         ("flame-graph", "Flame graph", flame_graph),
         (

@@ -13,7 +13,7 @@ use crate::attribution::{Attribution, Effect, Kind};
 use crate::error::Result;
 use crate::observation::{ExperimentHeader, Meter, Observation};
 use crate::point::Point;
-use crate::stats::{Slices, speed};
+use crate::stats::{Histogram, Slices, speed};
 
 /// The shares of a distribution that are kept.
 const SHARES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
@@ -29,14 +29,21 @@ pub struct Distribution {
     pub slices: usize,
     /// The 1st, 5th, 25th, 50th, 75th, 95th and 99th percentile, in nanoseconds a transaction.
     pub percentiles: [f64; 7],
+    /// The share of slices that took at least so many times what the release typically took in the same round,
+    /// by that ratio; empty where the release was not measured.
+    pub slower_than: Vec<(f64, f64)>,
 }
 
 impl Distribution {
-    /// The distributions of a workload's points, in their order; `blocks` are all its slices. What is no
-    /// duration is left out.
-    pub fn of(workload: &str, blocks: &[Slices]) -> Vec<Self> {
+    /// The distributions of a workload's points, in their order; `blocks` are the slices of each of its
+    /// blocks. What is no duration is left out.
+    pub fn of(workload: &str, blocks: &[Vec<Slices>]) -> Vec<Self> {
         let mut by_point: BTreeMap<Point, Vec<f32>> = BTreeMap::new();
+        let mut histograms: BTreeMap<Point, Histogram> = BTreeMap::new();
         for block in blocks {
+            Histogram::add_block(block, &mut histograms);
+        }
+        for block in blocks.iter().flatten() {
             let transactions = block.transactions_per_slice.max(1) as f32;
             let usable = block.nanoseconds.iter().map(|ns| ns / transactions);
             let values = by_point.entry(block.point).or_default();
@@ -50,6 +57,10 @@ impl Distribution {
                 point,
                 slices: values.len(),
                 percentiles: percentiles(&mut values),
+                slower_than: histograms
+                    .get(&point)
+                    .map(Histogram::slower_than)
+                    .unwrap_or_default(),
             })
             .collect()
     }
@@ -101,6 +112,72 @@ pub(super) fn distributions(distributions: &[Distribution]) -> Result<Markup> {
             }
         }
     })
+}
+
+/// The smallest share that is drawn: one slice in ten thousand.
+const RAREST: f64 = 1e-4;
+
+/// How many slices take how much longer than is typical: the release and the whole series, a drawing a workload.
+pub(super) fn tails(view: &View<'_>, distributions: &[Distribution]) -> Result<Vec<Markup>> {
+    let last = Point::Step(view.attribution.patches.len());
+    let mut drawings = Vec::new();
+    for workload in &view.attribution.workloads {
+        let of = |point: Point| {
+            let found = distributions
+                .iter()
+                .find(|one| one.workload == *workload && one.point == point);
+            found.filter(|one| !one.slower_than.is_empty())
+        };
+        let (Some(base), Some(full)) = (of(Point::BASE), of(last)) else {
+            continue;
+        };
+        let lines = [(base, Ink::First), (full, Ink::Second)].map(|(one, ink)| chart::Curve {
+            ink,
+            points: one
+                .slower_than
+                .iter()
+                .map(|&(ratio, share)| (ratio, share.max(RAREST / 2.0)))
+                .collect(),
+        });
+        let about = format!("Share of slow slices of {}", clean(workload));
+        let axis = "times what the release typically took in the round";
+        if let Some(svg) = chart::survival(&about, axis, "share slower", RAREST, &lines)? {
+            let caption = html! {
+                (key(Ink::First, false, "the bare release"))
+                (key(Ink::Second, false, "the whole series"))
+                ". How many slices took at least so many times as long; both axes are logarithmic."
+            };
+            let table = tail_table(&about, base, full);
+            drawings
+                .push(html! { div { h3 { (Name(workload)) } (drawing(&svg, &caption, &table)) } });
+        }
+    }
+    Ok(drawings)
+}
+
+fn tail_table(about: &str, base: &Distribution, full: &Distribution) -> Markup {
+    let share = |of: &Distribution, ratio: f64| {
+        let mut shares = of.slower_than.iter();
+        let found = shares.find(|(at, _)| *at >= ratio * 0.999);
+        format!("{:.3} %", 100.0 * found.map_or(0.0, |(_, share)| *share))
+    };
+    let table = html! {
+        table {
+            thead { tr {
+                th.n scope="col" { "at least" }
+                th.n scope="col" { "the bare release" }
+                th.n scope="col" { "the whole series" }
+            } }
+            tbody { @for ratio in [1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0] {
+                tr {
+                    th.n scope="row" { (ratio) " ×" }
+                    td.n { (share(base, ratio)) }
+                    td.n { (share(full, ratio)) }
+                }
+            } }
+        }
+    };
+    scroll(about, &table)
 }
 
 fn lane(one: &Distribution, scale: f64) -> chart::Row {
@@ -337,7 +414,10 @@ mod tests {
         };
         let mut last = block(Point::BASE, 51, 101);
         last.nanoseconds.extend([f32::NAN, -1.0, 0.0]);
-        let blocks = [block(Point::BASE, 1, 50), last, block(Point::Step(1), 7, 7)];
+        let blocks = [
+            vec![block(Point::BASE, 1, 50), block(Point::Step(1), 7, 7)],
+            vec![last],
+        ];
         let found = Distribution::of("w", &blocks);
         assert_eq!(found[0].slices, 101);
         assert_eq!(

@@ -23,7 +23,7 @@ fn page(experiment: &Experiment) -> String {
     let beside = Beside {
         header: &experiment.header,
         observations: &observations,
-        distributions: &Distribution::of(experiment.workloads[0], &[slices]),
+        distributions: &Distribution::of(experiment.workloads[0], &[vec![slices]]),
         data: Data::Embedded(b"gzip"),
         flame_graph: Some(b"<svg><script>alert(1)</script></svg>"),
         stored: true,

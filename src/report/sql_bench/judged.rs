@@ -48,7 +48,8 @@ impl Judgement {
             Verdict::Faster => Judgement::Faster,
             Verdict::Slower => Judgement::Slower,
             Verdict::NoEffect => Judgement::NoEffect,
-            Verdict::Unclear => match effect.minimum_detectable {
+            // Operations have no tail that could say otherwise.
+            Verdict::Mixed | Verdict::Unclear => match effect.minimum_detectable {
                 Some(smallest) if smallest <= BLIND => Judgement::Unclear,
                 _ => Judgement::TooNoisy,
             },

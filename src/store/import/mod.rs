@@ -191,6 +191,9 @@ fn file(name: &str, servers: Vec<Server>) -> Result<File> {
                 value: reading.value,
                 n: reading.n,
                 direct: false,
+                mean: None,
+                slow: None,
+                p99: None,
             };
             *count += 1;
             header

@@ -142,6 +142,9 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
                         value: cost * share * wobble * gain,
                         n: 10,
                         direct: false,
+                        mean: None,
+                        slow: None,
+                        p99: None,
                     });
                 }
             }

@@ -1,0 +1,148 @@
+//! The mean and the tail of slices beside their typical time, in words and figures.
+
+use super::number;
+use super::view::View;
+use crate::attribution::{Attribution, Effect, Figure, Kind, Statistic, Tail, Verdict};
+use crate::observation::Meter;
+
+/// What the mean and the tail say that the typical time does not: `faster typically, slower in the tail
+/// (99th percentile −38.0 % ± 3.1)`. `None` where they say the same, or nothing.
+pub(super) fn words(effect: &Effect, places: usize) -> Option<String> {
+    let tail = effect.tail.as_deref()?;
+    let shown = |statistic: Statistic| {
+        let figure = tail.get(statistic)?;
+        let is_shown = matches!(figure.verdict, Verdict::Faster | Verdict::Slower);
+        is_shown.then_some((figure.verdict, statistic, figure))
+    };
+    let adds = |&(verdict, statistic, figure): &(Verdict, Statistic, &Figure)| {
+        verdict != tail.typical || statistic == Statistic::Mean && is_apart(figure, effect)
+    };
+    let shown: Vec<_> = Statistic::ALL
+        .into_iter()
+        .filter_map(shown)
+        .filter(adds)
+        .collect();
+    if shown.is_empty() {
+        return None;
+    }
+    let mut parts = vec![format!("{} typically", tail.typical)];
+    for verdict in [Verdict::Faster, Verdict::Slower] {
+        let of = |statistics: &[Statistic]| -> Vec<String> {
+            shown
+                .iter()
+                .filter(|(own, statistic, _)| *own == verdict && statistics.contains(statistic))
+                .map(|(_, statistic, figure)| named(*statistic, figure, places))
+                .collect()
+        };
+        let mean = of(&[Statistic::Mean]);
+        let rest = of(&[Statistic::Slow, Statistic::P99]);
+        let mut places = Vec::new();
+        if let Some(figure) = mean.first() {
+            places.push(format!("in the mean ({figure})"));
+        }
+        if !rest.is_empty() {
+            places.push(format!("in the tail ({})", rest.join(", ")));
+        }
+        if !places.is_empty() {
+            parts.push(format!("{verdict} {}", places.join(" and ")));
+        }
+    }
+    Some(parts.join(", "))
+}
+
+/// Whether the mean differs from the typical time by more than either interval.
+fn is_apart(mean: &Figure, effect: &Effect) -> bool {
+    let ends = |low: Option<f64>, high: Option<f64>| low.zip(high);
+    match (ends(mean.low, mean.high), ends(effect.low, effect.high)) {
+        (Some((low, high)), Some((own_low, own_high))) => high < own_low || low > own_high,
+        _ => false,
+    }
+}
+
+fn named(statistic: Statistic, figure: &Figure, places: usize) -> String {
+    let shown = self::figure(statistic, figure, places);
+    match statistic {
+        Statistic::Mean => shown,
+        Statistic::Slow => format!("slow slices {shown}"),
+        Statistic::P99 => format!("99th percentile {shown}"),
+    }
+}
+
+/// A figure with its interval; the share of slow slices as what it was and is.
+pub(super) fn figure(statistic: Statistic, of: &Figure, places: usize) -> String {
+    match statistic {
+        Statistic::Slow => format!(
+            "{} → {} %",
+            number::plain(of.before, places),
+            number::plain(of.after, places)
+        ),
+        Statistic::Mean | Statistic::P99 => {
+            number::interval(of.estimate, of.low.zip(of.high), places)
+        }
+    }
+}
+
+/// The heads of the columns of [`rows`].
+pub(super) const HEADS: [&str; 4] = ["typical time", "mean", "slow slices", "99th percentile"];
+
+/// What stands below the table of [`rows`].
+pub(super) const ABOUT: &str = "\
+The typical time puts the slowest and the fastest fifth of the slices aside. In the mean every slice counts, up to \
+five times what is typical of its round. Slow slices took more than twice as long as is typical of their round: the \
+share before and after. A figure that the adjustment for all rows leaves standing is bold.";
+
+/// A line of the table of typical time, mean and tail.
+pub(super) struct Line<'a> {
+    /// Its name: a patch, the total, the control.
+    pub(super) name: String,
+    pub(super) effect: &'a Effect,
+    pub(super) tail: &'a Tail,
+}
+
+impl Line<'_> {
+    /// The cells below [`HEADS`], each with whether it shows an effect.
+    pub(super) fn cells(&self, places: usize) -> [(String, bool); 4] {
+        let shown = |verdict| matches!(verdict, Verdict::Faster | Verdict::Slower);
+        let cell = |statistic: Statistic| match self.tail.get(statistic) {
+            Some(of) => (figure(statistic, of, places), shown(of.verdict)),
+            None => ("–".to_owned(), false),
+        };
+        [
+            (
+                number::effect(self.effect, places),
+                shown(self.tail.typical),
+            ),
+            cell(Statistic::Mean),
+            cell(Statistic::Slow),
+            cell(Statistic::P99),
+        ]
+    }
+}
+
+/// The patches, the total and the control on what verdicts are about, where a tail is known.
+pub(super) fn rows<'a>(view: &View<'a>, meter: Meter) -> Vec<Line<'a>> {
+    let attribution: &'a Attribution = view.attribution;
+    let line = |name: String, effect: Option<&'a Effect>| {
+        let effect = effect?;
+        let tail = effect.tail.as_deref()?;
+        Some(Line { name, effect, tail })
+    };
+    let main = |effects: &'a [Effect], kind| attribution.main_effect(effects, kind, meter);
+    let mut lines: Vec<Line<'a>> = attribution
+        .patches
+        .iter()
+        .filter_map(|patch| {
+            let name = format!("{}  {}", patch.index, patch.name);
+            line(name, main(&patch.effects, Kind::InOrder))
+        })
+        .collect();
+    lines.extend(line(
+        "total".to_owned(),
+        main(&attribution.total, Kind::Total),
+    ));
+    let workload = attribution.main_workload(meter);
+    let control = attribution.noise.control.iter().map(|of| &of.effect);
+    let mut control = control.filter(|e| e.meter == meter && Some(e.workload.as_str()) == workload);
+    lines.extend(line("control (A/A)".to_owned(), control.next()));
+    lines
+}

@@ -1,0 +1,116 @@
+//! Whether points that are the same server could have changed places in every block.
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+
+/// Whether copies of one server are exchangeable within the units of several experiments.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exchangeability {
+    /// The probability of such differences between copies or larger ones if nothing stays with a copy from
+    /// unit to unit, by experiment.
+    pub each: Vec<f64>,
+    /// The same of all experiments together.
+    pub all: f64,
+}
+
+/// Tests whether anything stays with a copy for the length of an experiment. `experiments` have a row of
+/// logarithms a unit, each with the copies in one order.
+///
+/// The statistic of an experiment is `Σ_copies (Σ_units z)² / Σ z²` of the deviations `z` from the units' means,
+/// that of all their sum. Its distribution comes from `permutations` random exchanges of the copies within every
+/// unit, which assume nothing about how values are distributed: E. J. G. Pitman, *Significance tests which may
+/// be applied to samples from any populations III: the analysis of variance test*, Biometrika 29 (1938). The
+/// same `seed` gives the same result.
+pub fn exchangeability(
+    experiments: &[Vec<Vec<f64>>],
+    permutations: u32,
+    seed: u64,
+) -> Exchangeability {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut centred: Vec<Vec<Vec<f64>>> = experiments
+        .iter()
+        .map(|rows| {
+            let deviations = |row: &Vec<f64>| {
+                let mean = row.iter().sum::<f64>() / row.len().max(1) as f64;
+                row.iter().map(|value| value - mean).collect()
+            };
+            rows.iter().map(deviations).collect()
+        })
+        .collect();
+    let observed: Vec<f64> = centred.iter().map(|rows| statistic(rows)).collect();
+    let sum: f64 = observed.iter().sum();
+    let mut larger = vec![1u32; experiments.len()];
+    let mut larger_together = 1u32;
+    for _ in 0..permutations {
+        let mut together = 0.0;
+        for (rows, (own, count)) in centred.iter_mut().zip(observed.iter().zip(&mut larger)) {
+            rows.iter_mut().for_each(|row| row.shuffle(&mut random));
+            let found = statistic(rows);
+            together += found;
+            // As many as are equal but for the order of sums.
+            *count += u32::from(found >= own * (1.0 - 1e-12));
+        }
+        larger_together += u32::from(together >= sum * (1.0 - 1e-12));
+    }
+    let share = |count: u32| f64::from(count) / f64::from(permutations + 1);
+    Exchangeability {
+        each: larger.into_iter().map(share).collect(),
+        all: share(larger_together),
+    }
+}
+
+fn statistic(rows: &[Vec<f64>]) -> f64 {
+    let copies = rows.first().map_or(0, Vec::len);
+    let squares: f64 = rows.iter().flatten().map(|z| z * z).sum();
+    if squares == 0.0 {
+        return 0.0;
+    }
+    let of_copy = |copy: usize| rows.iter().map(|row| row[copy]).sum::<f64>().powi(2);
+    (0..copies).map(of_copy).sum::<f64>() / squares
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::RngExt;
+
+    use super::*;
+
+    fn experiment(random: &mut StdRng, stays: f64) -> Vec<Vec<f64>> {
+        let mut row = || -> Vec<f64> {
+            let mut normal = || (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
+            let drift = 5.0 * normal();
+            (0..5)
+                .map(|copy| drift + normal() + if copy == 2 { stays } else { 0.0 })
+                .collect()
+        };
+        (0..18).map(|_| row()).collect()
+    }
+
+    #[test]
+    fn what_stays_with_a_copy_is_found_and_what_does_not_is_not() {
+        let mut random = StdRng::seed_from_u64(4);
+        let several = |random: &mut StdRng, stays: f64| -> Vec<_> {
+            (0..20).map(|_| experiment(random, stays)).collect()
+        };
+        let none = exchangeability(&several(&mut random, 0.0), 499, 1);
+        assert!(none.all > 0.05, "{none:?}");
+        assert!(
+            none.each.iter().filter(|p| **p < 0.05).count() <= 3,
+            "{none:?}"
+        );
+        // Each by itself hardly shows it.
+        let some = exchangeability(&several(&mut random, 0.5), 499, 1);
+        assert!(some.all < 0.01, "{some:?}");
+        assert_eq!(
+            exchangeability(&several(&mut random, 0.0)[..0], 9, 1).all,
+            1.0
+        );
+    }
+
+    #[test]
+    fn without_blocks_nothing_is_claimed() {
+        let found = exchangeability(&[Vec::new(), vec![vec![1.0; 4]; 3]], 99, 1);
+        assert_eq!(found.each, [1.0, 1.0]);
+    }
+}
