@@ -3,6 +3,7 @@
 mod borrowed;
 mod check;
 mod conditions;
+mod metric;
 mod origin;
 mod recorded;
 mod supplement;
@@ -19,6 +20,7 @@ use crate::point::Point;
 pub use borrowed::ObservationRef;
 pub use check::{MOST_PATCHES, SCHEMA};
 pub use conditions::{Conditions, Moment, Share};
+pub use metric::{Metric, Statistic};
 pub use origin::Origin;
 pub use recorded::{Level, RecordedRow};
 pub use supplement::{

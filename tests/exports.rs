@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const OBSERVATIONS: &str = "docs/results/2026-11-21-mariadb-10.11.18.jsonl.gz";
+/// Results of a client that timed operations apart.
+const OPERATIONS: &str = "docs/results/sql-bench-5.2.2.tsv";
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perfquilt"));
@@ -29,35 +31,41 @@ fn output(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-const FORMATS: [&str; 11] = [
-    "terminal",
-    "markdown",
-    "html",
-    "json",
-    "jsonl",
-    "csv",
-    "gobench",
-    "bmf",
-    "github-action-benchmark",
-    "openmetrics",
-    "rates",
-];
+/// The values that the program takes for the last of `args`, from its refusal of another one.
+fn possible_values(args: &[&str]) -> Vec<String> {
+    let refused = command(args).arg("no-such-value").output().unwrap();
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{errors}");
+    let values = errors.split_once("[possible values: ").unwrap().1;
+    let values = values.split_once(']').unwrap().0;
+    values.split(", ").map(str::to_owned).collect()
+}
+
+/// Every format of a report, with a file that has something to show in it.
+fn formats() -> Vec<(String, &'static str)> {
+    let formats = possible_values(&["analyse", OBSERVATIONS, "--format"]);
+    assert!(formats.len() >= 12, "{formats:?}");
+    let input = |format: &str| match format {
+        "sql-bench" => OPERATIONS,
+        _ => OBSERVATIONS,
+    };
+    let with_input = |format: String| {
+        let input = input(&format);
+        (format, input)
+    };
+    formats.into_iter().map(with_input).collect()
+}
 
 #[test]
 fn every_format_is_written_to_a_file_as_to_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
-    for format in FORMATS {
-        let printed = output(&["analyse", OBSERVATIONS, "--format", format]);
-        let file = folder.path().join(format);
+    for (format, input) in formats() {
+        let printed = output(&["analyse", input, "--format", &format]);
+        assert!(!printed.is_empty(), "{format}");
+        let file = folder.path().join(&format);
         let name = file.to_str().unwrap();
         let quiet = output(&[
-            "-q",
-            "analyse",
-            OBSERVATIONS,
-            "--format",
-            format,
-            "--output",
-            name,
+            "-q", "analyse", input, "--format", &format, "--output", name,
         ]);
         assert_eq!(quiet, "", "{format}");
         assert_eq!(printed, std::fs::read_to_string(&file).unwrap(), "{format}");
@@ -88,8 +96,8 @@ fn every_format_is_written_to_a_file_as_to_a_pipe() {
 /// Reads the first line and goes away, as `head -1` does.
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    for format in FORMATS {
-        let mut child = command(&["analyse", OBSERVATIONS, "--format", format])
+    for (format, input) in formats() {
+        let mut child = command(&["analyse", input, "--format", &format])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -267,9 +275,11 @@ fn every_command_has_examples_a_manual_page_and_completions() {
         assert_eq!(refused.status.code(), Some(2), "{no_document:?}");
         assert!(refused.stdout.is_empty(), "{no_document:?}");
     }
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+    let shells = possible_values(&["completions"]);
+    assert!(shells.len() >= 5, "{shells:?}");
+    for shell in shells {
         assert!(
-            output(&["completions", shell]).contains("analyse"),
+            output(&["completions", &shell]).contains("analyse"),
             "{shell}"
         );
     }

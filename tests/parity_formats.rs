@@ -10,6 +10,7 @@ use std::path::Path;
 use perfquilt::series::{Patch, SeriesFile};
 use proptest::prelude::*;
 use support::run_in;
+use support::share::Share;
 use support::trees::{self, Meaning, Op, Tree, cases};
 
 /// How a diff is written.
@@ -211,13 +212,22 @@ fn stated(error: &str) -> bool {
     stated.iter().any(|what| error.contains(what))
 }
 
-/// Both must agree; where patch refuses one of git's patches, what git makes of it is right as well.
-fn compare(tree: &Tree, bytes: &[u8], options: &[&str]) -> Result<(), TestCaseError> {
+/// Both must agree; where patch refuses one of git's patches, what git makes of it is right as well. Counts
+/// the patches that patch and this program apply and that change the tree.
+fn compare(
+    tree: &Tree,
+    bytes: &[u8],
+    options: &[&str],
+    applied: &Share,
+) -> Result<(), TestCaseError> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("p.patch");
     std::fs::write(&file, bytes).unwrap();
     let (theirs, said) = patch(dir.path(), tree, &file, options);
     let (found, error) = ours(tree, bytes, &options.join(" "));
+    let before = trees::memory_listing(&trees::memory(tree));
+    let changed = theirs.as_ref().is_some_and(|after| *after != before);
+    applied.count(changed && found == theirs);
     if found == theirs || (theirs.is_some() && stated(&error)) {
         return Ok(());
     }
@@ -301,13 +311,34 @@ fn drifted(tree: &Tree, drift: &[Op]) -> Tree {
     tree
 }
 
+static FORMS: Share = Share::new();
+static DAMAGED: Share = Share::new();
+static GITS: Share = Share::new();
+
+#[test]
+fn every_form_as_patch_reads_it() {
+    form_case();
+    FORMS.is_at_least_one_in(3);
+}
+
+#[test]
+fn damaged_patches_as_patch_reads_them() {
+    damaged_case();
+    DAMAGED.is_at_least_one_in(20);
+}
+
+#[test]
+fn git_patches_as_patch_and_git_read_them() {
+    git_case();
+    GITS.is_at_least_one_in(3);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(100), failure_persistence: None, max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     /// Unified, context and normal diffs with all that stands around them, forwards and in reverse, on
     /// the tree they were made for or on one that has changed since.
-    #[test]
-    fn every_form_as_patch_reads_it(
+    fn form_case(
         base in trees::tree(5),
         ops in prop::collection::vec(trees::op(5), 1..4),
         drift in prop::collection::vec(trees::op(5), 0..2),
@@ -332,7 +363,7 @@ proptest! {
             options.push("--binary");
         }
         let from = if reverse { &changed } else { &base };
-        compare(&drifted(from, &drift), &bytes, &options)?;
+        compare(&drifted(from, &drift), &bytes, &options, &FORMS)?;
     }
 }
 
@@ -340,8 +371,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(100), failure_persistence: None, max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     /// The same with damage: refused by both, or understood alike.
-    #[test]
-    fn damaged_patches_as_patch_reads_them(
+    fn damaged_case(
         base in trees::tree(3),
         ops in prop::collection::vec(trees::op(3), 1..4),
         form in form(),
@@ -357,7 +387,7 @@ proptest! {
         let (bytes, strip) = diff(dir.path(), &base, &changed, form, style);
         let bytes = wounded(&bytes, &wounds);
         let strip = if strip == 0 { "-p0" } else { "-p1" };
-        compare(&base, &bytes, &[strip, option])?;
+        compare(&base, &bytes, &[strip, option], &DAMAGED)?;
     }
 }
 
@@ -383,8 +413,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(60), failure_persistence: None, max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     /// Git's patches: renames, copies, modes, links, new, deleted and empty files.
-    #[test]
-    fn git_patches_as_patch_and_git_read_them(
+    fn git_case(
         base in trees::tree(40),
         ops in prop::collection::vec(trees::git_op(40), 1..5),
         drift in prop::collection::vec(trees::op(40), 0..2),
@@ -403,6 +432,6 @@ proptest! {
         prop_assume!(!bytes.is_empty());
         let from = if reverse { &changed } else { &base };
         let flags = if reverse { vec!["-p1", "-R"] } else { vec!["-p1"] };
-        compare(&drifted(from, &drift), &bytes, &flags)?;
+        compare(&drifted(from, &drift), &bytes, &flags, &GITS)?;
     }
 }

@@ -9,6 +9,7 @@ use std::io::Write;
 
 use proptest::prelude::*;
 use support::applied::{Meaning, ours};
+use support::share::Share;
 use support::trees::{self, Op, Tree, cases};
 use support::{Space, listing, run_in};
 
@@ -154,11 +155,19 @@ fn quilt(space: &Space) -> Meaning {
     Err(applied.stdout_text().lines().count())
 }
 
+/// Cases of which quilt applies the whole series.
+static APPLIED: Share = Share::new();
+
+#[test]
+fn same_as_quilt_push() {
+    quilt_case();
+    APPLIED.is_at_least_one_in(3);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(16), failure_persistence: None, ..ProptestConfig::default() })]
 
-    #[test]
-    fn same_as_quilt_push(
+    fn quilt_case(
         base in trees::tree(6),
         pieces in prop::collection::vec(piece(), 2..7),
         drift in prop::collection::vec(trees::op(6), 0..2),
@@ -174,6 +183,7 @@ proptest! {
         up.insert("always".to_owned(), (trees::FILE, "there\n".to_owned()));
         trees::write(&space.path("up"), &up);
         let (found, theirs) = (ours(&space), quilt(&space));
+        APPLIED.count(theirs.is_ok() && found.is_ok());
         if let Err(failed) = theirs && pieces[failed].git {
             // Of git's patches those count as well that only git can apply.
             prop_assert!(found.as_ref().map_or_else(|at| *at, |_| usize::MAX) >= failed);

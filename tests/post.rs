@@ -124,14 +124,16 @@ fn a_removed_comment_comes_back() {
     let github = GitHub::start();
     github.opens(7, FIRST);
     post(&github, FIRST, &[0.01]).unwrap();
-    // It goes between the reading and the update.
-    github.fault(
-        "PATCH /repos/acme/series/issues/comments",
-        Fault::Status(404),
-    );
     github.removes_comments(7, LOGIN);
     post(&github, FIRST, &[0.02]).unwrap();
     assert_eq!(github.ours(7).len(), 1);
+    // It goes between the reading and the update.
+    github.fault("PATCH /repos/acme/series/issues/comments", Fault::Gone);
+    let posted = post(&github, FIRST, &[0.03]).unwrap();
+    assert_eq!(posted.comment.action, "created");
+    assert_eq!(github.ours(7).len(), 1);
+    assert_eq!(github.count("PATCH /repos/acme/series/issues/comments"), 1);
+    assert_eq!(github.count(&format!("POST {COMMENTS}")), 3);
 }
 
 #[test]
@@ -169,6 +171,8 @@ fn a_list_that_lags_makes_no_second_comment() {
     assert_eq!(posted.comment.action, "created");
     assert_eq!(github.count(&format!("POST {COMMENTS}")), 1);
     assert_eq!(github.ours(7).len(), 1);
+    // The list did not have it, so that it was asked for by itself.
+    assert_eq!(github.count("GET /repos/acme/series/issues/comments"), 1);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod support;
 
 use proptest::prelude::*;
 use support::releases::{commit_all, git, json, lines, patch, space, statuses};
+use support::share::Share;
 use support::{Space, run_in};
 
 /// One patch of each kind. The new release has more at its top, another line 20, the third patch's
@@ -382,12 +383,20 @@ fn edited(edits: &[(usize, u8)], who: &str) -> String {
     out
 }
 
+/// Cases that git merges without a conflict.
+static CLEAN: Share = Share::new();
+
+#[test]
+fn rebases_as_git_does() {
+    rebase_case();
+    CLEAN.is_at_least_one_in(3);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     /// Where `git rebase` is clean, so are we, with the same tree; where it stops, so do we.
-    #[test]
-    fn rebases_as_git_does(upstream in edits(), mine in edits()) {
+    fn rebase_case(upstream in edits(), mine in edits()) {
         let old = edited(&[], "");
         let (new, patched) = (edited(&upstream, "upstream"), edited(&mine, "mine"));
         prop_assume!(patched != old && new != old);
@@ -412,6 +421,7 @@ proptest! {
         let status = statuses(&report)[0].clone();
         let ours_clean = !["conflict", "changed"].contains(&status.as_str());
         prop_assert_eq!(clean, ours_clean, "{}: {}", status, report);
+        CLEAN.count(clean && status != "upstream");
         if clean && status != "upstream" {
             space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
             let written = space.read("out/patches/a.patch");

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
     Attribution, ControlEffect, Dependence, Effect, Kind, Noise, NoiseSpread, Operation,
-    PatchEffects, PointDependence, Progress, Statistic,
+    PatchEffects, PointDependence, Progress,
 };
 use super::effects::{Effects, Spreads};
 use super::points::Points;
 use super::stopping::Stopping;
 use super::warnings::warnings;
 use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Meter, ObservationRef, Planned, Supplement};
+use crate::observation::{ExperimentHeader, Meter, ObservationRef, Planned, Statistic, Supplement};
 use crate::point::Point;
 use crate::stats::{BlockTable, LEVEL, Looks, Units, speed};
 

@@ -6,7 +6,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::stopping::Stopping;
-use crate::observation::{Conditions, FunctionChange, LeftOut, Meter, Origin, PointBuild};
+use crate::observation::{
+    Conditions, FunctionChange, LeftOut, Meter, Origin, PointBuild, Statistic,
+};
 use crate::point::Point;
 
 /// The name a suite's effect has in [`Effect::workload`].
@@ -271,22 +273,6 @@ pub struct Figure {
     pub p_adjusted: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
-}
-
-/// What is judged of a point's slices beside their typical time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Statistic {
-    /// [`Tail::mean`].
-    Mean,
-    /// [`Tail::slow`].
-    Slow,
-    /// [`Tail::p99`].
-    P99,
-}
-
-impl Statistic {
-    /// All of them, in the order reports show them.
-    pub const ALL: [Statistic; 3] = [Statistic::Mean, Statistic::Slow, Statistic::P99];
 }
 
 impl Tail {

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::collect::{Names, Source, Tables};
 use super::document::{
-    self, Effect, Figure, Kind, Operation, PatchEffects, Provenance, SUITE, Statistic, Tail,
-    Verdict,
+    self, Effect, Figure, Kind, Operation, PatchEffects, Provenance, SUITE, Tail, Verdict,
 };
 use super::points::Points;
-use crate::observation::{ExperimentHeader, Meter};
+use crate::observation::{ExperimentHeader, Meter, Statistic};
 use crate::point::Point;
 use crate::stats::{BlockTable, Interval, Looks, OverUnits, SharedVariance, Units, speed};
 

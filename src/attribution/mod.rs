@@ -25,8 +25,8 @@ pub use change::{Change, changes};
 pub use collect::{Collector, Fault};
 pub use document::{
     Attribution, Closure, ControlEffect, Cost, Dependence, Effect, Figure, Interval, Kind, Noise,
-    NoiseSpread, Operation, Part, PatchEffects, PointDependence, Progress, Provenance, SUITE,
-    Statistic, Tail, Verdict,
+    NoiseSpread, Operation, Part, PatchEffects, PointDependence, Progress, Provenance, SUITE, Tail,
+    Verdict,
 };
 pub use functions::{compared, function_changes};
 pub use stopping::{Open, Stopping};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::observation::Meter;
+use crate::observation::Metric;
 
 /// The change that is looked for unless something else is asked, as a fraction of speed.
 pub const DEFAULT_SIZE: f64 = 0.005;
@@ -67,7 +67,7 @@ pub struct Question {
     /// What the servers are asked to do.
     pub workload: String,
     /// What is read.
-    pub meter: Meter,
+    pub meter: Metric,
     /// Which changes are looked for.
     pub direction: Direction,
     /// The smallest change looked for, as a fraction of speed.

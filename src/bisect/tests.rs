@@ -23,7 +23,7 @@ pub(crate) fn question(states: usize) -> Question {
         release: "toy-1".into(),
         recipe: "make".into(),
         workload: "load".into(),
-        meter: Meter::Time,
+        meter: Meter::Time.into(),
         direction: Direction::Slower,
         size: 0.005,
         error: 0.01,
@@ -381,7 +381,7 @@ fn too_much_noise_is_said_to_be_undecidable() {
 #[test]
 fn counts_need_one_block_a_comparison_where_they_repeat() {
     let ask = || Question {
-        meter: Meter::Instructions,
+        meter: Meter::Instructions.into(),
         known_sd: Some(0.0005),
         ..question(17)
     };
@@ -408,7 +408,7 @@ fn counts_need_one_block_a_comparison_where_they_repeat() {
 fn many_small_changes_are_a_range() {
     let each: Vec<(usize, f64)> = (1..=8).map(|place| (place, 0.0015)).collect();
     let ask = Question {
-        meter: Meter::Instructions,
+        meter: Meter::Instructions.into(),
         known_sd: Some(0.0005),
         ..question(9)
     };

@@ -230,6 +230,8 @@ fn nearest(word: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     fn of(comment: &str) -> Parsed {
@@ -280,7 +282,7 @@ mod tests {
             assert!(usage.starts_with(word));
             assert!(help("perfquilt").contains(usage));
         }
-        for text in [
+        let texts = [
             "run",
             "run thorough",
             "run 0003",
@@ -288,11 +290,16 @@ mod tests {
             "run --preset 10",
             "bisect a",
             "drop 0003 --dry-run",
+            "approve 0123456789abcdef0123456789abcdef01234567",
             "cancel",
             "status",
             "help",
-        ] {
+        ];
+        for text in texts {
             assert_eq!(Command::written(text).unwrap().to_string(), text);
+        }
+        for (word, _, _) in COMMANDS {
+            assert!(texts.iter().any(|text| text.starts_with(word)), "{word}");
         }
     }
 
@@ -375,15 +382,33 @@ mod tests {
             parse(&comment, &name);
         }
 
-        #[test]
-        fn what_comes_through_is_harmless(rest in "\\PC{0,40}") {
+        fn word_case(
+            verb in proptest::sample::select(vec!["run", "bisect"]),
+            rest in "(--preset )?[-._a-z0-9/; ]{0,6}|\\PC{0,40}",
+        ) {
+            CASES.fetch_add(1, Ordering::Relaxed);
             if let Parsed::Command(Command::Run { preset: Some(word) } | Command::Bisect { workload: word }) =
-                of(&format!("@perfquilt run {rest}"))
+                of(&format!("@perfquilt {verb} {rest}"))
             {
+                CAME_THROUGH.fetch_add(1, Ordering::Relaxed);
                 let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
                 let path = word.starts_with(['-', '.']) || word.contains("..");
                 proptest::prop_assert!(word.bytes().all(plain) && !path);
             }
         }
+    }
+
+    static CASES: AtomicUsize = AtomicUsize::new(0);
+    static CAME_THROUGH: AtomicUsize = AtomicUsize::new(0);
+
+    #[test]
+    fn what_comes_through_is_harmless() {
+        word_case();
+        let (cases, came) = (
+            CASES.load(Ordering::Relaxed),
+            CAME_THROUGH.load(Ordering::Relaxed),
+        );
+        // About a quarter are names.
+        assert!(cases > 0 && came * 10 >= cases, "{came} of {cases}");
     }
 }

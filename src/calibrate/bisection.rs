@@ -401,7 +401,7 @@ impl Setting {
             release: String::new(),
             recipe: String::new(),
             workload: String::new(),
-            meter: Meter::Time,
+            meter: Meter::Time.into(),
             direction: Direction::Slower,
             size: self.asked(),
             error: DEFAULT_ERROR,

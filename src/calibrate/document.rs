@@ -71,7 +71,7 @@ impl Simulated {
              intervals, adjustments and verdicts of every report. The stopping rule is at work: at most {} \
              blocks, at least {}, until every interval is ±{} % or narrower; restarts have a standard \
              deviation of {} %. The estimates move with the true effect and nothing else changes with it, \
-             so that coverage is the same for patches that have one. Seed {}, {:.0} s on {} threads, version \
+             so that coverage is the same for patches that have one. {}, seed {}, {:.0} s on {} threads, version \
              {}.\n",
             self.experiments,
             scenario::PATCHES,
@@ -79,6 +79,7 @@ impl Simulated {
             crate::config::DEFAULT_MIN_BLOCKS,
             100.0 * family::RESOLUTION,
             100.0 * scenario::RESTART,
+            self.date,
             self.seed,
             self.seconds,
             self.threads,

@@ -47,6 +47,8 @@ pub struct Simulated {
     pub seed: u64,
     /// Null experiments a scenario.
     pub experiments: usize,
+    /// The day it was made, in UTC.
+    pub date: String,
     /// Seconds it took.
     pub seconds: f64,
     /// Threads it ran on.
@@ -126,6 +128,7 @@ pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Resu
         version: env!("CARGO_PKG_VERSION"),
         seed,
         experiments,
+        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
         seconds: started.elapsed().as_secs_f64(),
         threads: threads(),
         families,

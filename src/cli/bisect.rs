@@ -15,7 +15,7 @@ use super::form::{TextForm, TextFormat};
 use crate::bisect::two_way::Whose;
 use crate::bisect::{Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session};
 use crate::error::{Error, Kind, Result};
-use crate::observation::Meter;
+use crate::observation::Metric;
 use crate::outcome::{self, Failure, Made};
 use crate::point::Point;
 use crate::report;
@@ -71,9 +71,10 @@ struct Asking {
     /// The workload that got slower
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// What is read: time, cpu, instructions, cycles, l1i_misses, branch_misses, frontend_bound
+    /// What is read: time, cpu, instructions, cycles, l1i_misses, branch_misses, frontend_bound; of time and cpu also
+    /// the mean, the share of slow slices and the 99th percentile (time.mean, time.slow, time.p99)
     #[arg(long, value_name = "METER", default_value = "time")]
-    meter: Meter,
+    meter: Metric,
     /// The smallest change looked for: 0.5%, or 0.005 of speed
     #[arg(long, value_name = "SIZE", value_parser = share, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
     size: f64,

@@ -14,7 +14,7 @@ use crate::build::Built;
 use crate::config::{Layouts, Preset, Workload, default_margin};
 use crate::error::{Error, Result};
 use crate::meter::Counter;
-use crate::observation::{ExperimentHeader, Meter};
+use crate::observation::{ExperimentHeader, Meter, Metric};
 use crate::point::Point;
 use crate::process::check_interrupted;
 use crate::progress::Progress;
@@ -54,7 +54,7 @@ pub struct Names {
 pub struct Probe<'a> {
     ws: &'a Workspace,
     preset: Preset,
-    meter: Meter,
+    metric: Metric,
     workload: Workload,
     counter: Option<Counter>,
     layouts: Layouts,
@@ -80,7 +80,7 @@ impl<'a> Probe<'a> {
     pub fn open(
         ws: &'a Workspace,
         preset: &Preset,
-        (workload, meter): (&str, Meter),
+        (workload, metric): (&str, Metric),
         mut header: ExperimentHeader,
         key: &str,
         store: &'a Store,
@@ -88,14 +88,14 @@ impl<'a> Probe<'a> {
         let workload = preset.workload(&ws.config, workload)?;
         let preset = Preset {
             workloads: vec![workload.name.clone()],
-            meters: vec![meter],
+            meters: vec![metric.meter],
             ..preset.clone()
         };
-        let counter = match meter.is_timed() {
+        let counter = match metric.meter.is_timed() {
             true => None,
-            false => Some(counter_for(meter)?),
+            false => Some(counter_for(metric.meter)?),
         };
-        let layouts = match meter.is_timed() {
+        let layouts = match metric.meter.is_timed() {
             true => preset.layouts.unwrap_or(Layouts::Padded),
             false => Layouts::Off,
         };
@@ -105,7 +105,7 @@ impl<'a> Probe<'a> {
         Ok(Probe {
             ws,
             preset,
-            meter,
+            metric,
             workload,
             counter,
             layouts,
@@ -168,7 +168,7 @@ impl<'a> Probe<'a> {
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be read.
     pub fn blocks(&self, number: u32) -> Result<Vec<Values>> {
-        let mut blocks = stored(self.store, &self.key, (&self.workload.name, self.meter))?;
+        let mut blocks = stored(self.store, &self.key, (&self.workload.name, self.metric))?;
         blocks.retain(|block| block.number >= number);
         Ok(blocks)
     }
@@ -215,9 +215,9 @@ impl<'a> Probe<'a> {
                 candidate.data = Some((release.clone(), by));
             }
         }
-        let (timed, counted) = match self.meter.is_timed() {
-            true => (vec![self.meter], Vec::new()),
-            false => (Vec::new(), vec![self.meter]),
+        let (timed, counted) = match self.metric.meter.is_timed() {
+            true => (vec![self.metric.meter], Vec::new()),
+            false => (Vec::new(), vec![self.metric.meter]),
         };
         let setup = Setup {
             candidates,
@@ -258,7 +258,7 @@ impl<'a> Probe<'a> {
                     layouts: self.layouts != Layouts::Off,
                     direct: &[],
                 },
-                match self.meter.is_timed() {
+                match self.metric.meter.is_timed() {
                     true => Reading::Timed,
                     false => Reading::Counted,
                 },
@@ -291,7 +291,7 @@ impl<'a> Probe<'a> {
             let same_work = earlier.identity.workloads.get(&self.workload.name)
                 == protocol.workloads.get(&self.workload.name);
             // How long a block is does not change what is counted.
-            let same_protocol = match self.meter.is_timed() {
+            let same_protocol = match self.metric.meter.is_timed() {
                 true => earlier.identity.protocol == protocol.protocol,
                 false => earlier.header.recipe == self.header.recipe,
             };
@@ -308,7 +308,7 @@ impl<'a> Probe<'a> {
                 continue;
             }
             let states = |point: Point| shared.get(&point).copied();
-            let blocks = blocks_of(store, name, &self.workload.name, self.meter, &states)?;
+            let blocks = blocks_of(store, name, &self.workload.name, self.metric, &states)?;
             if !blocks.is_empty() {
                 known.push(Known {
                     experiment: name.clone(),
@@ -330,7 +330,7 @@ impl<'a> Probe<'a> {
             Some(counter) => vec![Some(counter)],
             None => vec![None, detected.as_ref()],
         };
-        let layouts = match self.meter.is_timed() {
+        let layouts = match self.metric.meter.is_timed() {
             true => vec![self.layouts],
             false => vec![Layouts::Off, Layouts::Padded, Layouts::Shuffled],
         };
@@ -348,13 +348,13 @@ impl<'a> Probe<'a> {
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be read.
-pub fn stored(store: &Store, key: &str, (workload, meter): (&str, Meter)) -> Result<Vec<Values>> {
+pub fn stored(store: &Store, key: &str, (workload, metric): (&str, Metric)) -> Result<Vec<Values>> {
     let states = |point: Point| match point {
         Point::Step(state) => Some(state),
         _ => None,
     };
     match store.begun(key)? {
-        Some(begun) => blocks_of(store, &begun.experiment, workload, meter, &states),
+        Some(begun) => blocks_of(store, &begun.experiment, workload, metric, &states),
         None => Ok(Vec::new()),
     }
 }
@@ -367,12 +367,12 @@ pub fn stored(store: &Store, key: &str, (workload, meter): (&str, Meter)) -> Res
 pub fn context(
     ws: &Workspace,
     preset: &Preset,
-    (workload, meter): (&str, Meter),
+    (workload, metric): (&str, Metric),
 ) -> Result<String> {
     let workload = preset.workload(&ws.config, workload)?;
-    let counter = match meter.is_timed() {
+    let counter = match metric.meter.is_timed() {
         true => None,
-        false => Some(counter_for(meter)?),
+        false => Some(counter_for(metric.meter)?),
     };
     let machine = identity::machine_facts(counter.as_ref());
     let facts: Vec<&str> = super::carry::MACHINE
@@ -439,7 +439,7 @@ fn blocks_of(
     store: &Store,
     experiment: &str,
     workload: &str,
-    meter: Meter,
+    metric: Metric,
     state_of: &dyn Fn(Point) -> Option<usize>,
 ) -> Result<Vec<Values>> {
     let id = store.find(experiment)?;
@@ -448,13 +448,14 @@ fn blocks_of(
     for observation in observations {
         let wanted = observation.experiment == experiment
             && observation.workload == workload
-            && observation.meter == meter;
-        let Some(state) = state_of(observation.point).filter(|_| wanted) else {
+            && observation.meter == metric.meter;
+        let state = state_of(observation.point).filter(|_| wanted);
+        let Some((state, cost)) = state.zip(metric.cost(&observation)) else {
             continue;
         };
         let place = (observation.direct, observation.block);
         let block = blocks.entry(place).or_default();
-        block.costs.insert(state, observation.value);
+        block.costs.insert(state, cost);
         if observation.layout != 0 {
             block.layouts.insert(state, observation.layout);
         }
@@ -509,7 +510,7 @@ mod tests {
                 Point::Step(step) => Some(step),
                 _ => None,
             };
-            let blocks = blocks_of(&store, "toy-1-quick", "w", Meter::Time, &state).unwrap();
+            let blocks = blocks_of(&store, "toy-1-quick", "w", Meter::Time.into(), &state).unwrap();
             blocks.iter().map(|block| block.number).collect()
         };
         add(0, false);

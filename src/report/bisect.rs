@@ -465,7 +465,7 @@ mod tests {
             release: "toy-1".into(),
             recipe: "make".into(),
             workload: "load".into(),
-            meter: Meter::Instructions,
+            meter: Meter::Instructions.into(),
             direction,
             size: 0.005,
             error: 0.01,

@@ -185,7 +185,7 @@ mod tests {
             release: "toy-1.0".into(),
             recipe: "make".into(),
             workload: "load".into(),
-            meter: Meter::Instructions,
+            meter: Meter::Instructions.into(),
             direction: Direction::Slower,
             size: 0.005,
             error: 0.01,

@@ -15,7 +15,7 @@ use crate::build::{Builder, Built};
 use crate::config::Preset;
 use crate::error::{Error, Kind, Result};
 use crate::experiment::probe::{self, Names, Probe, Values};
-use crate::observation::{ExperimentHeader, FunctionChange, Meter};
+use crate::observation::{ExperimentHeader, FunctionChange, Meter, Metric};
 use crate::progress::Progress;
 use crate::report;
 use crate::store::Store;
@@ -34,7 +34,7 @@ pub struct Ask {
     /// What the servers are asked to do.
     pub workload: String,
     /// What is read.
-    pub meter: Meter,
+    pub meter: Metric,
     /// Which changes are looked for.
     pub direction: Direction,
     /// The smallest change looked for, as a fraction of speed.
@@ -103,7 +103,7 @@ impl Ask {
             size: self.size,
             error: self.error,
             most_blocks: self.most_blocks,
-            known_sd: (self.meter == Meter::Instructions).then_some(COUNTED_SD),
+            known_sd: (self.meter == Meter::Instructions.into()).then_some(COUNTED_SD),
         }
     }
 }
@@ -570,7 +570,7 @@ mod tests {
     fn further_commands_build_and_measure_alike() {
         let ask = |preset: &str, recipe: Option<&str>| Ask {
             workload: "load".into(),
-            meter: Meter::Time,
+            meter: Meter::Time.into(),
             direction: Direction::Slower,
             size: 0.005,
             error: 0.01,

@@ -197,9 +197,10 @@ impl States for CommitStates<'_> {
             })
             .collect();
         if !self.series.patches().is_empty() {
-            let meter = match ask.meter {
-                Meter::Time => String::new(),
-                meter => format!(" --meter {meter}"),
+            let meter = if ask.meter == Meter::Time.into() {
+                String::new()
+            } else {
+                format!(" --meter {}", ask.meter)
             };
             next.push(Next {
                 what: "whether the bare release got slower or the patches are worth less"

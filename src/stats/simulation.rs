@@ -271,3 +271,45 @@ fn the_minimum_detectable_effect_has_its_power() {
         assert!((0.78..0.82).contains(&power), "{blocks} {rows}: {power}");
     }
 }
+
+/// What pooling over points would give, and what it would cost: why times are not pooled.
+#[test]
+fn pooled_intervals_are_narrower_and_fail_a_restless_point() {
+    let mut noise = Noise::new(31);
+    // Half-widths pooled and own, and how many of the restless point's intervals hold 0 when pooled.
+    let mut simulate = |blocks: u32, restless: f64| {
+        let (mut pooled_widths, mut own_widths, mut held) = (0.0, 0.0, 0.0);
+        let experiments = 3000;
+        for _ in 0..experiments {
+            let mut table = BlockTable::default();
+            for block in 0..blocks {
+                for point in 0..6 {
+                    let sd = if point == 2 { restless } else { 0.004 };
+                    let log = 11.0 + sd * noise.normal();
+                    table.insert(block, Point::Step(point), log.exp(), 1);
+                }
+            }
+            let ratios = table.log_ratio(Point::Step(1), Point::Step(2));
+            let ratios: Vec<f64> = ratios.into_iter().map(|(_, ratio)| ratio).collect();
+            let own = Interval::of(&ratios).unwrap();
+            let (variance, _) = table.complete().variance_and_range().unwrap();
+            let error = (2.0 * variance / f64::from(blocks)).sqrt();
+            let freedom = f64::from(5 * (blocks - 1));
+            let pooled = Interval::with(own.estimate, error, ratios.len(), freedom, Looks::Fixed);
+            pooled_widths += pooled.half_width;
+            own_widths += own.half_width;
+            held += f64::from(u8::from(pooled.contains_zero()));
+        }
+        (
+            1.0 - pooled_widths / own_widths,
+            held / f64::from(experiments),
+        )
+    };
+    for (blocks, narrower) in [(3, 0.43), (8, 0.12), (18, 0.05)] {
+        let (found, held) = simulate(blocks, 0.004);
+        assert!((found - narrower).abs() < 0.02, "{blocks}: {found}");
+        assert!((0.935..0.965).contains(&held), "{blocks}: {held}");
+        let (_, held) = simulate(blocks, 0.012);
+        assert!((0.78..0.85).contains(&held), "{blocks}: {held}");
+    }
+}

@@ -426,9 +426,9 @@ mod tests {
     #[test]
     fn long_transactions_weigh_in_the_mean_as_they_are_long() {
         // Every eighth transaction takes eight times as long, and one point does these 30 % faster.
-        let heavy = |round: u32| if round % 8 == 0 { 8.0 } else { 1.0 };
+        let heavy = |round: u32| if round.is_multiple_of(8) { 8.0 } else { 1.0 };
         let base: Vec<f32> = (0..1000).map(|r| hum(r) * heavy(r)).collect();
-        let faster = |r: u32| if r % 8 == 0 { 0.7 } else { 1.0 };
+        let faster = |r: u32| if r.is_multiple_of(8) { 0.7 } else { 1.0 };
         let other: Vec<f32> = (0..1000).map(|r| hum(r) * heavy(r) * faster(r)).collect();
         let values = reduce_block(&[of(0, &base), of(1, &other), of(2, &base)]);
         assert!((values[1].value / values[0].value - 1.0).abs() < 1e-3);

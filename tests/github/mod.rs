@@ -39,6 +39,8 @@ pub enum Fault {
     DoneAndSilent(Duration),
     /// Somebody with the same account writes the same kind of comment in this moment.
     Twin,
+    /// Somebody removes the comments of this account in this moment.
+    Gone,
     /// The list has nothing of what there is.
     Behind,
 }
@@ -360,6 +362,11 @@ impl State {
             .to_owned();
         if matches!(fault, Some(Fault::Twin)) {
             self.twin(body.as_ref());
+        }
+        if matches!(fault, Some(Fault::Gone)) {
+            let login = self.rights.login.clone();
+            let comments = &mut self.pull_requests[0].comments;
+            comments.retain(|comment| comment.author != login);
         }
         let call = routes::Call {
             operation: &format!("{method} {template}"),

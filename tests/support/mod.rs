@@ -4,6 +4,7 @@
 
 pub mod applied;
 pub mod releases;
+pub mod share;
 pub mod trees;
 
 use std::os::unix::fs::{PermissionsExt, symlink};

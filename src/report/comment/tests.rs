@@ -383,7 +383,7 @@ fn bisection(word: &dyn Fn(usize) -> String) -> bisect::Outcome {
         release: word(32),
         recipe: word(33),
         workload: word(4),
-        meter: Meter::Time,
+        meter: Meter::Time.into(),
         direction: Direction::Slower,
         size: 0.005,
         error: 0.01,

@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use super::{effects, failed, one_line};
-use crate::attribution::{Attribution, Effect, Interval, Kind, Statistic, Verdict};
+use crate::attribution::{Attribution, Effect, Interval, Kind, Verdict};
 use crate::error::Result;
+use crate::observation::Statistic;
 
 /// The first line: the names of the fields of a [`Line`].
 const HEAD: [&str; 36] = [

@@ -1,0 +1,131 @@
+//! What of a meter is compared: its typical value, or what the slices behind it say besides.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Meter, Observation};
+use crate::error::Error;
+
+/// What slices say beside their typical value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Statistic {
+    /// [`Observation::mean`].
+    Mean,
+    /// [`Observation::slow`].
+    Slow,
+    /// [`Observation::p99`].
+    P99,
+}
+
+impl Statistic {
+    /// All of them, in the order reports show them.
+    pub const ALL: [Statistic; 3] = [Statistic::Mean, Statistic::Slow, Statistic::P99];
+
+    /// The name in a metric: `mean` of `time.mean`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Statistic::Mean => "mean",
+            Statistic::Slow => "slow",
+            Statistic::P99 => "p99",
+        }
+    }
+}
+
+/// A meter, or a statistic of a timed meter's slices: `time`, `time.mean`, `time.slow`, `time.p99`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Metric {
+    /// The meter.
+    pub meter: Meter,
+    /// The statistic; without, the meter's own value, which is the typical one of a timed meter.
+    pub statistic: Option<Statistic>,
+}
+
+impl Metric {
+    /// What one transaction costs by this metric, a number above 0 of which ratios are compared; `None` where
+    /// the observation does not say. A share of slow slices is told as its exponential, so that the logarithm
+    /// of a ratio is the difference of shares.
+    pub fn cost(self, observation: &Observation) -> Option<f64> {
+        match self.statistic {
+            None => Some(observation.value),
+            Some(Statistic::Mean) => observation.mean,
+            Some(Statistic::P99) => observation.p99,
+            Some(Statistic::Slow) => observation.slow.map(f64::exp),
+        }
+    }
+}
+
+impl From<Meter> for Metric {
+    fn from(meter: Meter) -> Self {
+        Metric {
+            meter,
+            statistic: None,
+        }
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.statistic {
+            None => self.meter.fmt(f),
+            Some(statistic) => write!(f, "{}.{}", self.meter, statistic.name()),
+        }
+    }
+}
+
+impl FromStr for Metric {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let Some((meter, name)) = text.split_once('.') else {
+            return Ok(Metric::from(text.parse::<Meter>()?));
+        };
+        let meter: Meter = meter.parse()?;
+        let statistic = Statistic::ALL
+            .into_iter()
+            .find(|statistic| statistic.name() == name)
+            .filter(|_| meter.is_timed());
+        let statistic = statistic.ok_or_else(|| {
+            Error::usage(format!(
+                "`{text}` is not known: time and cpu have .mean, .slow and .p99"
+            ))
+        })?;
+        Ok(Metric {
+            meter,
+            statistic: Some(statistic),
+        })
+    }
+}
+
+impl From<Metric> for String {
+    fn from(metric: Metric) -> Self {
+        metric.to_string()
+    }
+}
+
+impl TryFrom<String> for Metric {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_meters_and_statistics_of_slices() {
+        for text in ["time", "time.mean", "cpu.slow", "time.p99", "instructions"] {
+            assert_eq!(text.parse::<Metric>().unwrap().to_string(), text);
+        }
+        for text in ["instructions.mean", "time.p98", "time.", ".mean", "seconds"] {
+            assert!(text.parse::<Metric>().is_err(), "{text}");
+        }
+        let json = serde_json::to_string(&"time.p99".parse::<Metric>().unwrap()).unwrap();
+        assert_eq!(json, "\"time.p99\"");
+    }
+}
