@@ -14,7 +14,7 @@ fn a_simulation_is_repeatable_and_writes_its_part_of_a_page() {
         let args = [
             "calibrate",
             "--experiments",
-            "40",
+            "12",
             "--seed",
             seed,
             "--json",
@@ -65,8 +65,14 @@ fn simulated_bisections_write_their_part_of_a_page() {
         "page.md",
     ];
     let finished = environment.run(&args);
-    // One session a case may be wrong by chance, which is exit code 7.
-    assert!(matches!(finished.code, Some(0 | 7)), "{}", finished.stderr);
+    // One session a case may be wrong by chance, which is told by name.
+    let told = finished.stderr.contains("not every promise is kept");
+    assert_eq!(
+        finished.code,
+        Some(if told { 7 } else { 0 }),
+        "{}",
+        finished.stderr
+    );
     let found: Value = serde_json::from_str(&finished.stdout).unwrap();
     let cases = found["cases"].as_array().unwrap();
     assert_eq!(
@@ -97,14 +103,28 @@ fn the_toy_server_against_itself() {
             "page.md",
         ];
         let finished = environment.run(&args);
-        assert!(matches!(finished.code, Some(0 | 7)), "{}", finished.stderr);
         let found: Value = serde_json::from_str(&finished.stdout).unwrap();
+        // Which code it is depends on what was found, and on nothing else.
+        let claims: u64 = found["repeats"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|repeat| ["faster", "slower", "counted_claims"].map(|of| &repeat[of]))
+            .map(|count| count.as_u64().unwrap())
+            .sum();
+        let expected = if claims == 0 { 0 } else { 7 };
+        assert_eq!(finished.code, Some(expected), "{}", finished.stderr);
         (found, finished.stderr)
     };
     let (first, _) = real("1");
     let repeat = &first["repeats"][0];
     assert_eq!(repeat["blocks"], 4, "{first}");
     assert_eq!(repeat["intervals"], 2);
+    let p = first["exchangeable"].as_f64().unwrap();
+    assert!(
+        p > 0.0 && p <= 1.0 && first["places"].as_array().unwrap().len() == 4,
+        "{first}"
+    );
     let verdicts =
         ["faster", "slower", "no_effect", "unclear"].map(|v| repeat[v].as_u64().unwrap());
     assert_eq!(verdicts.iter().sum::<u64>(), 2);

@@ -124,7 +124,7 @@ fn forty_columns_and_no_utf_8_show_every_figure() {
     let narrow = String::from_utf8(narrow.stdout).unwrap();
     for figure in [
         "+6.52 % ± 0.47",
-        "+10.409 % ± 0.057",
+        "+10.409 % ± 0.042",
         "+11.60 % ± 0.47",
         "holds 0",
     ] {

@@ -180,7 +180,7 @@ fn a_file_is_analysed_anywhere() {
     let value: serde_json::Value =
         serde_json::from_str(&place.output(&["--json", "analyse", &file])).unwrap();
     assert_eq!(value["patches"][0]["effects"][0]["verdict"], "faster");
-    assert_eq!(value["margins"]["time"], 0.005);
+    assert_eq!(value["margins"]["time"], 0.01);
 }
 
 #[test]

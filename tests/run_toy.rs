@@ -95,7 +95,8 @@ fn what_an_earlier_experiment_knows_is_carried_over() {
     let all = ["0", "1", "2", "3", "control"];
     assert_eq!(points_measured(&environment, name), all);
     // The whole series was compared with the release alone, too.
-    assert_eq!(first["closure"][0]["direct"]["blocks"], 3);
+    // Three blocks of two copies each.
+    assert_eq!(first["closure"][0]["direct"]["blocks"], 6);
 
     // Another last patch: the effects of those before it are known.
     environment.replace("patches/0003-last.patch", "15000u", "12000u");

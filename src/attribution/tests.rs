@@ -184,7 +184,9 @@ fn identity_in_a_circle_ends() {
         (Point::Step(1), Point::Step(2)),
         (Point::Step(2), Point::Step(1)),
     ]);
-    attribute(&header, &[], &margin).unwrap();
+    let result = attribute(&header, &[], &margin).unwrap();
+    assert_eq!(result.patches.len(), 2);
+    assert!(result.patches.iter().all(|patch| patch.effects.is_empty()));
 }
 
 #[test]
@@ -320,7 +322,8 @@ fn one_striking_patch_among_many_is_not_believed() {
     assert!(first.leaves_out_zero(), "{first:?}");
     assert_ne!(first.verdict, Verdict::Faster, "{first:?}");
     let (raw, adjusted) = (first.p_value.unwrap(), first.p_adjusted.unwrap());
-    assert!((adjusted - 20.0 * raw).abs() < 1e-9 || adjusted == 1.0);
+    // It is the smallest of twenty.
+    assert!((adjusted - 20.0 * raw).abs() < 1e-9, "{raw} {adjusted}");
     // Beside no other patch the same figures are evidence enough.
     let observations: Vec<Observation> = observations
         .into_iter()

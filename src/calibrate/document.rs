@@ -16,9 +16,9 @@ const INTRODUCTION: &str = "\
 # Calibration
 
 Whether the intervals and verdicts of [method.md](method.md), and the answers of [bisecting.md](bisecting.md), hold what
-they promise. The parts of this page are written by the program: `perfquilt calibrate --output docs/calibration.md`
-simulates experiments whose answers are known, with `--bisect` bisections, and with `--real` it measures the bare
-release against copies of itself on a real server.
+they promise. The parts of this page are written by the program (`ci/calibrate` runs all of it):
+`perfquilt calibrate --output docs/calibration.md` simulates experiments whose answers are known, with `--bisect` bisections,
+and with `--real` it measures the bare release against copies of itself on a real server.
 ";
 
 impl Page {
@@ -363,6 +363,7 @@ mod tests {
         for part in ["| restarts |", "calibration-power.svg", "| Pinpoint |"] {
             assert!(page.contains(part), "{part}");
         }
+        assert_eq!(simulated.plots().unwrap().len(), 2);
         for (name, svg) in simulated.plots().unwrap() {
             assert!(name.ends_with(".svg") && svg.starts_with("<svg"), "{svg}");
         }

@@ -397,6 +397,7 @@ mod tests {
             layouts: false,
             ..scope(&workloads, 8, 0)
         });
+        assert_eq!((with.len(), without.len()), (8, 8));
         for (with, without) in with.iter().zip(&without) {
             assert!(without.layouts.is_empty());
             let mut same = with.clone();

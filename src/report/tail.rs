@@ -25,6 +25,11 @@ pub(super) fn words(effect: &Effect, places: usize) -> Option<String> {
     if shown.is_empty() {
         return None;
     }
+    if let [(verdict, statistic @ Statistic::Mean, figure)] = shown[..]
+        && verdict == tail.typical
+    {
+        return Some(format!("in the mean {}", named(statistic, figure, places)));
+    }
     let mut parts = vec![format!("{} typically", tail.typical)];
     for verdict in [Verdict::Faster, Verdict::Slower] {
         let of = |statistics: &[Statistic]| -> Vec<String> {

@@ -460,11 +460,20 @@ impl<'a> Hunt<'a> {
         step.finish("");
         self.tell_blocks(numbers, seconds)?;
         if self.engine.cost().blocks == first && failed.is_empty() {
-            return Err(Error::bench(format!(
-                "the workload {} brought no value of {}",
-                self.engine.question().workload,
+            let question = self.engine.question();
+            let error = Error::bench(format!(
+                "the workload {} gave no {} of {}",
+                question.workload,
+                question.meter,
                 labels.join(", ")
-            )));
+            ));
+            return Err(match question.meter.statistic {
+                Some(_) => error.hint(
+                    "a block has too few slices for that (32 are needed, 100 for the 99th percentile): more \
+                     `block_seconds`, or shorter transactions",
+                ),
+                None => error,
+            });
         }
         for (state, error) in failed {
             self.unusable(state, error, true)?;

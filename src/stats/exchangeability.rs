@@ -27,37 +27,43 @@ pub fn exchangeability(
     permutations: u32,
     seed: u64,
 ) -> Exchangeability {
-    let mut random = StdRng::seed_from_u64(seed);
-    let mut centred: Vec<Vec<Vec<f64>>> = experiments
-        .iter()
-        .map(|rows| {
-            let deviations = |row: &Vec<f64>| {
-                let mean = row.iter().sum::<f64>() / row.len().max(1) as f64;
-                row.iter().map(|value| value - mean).collect()
-            };
-            rows.iter().map(deviations).collect()
-        })
-        .collect();
-    let observed: Vec<f64> = centred.iter().map(|rows| statistic(rows)).collect();
-    let sum: f64 = observed.iter().sum();
-    let mut larger = vec![1u32; experiments.len()];
-    let mut larger_together = 1u32;
-    for _ in 0..permutations {
-        let mut together = 0.0;
-        for (rows, (own, count)) in centred.iter_mut().zip(observed.iter().zip(&mut larger)) {
-            rows.iter_mut().for_each(|row| row.shuffle(&mut random));
-            let found = statistic(rows);
-            together += found;
-            // As many as are equal but for the order of sums.
-            *count += u32::from(found >= own * (1.0 - 1e-12));
-        }
-        larger_together += u32::from(together >= sum * (1.0 - 1e-12));
+    let mut together = vec![0.0; permutations as usize];
+    let mut observed = 0.0;
+    // As many as are equal but for the order of sums.
+    let at_least = |values: &[f64], own: f64| {
+        let larger = values.iter().filter(|value| **value >= own * (1.0 - 1e-12));
+        1 + u32::try_from(larger.count()).unwrap_or(u32::MAX - 1)
+    };
+    let mut each = Vec::with_capacity(experiments.len());
+    for (rows, number) in experiments.iter().zip(0u64..) {
+        // An experiment's own result does not depend on the others.
+        let mut random = StdRng::seed_from_u64(seed.wrapping_add(number));
+        let mut rows: Vec<Vec<f64>> = rows.iter().map(|row| deviations(row)).collect();
+        let own = statistic(&rows);
+        observed += own;
+        let found: Vec<f64> = (0..permutations)
+            .map(|_| {
+                rows.iter_mut().for_each(|row| row.shuffle(&mut random));
+                statistic(&rows)
+            })
+            .collect();
+        together
+            .iter_mut()
+            .zip(&found)
+            .for_each(|(sum, value)| *sum += value);
+        each.push(at_least(&found, own));
     }
     let share = |count: u32| f64::from(count) / f64::from(permutations + 1);
     Exchangeability {
-        each: larger.into_iter().map(share).collect(),
-        all: share(larger_together),
+        each: each.into_iter().map(share).collect(),
+        all: share(at_least(&together, observed)),
     }
+}
+
+/// The deviations from a row's mean.
+fn deviations(row: &[f64]) -> Vec<f64> {
+    let mean = row.iter().sum::<f64>() / row.len().max(1) as f64;
+    row.iter().map(|value| value - mean).collect()
 }
 
 fn statistic(rows: &[Vec<f64>]) -> f64 {

@@ -44,6 +44,7 @@ proptest! {
         reversed.reverse();
         let one = attribute(&header, &observations_of(&rows), &margin).unwrap();
         let other = attribute(&header, &observations_of(&reversed), &margin).unwrap();
+        prop_assert_eq!((one.patches.len(), other.patches.len()), (rows[0].len() - 1, rows[0].len() - 1));
         for (a, b) in one.patches.iter().zip(&other.patches) {
             let (a, b) = (&a.effects[0], &b.effects[0]);
             prop_assert!((a.estimate - b.estimate).abs() < 1e-12);
@@ -59,6 +60,9 @@ proptest! {
         let other = attribute(&header(1), &observations_of(&swapped), &margin).unwrap();
         let (one, other) = (in_order(&one, 1), in_order(&other, 1));
         prop_assert!((one.estimate.ln_1p() + other.estimate.ln_1p()).abs() < 1e-12);
-        prop_assert_eq!(one.verdict == Verdict::Faster, other.verdict == Verdict::Slower);
+        prop_assert_eq!(one.is_shown(), other.is_shown());
+        prop_assert!(!one.is_shown() || one.verdict != other.verdict);
+        let (raw, back) = (one.p_value.unwrap_or(1.0), other.p_value.unwrap_or(1.0));
+        prop_assert!((raw - back).abs() < 1e-6, "{} {}", raw, back);
     }
 }

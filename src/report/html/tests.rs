@@ -61,6 +61,8 @@ fn whole() -> Experiment {
 #[test]
 fn every_section_is_there_and_every_drawing_has_a_table() {
     let page = page(&whole());
+    // Every section that the navigation names is in the list below.
+    assert_eq!(page.matches("<li><a href=\"#").count(), 12);
     for (id, times) in [
         ("patches", 2),
         ("adds-up", 2),
@@ -113,6 +115,7 @@ fn nothing_acts_and_nothing_is_loaded() {
     // Attributes of elements hold it as text only.
     let tags = regex::Regex::new(r#"<[a-z][^<>"]*(?:"[^"]*"[^<>"]*)*>"#).unwrap();
     let quoted = regex::Regex::new(r#""[^"]*""#).unwrap();
+    assert!(tags.find_iter(&page).count() > 100);
     for tag in tags.find_iter(&page) {
         let names = quoted.replace_all(tag.as_str(), "\"\"");
         assert!(

@@ -21,17 +21,19 @@ enum Judgement {
     NoEffect,
     Unclear,
     TooNoisy,
+    OneRun,
     TooShort,
     NotMeasured,
 }
 
 impl Judgement {
-    const ALL: [Judgement; 7] = [
+    const ALL: [Judgement; 8] = [
         Judgement::Faster,
         Judgement::Slower,
         Judgement::NoEffect,
         Judgement::Unclear,
         Judgement::TooNoisy,
+        Judgement::OneRun,
         Judgement::TooShort,
         Judgement::NotMeasured,
     ];
@@ -44,6 +46,9 @@ impl Judgement {
                 false => Judgement::NotMeasured,
             };
         };
+        if effect.unpaired && effect.low.is_none() {
+            return Judgement::OneRun;
+        }
         match effect.verdict {
             Verdict::Faster => Judgement::Faster,
             Verdict::Slower => Judgement::Slower,
@@ -63,6 +68,7 @@ impl Judgement {
             Judgement::NoEffect => "no effect",
             Judgement::Unclear => "unclear",
             Judgement::TooNoisy => "too noisy",
+            Judgement::OneRun => "one run",
             Judgement::TooShort => "too short",
             Judgement::NotMeasured => "not measured",
         }
@@ -73,7 +79,10 @@ impl Judgement {
             Judgement::Faster => "\x1b[32m",
             Judgement::Slower => "\x1b[31m",
             Judgement::NoEffect | Judgement::Unclear => "",
-            Judgement::TooNoisy | Judgement::TooShort | Judgement::NotMeasured => DIM,
+            Judgement::TooNoisy
+            | Judgement::OneRun
+            | Judgement::TooShort
+            | Judgement::NotMeasured => DIM,
         }
     }
 }
