@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
+use statrs::distribution::{Binomial, DiscreteCDF};
 
 use crate::error::Result;
 use crate::process::check_interrupted;
@@ -62,21 +63,17 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// What does not hold, one fragment each. A limit counts as missed when chance does not explain it:
-    /// by more than two standard errors of the simulation where there are fewer than 10,000 experiments.
+    /// What does not hold, one fragment each. With fewer than 10,000 experiments a limit counts as missed when
+    /// chance does not explain it.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for family in &self.families {
-            let n = family.experiments.max(1) as f64;
-            let allowed = |share: f64| match family.experiments {
-                10_000.. => 0.0,
-                _ => 2.0 * (share * (1.0 - share) / n).sqrt(),
-            };
+            let n = family.experiments;
             for (share, when) in [
                 (family.false_positives, "at the end"),
                 (family.false_positives_peeking, "when stopped by hand"),
             ] {
-                if share > FALSE_POSITIVES + allowed(FALSE_POSITIVES) {
+                if is_above(share, FALSE_POSITIVES, n) {
                     faults.push(format!(
                         "{}: {:.1} % of experiments claim what is not there {when}",
                         family.scenario,
@@ -85,7 +82,8 @@ impl Simulated {
                 }
             }
             let (least, most) = COVERAGE;
-            if family.coverage < least - allowed(least) || family.coverage > most + allowed(most) {
+            let covered = family.coverage;
+            if is_below(covered, least, n) || is_above(covered, most, n) {
                 faults.push(format!(
                     "{}: {:.1} % of the intervals hold the true effect",
                     family.scenario,
@@ -96,6 +94,31 @@ impl Simulated {
         faults.extend(self.checks.iter().filter_map(Check::fault));
         faults
     }
+}
+
+/// Experiments from which on a share is taken as it is.
+const ENOUGH: usize = 10_000;
+
+/// A share that far beyond its limit, or farther, that comes with a smaller probability is not explained by
+/// chance: there are more than a hundred limits.
+const CHANCE: f64 = 1e-4;
+
+/// Whether `share` of `n` experiments is more than `most`, beyond chance.
+fn is_above(share: f64, most: f64, n: usize) -> bool {
+    is_below(1.0 - share, 1.0 - most, n)
+}
+
+/// Whether `share` of `n` experiments is less than `least`, beyond chance: by the binomial distribution.
+fn is_below(share: f64, least: f64, n: usize) -> bool {
+    if share >= least {
+        return false;
+    }
+    if n >= ENOUGH {
+        return true;
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let hits = (share * n as f64).round() as u64;
+    Binomial::new(least, n as u64).is_ok_and(|chance| chance.cdf(hits) < CHANCE)
 }
 
 /// Runs `experiments` simulated experiments a scenario. The same seed gives the same figures.

@@ -18,6 +18,7 @@ use crate::experiment::probe::{self, Names, Probe, Values};
 use crate::observation::{ExperimentHeader, FunctionChange, Meter, Metric};
 use crate::progress::Progress;
 use crate::report;
+use crate::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
@@ -468,10 +469,10 @@ impl<'a> Hunt<'a> {
                 labels.join(", ")
             ));
             return Err(match question.meter.statistic {
-                Some(_) => error.hint(
-                    "a block has too few slices for that (32 are needed, 100 for the 99th percentile): more \
-                     `block_seconds`, or shorter transactions",
-                ),
+                Some(_) => error.hint(format!(
+                    "a block has too few slices for that ({FEWEST_SLICES} are needed, {FEWEST_FOR_P99} for the \
+                     99th percentile): more `block_seconds`, or shorter transactions"
+                )),
                 None => error,
             });
         }

@@ -29,7 +29,8 @@ pub use sequential::{
     critical, half_width, widening,
 };
 pub use slices::{
-    BlockValue, CAP, Histogram, REDUCTION, SLOW, Slices, Tail, block_values, reduce_block,
+    BlockValue, CAP, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, Slices, Tail,
+    block_values, reduce_block,
 };
 pub use table::{BlockTable, Complete, Spread};
 pub use units::{OverUnits, Units};
