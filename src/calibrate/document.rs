@@ -311,7 +311,9 @@ impl Real {
             self.repeats.len(),
             self.places
                 .iter()
-                .map(|(mean, error)| format!("{:+.2} % ± {:.2}", 100.0 * mean, 100.0 * error))
+                .map(|(mean, error)| {
+                    format!("{:+.2} % ± {:.2}", 100.0 * mean, 100.0 * error).replace('-', "−")
+                })
                 .collect::<Vec<_>>()
                 .join(", "),
         );

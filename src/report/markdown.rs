@@ -52,9 +52,10 @@ machine disturbs them alike. ";
 /// How figures come about.
 const METHOD: &str = "\
 A block starts every server afresh and gives one value a point. An effect is the mean over blocks of the \
-log ratio of two points' values; its interval takes blocks as the unit. `no effect` means that the whole \
-interval lies within the margin, `unclear` that neither this nor `faster` nor `slower` is shown. The control \
-is the bare release measured a second time as if it were another point. ";
+log ratio of two points' values; its interval takes blocks as the unit. `no effect` means that the effect is \
+shown to lie within the margin and that neither mean nor tail say otherwise, `mixed` that something is faster and \
+something slower, `unclear` that nothing is shown. The control is the bare release measured a second time as if it \
+were another point. ";
 
 /// Said unless layouts were varied.
 const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \
