@@ -144,7 +144,13 @@ impl Simulated {
         }
         let faults = self.faults();
         match faults.is_empty() {
-            true => page.push_str("\nEvery figure is within its limits.\n"),
+            true if self.experiments >= super::ENOUGH => {
+                page.push_str("\nEvery figure is within its limits.\n");
+            }
+            true => page.push_str(
+                "\nNo figure is farther outside its limits than chance explains with so many experiments (binomial \
+                 distribution).\n",
+            ),
             false => {
                 let _ = writeln!(page, "\n**Outside the limits:** {}.", faults.join("; "));
             }
