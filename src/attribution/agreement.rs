@@ -24,7 +24,7 @@ impl Agreement {
     /// instructions; `None` when neither shows
     /// anything or instructions are unclear.
     pub fn of(time: &Effect, instructions: &Effect) -> Option<Self> {
-        let shown = |of: &Effect| matches!(of.typical(), Verdict::Faster | Verdict::Slower);
+        let shown = |of: &Effect| of.typical().is_shown();
         match (shown(time), shown(instructions)) {
             (false, false) => None,
             (false, true) => Some(Agreement::InstructionsOnly),

@@ -27,9 +27,10 @@ impl Effects<'_> {
                 let tables = self.tables(tables, &effect.workload, effect.meter)?;
                 let by_block = mean_contrast(&tables, &weights);
                 // The number of either kind of block follows from the same rule.
-                let looks = match self.stops.contains(&effect.meter) {
-                    true => Looks::Widths,
-                    false => Looks::Fixed,
+                let looks = if self.stops.contains(&effect.meter) {
+                    Looks::Widths
+                } else {
+                    Looks::Fixed
                 };
                 let found = over_units(units.get(&effect.meter), &weights, &by_block, looks)?;
                 Some((found.interval, by_block.len()))

@@ -66,14 +66,8 @@ impl Source {
         ];
         for (statistic, value) in values {
             if let Some(value) = value {
-                let of_meter = self.tails.entry(statistic).or_default();
-                let by_workload = of_meter.entry(observation.meter).or_default();
-                let table = match by_workload.get_mut(&*observation.workload) {
-                    Some(table) => table,
-                    None => by_workload
-                        .entry(observation.workload.clone().into_owned())
-                        .or_default(),
-                };
+                let tables = self.tails.entry(statistic).or_default();
+                let table = table_of(tables, observation);
                 // That the block has its point once was found with the value.
                 table.insert_plain(block, point, value, n);
             }
@@ -83,6 +77,18 @@ impl Source {
     fn is_empty(&self) -> bool {
         self.each().all(|(_, _, table)| table.blocks() == 0)
     }
+}
+
+/// The table of an observation's meter and workload. The name is copied for the first one only.
+fn table_of<'t>(tables: &'t mut Tables, observation: &ObservationRef<'_>) -> &'t mut BlockTable {
+    let by_workload = tables.entry(observation.meter).or_default();
+    if !by_workload.contains_key(&*observation.workload) {
+        let name = observation.workload.clone().into_owned();
+        by_workload.insert(name, BlockTable::default());
+    }
+    by_workload
+        .get_mut(&*observation.workload)
+        .unwrap_or_else(|| unreachable!("it was just made"))
 }
 
 /// Gathers observations one by one; for more of them than should be in memory at once.
@@ -151,13 +157,7 @@ impl<'a> Collector<'a> {
             observation.point,
             observation.layout,
         );
-        let by_workload = tables.entry(observation.meter).or_default();
-        let table = match by_workload.get_mut(&*observation.workload) {
-            Some(table) => table,
-            None => by_workload
-                .entry(observation.workload.clone().into_owned())
-                .or_default(),
-        };
+        let table = table_of(tables, observation);
         if table.insert(
             observation.block,
             observation.point,

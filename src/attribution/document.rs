@@ -160,6 +160,13 @@ pub enum Verdict {
     Unclear,
 }
 
+impl Verdict {
+    /// Whether it is shown that there is an effect.
+    pub fn is_shown(self) -> bool {
+        matches!(self, Verdict::Faster | Verdict::Slower | Verdict::Mixed)
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -358,10 +365,7 @@ pub enum Provenance {
 impl Effect {
     /// Whether it is shown that there is an effect.
     pub fn is_shown(&self) -> bool {
-        matches!(
-            self.verdict,
-            Verdict::Faster | Verdict::Slower | Verdict::Mixed
-        )
+        self.verdict.is_shown()
     }
 
     /// Whether the point is slower: by all that is judged, or by the typical time or the tail without the mean

@@ -689,15 +689,9 @@ pub(super) fn over_units(
     by_block: &[(u32, f64)],
     looks: Looks,
 ) -> Option<OverUnits> {
-    let Some(units) = units else {
-        let values: Vec<f64> = by_block.iter().map(|(_, value)| *value).collect();
-        return Some(OverUnits {
-            interval: Interval::after(&values, looks)?,
-            units: values.len(),
-        });
-    };
+    let none = Units::default();
     let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
-    units.interval(&points, by_block, looks)
+    units.unwrap_or(&none).interval(&points, by_block, looks)
 }
 
 /// One value an independent unit, of values by block.

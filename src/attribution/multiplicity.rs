@@ -121,8 +121,7 @@ fn judge(mut family: Vec<&mut Effect>, margin: Option<f64>, adjust: Adjust) {
                     return;
                 };
                 figure.p_adjusted = Some(own);
-                let is_shown = matches!(figure.verdict, Verdict::Faster | Verdict::Slower);
-                if is_shown && own > error {
+                if figure.verdict.is_shown() && own > error {
                     figure.verdict = Verdict::Unclear;
                 }
                 shown.push(figure.verdict);

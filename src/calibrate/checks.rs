@@ -4,14 +4,15 @@
 use serde::Serialize;
 
 use super::random::Noise;
+use super::scenario::{EXPERIMENT, header, no_slices, points};
 use super::{is_above, is_below, parallel};
 use crate::attribution::{self, Attribution, Collector, Effect, Kind, SUITE, Verdict};
 use crate::config::{DEFAULT_MIN_BLOCKS, default_margin};
 use crate::error::Result;
 use crate::experiment;
-use crate::observation::{ExperimentHeader, Meter, Observation, Planned, SCHEMA, Supplement};
+use crate::observation::{Meter, Observation, Planned, SCHEMA, Supplement};
 use crate::point::Point;
-use crate::stats::{self, Slices};
+use crate::stats;
 
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -309,23 +310,8 @@ pub(super) fn count() -> usize {
 
 // --- experiments ---------------------------------------------------------------------------------
 
-const EXPERIMENT: &str = "simulated";
 /// The standard deviation of a value of time.
 const SD: f64 = 0.008;
-
-fn header(patches: usize) -> ExperimentHeader {
-    let mut header = ExperimentHeader::new("simulated-1", "none");
-    header.experiment = EXPERIMENT.to_owned();
-    header.series = (1..=patches).map(|k| format!("{k}.patch")).collect();
-    header
-}
-
-fn points(patches: usize) -> Vec<Point> {
-    (0..=patches)
-        .map(Point::Step)
-        .chain([Point::Control])
-        .collect()
-}
 
 fn observation(workload: &str, meter: Meter, block: u32, point: Point, log: f64) -> Observation {
     Observation {
@@ -688,14 +674,7 @@ fn sliced(
     let mut all = Vec::new();
     for block in 0..BLOCKS {
         let restarts: Vec<f64> = points.iter().map(|_| SD * noise.normal()).collect();
-        let mut slices: Vec<Slices> = points
-            .iter()
-            .map(|&point| Slices {
-                point,
-                nanoseconds: Vec::with_capacity(ROUNDS),
-                transactions_per_slice: 1,
-            })
-            .collect();
+        let mut slices = no_slices(&points, ROUNDS);
         for round in 0..ROUNDS {
             let machine = 0.05 * noise.normal();
             let heavy = noise.chance(0.12);

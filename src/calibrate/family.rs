@@ -4,13 +4,12 @@ use serde::Serialize;
 
 use super::parallel;
 use super::random::Noise;
-use super::scenario::{EXPERIMENT, PATCHES, Scenario};
+use super::scenario::{PATCHES, Scenario, header, points};
 use crate::attribution::{Collector, Effect, Kind, PatchEffects};
 use crate::config::{DEFAULT_MIN_BLOCKS, default_margin};
 use crate::error::{Error, Result};
 use crate::experiment;
-use crate::observation::{ExperimentHeader, Meter, Planned, Supplement};
-use crate::point::Point;
+use crate::observation::{Meter, Planned, Supplement};
 
 /// The most blocks of a simulated experiment, and the half-width at which it ends.
 pub(super) const BLOCKS: u32 = 40;
@@ -100,9 +99,7 @@ pub(super) fn family(
 /// One experiment from the first block to the end, through the tables, intervals, adjustments and
 /// verdicts that a real one goes through.
 fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
-    let mut header = ExperimentHeader::new("simulated-1", "none");
-    header.experiment = EXPERIMENT.to_owned();
-    header.series = (1..=PATCHES).map(|k| format!("{k}.patch")).collect();
+    let header = header(PATCHES);
     let workloads: Vec<String> = scenario
         .workloads()
         .iter()
@@ -119,8 +116,7 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
             .collect(),
         ..Supplement::default()
     };
-    let mut points: Vec<Point> = (0..=PATCHES).map(Point::Step).collect();
-    points.push(Point::Control);
+    let points = points(PATCHES);
     let mut collector = Collector::new(&header, &supplement)?;
     let mut one = One::default();
     let mut drift = 0.0;

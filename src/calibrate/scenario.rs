@@ -1,7 +1,7 @@
 //! Simulated machines: how the values of a block vary.
 
 use super::random::Noise;
-use crate::observation::{Meter, Observation, SCHEMA};
+use crate::observation::{ExperimentHeader, Meter, Observation, SCHEMA};
 use crate::point::Point;
 use crate::stats::{Slices, block_values};
 
@@ -184,20 +184,37 @@ impl Scenario {
 /// The name of a simulated experiment.
 pub(super) const EXPERIMENT: &str = "simulated";
 
+/// The header of a simulated experiment on a series of so many patches.
+pub(super) fn header(patches: usize) -> ExperimentHeader {
+    let mut header = ExperimentHeader::new("simulated-1", "none");
+    header.experiment = EXPERIMENT.to_owned();
+    header.series = (1..=patches).map(|k| format!("{k}.patch")).collect();
+    header
+}
+
+/// The points of a series of so many patches, and the control.
+pub(super) fn points(patches: usize) -> Vec<Point> {
+    let steps = (0..=patches).map(Point::Step);
+    steps.chain([Point::Control]).collect()
+}
+
+/// Room for the slices of so many rounds of every point, one transaction a slice.
+pub(super) fn no_slices(points: &[Point], rounds: usize) -> Vec<Slices> {
+    let of = |&point: &Point| Slices {
+        point,
+        nanoseconds: Vec::with_capacity(rounds),
+        transactions_per_slice: 1,
+    };
+    points.iter().map(of).collect()
+}
+
 /// Rounds of a simulated block of slices: few, so that ten thousand experiments are quick.
 const ROUNDS: usize = 24;
 
 fn slices(points: &[Point], noise: &mut Noise) -> Vec<Slices> {
     let restarts: Vec<f64> = points.iter().map(|_| RESTART * noise.normal()).collect();
     let mut machine = 0.1 * noise.normal();
-    let mut slices: Vec<Slices> = points
-        .iter()
-        .map(|&point| Slices {
-            point,
-            nanoseconds: Vec::with_capacity(ROUNDS),
-            transactions_per_slice: 1,
-        })
-        .collect();
+    let mut slices = no_slices(points, ROUNDS);
     for _ in 0..ROUNDS {
         machine += 0.02 * noise.normal();
         for (slices, restart) in slices.iter_mut().zip(&restarts) {

@@ -197,7 +197,7 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
 /// The order of the points in block `number`: rows of Williams squares, relabelled and shuffled at random
 /// for each square.
 ///
-/// A server's place in its block shifts its cost by up to 0.2 %. In a Williams square every point has every
+/// A server's place in its block shifts its cost by up to half a per cent. In a Williams square every point has every
 /// place equally often and follows every other point equally often, so that neither shifts a comparison
 /// once a square is complete: one square of `p` rows for an even number `p` of points, two of them for an
 /// odd one. E. J. Williams, *Experimental designs balanced for the estimation of residual effects of

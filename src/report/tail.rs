@@ -11,8 +11,8 @@ pub(super) fn words(effect: &Effect, places: usize) -> Option<String> {
     let tail = effect.tail.as_deref()?;
     let shown = |statistic: Statistic| {
         let figure = tail.get(statistic)?;
-        let is_shown = matches!(figure.verdict, Verdict::Faster | Verdict::Slower);
-        is_shown.then_some((figure.verdict, statistic, figure))
+        let verdict = figure.verdict;
+        verdict.is_shown().then_some((verdict, statistic, figure))
     };
     let adds = |&(verdict, statistic, figure): &(Verdict, Statistic, &Figure)| {
         verdict != tail.typical || statistic == Statistic::Mean && is_apart(figure, effect)
@@ -107,15 +107,14 @@ pub(super) struct Line<'a> {
 impl Line<'_> {
     /// The cells below [`HEADS`], each with whether it shows an effect.
     pub(super) fn cells(&self, places: usize) -> [(String, bool); 4] {
-        let shown = |verdict| matches!(verdict, Verdict::Faster | Verdict::Slower);
         let cell = |statistic: Statistic| match self.tail.get(statistic) {
-            Some(of) => (figure(statistic, of, places), shown(of.verdict)),
+            Some(of) => (figure(statistic, of, places), of.verdict.is_shown()),
             None => ("–".to_owned(), false),
         };
         [
             (
                 number::effect(self.effect, places),
-                shown(self.tail.typical),
+                self.tail.typical.is_shown(),
             ),
             cell(Statistic::Mean),
             cell(Statistic::Slow),

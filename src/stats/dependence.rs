@@ -3,6 +3,7 @@
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::interval::Interval;
+use super::robust::deviations;
 use super::table::BlockTable;
 use super::units::Units;
 use crate::point::Point;
@@ -52,11 +53,8 @@ impl BlockTable {
         }
         let rows: Vec<Vec<f64>> = units
             .mean_rows(&self.complete())
-            .into_iter()
-            .map(|row| {
-                let mean = row.iter().sum::<f64>() / count as f64;
-                row.into_iter().map(|value| value - mean).collect()
-            })
+            .iter()
+            .map(|row| deviations(row))
             .collect();
         let n = rows.len();
         if n < FEWEST {

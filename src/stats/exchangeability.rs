@@ -4,6 +4,8 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
+use super::robust::deviations;
+
 /// Whether copies of one server are exchangeable within the units of several experiments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exchangeability {
@@ -58,12 +60,6 @@ pub fn exchangeability(
         each: each.into_iter().map(share).collect(),
         all: share(at_least(&together, observed)),
     }
-}
-
-/// The deviations from a row's mean.
-fn deviations(row: &[f64]) -> Vec<f64> {
-    let mean = row.iter().sum::<f64>() / row.len().max(1) as f64;
-    row.iter().map(|value| value - mean).collect()
 }
 
 fn statistic(rows: &[Vec<f64>]) -> f64 {

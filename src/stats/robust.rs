@@ -36,6 +36,12 @@ pub fn trimmed_mean(values: &mut [f64], share: f64) -> Option<f64> {
     Some(kept.iter().sum::<f64>() / kept.len() as f64)
 }
 
+/// The deviations of a row's values from their mean.
+pub(super) fn deviations(row: &[f64]) -> Vec<f64> {
+    let mean = row.iter().sum::<f64>() / row.len().max(1) as f64;
+    row.iter().map(|value| value - mean).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,8 @@ const LABELS: u32 = 150;
 const LETTERS: usize = 23;
 const BOTTOM: u32 = 38;
 const TOP: u32 = 8;
+/// Rows of a drawing with a vertical axis.
+const HEIGHT: u32 = 220;
 /// Half of the last figure below the axis hangs over its end.
 const RIGHT: u32 = 24;
 
@@ -223,6 +225,17 @@ where
     root.draw(&element.into_dyn()).map_err(failed)
 }
 
+/// A chart with room for the words at both axes.
+fn framed<'a, 'b>(root: &'a Root<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut builder = ChartBuilder::on(root);
+    builder
+        .margin_top(TOP)
+        .margin_right(RIGHT)
+        .x_label_area_size(BOTTOM)
+        .y_label_area_size(58);
+    builder
+}
+
 /// Points over a horizontal axis, each with its interval where there is one.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
@@ -240,7 +253,6 @@ pub(super) fn series(
     unit: &str,
     shown: &[Series],
 ) -> Result<Option<String>> {
-    const HEIGHT: u32 = 220;
     let all = || shown.iter().flat_map(|one| &one.points);
     let places = span(all().map(|(at, ..)| (*at - 0.5, *at + 0.5)));
     let Some(places) = places else {
@@ -253,11 +265,7 @@ pub(super) fn series(
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-        let mut chart = ChartBuilder::on(&root)
-            .margin_top(TOP)
-            .margin_right(RIGHT)
-            .x_label_area_size(BOTTOM)
-            .y_label_area_size(58)
+        let mut chart = framed(&root)
             .build_cartesian_2d(places.clone(), values)
             .map_err(failed)?;
         mesh(&mut chart, across, Some(unit))?;
@@ -304,7 +312,6 @@ pub(super) fn survival(
     rarest: f64,
     curves: &[Curve],
 ) -> Result<Option<String>> {
-    const HEIGHT: u32 = 220;
     let reached = curves.iter().flat_map(|curve| &curve.points);
     let reached = reached.filter(|(_, share)| *share >= rarest);
     let Some(ends) = span(reached.map(|(ratio, _)| (ratio.log2(), ratio.log2()))) else {
@@ -314,24 +321,18 @@ pub(super) fn survival(
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-        let mut chart = ChartBuilder::on(&root)
-            .margin_top(TOP)
-            .margin_right(RIGHT)
-            .x_label_area_size(BOTTOM)
-            .y_label_area_size(58)
+        let mut chart = framed(&root)
             .build_cartesian_2d(ends.clone(), rarest.log10()..0.0)
             .map_err(failed)?;
         let ratio = |value: &f64| {
-            let whole = (value - value.round()).abs() < 1e-6;
-            if whole {
+            if is_whole(*value) {
                 format!("{} ×", value.exp2())
             } else {
                 String::new()
             }
         };
         let share = |value: &f64| {
-            let whole = (value - value.round()).abs() < 1e-6;
-            if whole {
+            if is_whole(*value) {
                 format!("{} %", 100.0 * 10f64.powf(*value))
             } else {
                 String::new()
@@ -363,6 +364,11 @@ pub(super) fn survival(
     Ok(Some(finished(&svg, about)))
 }
 
+/// Whether a label's value is a whole number but for rounding.
+fn is_whole(value: f64) -> bool {
+    (value - value.round()).abs() <= 1e-6
+}
+
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Grid, axes and the words at them; `values` is the word at the vertical axis, which is not drawn without.
@@ -370,7 +376,7 @@ fn mesh(chart: &mut Chart<'_, '_>, across: &str, values: Option<&str>) -> Result
     let (x, y) = (chart.x_range(), chart.y_range());
     let whole = values.is_some();
     let across_label = move |value: &f64| match whole {
-        true if (value - value.round()).abs() > 1e-6 => String::new(),
+        true if !is_whole(*value) => String::new(),
         true => format!("{value:.0}"),
         false => figure(*value, &x),
     };
