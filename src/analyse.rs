@@ -93,12 +93,11 @@ fn collect(
             let observation = observation?;
             if let Err(Fault { message, twice }) = collector.add(&observation) {
                 let observation = Observation::from(observation);
-                let message = match twice {
-                    true => {
-                        let first = again().and_then(|input| first_line(input, path, &observation));
-                        jsonl::twice(&observation, first)
-                    }
-                    false => message,
+                let message = if twice {
+                    let first = again().and_then(|input| first_line(input, path, &observation));
+                    jsonl::twice(&observation, first)
+                } else {
+                    message
                 };
                 return Err(batch.at(line, Error::usage(message)));
             }
@@ -127,9 +126,10 @@ fn first_line(input: impl BufRead, path: &Path, observation: &Observation) -> Op
 
 /// As [`open`], of what was opened before.
 fn reopened(path: &Path) -> Option<Box<dyn BufRead>> {
-    match path == Path::new("-") {
-        true => None,
-        false => open(path).ok(),
+    if path == Path::new("-") {
+        None
+    } else {
+        open(path).ok()
     }
 }
 

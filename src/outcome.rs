@@ -182,9 +182,10 @@ fn plain(path: &Path) -> Result<Option<File>> {
         Err(error) => return Err(Error::io("read", path, &error.into())),
     };
     let kind = file.metadata().map_err(|e| Error::io("read", path, &e))?;
-    match kind.is_file() {
-        true => Ok(Some(file)),
-        false => Err(refused("it is no plain file")),
+    if kind.is_file() {
+        Ok(Some(file))
+    } else {
+        Err(refused("it is no plain file"))
     }
 }
 
@@ -194,9 +195,10 @@ fn whole(file: File, path: &Path, most: u64) -> Result<Vec<u8>> {
     file.take(most + 1)
         .read_to_end(&mut bytes)
         .map_err(|e| Error::io("read", path, &e))?;
-    match bytes.len() as u64 <= most {
-        true => Ok(bytes),
-        false => Err(Error::usage(format!("it is larger than {most} bytes")).at(path, None)),
+    if bytes.len() as u64 <= most {
+        Ok(bytes)
+    } else {
+        Err(Error::usage(format!("it is larger than {most} bytes")).at(path, None))
     }
 }
 

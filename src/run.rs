@@ -74,12 +74,13 @@ fn of_another_release(ws: &Workspace, release: &Release, error: Error) -> Error 
     let version = &release.version;
     let configured = ws.config.release(Some(version));
     let has_own = configured.is_ok_and(|release| release.patches.is_some());
-    match error.kind() == Kind::Series && *version != ws.config.upstream.current && !has_own {
-        true => error.hint(format!(
+    if error.kind() == Kind::Series && *version != ws.config.upstream.current && !has_own {
+        error.hint(format!(
             "the series is that of {}; `perfquilt rebase {version}` moves it to this release",
             ws.config.upstream.current
-        )),
-        false => error,
+        ))
+    } else {
+        error
     }
 }
 

@@ -78,9 +78,12 @@ fn diff(dir: &Path, a: &Tree, b: &Tree, form: Form, style: Style) -> (Vec<u8>, u
     let mut out = Vec::new();
     let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     for name in names {
-        let file = |tree: &Tree, dir: &str| match tree.contains_key(name) {
-            true => format!("{dir}/{name}"),
-            false => "/dev/null".to_owned(),
+        let file = |tree: &Tree, dir: &str| {
+            if tree.contains_key(name) {
+                format!("{dir}/{name}")
+            } else {
+                "/dev/null".to_owned()
+            }
         };
         let (old, new) = (file(a, "a"), file(b, "b"));
         let label = |dir: &str, tree: &Tree| {

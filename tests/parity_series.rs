@@ -113,9 +113,10 @@ fn write(space: &Space, base: &Tree, pieces: &[Piece]) {
         let ops = piece.ops.iter().filter(|op| piece.git || !only_git(op));
         trees::change(&mut next, &ops.cloned().collect::<Vec<_>>());
         next = plain_names(next);
-        let bytes = match piece.reversed {
-            true => diff(&next, &tree, piece),
-            false => diff(&tree, &next, piece),
+        let bytes = if piece.reversed {
+            diff(&next, &tree, piece)
+        } else {
+            diff(&tree, &next, piece)
         };
         tree = next;
         let mut name = format!("{number}.patch");

@@ -220,9 +220,10 @@ fn processes_do_not_multiply() {
     assert!(started.elapsed() < Duration::from_secs(120));
     // The kernel does not count root's processes; for others it refuses new ones.
     let root = rustix::process::geteuid().is_root();
-    let (code, words) = match root {
-        true => (5, "the sandbox was ended: more than 150 processes"),
-        false => (4, "fork"),
+    let (code, words) = if root {
+        (5, "the sandbox was ended: more than 150 processes")
+    } else {
+        (4, "fork")
     };
     assert_eq!(finished.code, Some(code), "{}", finished.stderr);
     assert!(finished.stderr.contains(words), "{}", finished.stderr);

@@ -148,9 +148,10 @@ impl<'a> Collector<'a> {
             .map_err(|message| fault(message, false))?;
         let place = self.header.source_of(&observation.experiment).unwrap_or(0);
         let source = &mut self.sources[place];
-        let (tables, units) = match observation.direct {
-            false => (&mut source.blocks, &mut source.units),
-            true => (&mut source.direct, &mut source.direct_units),
+        let (tables, units) = if observation.direct {
+            (&mut source.direct, &mut source.direct_units)
+        } else {
+            (&mut source.blocks, &mut source.units)
         };
         units.entry(observation.meter).or_default().note(
             observation.block,

@@ -48,9 +48,10 @@ impl Effects<'_> {
             name.strip_prefix(whole.as_str())
                 .is_some_and(|rest| rest.starts_with('/'))
         };
-        match names.contains(name) {
-            true => None,
-            false => names.iter().find(is_whole).map(String::as_str),
+        if names.contains(name) {
+            None
+        } else {
+            names.iter().find(is_whole).map(String::as_str)
         }
     }
 

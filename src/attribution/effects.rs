@@ -119,9 +119,10 @@ impl Effects<'_> {
         // Threads cost more than the patches of an ordinary experiment.
         let blocks = self.sources.iter().flat_map(Source::each);
         let blocks: usize = blocks.map(|(_, _, table)| table.blocks()).sum();
-        let workers = match blocks * indices.len() >= WORTH_THREADS {
-            true => std::thread::available_parallelism().map_or(1, usize::from),
-            false => 1,
+        let workers = if blocks * indices.len() >= WORTH_THREADS {
+            std::thread::available_parallelism().map_or(1, usize::from)
+        } else {
+            1
         };
         let each = indices.len().div_ceil(workers).max(1);
         std::thread::scope(|scope| {
@@ -556,9 +557,10 @@ impl Effects<'_> {
             return Provenance::Measured;
         }
         let name = self.header.carried[place - 1].experiment.clone();
-        match self.is_stale(place) {
-            true => Provenance::Stale(name),
-            false => Provenance::Carried(name),
+        if self.is_stale(place) {
+            Provenance::Stale(name)
+        } else {
+            Provenance::Carried(name)
         }
     }
 

@@ -46,9 +46,10 @@ impl Effects<'_> {
             points.push(Point::Step(self.header.series.len()));
         }
         let servers = points.into_iter().map(|p| self.server_of(p));
-        match effect.unpaired {
-            true => servers.map(|server| BTreeSet::from([server])).collect(),
-            false => vec![servers.collect()],
+        if effect.unpaired {
+            servers.map(|server| BTreeSet::from([server])).collect()
+        } else {
+            vec![servers.collect()]
         }
     }
 

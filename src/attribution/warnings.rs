@@ -137,13 +137,15 @@ impl fmt::Display for Warning<'_> {
                 stopped,
                 across,
             } => {
-                let why = match stopped {
-                    true => " (left out when its effects were known well enough, or failed)",
-                    false => "",
+                let why = if *stopped {
+                    " (left out when its effects were known well enough, or failed)"
+                } else {
+                    ""
                 };
-                let else_all = match across {
-                    true => ", or all of either where none has both",
-                    false => "",
+                let else_all = if *across {
+                    ", or all of either where none has both"
+                } else {
+                    ""
                 };
                 write!(
                     f,

@@ -316,9 +316,10 @@ impl Engine {
                 decided => self.settle(place, decided),
             }
         }
-        match wanted.is_empty() {
-            true => Some(Action::Done),
-            false => Some(self.measure(wanted, least)),
+        if wanted.is_empty() {
+            Some(Action::Done)
+        } else {
+            Some(self.measure(wanted, least))
         }
     }
 
@@ -447,11 +448,11 @@ impl Engine {
     }
 
     fn measured(&self, from: usize, to: usize, since: Option<usize>) -> Measured {
-        let effect = match self.evidence.are_same(from, to) {
-            true => Some(Effect::none()),
-            false => self
-                .sample(from, to, since)
-                .map(|sample| sample.effect(self.question.error)),
+        let effect = if self.evidence.are_same(from, to) {
+            Some(Effect::none())
+        } else {
+            self.sample(from, to, since)
+                .map(|sample| sample.effect(self.question.error))
         };
         Measured { from, to, effect }
     }

@@ -71,9 +71,10 @@ impl Sample {
     }
 
     fn factor(&self, statistic: f64) -> f64 {
-        match self.known {
-            true => bayes_factor_above_known(statistic, self.n),
-            false => bayes_factor_above(statistic, self.n),
+        if self.known {
+            bayes_factor_above_known(statistic, self.n)
+        } else {
+            bayes_factor_above(statistic, self.n)
         }
     }
 
@@ -112,9 +113,10 @@ impl Sample {
 
     /// The effect with its interval at the level 1 − `error`, at all looks together.
     pub(super) fn effect(&self, error: f64) -> Effect {
-        let reach = match self.known {
-            true => known_reach(self.n, error),
-            false => stats::critical(self.n, error),
+        let reach = if self.known {
+            known_reach(self.n, error)
+        } else {
+            stats::critical(self.n, error)
         };
         let half = reach * self.error;
         let end = |log: f64| log.is_finite().then(|| stats::speed(log));

@@ -58,11 +58,12 @@ impl Session {
             Event::Explained(explained) => explained.from < explained.to && explained.to <= last,
             Event::Block(block) => block.values.keys().all(|state| *state <= last),
         });
-        match fits {
-            true => Ok(session),
-            false => Err(Error::usage(
+        if fits {
+            Ok(session)
+        } else {
+            Err(Error::usage(
                 "the log has observations of states that are not in its question",
-            )),
+            ))
         }
     }
 

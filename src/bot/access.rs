@@ -33,9 +33,10 @@ impl Access {
         let named = |login: &String| login.eq_ignore_ascii_case(speaker.login);
         let association = Association::of(speaker.association);
         let belongs = association.is_some_and(|found| commands.associations.contains(&found));
-        match !speaker.login.is_empty() && (belongs || commands.users.iter().any(named)) {
-            true => Access::Allowed,
-            false => Access::Denied,
+        if !speaker.login.is_empty() && (belongs || commands.users.iter().any(named)) {
+            Access::Allowed
+        } else {
+            Access::Denied
         }
     }
 }

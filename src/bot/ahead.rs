@@ -22,13 +22,12 @@ use crate::workload::allowed_cpus;
 
 /// The processors that jobs are measured on; all when there are none.
 pub(super) fn measured(bot: &config::Bot) -> Vec<usize> {
-    match bot.ahead_cpus.is_empty() {
-        true => Vec::new(),
-        false => {
-            let mut cpus = allowed_cpus();
-            cpus.retain(|cpu| !bot.ahead_cpus.contains(cpu));
-            cpus
-        }
+    if bot.ahead_cpus.is_empty() {
+        Vec::new()
+    } else {
+        let mut cpus = allowed_cpus();
+        cpus.retain(|cpu| !bot.ahead_cpus.contains(cpu));
+        cpus
     }
 }
 
@@ -115,12 +114,13 @@ fn one(
         return Ok(());
     };
     let apart = !config.bot.ahead_cpus.is_empty();
-    let _machine = match apart {
-        true => None,
-        false => match Bot::wait(&bot.state.machine, &unwanted)? {
+    let _machine = if apart {
+        None
+    } else {
+        match Bot::wait(&bot.state.machine, &unwanted)? {
             None => return Ok(()),
             held => held,
-        },
+        }
     };
     // Its turn may have come meanwhile.
     if queue.state(job.id)? != Some(JobState::Waiting) {

@@ -102,9 +102,10 @@ pub(super) fn remove(path: &Path) -> Result<()> {
     }
     let unlock = ["-R", "u+rwx", "--"];
     Command::new("chmod").args(unlock).arg(path).run()?;
-    match gone()? {
-        true => Ok(()),
-        false => Err(Error::internal(format!("cannot remove {}", path.display()))),
+    if gone()? {
+        Ok(())
+    } else {
+        Err(Error::internal(format!("cannot remove {}", path.display())))
     }
 }
 

@@ -48,9 +48,10 @@ impl Guard {
             (UseSandbox::Required, Err(why)) => return Err(format!("there is no sandbox: {why}")),
             (UseSandbox::Auto, Err(why)) => why,
         };
-        match trusted || bot.run_untrusted == Untrusted::Unsandboxed {
-            true => Ok(Guard::Bare),
-            false => Err(format!("{stranger} without a sandbox: {missing}")),
+        if trusted || bot.run_untrusted == Untrusted::Unsandboxed {
+            Ok(Guard::Bare)
+        } else {
+            Err(format!("{stranger} without a sandbox: {missing}"))
         }
     }
 }

@@ -290,9 +290,10 @@ async fn whole(mut body: Body) -> std::result::Result<Option<Vec<u8>>, axum::Err
             continue;
         };
         length = length.saturating_add(data.len());
-        match length <= LARGEST {
-            true => bytes.extend_from_slice(&data),
-            false => bytes = Vec::new(),
+        if length <= LARGEST {
+            bytes.extend_from_slice(&data)
+        } else {
+            bytes = Vec::new()
         }
     }
     Ok((length <= LARGEST).then_some(bytes))

@@ -77,9 +77,10 @@ pub(super) fn fetch(
         return Err(failed(&String::from_utf8_lossy(&output.stderr)));
     }
     let commit = git.ok(&["rev-parse", "--verify", &name])?;
-    match is_commit(&commit) {
-        true => Ok(Some(commit)),
-        false => Err(Error::internal("git names no commit")),
+    if is_commit(&commit) {
+        Ok(Some(commit))
+    } else {
+        Err(Error::internal("git names no commit"))
     }
 }
 

@@ -94,9 +94,10 @@ impl Bot {
         }
         if open[place].state == JobState::Running {
             let doing = told(&self.state.doing);
-            return Ok(match doing.is_empty() {
-                true => "Running.".to_owned(),
-                false => format!("Running: {doing}"),
+            return Ok(if doing.is_empty() {
+                "Running.".to_owned()
+            } else {
+                format!("Running: {doing}")
             });
         }
         if !open[place].result.is_empty() {
@@ -211,9 +212,10 @@ impl Bot {
     pub(super) fn kept(&self, number: u64) -> Result<Kept> {
         let folder = Places::new(&self.workspace).outcome(&self.repository, number);
         let margin = |meter| self.workspace.config.margin(meter);
-        let (outcome, attribution) = match folder.is_dir() {
-            true => outcome::read(&folder, &margin)?,
-            false => (Outcome::new("", Vec::new()), None),
+        let (outcome, attribution) = if folder.is_dir() {
+            outcome::read(&folder, &margin)?
+        } else {
+            (Outcome::new("", Vec::new()), None)
         };
         let session = outcome::bisection(&folder)?;
         Ok(Kept {

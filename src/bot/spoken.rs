@@ -150,9 +150,10 @@ impl Html {
             let end = tag.find(|c: char| !c.is_ascii_alphanumeric());
             let tag = &tag[..end.unwrap_or(tag.len())];
             if APART.iter().any(|known| known.eq_ignore_ascii_case(tag)) {
-                self.apart = match closes {
-                    true => self.apart.saturating_sub(1),
-                    false => self.apart + 1,
+                self.apart = if closes {
+                    self.apart.saturating_sub(1)
+                } else {
+                    self.apart + 1
                 };
             }
         }

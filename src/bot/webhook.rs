@@ -138,9 +138,10 @@ pub fn understand(event: &str, body: &[u8], repository: &Repository, config: &Co
         ) => said(action, &issue, &comment, repository, config),
         _ => return Heard::Malformed(format!("a {event} without one")),
     };
-    match changes.is_empty() {
-        true => Heard::Nothing,
-        false => Heard::Changes(changes),
+    if changes.is_empty() {
+        Heard::Nothing
+    } else {
+        Heard::Changes(changes)
     }
 }
 

@@ -110,9 +110,10 @@ impl Bot {
     /// What the running job does at the moment, and what is built ahead of it.
     pub fn doing(&self) -> String {
         let (doing, ahead) = (told(&self.state.doing), told(&self.state.ahead));
-        match ahead.is_empty() {
-            true => doing,
-            false => format!("{doing} (building ahead: {ahead})"),
+        if ahead.is_empty() {
+            doing
+        } else {
+            format!("{doing} (building ahead: {ahead})")
         }
     }
 
@@ -184,9 +185,10 @@ impl Bot {
                     }
                     let result = error.to_string();
                     let later = error.is_passing() && queue.postpone(&job, &result, now())?;
-                    let state = match later {
-                        true => JobState::Waiting,
-                        false => JobState::Failed,
+                    let state = if later {
+                        JobState::Waiting
+                    } else {
+                        JobState::Failed
                     };
                     (state, result)
                 }

@@ -67,9 +67,10 @@ enum Compiler {
 impl Compiler {
     fn of(tools: &[String]) -> Self {
         let is_clang = |line: &String| line.starts_with("cc: ") && line.contains("clang");
-        match tools.iter().any(is_clang) {
-            true => Compiler::Clang,
-            false => Compiler::Gcc,
+        if tools.iter().any(is_clang) {
+            Compiler::Clang
+        } else {
+            Compiler::Gcc
         }
     }
 

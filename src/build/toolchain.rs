@@ -88,9 +88,10 @@ fn linkers(recipe: &Recipe, chosen: Option<&str>) -> BTreeSet<String> {
             name => format!("ld.{name}"),
         })
         .collect();
-    match found.is_empty() {
-        true => ["ld".to_owned()].into(),
-        false => found,
+    if found.is_empty() {
+        ["ld".to_owned()].into()
+    } else {
+        found
     }
 }
 

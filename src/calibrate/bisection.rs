@@ -198,9 +198,10 @@ impl Answer {
 
     /// Whether it is the whole truth.
     fn is_exact(&self, truth: &BTreeSet<usize>) -> bool {
-        match truth.is_empty() {
-            true => self.nothing,
-            false => self.named == *truth,
+        if truth.is_empty() {
+            self.nothing
+        } else {
+            self.named == *truth
         }
     }
 }

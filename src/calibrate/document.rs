@@ -143,17 +143,15 @@ impl Simulated {
             );
         }
         let faults = self.faults();
-        match faults.is_empty() {
-            true if self.experiments >= super::ENOUGH => {
-                page.push_str("\nEvery figure is within its limits.\n");
-            }
-            true => page.push_str(
+        if !faults.is_empty() {
+            let _ = writeln!(page, "\n**Outside the limits:** {}.", faults.join("; "));
+        } else if self.experiments >= super::ENOUGH {
+            page.push_str("\nEvery figure is within its limits.\n");
+        } else {
+            page.push_str(
                 "\nNo figure is farther outside its limits than chance explains with so many experiments (binomial \
                  distribution).\n",
-            ),
-            false => {
-                let _ = writeln!(page, "\n**Outside the limits:** {}.", faults.join("; "));
-            }
+            );
         }
         self.powers(&mut page, plots);
         page

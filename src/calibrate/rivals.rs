@@ -190,9 +190,10 @@ pub(super) fn kolmogorov_smirnov(a: &[f64], b: &[f64]) -> f64 {
     let (a, b) = (sorted(a), sorted(b));
     let (mut i, mut j, mut largest) = (0, 0, 0f64);
     while i < a.len() && j < b.len() {
-        match a[i] <= b[j] {
-            true => i += 1,
-            false => j += 1,
+        if a[i] <= b[j] {
+            i += 1
+        } else {
+            j += 1
         }
         largest = largest.max((i as f64 / a.len() as f64 - j as f64 / b.len() as f64).abs());
     }

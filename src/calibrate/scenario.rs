@@ -91,9 +91,10 @@ impl Scenario {
     fn error(self, point: Point, noise: &mut Noise) -> Option<f64> {
         let all = self == Scenario::Everything;
         let has = |scenario| self == scenario || all;
-        let mut error = match has(Scenario::HeavyTails) {
-            true => RESTART * noise.heavy(),
-            false => RESTART * noise.normal(),
+        let mut error = if has(Scenario::HeavyTails) {
+            RESTART * noise.heavy()
+        } else {
+            RESTART * noise.normal()
         };
         if has(Scenario::Unlike) && point == Point::Step(2) {
             error *= 3.0;

@@ -319,9 +319,10 @@ pub fn misplaced(command: &mut clap::Command, matches: &ArgMatches) -> Option<cl
 /// The exit code of a command line that clap refused with `code`: `git bisect run` would take 2 for "bad".
 pub fn code_of_usage(args: &[OsString], code: u8) -> u8 {
     let has = |word: &str| args.iter().any(|arg| arg == word);
-    match code != 0 && has("bisect") && has("step") {
-        true => ABORT,
-        false => code,
+    if code != 0 && has("bisect") && has("step") {
+        ABORT
+    } else {
+        code
     }
 }
 

@@ -81,18 +81,20 @@ fn bisected(context: &Context, arguments: &Arguments) -> Result<()> {
         Some(file) => update(file, |page| page.with("bisections", &found.markdown())),
         None => Ok(()),
     };
-    match context.output.json() {
-        true => context.output.print_json(&found)?,
-        false => context.output.print(&found.text())?,
+    if context.output.json() {
+        context.output.print_json(&found)?
+    } else {
+        context.output.print(&found.text())?
     }
     context.output.told(kept(found.faults()), written)
 }
 
 /// The error that stands for promises that are not kept.
 fn kept(faults: Vec<String>) -> Result<()> {
-    match faults.is_empty() {
-        true => Ok(()),
-        false => Err(Error::new(Kind::Inconclusive, "not every promise is kept").details(faults)),
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::Inconclusive, "not every promise is kept").details(faults))
     }
 }
 
@@ -106,9 +108,10 @@ fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
         Some(file) => write_simulated(file, &found),
         None => Ok(()),
     };
-    match context.output.json() {
-        true => context.output.print_json(&found)?,
-        false => context.output.print(&calibrate::text(&found))?,
+    if context.output.json() {
+        context.output.print_json(&found)?
+    } else {
+        context.output.print(&calibrate::text(&found))?
     }
     context.output.told(kept(found.faults()), written)
 }
@@ -144,9 +147,10 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
         context.output.progress(),
         &mut keep,
     )?;
-    match context.output.json() {
-        true => context.output.print_json(&found)?,
-        false => context.output.print(&found.markdown())?,
+    if context.output.json() {
+        context.output.print_json(&found)?
+    } else {
+        context.output.print(&found.markdown())?
     }
     match found.claims() + found.counted_claims() {
         0 => Ok(()),

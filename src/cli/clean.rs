@@ -53,9 +53,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let (mut removed, mut in_use) = (Vec::new(), Vec::new());
     let cache = cache_dir()?;
     for entry in caches::unused(&cache, unused, SystemTime::now())? {
-        match arguments.dry_run || caches::remove(&entry)? {
-            true => removed.push(entry),
-            false => in_use.push(entry),
+        if arguments.dry_run || caches::remove(&entry)? {
+            removed.push(entry)
+        } else {
+            in_use.push(entry)
         }
     }
     if !arguments.dry_run {
@@ -67,11 +68,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         removed,
         in_use,
     };
-    match context.output.json() {
-        true => context.output.print_json(&cleaned),
-        false => context
+    if context.output.json() {
+        context.output.print_json(&cleaned)
+    } else {
+        context
             .output
-            .print(&told(&cleaned, context.output.width())),
+            .print(&told(&cleaned, context.output.width()))
     }
 }
 

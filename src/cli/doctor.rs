@@ -138,9 +138,10 @@ fn text(examination: &Examination, columns: usize) -> String {
         text.push_str("  `perfquilt clean` removes what nobody used for 30 days\n");
     }
     if let Some(release) = &examination.release {
-        let state = match release.imported {
-            true => "fetched",
-            false => "not fetched yet",
+        let state = if release.imported {
+            "fetched"
+        } else {
+            "not fetched yet"
         };
         let _ = writeln!(text, "\nrelease\n  {}  {state}", release.name);
     }

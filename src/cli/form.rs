@@ -68,15 +68,17 @@ impl Form {
             return Ok(());
         };
         let written = identity(output);
-        let read = |input: &PathBuf| match input == Path::new("-") {
-            true => identity(Path::new("/dev/stdin")),
-            false => identity(input),
+        let read = |input: &PathBuf| {
+            if input == Path::new("-") {
+                identity(Path::new("/dev/stdin"))
+            } else {
+                identity(input)
+            }
         };
-        match written.is_some() && inputs.any(|input| read(input) == written) {
-            true => Err(
-                Error::usage("the report would overwrite what it is made from").at(output, None),
-            ),
-            false => Ok(()),
+        if written.is_some() && inputs.any(|input| read(input) == written) {
+            Err(Error::usage("the report would overwrite what it is made from").at(output, None))
+        } else {
+            Ok(())
         }
     }
 
@@ -281,9 +283,10 @@ fn page(
     let output = output.filter(|output| output.is_file() || !output.exists());
     // Too many are not even compressed, where nobody would get the result.
     let few = shown.file.observations.len() <= report::MOST_EMBEDDED / LEAST_BYTES;
-    let bytes = match few || output.is_some() {
-        true => Some(jsonl::compressed(&shown.file)?),
-        false => None,
+    let bytes = if few || output.is_some() {
+        Some(jsonl::compressed(&shown.file)?)
+    } else {
+        None
     };
     match (bytes, output) {
         (Some(bytes), _) if bytes.len() <= report::MOST_EMBEDDED => {
@@ -344,9 +347,10 @@ pub fn deliver(context: &Context, file: Option<&Path>, text: &str) -> Result<()>
 fn write(file: &Path, bytes: &[u8]) -> Result<()> {
     // An old report stays until the new one is whole; what is no plain file is written into.
     let plain = std::fs::symlink_metadata(file).is_ok_and(|found| found.is_file());
-    match plain && access(folder_of(file), Access::WRITE_OK).is_ok() {
-        true => write_file(file, bytes),
-        false => std::fs::write(file, bytes).map_err(|error| Error::io("write", file, &error)),
+    if plain && access(folder_of(file), Access::WRITE_OK).is_ok() {
+        write_file(file, bytes)
+    } else {
+        std::fs::write(file, bytes).map_err(|error| Error::io("write", file, &error))
     }
 }
 
@@ -364,10 +368,7 @@ pub fn writable(file: &Path) -> Result<()> {
         let fault = refused(&format!("there is no folder {}", folder.display()));
         return Err(fault.hint(format!("mkdir -p {}", folder.display())));
     }
-    let place = match file.exists() {
-        true => file,
-        false => folder,
-    };
+    let place = if file.exists() { file } else { folder };
     access(place, Access::WRITE_OK)
         .map_err(|error| refused(&std::io::Error::from(error).to_string()))
 }

@@ -162,9 +162,10 @@ impl Context {
         let here = std::env::current_dir().unwrap_or_default();
         let mut folders = here.ancestors();
         let any = folders.any(|folder| folder.join(CONFIG_FILE).is_file());
-        match any || self.global.directory.is_some() {
-            true => self.workspace().map(Some),
-            false => Ok(None),
+        if any || self.global.directory.is_some() {
+            self.workspace().map(Some)
+        } else {
+            Ok(None)
         }
     }
 }
@@ -200,9 +201,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             context.output.error(&error);
-            ExitCode::from(match for_git {
-                true => bisect::code_for_git(&error),
-                false => error.kind().exit_code(),
+            ExitCode::from(if for_git {
+                bisect::code_for_git(&error)
+            } else {
+                error.kind().exit_code()
             })
         }
     }

@@ -28,9 +28,10 @@ impl Output {
             clap::ColorChoice::Never => false,
             clap::ColorChoice::Auto => std::io::stdout().is_terminal() && !no_color,
         };
-        let columns = match interactive {
-            true => Some(columns(std::io::stderr())),
-            false => None,
+        let columns = if interactive {
+            Some(columns(std::io::stderr()))
+        } else {
+            None
         };
         Output {
             terminal: Terminal::new(columns, global.quiet),

@@ -232,12 +232,13 @@ fn check_place(file: &Path) -> Result<()> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    match folder.is_dir() && !file.is_dir() {
-        true => Ok(()),
-        false => Err(
+    if folder.is_dir() && !file.is_dir() {
+        Ok(())
+    } else {
+        Err(
             Error::usage(format!("{} cannot be written", file.display()))
                 .hint("name a file in a folder that is there"),
-        ),
+        )
     }
 }
 

@@ -133,9 +133,10 @@ fn list(context: &Context, listed: &[Listed]) -> Result<()> {
             .print_json(&serde_json::json!({ "schema": 1, "experiments": experiments }));
     }
     // For programs, an experiment is a line.
-    let columns = match context.output.is_terminal() {
-        true => context.output.width(),
-        false => usize::MAX,
+    let columns = if context.output.is_terminal() {
+        context.output.width()
+    } else {
+        usize::MAX
     };
     let mut text = String::new();
     for one in &experiments {

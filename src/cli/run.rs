@@ -159,10 +159,11 @@ fn apart_and_told(
             let margin = |meter| ws.config.margin(meter);
             let silent = !made.path().join(outcome::OUTCOME_FILE).exists();
             outcome::take(made.path(), folder, head, false, &margin).or_else(|error| {
-                failed(&match silent {
-                    true => Error::internal("the run ended without saying what it came to")
-                        .hint("its log says more"),
-                    false => error,
+                failed(&if silent {
+                    Error::internal("the run ended without saying what it came to")
+                        .hint("its log says more")
+                } else {
+                    error
                 })
             })
         }

@@ -188,9 +188,10 @@ impl Form {
 
     /// Of known size.
     fn counted(self) -> ProgressStyle {
-        style(match self.wide {
-            true => "{prefix} [{bar:20}] {pos}/{len} ETA {eta} {wide_msg}",
-            false => "{prefix} {pos}/{len} {wide_msg}",
+        style(if self.wide {
+            "{prefix} [{bar:20}] {pos}/{len} ETA {eta} {wide_msg}"
+        } else {
+            "{prefix} {pos}/{len} {wide_msg}"
         })
     }
 
@@ -201,9 +202,10 @@ impl Form {
 
     /// Of known time.
     fn foretold(self) -> ProgressStyle {
-        style(match self.wide {
-            true => "{prefix} [{bar:20}] {percent:>3} % {wide_msg}",
-            false => "{prefix} {percent} % {wide_msg}",
+        style(if self.wide {
+            "{prefix} [{bar:20}] {percent:>3} % {wide_msg}"
+        } else {
+            "{prefix} {percent} % {wide_msg}"
         })
     }
 }

@@ -102,8 +102,9 @@ fn release(workspace: &Workspace) -> Result<Option<Release>> {
 /// What fetches the release, from where the user is.
 fn fetch_command(workspace: &Workspace) -> String {
     let here = std::env::current_dir().unwrap_or_default();
-    match here.starts_with(workspace.root()) {
-        true => "perfquilt upstream fetch".to_owned(),
-        false => format!("perfquilt -C {} upstream fetch", workspace.root().display()),
+    if here.starts_with(workspace.root()) {
+        "perfquilt upstream fetch".to_owned()
+    } else {
+        format!("perfquilt -C {} upstream fetch", workspace.root().display())
     }
 }

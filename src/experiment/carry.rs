@@ -132,9 +132,10 @@ impl Question<'_> {
     /// are to hold, those it has all blocks of.
     fn shared(&self, earlier: &Earlier, holds: bool) -> BTreeMap<Point, Point> {
         let usable = |point: &Point| {
-            let measured = match holds {
-                true => self.has_all_blocks(earlier, *point),
-                false => earlier.measured.contains_key(point),
+            let measured = if holds {
+                self.has_all_blocks(earlier, *point)
+            } else {
+                earlier.measured.contains_key(point)
             };
             measured && !earlier.header.failed.contains_key(point)
         };

@@ -319,9 +319,10 @@ fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Poin
         return Vec::new();
     };
     let steps: Vec<&Point> = measured.iter().filter(|point| is_step(point)).collect();
-    match steps.len() > 2 && steps.contains(&&full) && full != Point::BASE {
-        true => vec![Point::BASE, full],
-        false => Vec::new(),
+    if steps.len() > 2 && steps.contains(&&full) && full != Point::BASE {
+        vec![Point::BASE, full]
+    } else {
+        Vec::new()
     }
 }
 

@@ -100,9 +100,10 @@ pub enum Reading {
 pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
     let timed = (0..scope.blocks).map(|number| block(scope, Reading::Timed, number));
     let counted = (0..scope.count_blocks).map(|number| block(scope, Reading::Counted, number));
-    let directs = match scope.direct.is_empty() {
-        true => 0,
-        false => direct_blocks(scope.blocks),
+    let directs = if scope.direct.is_empty() {
+        0
+    } else {
+        direct_blocks(scope.blocks)
     };
     let direct = (0..directs).map(|number| direct_block(scope, number));
     let mut blocks: Vec<(u64, Block)> = timed

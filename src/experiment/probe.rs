@@ -91,13 +91,15 @@ impl<'a> Probe<'a> {
             meters: vec![metric.meter],
             ..preset.clone()
         };
-        let counter = match metric.meter.is_timed() {
-            true => None,
-            false => Some(counter_for(metric.meter)?),
+        let counter = if metric.meter.is_timed() {
+            None
+        } else {
+            Some(counter_for(metric.meter)?)
         };
-        let layouts = match metric.meter.is_timed() {
-            true => preset.layouts.unwrap_or(Layouts::Padded),
-            false => Layouts::Off,
+        let layouts = if metric.meter.is_timed() {
+            preset.layouts.unwrap_or(Layouts::Padded)
+        } else {
+            Layouts::Off
         };
         header.machine = identity::machine_facts(counter.as_ref());
         header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
@@ -215,9 +217,10 @@ impl<'a> Probe<'a> {
                 candidate.data = Some((release.clone(), by));
             }
         }
-        let (timed, counted) = match self.metric.meter.is_timed() {
-            true => (vec![self.metric.meter], Vec::new()),
-            false => (Vec::new(), vec![self.metric.meter]),
+        let (timed, counted) = if self.metric.meter.is_timed() {
+            (vec![self.metric.meter], Vec::new())
+        } else {
+            (Vec::new(), vec![self.metric.meter])
         };
         let setup = Setup {
             candidates,
@@ -258,9 +261,10 @@ impl<'a> Probe<'a> {
                     layouts: self.layouts != Layouts::Off,
                     direct: &[],
                 },
-                match self.metric.meter.is_timed() {
-                    true => Reading::Timed,
-                    false => Reading::Counted,
+                if self.metric.meter.is_timed() {
+                    Reading::Timed
+                } else {
+                    Reading::Counted
                 },
                 number,
             );
@@ -291,9 +295,10 @@ impl<'a> Probe<'a> {
             let same_work = earlier.identity.workloads.get(&self.workload.name)
                 == protocol.workloads.get(&self.workload.name);
             // How long a block is does not change what is counted.
-            let same_protocol = match self.metric.meter.is_timed() {
-                true => earlier.identity.protocol == protocol.protocol,
-                false => earlier.header.recipe == self.header.recipe,
+            let same_protocol = if self.metric.meter.is_timed() {
+                earlier.identity.protocol == protocol.protocol
+            } else {
+                earlier.header.recipe == self.header.recipe
             };
             if is_own
                 || !same_work
@@ -330,9 +335,10 @@ impl<'a> Probe<'a> {
             Some(counter) => vec![Some(counter)],
             None => vec![None, detected.as_ref()],
         };
-        let layouts = match self.metric.meter.is_timed() {
-            true => vec![self.layouts],
-            false => vec![Layouts::Off, Layouts::Padded, Layouts::Shuffled],
+        let layouts = if self.metric.meter.is_timed() {
+            vec![self.layouts]
+        } else {
+            vec![Layouts::Off, Layouts::Padded, Layouts::Shuffled]
         };
         let mut harnesses = BTreeSet::new();
         for counter in counters {
@@ -370,9 +376,10 @@ pub fn context(
     (workload, metric): (&str, Metric),
 ) -> Result<String> {
     let workload = preset.workload(&ws.config, workload)?;
-    let counter = match metric.meter.is_timed() {
-        true => None,
-        false => Some(counter_for(metric.meter)?),
+    let counter = if metric.meter.is_timed() {
+        None
+    } else {
+        Some(counter_for(metric.meter)?)
     };
     let machine = identity::machine_facts(counter.as_ref());
     let facts: Vec<&str> = super::carry::MACHINE
@@ -391,12 +398,13 @@ pub fn context(
 /// What counts `meter` on this machine.
 fn counter_for(meter: Meter) -> Result<Counter> {
     let counter = Counter::detect()?;
-    match counter.meters().contains(&meter) {
-        true => Ok(counter),
-        false => Err(Error::usage(format!(
+    if counter.meters().contains(&meter) {
+        Ok(counter)
+    } else {
+        Err(Error::usage(format!(
             "{meter} cannot be read with {}",
             counter.describe()
-        ))),
+        )))
     }
 }
 
@@ -464,10 +472,7 @@ fn blocks_of(
         .into_iter()
         .filter(|(_, block)| block.costs.len() > 1)
         .map(|((direct, number), block)| Values {
-            number: match direct {
-                true => DIRECT + number,
-                false => number,
-            },
+            number: if direct { DIRECT + number } else { number },
             ..block
         })
         .collect())

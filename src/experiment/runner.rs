@@ -508,9 +508,10 @@ impl<'a> Runner<'a> {
         let attribution =
             attribution::attribute_with(&header, &observations, &supplement, self.margin)?;
         for &meter in self.meters(block.reading).iter().take(1) {
-            let effects = match block.direct {
-                true => note::closure(&attribution, workload, meter),
-                false => note::effects(&attribution, workload, meter),
+            let effects = if block.direct {
+                note::closure(&attribution, workload, meter)
+            } else {
+                note::effects(&attribution, workload, meter)
             };
             progress.note(&format!("{name} · {workload} · {meter}: {effects}"));
         }

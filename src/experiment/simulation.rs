@@ -88,9 +88,10 @@ impl Executor for Simulation {
                 }
                 *left -= 1;
             }
-            let shift: Vec<f64> = match self.restless == Some(workload.as_str()) {
-                true => shift.iter().map(|shift| shift.powi(10)).collect(),
-                false => shift.clone(),
+            let shift: Vec<f64> = if self.restless == Some(workload.as_str()) {
+                shift.iter().map(|shift| shift.powi(10)).collect()
+            } else {
+                shift.clone()
             };
             report(match block.reading {
                 Reading::Timed => Event::Timed {

@@ -79,10 +79,11 @@ impl FromStr for Repository {
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) when it is none.
 pub fn commit(text: &str) -> Result<String, Error> {
-    match is_commit(text) {
-        true => Ok(text.to_ascii_lowercase()),
-        false => Err(Error::usage(format!("`{text}` is not a whole commit id"))
-            .hint("`git rev-parse HEAD` prints it")),
+    if is_commit(text) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err(Error::usage(format!("`{text}` is not a whole commit id"))
+            .hint("`git rev-parse HEAD` prints it"))
     }
 }
 

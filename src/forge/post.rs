@@ -190,11 +190,12 @@ pub fn post(
         let kept = sticky::keep(shared, number, &mark, &found.newest, &comment.body).await;
         let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
         let details = notice.subject.run.as_deref();
-        let check_run = match posting.check {
-            true => checks::keep(shared, &head, &posting.id, &comment, conclusion, details)
+        let check_run = if posting.check {
+            checks::keep(shared, &head, &posting.id, &comment, conclusion, details)
                 .await
-                .map(Some),
-            false => Ok(None),
+                .map(Some)
+        } else {
+            Ok(None)
         };
         // A label is of the pull request, not of a commit.
         let current = !outdated && found.newest == head;

@@ -90,10 +90,12 @@ pub(super) fn next(
             _ => doubled(policy.limited),
         },
     };
-    match waited.saturating_add(wait) > policy.patience {
-        false => Next::Wait(wait),
-        true if limited || answer.retry_after.is_some() => Next::TooLong(wait),
-        true => Next::GiveUp,
+    if waited.saturating_add(wait) <= policy.patience {
+        Next::Wait(wait)
+    } else if limited || answer.retry_after.is_some() {
+        Next::TooLong(wait)
+    } else {
+        Next::GiveUp
     }
 }
 

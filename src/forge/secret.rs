@@ -25,9 +25,10 @@ impl Secret {
 
     /// `text` without the secret.
     pub fn scrub(&self, text: &str) -> String {
-        match self.0.is_empty() {
-            true => text.to_owned(),
-            false => text.replace(&self.0, "…"),
+        if self.0.is_empty() {
+            text.to_owned()
+        } else {
+            text.replace(&self.0, "…")
         }
     }
 }

@@ -64,9 +64,10 @@ pub(crate) fn look(directory: &Path, store: &Path, home: &Path) -> Result<Place>
         .is_ok_and(|reason| reason.trim_end() == "initializing");
     // It is among the first that git takes away.
     let complete = own.join("HEAD").is_file() && own.join("commondir").is_file();
-    Ok(match making || !complete {
-        true => Place::HalfMade,
-        false => Place::Whole,
+    Ok(if making || !complete {
+        Place::HalfMade
+    } else {
+        Place::Whole
     })
 }
 

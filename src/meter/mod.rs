@@ -314,9 +314,10 @@ pub fn call_graph(
         ClientThreads::WithFunction(name) => graphs.iter().filter(|g| g.ran(name)).collect(),
         ClientThreads::All => Vec::new(),
     };
-    let graph = match clients.is_empty() {
-        true => CallGraph::sum(&graphs),
-        false => CallGraph::sum(clients),
+    let graph = if clients.is_empty() {
+        CallGraph::sum(&graphs)
+    } else {
+        CallGraph::sum(clients)
     };
     match graph.instructions {
         0 => Err(nothing_counted(running)),

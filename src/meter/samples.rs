@@ -38,11 +38,12 @@ impl Sampled {
         if perf::counts("cycles:u")? {
             return Ok(Sampled::Cycles);
         }
-        match perf::counts("cpu-clock:u")? {
-            true => Ok(Sampled::Nanoseconds),
-            false => Err(Error::usage("perf may not sample processes here").hint(
+        if perf::counts("cpu-clock:u")? {
+            Ok(Sampled::Nanoseconds)
+        } else {
+            Err(Error::usage("perf may not sample processes here").hint(
                 "lower /proc/sys/kernel/perf_event_paranoid to 2, or use `--source callgrind`",
-            )),
+            ))
         }
     }
 
@@ -110,12 +111,13 @@ pub fn sample(
         .arg(&file)
         .run_ok(Kind::Bench)?;
     let samples = Samples::parse(&output.stdout_text(), &Segments::of(executable));
-    match samples.spent.is_empty() {
-        true => Err(Error::bench(format!(
+    if samples.spent.is_empty() {
+        Err(Error::bench(format!(
             "perf took no sample of {}",
             running.label()
-        ))),
-        false => Ok((samples, n)),
+        )))
+    } else {
+        Ok((samples, n))
     }
 }
 

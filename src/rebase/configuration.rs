@@ -75,9 +75,10 @@ fn missing(what: &str) -> Error {
 /// The document as text whose lines end as those of `text` do: it is written with plain line feeds.
 fn with_line_ends(document: &DocumentMut, text: &str) -> String {
     let new = document.to_string();
-    match text.contains("\r\n") {
-        true => new.replace("\r\n", "\n").replace('\n', "\r\n"),
-        false => new,
+    if text.contains("\r\n") {
+        new.replace("\r\n", "\n").replace('\n', "\r\n")
+    } else {
+        new
     }
 }
 

@@ -128,11 +128,12 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
             let same = base
                 .as_ref()
                 .is_some_and(|base| base.blob == ours.blob && base.mode == ours.mode);
-            match same {
-                true => clean(&place, None),
-                false => Part::Trouble(Trouble::Other(
+            if same {
+                clean(&place, None)
+            } else {
+                Part::Trouble(Trouble::Other(
                     "the patch deletes this file, and upstream changed it".to_owned(),
-                )),
+                ))
             }
         }
         (base, Some(theirs), Some(ours)) => match merged(base.as_ref(), &ours, &theirs)? {

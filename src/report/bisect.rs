@@ -353,14 +353,15 @@ fn files(files: &[FileStat]) -> Vec<String> {
 /// Where the change's instructions went; `name` makes a function's name harmless.
 fn functions(culprit: &Culprit, name: &dyn Fn(&str) -> String) -> Option<String> {
     let changes: Vec<&FunctionChange> = culprit.functions.as_ref()?.iter().collect();
-    Some(match changes.is_empty() {
-        true => "No function's own instructions changed: code that moved, or time that is not \
-                 spent on instructions."
-            .to_owned(),
-        false => format!(
+    Some(if changes.is_empty() {
+        "No function's own instructions changed: code that moved, or time that is not \
+         spent on instructions."
+            .to_owned()
+    } else {
+        format!(
             "Own instructions, as shares of all: {}.",
             super::functions::row(&changes, name)
-        ),
+        )
     })
 }
 

@@ -84,9 +84,10 @@ pub(super) fn is_commit(text: &str) -> bool {
 fn commit_digits(text: &str) -> usize {
     let digits = text.bytes().take_while(u8::is_ascii_hexdigit).count();
     let after = text[digits..].chars().next();
-    match digits >= 7 && !after.is_some_and(char::is_alphanumeric) {
-        true => digits,
-        false => 0,
+    if digits >= 7 && !after.is_some_and(char::is_alphanumeric) {
+        digits
+    } else {
+        0
     }
 }
 

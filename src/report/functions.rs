@@ -79,9 +79,10 @@ pub(super) fn short(name: &str) -> String {
     });
     let head = opening.map_or("", |(at, _)| &whole[..at]);
     // `operator()` has a pair of its own, and so has a namespace without a name.
-    match head.is_empty() || head.ends_with("operator") || head.ends_with("::") {
-        true => name.to_owned(),
-        false => head.to_owned(),
+    if head.is_empty() || head.ends_with("operator") || head.ends_with("::") {
+        name.to_owned()
+    } else {
+        head.to_owned()
     }
 }
 

@@ -62,12 +62,11 @@ impl View<'_> {
         let is_open = |effect: &Effect| {
             effect.verdict == Verdict::Unclear && effect.minimum_detectable.is_some()
         };
-        let seen = match effects.chain(&attribution.total).any(is_open) {
-            true => {
-                " Four such experiments in five call an effect of the minimum detectable size, among all rows that \
-                 are judged together."
-            }
-            false => "",
+        let seen = if effects.chain(&attribution.total).any(is_open) {
+            " Four such experiments in five call an effect of the minimum detectable size, among all rows that \
+             are judged together."
+        } else {
+            ""
         };
         format!("Per cent of speed, + is faster (fewer instructions); ± is {intervals}.{seen}")
     }

@@ -101,10 +101,7 @@ pub(super) fn method_words(attribution: &Attribution) -> String {
              that share layouts count as one."
         ),
     };
-    let turns = match attribution.is_unpaired() {
-        true => "",
-        false => TURNS,
-    };
+    let turns = if attribution.is_unpaired() { "" } else { TURNS };
     format!("{turns}{METHOD}{layout}")
 }
 
@@ -231,16 +228,17 @@ pub(super) fn sentence(text: &str) -> String {
     // Where something is between every pair, what stands around it cannot come together.
     let mut coded = parts.iter().skip(1).step_by(2);
     let paired = parts.len() % 2 == 1 && coded.all(|part| !part.trim().is_empty());
-    let shown: String = match paired {
-        true => parts
+    let shown: String = if paired {
+        parts
             .iter()
             .enumerate()
             .map(|(place, part)| match place % 2 {
                 1 => code(part),
                 _ => words(part),
             })
-            .collect(),
-        false => words(text),
+            .collect()
+    } else {
+        words(text)
     };
     shown + end
 }
@@ -253,9 +251,10 @@ fn words(text: &str) -> String {
             let plain = |c: char| c.is_alphanumeric() || "%()±−,;'".contains(c);
             let bare = word.trim_end_matches(['.', ':']);
             let address = bare.to_ascii_lowercase().ends_with("www");
-            match bare.chars().all(plain) && !is_commit(bare) && !address {
-                true => word,
-                false => escape(&word),
+            if bare.chars().all(plain) && !is_commit(bare) && !address {
+                word
+            } else {
+                escape(&word)
             }
         })
         .collect::<Vec<_>>()

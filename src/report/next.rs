@@ -8,9 +8,10 @@ use crate::attribution::{Attribution, Effect, Interval, Kind, Verdict};
 pub fn next_command(attribution: &Attribution) -> String {
     // Servers that somebody named are no points of a series.
     let series = attribution.base.is_empty();
-    let measure = match series {
-        true => "perfquilt run",
-        false => "perfquilt bench",
+    let measure = if series {
+        "perfquilt run"
+    } else {
+        "perfquilt bench"
     };
     if !attribution.is_complete() {
         return format!(

@@ -31,9 +31,10 @@ impl Page {
     }
 
     pub(super) fn styled(&self, text: &str, style: &str) -> String {
-        match self.color && !style.is_empty() && !text.is_empty() {
-            true => format!("{style}{text}{RESET}"),
-            false => text.to_owned(),
+        if self.color && !style.is_empty() && !text.is_empty() {
+            format!("{style}{text}{RESET}")
+        } else {
+            text.to_owned()
         }
     }
 

@@ -124,9 +124,10 @@ const NO_LINE: &str = "No lines are known: build with a recipe that has debug in
 /// The functions as Markdown.
 fn table(text: &mut String, rows: &[&Function]) {
     let counted = counted(rows.iter().map(|function| &function.calls));
-    let (head, rule) = match counted {
-        true => (" calls |", "--:|"),
-        false => ("", ""),
+    let (head, rule) = if counted {
+        (" calls |", "--:|")
+    } else {
+        ("", "")
     };
     let _ = writeln!(
         text,
@@ -157,9 +158,10 @@ fn callers(text: &mut String, edges: &[Edge]) {
         return;
     }
     let counted = counted(edges.iter().map(|edge| &edge.calls));
-    text.push_str(match counted {
-        true => "| caller | calls before | after | cost before | after |\n|:--|--:|--:|--:|--:|\n",
-        false => "| caller | cost before | after |\n|:--|--:|--:|\n",
+    text.push_str(if counted {
+        "| caller | calls before | after | cost before | after |\n|:--|--:|--:|--:|--:|\n"
+    } else {
+        "| caller | cost before | after |\n|:--|--:|--:|\n"
     });
     for edge in edges {
         let _ = write!(text, "| {} |", code(&edge.caller));
@@ -272,10 +274,7 @@ fn rest(difference: &Difference, rows: &[&Function]) -> String {
 }
 
 fn inlined(function: &Function) -> &'static str {
-    match function.inlined {
-        true => " (inlined)",
-        false => "",
-    }
+    if function.inlined { " (inlined)" } else { "" }
 }
 
 impl Page {
@@ -325,9 +324,12 @@ impl Page {
         }
         let counted = counted(edges.iter().map(|edge| &edge.calls));
         let room = self.width - if counted { 40 } else { 20 };
-        let calls_of = |text: &str| match counted {
-            true => format!("{text:>20}"),
-            false => String::new(),
+        let calls_of = |text: &str| {
+            if counted {
+                format!("{text:>20}")
+            } else {
+                String::new()
+            }
         };
         let head = calls_of("calls");
         self.line(
@@ -377,9 +379,10 @@ fn count(number: f64) -> String {
         return number::grouped(number);
     }
     let text = format!("{:.1}", number.abs());
-    match number < 0.0 && !number::is_zero(&text) {
-        true => format!("−{text}"),
-        false => text,
+    if number < 0.0 && !number::is_zero(&text) {
+        format!("−{text}")
+    } else {
+        text
     }
 }
 
@@ -394,9 +397,10 @@ fn count_signed(number: f64) -> String {
 fn signed(change: &Change) -> String {
     let half = change.half_width.map_or(String::new(), |width| {
         // A width below what is shown must not look like none.
-        match width < 0.05 {
-            true => " ± <0.1".to_owned(),
-            false => format!(" ± {}", count(width)),
+        if width < 0.05 {
+            " ± <0.1".to_owned()
+        } else {
+            format!(" ± {}", count(width))
         }
     });
     format!("{}{half}", count_signed(change.difference()))
@@ -404,9 +408,10 @@ fn signed(change: &Change) -> String {
 
 /// Calls of both servers: `2.00`, or `2.00 → 3.00`.
 fn calls(change: &Change) -> String {
-    match change.difference().abs() < 0.005 {
-        true => format!("{:.2}", change.after),
-        false => format!("{:.2} → {:.2}", change.before, change.after),
+    if change.difference().abs() < 0.005 {
+        format!("{:.2}", change.after)
+    } else {
+        format!("{:.2} → {:.2}", change.before, change.after)
     }
 }
 

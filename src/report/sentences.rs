@@ -204,13 +204,15 @@ impl View<'_> {
                     .filter(|p| p.meter == meter);
                 let planned = planned.filter(|_| of_meter.any(|p| !p.ended))?;
                 let stops = |stopping: &Stopping| stopping.meter == meter;
-                let most = match self.attribution.stopping.as_ref().is_some_and(stops) {
-                    true => "at most ",
-                    false => "",
+                let most = if self.attribution.stopping.as_ref().is_some_and(stops) {
+                    "at most "
+                } else {
+                    ""
                 };
-                Some(match self.attribution.main_meter() == Some(meter) {
-                    true => format!("{done} of {most}{planned} blocks"),
-                    false => format!("{done} of {most}{planned} of {meter}"),
+                Some(if self.attribution.main_meter() == Some(meter) {
+                    format!("{done} of {most}{planned} blocks")
+                } else {
+                    format!("{done} of {most}{planned} of {meter}")
                 })
             })
             .collect();
@@ -220,9 +222,10 @@ impl View<'_> {
 
 /// A sentence behind its introduction, or with a capital letter when there is none.
 fn sentence_after(introduction: String, sentence: &str) -> String {
-    match introduction.is_empty() {
-        true => capital(sentence),
-        false => introduction + sentence,
+    if introduction.is_empty() {
+        capital(sentence)
+    } else {
+        introduction + sentence
     }
 }
 

@@ -123,9 +123,10 @@ impl Page {
             let _ = write!(self.text, "{number:>digits$}  {name}{:pad$}", "");
             for ((cell, column), effect) in cells.iter().zip(&widths).zip(&row.effects) {
                 let gap = column - width(cell);
-                let cell = match effect.is_some_and(|effect| effect.is_stale()) {
-                    true => self.styled(cell, DIM),
-                    false => cell.clone(),
+                let cell = if effect.is_some_and(|effect| effect.is_stale()) {
+                    self.styled(cell, DIM)
+                } else {
+                    cell.clone()
                 };
                 let _ = write!(self.text, "  {:gap$}{cell}", "");
             }
@@ -293,9 +294,10 @@ impl Page {
                 .into_iter()
                 .filter_map(|(name, sd)| Some(format!("{name} {}", number::spread(sd?))))
                 .collect();
-                let parts = match parts.is_empty() {
-                    true => String::new(),
-                    false => format!(" ({})", parts.join(", ")),
+                let parts = if parts.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", parts.join(", "))
                 };
                 Some(format!(
                     "{} of {}: {}{parts}",

@@ -131,9 +131,10 @@ fn verdict(table: &Table) -> String {
     let nothing = table.patch[1]
         .and_then(|effect| effect.low.zip(effect.high))
         .is_some_and(|(low, high)| low <= 0.0 && high < table.question.size);
-    let less = match nothing {
-        true => "no longer helps",
-        false => "is worth less",
+    let less = if nothing {
+        "no longer helps"
+    } else {
+        "is worth less"
     };
     match table.whose {
         Whose::Patch => format!(

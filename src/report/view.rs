@@ -201,9 +201,10 @@ impl<'a> View<'a> {
         let mut row = self.row(label, &patch.effects, Kind::InOrder, None);
         if let Some(reason) = &patch.reason {
             let point = Point::Step(patch.index);
-            (row.verdict, row.tone) = match self.attribution.failed.contains_key(&point) {
-                true => ("failed", Tone::Bad),
-                false => ("no figures", Tone::Open),
+            (row.verdict, row.tone) = if self.attribution.failed.contains_key(&point) {
+                ("failed", Tone::Bad)
+            } else {
+                ("no figures", Tone::Open)
             };
             row.notes.push(reason.clone());
         } else if let Some(point) = patch.identical_to {
@@ -216,9 +217,10 @@ impl<'a> View<'a> {
         let mut effects = row.effects.iter().flatten();
         let before = Point::Step(patch.index - 1);
         if let Some(effect) = effects.clone().find(|e| e.against != before) {
-            let why = match self.has_figures(before, effect) {
-                true => "that shares blocks with it",
-                false => "with figures",
+            let why = if self.has_figures(before, effect) {
+                "that shares blocks with it"
+            } else {
+                "with figures"
             };
             let against = words_of(effect.against);
             row.notes
@@ -360,10 +362,10 @@ impl<'a> View<'a> {
             notes.push(self.could_have_seen(effect));
         }
         if let Some(word) = main.and_then(|effect| self.origin_of(effect)) {
-            match main.is_some_and(Effect::is_stale) {
-                // What it would say was said elsewhere.
-                true => notes = vec![word],
-                false => notes.push(word),
+            if main.is_some_and(Effect::is_stale) {
+                notes = vec![word]
+            } else {
+                notes.push(word)
             }
         }
         let (verdict, tone) = match main.map(|effect| effect.verdict) {
@@ -386,9 +388,10 @@ impl<'a> View<'a> {
     }
 
     fn could_have_seen(&self, effect: &Effect) -> String {
-        let chance = match effect.leaves_out_zero() {
-            true => "one such row among so many is to be expected by chance; ",
-            false => "",
+        let chance = if effect.leaves_out_zero() {
+            "one such row among so many is to be expected by chance; "
+        } else {
+            ""
         };
         match effect.minimum_detectable {
             Some(smallest) => {

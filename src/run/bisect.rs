@@ -73,9 +73,10 @@ impl Ask {
 
     /// The options with which a further command takes the same preset and recipe: none for the usual ones.
     pub(super) fn with_preset(&self) -> String {
-        let preset = match self.preset_name == DEFAULT_PRESET {
-            true => String::new(),
-            false => format!(" --preset {}", self.preset_name),
+        let preset = if self.preset_name == DEFAULT_PRESET {
+            String::new()
+        } else {
+            format!(" --preset {}", self.preset_name)
         };
         match &self.recipe {
             Some(recipe) => format!("{preset} --recipe {recipe}"),
@@ -85,9 +86,10 @@ impl Ask {
 
     /// The option with which `profile`, which takes no preset, takes the same recipe.
     pub(super) fn with_recipe(&self) -> String {
-        match self.with_preset().is_empty() {
-            true => String::new(),
-            false => format!(" --recipe {}", self.preset.recipe),
+        if self.with_preset().is_empty() {
+            String::new()
+        } else {
+            format!(" --recipe {}", self.preset.recipe)
         }
     }
 
@@ -349,9 +351,10 @@ impl<'a> Hunt<'a> {
                 self.tell(Event::Block(block(known.experiment.clone(), values, 0.0)))?;
             }
         }
-        match self.kept.session.events.len() > before {
-            true => self.tell(Event::Imported),
-            false => Ok(()),
+        if self.kept.session.events.len() > before {
+            self.tell(Event::Imported)
+        } else {
+            Ok(())
         }
     }
 
@@ -397,9 +400,10 @@ impl<'a> Hunt<'a> {
         let started = Instant::now();
         let source = StoredTrees::new(self.ws);
         let built = self.builder.build(&item, &source, self.progress)?;
-        let seconds = match built.cached {
-            true => 0.0,
-            false => started.elapsed().as_secs_f64(),
+        let seconds = if built.cached {
+            0.0
+        } else {
+            started.elapsed().as_secs_f64()
         };
         Ok((built, seconds))
     }
@@ -491,9 +495,10 @@ impl<'a> Hunt<'a> {
                 continue;
             }
             let trees = (self.states.item(from)?.tree, self.states.item(to)?.tree);
-            let functions = match wanted {
-                true => self.functions(ask, from, to)?,
-                false => culprit.functions,
+            let functions = if wanted {
+                self.functions(ask, from, to)?
+            } else {
+                culprit.functions
             };
             self.tell(Event::Explained(Explained {
                 from,

@@ -52,9 +52,10 @@ impl<'a> CommitStates<'a> {
     ) -> Result<Self> {
         let from = upstream::ensure(ws, Some(old), progress)?;
         let to = upstream::ensure(ws, Some(new), progress)?;
-        let series = match bare {
-            true => Series::default(),
-            false => Series::load_for(ws, Some(old))?,
+        let series = if bare {
+            Series::default()
+        } else {
+            Series::load_for(ws, Some(old))?
         };
         let no_history = || {
             Error::usage(format!(
@@ -78,9 +79,12 @@ impl<'a> CommitStates<'a> {
             return Err(no_history());
         }
         // Of upstream alone, trees are known; with the series they take a moment each.
-        let tree = |tree: &str| match series.patches().is_empty() {
-            true => tree.to_owned(),
-            false => String::new(),
+        let tree = |tree: &str| {
+            if series.patches().is_empty() {
+                tree.to_owned()
+            } else {
+                String::new()
+            }
         };
         let mut states = vec![State {
             label: from.version.clone(),
@@ -160,9 +164,10 @@ impl States for CommitStates<'_> {
             }
         }?;
         let label = &self.states[state].label;
-        let with = match self.series.patches().is_empty() {
-            true => "",
-            false => " with the series",
+        let with = if self.series.patches().is_empty() {
+            ""
+        } else {
+            " with the series"
         };
         Ok(BuildItem {
             label: match state {

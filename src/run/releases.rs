@@ -89,9 +89,10 @@ pub fn compare(
         }
         Ok(so_far.wanted() == 0)
     };
-    let key = match ask.fresh {
-        true => fresh_key(&store, name, &question, &is_decided)?,
-        false => latest_key(&store, name)?,
+    let key = if ask.fresh {
+        fresh_key(&store, name, &question, &is_decided)?
+    } else {
+        latest_key(&store, name)?
     };
     let _claim = Claim::of(&ws.state(), &key)?;
     let mut probe = Probe::open(
@@ -169,9 +170,10 @@ fn fresh_key(
 fn cells(servers: &[Built]) -> [usize; CELLS] {
     [0, 1, 2, 3].map(|state| {
         let before = state / 2 * 2;
-        match servers[state].identity == servers[before].identity {
-            true => before,
-            false => state,
+        if servers[state].identity == servers[before].identity {
+            before
+        } else {
+            state
         }
     })
 }

@@ -131,9 +131,10 @@ impl States for SeriesStates<'_> {
             None => k.to_string(),
         };
         let (first, last) = (self.good + from + 1, self.good + to);
-        let which = match first == last {
-            true => format!("patch {first}"),
-            false => format!("patches {first} to {last}"),
+        let which = if first == last {
+            format!("patch {first}")
+        } else {
+            format!("patches {first} to {last}")
         };
         vec![
             crate::bisect::Next {

@@ -112,10 +112,11 @@ fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<S
             "--quiet",
             &format!("{revision}^{{{what}}}"),
         ])?;
-        match output.success() {
-            true => Ok(output.stdout_text().trim().to_owned()),
-            false => Err(Error::usage(format!("`{revision}` is no commit here"))
-                .hint("run it in the repository that is bisected, and name the workspace with -C")),
+        if output.success() {
+            Ok(output.stdout_text().trim().to_owned())
+        } else {
+            Err(Error::usage(format!("`{revision}` is no commit here"))
+                .hint("run it in the repository that is bisected, and name the workspace with -C"))
         }
     };
     let (commit, tree) = (of("commit")?, of("tree")?);

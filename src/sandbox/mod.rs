@@ -310,12 +310,13 @@ pub fn works() -> std::result::Result<(), String> {
         .args(["--", "/bin/sh", "-c", "exit 0"])
         .run_within(PATIENCE)
         .map_err(|error| error.to_string())?;
-    match output.success() {
-        true => Ok(()),
-        false => Err(format!(
+    if output.success() {
+        Ok(())
+    } else {
+        Err(format!(
             "bubblewrap cannot make one: {}",
             output.tail(1).join(" ")
-        )),
+        ))
     }
 }
 

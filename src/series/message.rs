@@ -197,25 +197,32 @@ pub(crate) fn escaped(text: &str) -> String {
                 .iter()
                 .any(|start| line.starts_with(start))
     };
-    let lines = text.lines().map(|line| match ends(line) {
-        true => format!(" {line}"),
-        false => line.to_owned(),
+    let lines = text.lines().map(|line| {
+        if ends(line) {
+            format!(" {line}")
+        } else {
+            line.to_owned()
+        }
     });
     let indented = lines.collect::<Vec<_>>().join("\n");
     if is_prose(&indented) {
         return indented;
     }
     let quote = |wanted: &dyn Fn(&str) -> bool| {
-        let lines = text.lines().map(|line| match wanted(line) {
-            true => format!("> {line}"),
-            false => line.to_owned(),
+        let lines = text.lines().map(|line| {
+            if wanted(line) {
+                format!("> {line}")
+            } else {
+                line.to_owned()
+            }
         });
         lines.collect::<Vec<_>>().join("\n")
     };
     let quoted = quote(&is_of_diff);
-    match is_prose(&quoted) {
-        true => quoted,
-        false => quote(&|line| !line.is_empty()),
+    if is_prose(&quoted) {
+        quoted
+    } else {
+        quote(&|line| !line.is_empty())
     }
 }
 

@@ -103,9 +103,10 @@ pub fn bayes_factor(t: f64, n: usize) -> f64 {
     let freedom = (n - 1) as f64;
     let spread = 1.0 + n as f64 * MIXTURE;
     let x = t * t / freedom;
-    let ratio = match x.is_finite() {
-        true => (1.0 + x) / (1.0 + x / spread),
-        false => spread,
+    let ratio = if x.is_finite() {
+        (1.0 + x) / (1.0 + x / spread)
+    } else {
+        spread
     };
     (0.5 * n as f64 * ratio.ln() - 0.5 * spread.ln()).exp()
 }
@@ -125,11 +126,13 @@ pub fn bayes_factor_above(t: f64, n: usize) -> f64 {
     let spread = 1.0 + blocks * MIXTURE;
     let rest = (blocks - 1.0) + t * t / spread;
     let ratio = blocks * MIXTURE.sqrt() * t / (spread * rest).sqrt();
-    let above = match ratio.is_finite() {
-        true => StudentsT::new(0.0, 1.0, blocks).map_or(0.5, |posterior| posterior.cdf(ratio)),
-        // As far above as the mixture lets it be.
-        false if t > 0.0 => 1.0,
-        false => 0.0,
+    let above = if ratio.is_finite() {
+        StudentsT::new(0.0, 1.0, blocks).map_or(0.5, |posterior| posterior.cdf(ratio))
+    } else if t > 0.0 {
+        // The limit of the mixture.
+        1.0
+    } else {
+        0.0
     };
     2.0 * above * bayes_factor(t, n)
 }
@@ -183,9 +186,10 @@ pub fn blocks_needed(standard_error: f64, n: usize, resolution: f64, most: usize
     let (mut low, mut high) = (2, most.max(2));
     while low < high {
         let middle = low.midpoint(high);
-        match enough(middle) {
-            true => high = middle,
-            false => low = middle + 1,
+        if enough(middle) {
+            high = middle
+        } else {
+            low = middle + 1
         }
     }
     Some(low)

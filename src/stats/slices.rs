@@ -225,9 +225,10 @@ fn quantile(values: &mut [f64], p: f64) -> f64 {
     let below = place as usize;
     let (_, &mut low, above) = values.select_nth_unstable_by(below, f64::total_cmp);
     let high = above.iter().copied().fold(f64::INFINITY, f64::min);
-    match high.is_finite() {
-        true => low + (place - below as f64) * (high - low),
-        false => low,
+    if high.is_finite() {
+        low + (place - below as f64) * (high - low)
+    } else {
+        low
     }
 }
 

@@ -398,9 +398,10 @@ struct Lines<R> {
 impl<R: BufRead> Lines<R> {
     /// The next line that is not empty.
     fn next(&mut self) -> Result<Option<&[u8]>> {
-        Ok(match self.advance()? {
-            true => Some(&self.text),
-            false => None,
+        Ok(if self.advance()? {
+            Some(&self.text)
+        } else {
+            None
         })
     }
 

@@ -263,10 +263,7 @@ mod tests {
             let found = parse(&text).map(|o| o.value);
             proptest::prop_assert_eq!(found, slow(&text).map(|o| o.value));
             let at = at.min(text.len() - 1);
-            match cut {
-                true => drop(text.drain(at..)),
-                false => text[at] = byte,
-            }
+            if cut { drop(text.drain(at..)) } else { text[at] = byte }
             if let Some(found) = parse(&text) {
                 proptest::prop_assert_eq!(Some(found), slow(&text));
             }

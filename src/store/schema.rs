@@ -376,9 +376,10 @@ pub(super) fn explain(kind: &Kind, path: &Path, what: &str, error: &rusqlite::Er
 /// How a file that is no database of `kind` is replaced by one.
 fn anew(kind: &Kind, path: &Path) -> String {
     // Bisections keep their observations in a file of their own.
-    let maker = match path.ends_with("bisect.db") {
-        true => "perfquilt bisect",
-        false => kind.maker,
+    let maker = if path.ends_with("bisect.db") {
+        "perfquilt bisect"
+    } else {
+        kind.maker
     };
     format!("move it away; the next `{maker}` makes a new one")
 }

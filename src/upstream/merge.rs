@@ -142,9 +142,12 @@ mod tests {
     use super::*;
 
     fn text(number: usize) -> Vec<u8> {
-        let lines = (0..300).map(|line| match line % 97 == number {
-            true => format!("version {number}\n"),
-            false => format!("line {line}\n"),
+        let lines = (0..300).map(|line| {
+            if line % 97 == number {
+                format!("version {number}\n")
+            } else {
+                format!("line {line}\n")
+            }
         });
         lines.collect::<String>().into_bytes()
     }

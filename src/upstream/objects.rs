@@ -367,9 +367,10 @@ impl Objects {
 /// message tells that the disk is full.
 fn failed(what: &str, source: &git2::Error) -> Error {
     let error = Error::internal(format!("{what}: {}", source.message()));
-    match source.message().contains("No space left on device") {
-        true => error.hint(DISK_FULL),
-        false => error,
+    if source.message().contains("No space left on device") {
+        error.hint(DISK_FULL)
+    } else {
+        error
     }
 }
 

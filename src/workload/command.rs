@@ -164,9 +164,10 @@ fn measured(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> Measu
     };
     Measured {
         time: rows(transactions, &|slice| slice.time),
-        cpu: match told_cpu {
-            true => rows(transactions, &|slice| slice.cpu.unwrap_or(0.0)),
-            false => Vec::new(),
+        cpu: if told_cpu {
+            rows(transactions, &|slice| slice.cpu.unwrap_or(0.0))
+        } else {
+            Vec::new()
         },
         operations: commands.into_iter().map(of_operation).collect(),
         rounds: rounds.len() as u64,

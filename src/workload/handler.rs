@@ -461,9 +461,10 @@ fn take_turns(
     let told = rounds.iter().flatten().any(|slice| !slice.server.is_zero());
     Ok(Measured {
         time: rows(&|slice| slice.wall),
-        cpu: match told {
-            true => rows(&|slice| slice.server),
-            false => Vec::new(),
+        cpu: if told {
+            rows(&|slice| slice.server)
+        } else {
+            Vec::new()
         },
         operations: [(CLIENT_OPERATION.to_owned(), rows(&|slice| slice.client))].into(),
         rounds: rounds.len() as u64,

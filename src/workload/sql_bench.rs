@@ -63,13 +63,14 @@ pub(super) fn check(workload: &Workload, settings: &SqlBenchWorkload, folder: &P
     let loaded = Command::new(&perl)
         .args(["-MDBI", &format!("-MDBD::{driver}"), "-e", "1"])
         .run()?;
-    match loaded.success() {
-        true => Ok(()),
-        false => Err(missing(
+    if loaded.success() {
+        Ok(())
+    } else {
+        Err(missing(
             &format!("Perl's DBD::{driver}"),
             &format!("libdbd-{}-perl", driver.to_lowercase()),
         )
-        .details(loaded.tail(2))),
+        .details(loaded.tail(2)))
     }
 }
 

@@ -123,9 +123,10 @@ impl Contract {
             };
         }
         let schema = &self.resolve(described)["content"]["application/json"]["schema"];
-        match schema.is_null() {
-            true => Vec::new(),
-            false => self.check(schema, body, "answer"),
+        if schema.is_null() {
+            Vec::new()
+        } else {
+            self.check(schema, body, "answer")
         }
     }
 

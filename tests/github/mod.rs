@@ -331,9 +331,10 @@ impl State {
             }
             _ => {}
         }
-        let body: Option<Value> = match request.body.is_empty() {
-            true => None,
-            false => Some(serde_json::from_slice(&request.body).unwrap()),
+        let body: Option<Value> = if request.body.is_empty() {
+            None
+        } else {
+            Some(serde_json::from_slice(&request.body).unwrap())
         };
         for header in ["user-agent", "accept", "x-github-api-version"] {
             if !request.headers.contains_key(header) {

@@ -63,9 +63,10 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
         return problem(404, "Not Found");
     }
     let writes = !call.operation.starts_with("GET");
-    let allowed = match call.operation.contains("check-runs") {
-        true => state.rights.checks,
-        false => state.rights.write,
+    let allowed = if call.operation.contains("check-runs") {
+        state.rights.checks
+    } else {
+        state.rights.write
     };
     if writes && !allowed {
         return problem(403, "Resource not accessible by integration");
@@ -241,12 +242,11 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
             let found = &mut state.of(call.number("issue_number")).labels;
             let before = found.len();
             found.retain(|label| *label != name);
-            match found.len() < before {
-                true => {
-                    let names = found.clone();
-                    (200, json!(labels(state, &names)))
-                }
-                false => problem(404, "Label does not exist"),
+            if found.len() < before {
+                let names = found.clone();
+                (200, json!(labels(state, &names)))
+            } else {
+                problem(404, "Label does not exist")
             }
         }
         other => panic!("the fake has no {other}"),

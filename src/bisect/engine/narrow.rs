@@ -38,12 +38,12 @@ impl Engine {
         if search.middles.is_empty() {
             let states = to - from - 1;
             let tried = self.dead_between(from, to);
-            let reason = match tried == states {
-                true if states == 1 => "the state between cannot be used".to_owned(),
-                true => format!("none of the {states} states between can be used"),
-                false => {
-                    format!("{tried} of the {states} states between were tried, none can be used")
-                }
+            let reason = if tried < states {
+                format!("{tried} of the {states} states between were tried, none can be used")
+            } else if states == 1 {
+                "the state between cannot be used".to_owned()
+            } else {
+                format!("none of the {states} states between can be used")
             };
             self.name(from, to, Some(reason));
             return None;
@@ -179,9 +179,12 @@ impl Engine {
         };
         let middle = from.midpoint(to);
         let reach = (to - from) / 8;
-        let untried = || match self.dead_between(from, to) < TRIED {
-            true => self.untried(from, to),
-            false => None,
+        let untried = || {
+            if self.dead_between(from, to) < TRIED {
+                self.untried(from, to)
+            } else {
+                None
+            }
         };
         let first = near(middle, &there, reach)
             .or_else(untried)
@@ -220,12 +223,13 @@ impl Engine {
         stretches
             .into_iter()
             .filter(|(a, b)| 2 * (b - a + 1) >= longest)
-            .map(
-                |(a, b)| match (a..=b).contains(&middle) && self.dead_between(from, to) == 0 {
-                    true => middle,
-                    false => a.midpoint(b),
-                },
-            )
+            .map(|(a, b)| {
+                if (a..=b).contains(&middle) && self.dead_between(from, to) == 0 {
+                    middle
+                } else {
+                    a.midpoint(b)
+                }
+            })
             .min_by_key(|state| (state.abs_diff(middle), *state))
     }
 

@@ -76,9 +76,10 @@ fn bisect(setting: &Setting, levels: &[f64], runs: usize, noise: &mut Noise) -> 
     let threshold = f64::midpoint(first, last);
     while bad - good > 1 {
         let middle = good.midpoint(bad);
-        match measure(middle) > threshold {
-            true => bad = middle,
-            false => good = middle,
+        if measure(middle) > threshold {
+            bad = middle
+        } else {
+            good = middle
         }
     }
     answer.named.insert(bad);

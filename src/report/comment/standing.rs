@@ -54,9 +54,10 @@ impl Standing {
         }
         let (Some(view), Some(attribution)) = (view, notice.attribution) else {
             let mut failures = notice.bisection_failures.iter();
-            return match failures.any(|failure| !stopped(failure.kind)) {
-                true => Standing::Failed,
-                false => Standing::Unfinished,
+            return if failures.any(|failure| !stopped(failure.kind)) {
+                Standing::Failed
+            } else {
+                Standing::Unfinished
             };
         };
         if patches(view).any(|row| row.verdict == "failed")
@@ -148,9 +149,10 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     if let Some((patches, _)) = some(&failed, "", "") {
         but.push(format!("{patches} failed"));
     }
-    match but.is_empty() {
-        true => title,
-        false => format!("{title}; {}", but.join(", ")),
+    if but.is_empty() {
+        title
+    } else {
+        format!("{title}; {}", but.join(", "))
     }
 }
 

@@ -49,9 +49,12 @@ fn point_words(attribution: &Attribution, point: Point) -> String {
 
 /// `text` without anything that could end a line, steer a terminal, or reorder or hide text.
 fn one_line(text: &str) -> String {
-    let harmless = |c: char| match c.is_control() || is_deceptive(c) {
-        true => '\u{fffd}',
-        false => c,
+    let harmless = |c: char| {
+        if c.is_control() || is_deceptive(c) {
+            '\u{fffd}'
+        } else {
+            c
+        }
     };
     text.chars().map(harmless).collect()
 }

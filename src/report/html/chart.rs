@@ -375,10 +375,14 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 fn mesh(chart: &mut Chart<'_, '_>, across: &str, values: Option<&str>) -> Result<()> {
     let (x, y) = (chart.x_range(), chart.y_range());
     let whole = values.is_some();
-    let across_label = move |value: &f64| match whole {
-        true if !is_whole(*value) => String::new(),
-        true => format!("{value:.0}"),
-        false => figure(*value, &x),
+    let across_label = move |value: &f64| {
+        if !whole {
+            figure(*value, &x)
+        } else if is_whole(*value) {
+            format!("{value:.0}")
+        } else {
+            String::new()
+        }
     };
     let value_label = move |value: &f64| figure(*value, &y);
     let mut mesh = chart.configure_mesh();

@@ -310,13 +310,15 @@ pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
     };
     let mut drawings = Vec::new();
     for workload in &view.attribution.workloads {
-        let rows: Vec<Row<'_>> = match view.has_suite() {
-            true => view.rows_of(workload),
-            false => Vec::new(),
+        let rows: Vec<Row<'_>> = if view.has_suite() {
+            view.rows_of(workload)
+        } else {
+            Vec::new()
         };
-        let rows: Vec<&Row<'_>> = match rows.is_empty() {
-            true => view.rows.iter().collect(),
-            false => rows.iter().collect(),
+        let rows: Vec<&Row<'_>> = if rows.is_empty() {
+            view.rows.iter().collect()
+        } else {
+            rows.iter().collect()
         };
         let lanes: Vec<chart::Row> = rows.iter().map(|row| lane(row, &inks)).collect();
         let about = format!("Effect of each patch on {}", clean(workload));

@@ -261,9 +261,10 @@ fn data(attribution: &Attribution, beside: &Beside<'_>) -> Result<Markup> {
 fn address(name: &str) -> String {
     let mut address = String::new();
     for byte in name.bytes() {
-        match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            true => address.push(char::from(byte)),
-            false => address.push_str(&format!("%{byte:02X}")),
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            address.push(char::from(byte))
+        } else {
+            address.push_str(&format!("%{byte:02X}"))
         }
     }
     address
@@ -271,9 +272,12 @@ fn address(name: &str) -> String {
 
 /// An experiment's name as that of a file, whatever characters it has.
 fn file_name(experiment: &str) -> String {
-    let plain = |c: char| match c.is_ascii_alphanumeric() || "-_.".contains(c) {
-        true => c,
-        false => '-',
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '-'
+        }
     };
     let name: String = experiment.chars().take(100).map(plain).collect();
     match name.trim_start_matches('.') {

@@ -41,9 +41,10 @@ impl Judgement {
     /// `measured` says whether both points ran the program: a time of nothing is no observation.
     fn of(effect: Option<&Effect>, too_short: bool, measured: bool) -> Self {
         let Some(effect) = effect.filter(|_| !too_short) else {
-            return match too_short || measured {
-                true => Judgement::TooShort,
-                false => Judgement::NotMeasured,
+            return if too_short || measured {
+                Judgement::TooShort
+            } else {
+                Judgement::NotMeasured
             };
         };
         if effect.unpaired && effect.low.is_none() {
@@ -276,9 +277,10 @@ fn ratio(speed: f64) -> String {
     }
     let text = format!("{ratio:.3}");
     // An end that is not 1 must not look like it.
-    match text == "1.000" && speed.abs() > 1e-6 {
-        true => format!("{ratio:.4}"),
-        false => text,
+    if text == "1.000" && speed.abs() > 1e-6 {
+        format!("{ratio:.4}")
+    } else {
+        text
     }
 }
 

@@ -229,9 +229,10 @@ fn signs_joined(text: &str) -> String {
         let (before, after) = rest.split_at(sign + 1);
         joined.push_str(before);
         let digits = after.trim_start_matches([' ', '\t']);
-        rest = match digits.starts_with(|c: char| c.is_ascii_digit()) {
-            true => digits,
-            false => after,
+        rest = if digits.starts_with(|c: char| c.is_ascii_digit()) {
+            digits
+        } else {
+            after
         };
     }
     joined + rest
