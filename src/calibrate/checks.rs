@@ -43,9 +43,9 @@ impl Check {
     }
 }
 
-const FALSE: &str = "experiments claim what is not there";
-const COVER: &str = "95 % intervals hold the true effect";
-const FOUND: &str = "experiments find the effect";
+const FALSE: &str = "experiments with a false claim";
+const COVER: &str = "95 % intervals that hold the true effect";
+const FOUND: &str = "experiments that find the effect";
 
 /// The most false claims, 5 % nominal.
 const MOST: f64 = 0.055;
@@ -145,7 +145,7 @@ fn simulations() -> Vec<Simulation> {
         ((1, 3), (0.01, 0.01)),
     ] {
         let name = format!(
-            "runs apart: {} of {} % against {} of {} %",
+            "unpaired runs: {} of {} % against {} of {} %",
             runs.0,
             100.0 * spreads.0,
             runs.1,
@@ -157,14 +157,14 @@ fn simulations() -> Vec<Simulation> {
     }
     all.push(simulation(
         "20 patches on 6 workloads",
-        "tables have a row that is called faster or slower",
+        "tables with a row called faster or slower",
         (0.0, MOST),
         10,
         by_workload,
     ));
     all.push(simulation(
         "20 patches at the margin",
-        "tables have a row that is called without effect",
+        "tables with a row called `no effect`",
         (0.0, MOST),
         10,
         at_the_margin,
@@ -173,7 +173,7 @@ fn simulations() -> Vec<Simulation> {
         for gain in [0.004, 0.006, 0.008] {
             all.push(simulation(
                 format!("{patches} patches, still worth +{:.1} %", 100.0 * gain),
-                "comparisons say that a patch no longer helps",
+                "comparisons that report a loss",
                 (0.0, MOST),
                 2,
                 move |noise| no_longer_helps(patches, gain, noise),
@@ -182,7 +182,7 @@ fn simulations() -> Vec<Simulation> {
     }
     all.push(simulation(
         "a patch worth +1.5 % that is worth nothing now",
-        "comparisons say that it no longer helps",
+        "comparisons that report the loss",
         (0.8, 1.0),
         2,
         gone,
@@ -192,7 +192,7 @@ fn simulations() -> Vec<Simulation> {
     {
         all.push(simulation(
             format!("patches without effect, preset `{preset}`"),
-            "patches are called without effect",
+            "patches called `no effect`",
             (0.8, 1.0),
             if workloads > 1 { 10 } else { 2 },
             move |noise| without_effect(workloads, resolution, blocks, noise),
@@ -258,14 +258,14 @@ fn simulations() -> Vec<Simulation> {
     }
     all.push(simulation(
         "blocks that follow the one before with correlation 0.3",
-        "experiments of 40 blocks warn of it",
+        "experiments of 40 blocks that warn of it",
         (0.8, 1.0),
         5,
         |noise| warned(0.3, noise),
     ));
     all.push(simulation(
         "independent blocks",
-        "experiments of 40 blocks warn of dependence",
+        "experiments of 40 blocks that warn of dependence",
         (0.0, 0.03),
         5,
         |noise| warned(0.0, noise),

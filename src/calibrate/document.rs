@@ -128,7 +128,7 @@ impl Simulated {
         }
         page.push_str(
             "\nWhat these scenarios do not have, each with experiments of its own and the limits of its promise:\n\n\
-             | simulated | of what | experiments | found | limits |\n|:--|:--|--:|--:|--:|\n",
+             | simulated | share of | experiments | found | limits |\n|:--|:--|--:|--:|--:|\n",
         );
         for check in &self.checks {
             let _ = writeln!(

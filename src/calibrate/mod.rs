@@ -75,7 +75,7 @@ impl Simulated {
             ] {
                 if is_above(share, FALSE_POSITIVES, n) {
                     faults.push(format!(
-                        "{}: {:.1} % of experiments claim what is not there {when}",
+                        "{}: {:.1} % of experiments have a false claim {when}",
                         family.scenario,
                         100.0 * share
                     ));
