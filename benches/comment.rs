@@ -9,11 +9,11 @@ mod made_up;
 use std::time::Instant;
 
 use clap::Parser;
-use perfquilt::attribution::attribute;
 use perfquilt::forge::LONGEST_COMMENT;
-use perfquilt::observation::{Meter, Observation};
-use perfquilt::point::Point;
 use perfquilt::report::{Notice, comment};
+use perfquilt_judge::attribution::attribute;
+use perfquilt_model::observation::{Meter, Observation};
+use perfquilt_model::point::Point;
 
 #[derive(Parser)]
 struct Arguments {

@@ -12,15 +12,16 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use perfquilt::config::Workload;
-use perfquilt::error::Kind;
-use perfquilt::point::Point;
-use perfquilt::process::Command;
-use perfquilt::progress::Silent;
+use perfquilt::run;
 use perfquilt::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
 use perfquilt::workload::Clients;
-use perfquilt::workspace::Workspace;
-use perfquilt::{run, stats};
+use perfquilt_config::Workload;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::stats;
+use perfquilt_model::error::Kind;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Silent;
+use perfquilt_system::process::Command;
 use serde_json::Value;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -219,7 +220,7 @@ fn main() {
     }
     let (blocks, of) = measured.unwrap();
     // An experiment of perfquilt does not end by itself before this.
-    let blocks = blocks.max(perfquilt::config::DEFAULT_MIN_BLOCKS);
+    let blocks = blocks.max(perfquilt_config::DEFAULT_MIN_BLOCKS);
     let own = f64::from(blocks) * block_seconds;
 
     println!(

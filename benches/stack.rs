@@ -15,11 +15,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use git2::{ObjectType, Oid};
-use perfquilt::progress::Silent;
 use perfquilt::series::Series;
 use perfquilt::upstream::Objects;
-use perfquilt::workspace::Workspace;
 use perfquilt::{point::Point, stack, upstream};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::progress::Silent;
 
 fn main() {
     let arguments: Vec<String> = std::env::args()

@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use crate::attribution::{Attribution, Collector, Fault, function_changes};
-use crate::error::{Error, Result};
-use crate::observation::{Meter, Observation};
 use crate::store::{ExperimentId, Store, jsonl};
+use perfquilt_judge::attribution::{Attribution, Collector, Fault, function_changes};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{Meter, Observation};
 
 /// A stored experiment with everything that is known of it, as an observation file would hold it.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
 pub fn stored(store: &Store, id: ExperimentId) -> Result<jsonl::File> {
     let (header, observations) = store.load(id)?;
     let mut supplement = store.supplement(id)?;
@@ -28,7 +28,7 @@ pub fn stored(store: &Store, id: ExperimentId) -> Result<jsonl::File> {
 /// memory.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line, or when it is larger.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, or when it is larger.
 pub fn file(path: &Path, most: u64, margin: &dyn Fn(Meter) -> f64) -> Result<Attribution> {
     limited(open(path)?, most, path, &|| reopened(path), margin)
 }
@@ -136,7 +136,7 @@ fn reopened(path: &Path) -> Option<Box<dyn BufRead>> {
 /// Opens an observation file, plain or compressed with gzip; `-` is standard input.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when it cannot be read.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it cannot be read.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     if path == Path::new("-") {
         return unpacked(std::io::stdin(), path);
@@ -156,7 +156,7 @@ const HEAD: u64 = 1 << 16;
 /// The beginning of `input`, and all of it to be read. `shown` is its name in errors.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
 pub fn head(mut input: Box<dyn BufRead>, shown: &Path) -> Result<(Vec<u8>, Box<dyn BufRead>)> {
     // A pipe hands over as little as a byte at a time.
     let mut head = Vec::new();

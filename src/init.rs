@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
-use crate::files::write_file;
-use crate::workspace::CONFIG_FILE;
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::files::write_file;
 
 /// Path in the workspace and content.
 type File = (&'static str, &'static str);
@@ -91,8 +91,8 @@ const OWN_SERIES: &str = "patches = ";
 /// changed. Returns the files written, relative to `dir`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when `dir` is a workspace already;
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a file cannot be written.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `dir` is a workspace already;
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
 pub fn init(dir: &Path) -> Result<Vec<PathBuf>> {
     if dir.join(CONFIG_FILE).exists() {
         return Err(

@@ -7,33 +7,19 @@
 //! the invariants.
 
 pub mod analyse;
-pub mod attribution;
-pub mod bisect;
 pub mod bot;
 pub mod build;
-pub mod caches;
 pub mod calibrate;
 pub mod cli;
-pub mod config;
-mod cut;
-mod digest;
 pub mod doctor;
 pub mod edit;
-pub mod error;
 pub mod experiment;
-mod files;
 pub mod forge;
-mod git;
 pub mod init;
 pub mod lint;
-mod locks;
 pub mod meter;
-pub mod observation;
 pub mod outcome;
-pub mod point;
-pub mod process;
 pub mod profile;
-pub mod progress;
 pub mod rebase;
 pub mod report;
 pub mod run;
@@ -41,11 +27,6 @@ pub mod sandbox;
 pub mod series;
 pub mod server;
 pub mod stack;
-pub mod stats;
 pub mod store;
-mod threads;
 pub mod upstream;
 pub mod workload;
-pub mod workspace;
-
-pub use error::{Error, Result};

@@ -4,13 +4,13 @@ mod fix;
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, Kind, Result};
-use crate::progress::Progress;
 use crate::series::{Location, Patch, Series, SeriesFile, Survey, survey, write};
 use crate::stack::{Stack, format};
 use crate::upstream::Objects;
-use crate::workspace::Workspace;
 use crate::{stack, upstream};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
 
 pub use fix::{Fixed, fix};
 

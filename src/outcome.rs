@@ -10,16 +10,16 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::analyse;
-use crate::attribution::Attribution;
-use crate::bisect;
-use crate::error::{Error, Kind, Result};
-use crate::files::write_file;
-use crate::git::Git;
-use crate::observation::Meter;
-use crate::point::Point;
 use crate::run;
 use crate::store::{ExperimentId, Store, jsonl};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_judge::bisect;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::Meter;
+use perfquilt_model::point::Point;
+use perfquilt_system::files::write_file;
+use perfquilt_system::git::Git;
 
 /// The file that says what failed.
 pub const OUTCOME_FILE: &str = "outcome.json";
@@ -330,7 +330,7 @@ pub fn take(
 /// Writes a bisection to the folder `dir`, or removes the one there.
 fn keep_bisection(dir: &Path, session: Option<&bisect::Session>) -> Result<()> {
     let Some(session) = session else {
-        return crate::caches::remove_file(&dir.join(BISECTION_FILE));
+        return perfquilt_system::caches::remove_file(&dir.join(BISECTION_FILE));
     };
     let text = serde_json::to_vec(session)
         .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
@@ -342,7 +342,7 @@ fn keep_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
     let path = dir.join(OBSERVATIONS_FILE);
     match packed {
         Some(bytes) => write_file(&path, bytes),
-        None => crate::caches::remove_file(&path),
+        None => perfquilt_system::caches::remove_file(&path),
     }
 }
 

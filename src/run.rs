@@ -14,17 +14,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::build::{self, BuildItem, Built, SourceTree};
-use crate::config::Preset;
-use crate::error::{Error, Kind, Result};
 use crate::experiment;
-use crate::observation::ExperimentHeader;
-use crate::point::Point;
-use crate::progress::Progress;
 use crate::series::Series;
 use crate::stack::{self, CountedTrees, Stack, Worktree};
 use crate::store::{ExperimentId, Store};
 use crate::upstream::{self, Release};
-use crate::workspace::Workspace;
+use perfquilt_config::Preset;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
 
 pub use target::Target;
 pub use training::{builder, builder_on};
@@ -250,7 +250,7 @@ pub fn run(
 }
 
 /// Which effects of a patch are measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effects {
     /// Against the point before it.
     Order,

@@ -62,13 +62,18 @@ fn judgement_and_series_do_no_io() {
         only_in(
             folder,
             &[],
-            &["std::fs", "std::env", "crate::process", "std::net"],
+            &[
+                "std::fs",
+                "std::env",
+                "perfquilt_system::process",
+                "std::net",
+            ],
         );
     }
     only_in(
         "src/series",
         &["/load.rs"],
-        &["std::fs", "std::env", "crate::process"],
+        &["std::fs", "std::env", "perfquilt_system::process"],
     );
 }
 
@@ -140,7 +145,7 @@ fn judgement_does_not_know_the_machine() {
             "crate::experiment",
             "crate::run",
             "crate::report",
-            "crate::workspace",
+            "perfquilt_config::workspace",
         ],
     );
     only_in(

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use perfquilt::build::Relink;
-use perfquilt::config::Layouts;
+use perfquilt_config::Layouts;
 use serde_json::Value;
 
 /// This repository as a workspace, with its state in a temporary folder.

@@ -9,13 +9,13 @@ mod github;
 use std::time::Duration;
 
 use github::{Fault, GitHub, LOGIN, TOKEN};
-use perfquilt::attribution::{Attribution, attribute};
-use perfquilt::error::{Error, Kind, Result};
 use perfquilt::forge::event::Target;
 use perfquilt::forge::{Client, Credentials, Policy, Posted, Posting, Secret, find_pull_request};
 use perfquilt::outcome::Failure;
-use perfquilt::progress::Silent;
 use perfquilt::report::{Notice, Subject};
+use perfquilt_judge::attribution::{Attribution, attribute};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Silent;
 
 const FIRST: &str = "1111111111111111111111111111111111111111";
 const SECOND: &str = "2222222222222222222222222222222222222222";

@@ -437,8 +437,8 @@ proptest! {
 /// Stores an experiment on `release` in which patch k has the cost `costs[k - 1]` relative to the
 /// point before it.
 fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
-    use perfquilt::observation::{ExperimentHeader, Meter, Observation};
-    use perfquilt::point::Point;
+    use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+    use perfquilt_model::point::Point;
     let store = perfquilt::store::Store::open(&space.path(".perfquilt/results.db")).unwrap();
     let mut header = ExperimentHeader::new(release, "quick");
     header.series = patches.iter().map(|name| (*name).to_owned()).collect();

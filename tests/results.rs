@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use perfquilt::observation::{ExperimentHeader, Meter, Observation, Planned};
-use perfquilt::point::Point;
 use perfquilt::store::{SliceBlob, Store, jsonl};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Planned};
+use perfquilt_model::point::Point;
 
 const CONFIG: &str = r#"
 [upstream]

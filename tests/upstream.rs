@@ -355,7 +355,7 @@ fn two_at_once() {
     }
     let program = assert_cmd::cargo::cargo_bin("perfquilt");
     let start = || {
-        perfquilt::process::Command::new(&program)
+        perfquilt_system::process::Command::new(&program)
             .args(["upstream", "fetch"])
             .env("XDG_CACHE_HOME", space.path("cache"))
             .directory(space.root())
@@ -528,7 +528,7 @@ fn killed_imports_leave_nothing() {
     let cache = space.path("cache");
     for milliseconds in [5, 20, 40, 80, 160, 320] {
         let limit = std::time::Duration::from_millis(milliseconds);
-        let command = perfquilt::process::Command::new(&program)
+        let command = perfquilt_system::process::Command::new(&program)
             .args(["upstream", "fetch"])
             .env("XDG_CACHE_HOME", &cache)
             .directory(space.root());

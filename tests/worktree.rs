@@ -7,10 +7,10 @@ mod support;
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use perfquilt::progress::Silent;
 use perfquilt::stack::{Moved, Worktree};
 use perfquilt::upstream;
-use perfquilt::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::progress::Silent;
 use proptest::prelude::*;
 use support::{Space, listing};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perfquilt::observation::ExperimentHeader;
+use perfquilt_model::observation::ExperimentHeader;
 
 /// The header of one with so many patches.
 pub fn header(experiment: &str, patches: usize) -> ExperimentHeader {

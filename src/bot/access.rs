@@ -1,6 +1,6 @@
 //! Who may give commands.
 
-use crate::config::{Association, Commands};
+use perfquilt_config::{Association, Commands};
 
 /// Whoever wrote a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,16 +12,16 @@ use super::job::{self, Guard};
 use super::prepare::Brought;
 use super::serve::now;
 use super::worker::{Bot, GLANCE, guarded, teller};
-use crate::config;
-use crate::error::{Error, Kind, Result};
 use crate::forge::Client;
-use crate::process;
-use crate::progress::Progress;
 use crate::store::queue::{Job, JobState, Queue};
 use crate::workload::allowed_cpus;
+use perfquilt_config;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process;
 
 /// The processors that jobs are measured on; all when there are none.
-pub(super) fn measured(bot: &config::Bot) -> Vec<usize> {
+pub(super) fn measured(bot: &perfquilt_config::Bot) -> Vec<usize> {
     if bot.ahead_cpus.is_empty() {
         Vec::new()
     } else {
@@ -35,7 +35,7 @@ pub(super) fn measured(bot: &config::Bot) -> Vec<usize> {
 ///
 /// # Errors
 /// [`Kind::Usage`].
-pub fn check(bot: &config::Bot) -> Result<()> {
+pub fn check(bot: &perfquilt_config::Bot) -> Result<()> {
     let cpus = allowed_cpus();
     let unknown = bot.ahead_cpus.iter().find(|cpu| !cpus.contains(cpu));
     let why = match unknown {
@@ -46,7 +46,7 @@ pub fn check(bot: &config::Bot) -> Result<()> {
         None => return Ok(()),
     };
     Err(Error::usage(why)
-        .at(crate::workspace::CONFIG_FILE, None)
+        .at(perfquilt_config::CONFIG_FILE, None)
         .hint(format!(
             "`ahead_cpus` of [bot] are some of {cpus:?}, not all"
         )))

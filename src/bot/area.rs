@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::places::Places;
-use crate::error::{Error, Result};
 use crate::forge::Repository;
-use crate::process::Command;
 use crate::server::copy_tree;
 use crate::store::Store;
 use crate::upstream::Release;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::Command;
 
 /// Pull requests whose state is kept; each may take as much as a source and a build tree.
 const MOST: usize = 3;
@@ -47,7 +47,7 @@ impl Area {
         let stamp = folder.join(STAMP);
         let wanted = format!("{repository} {} {}\n", release.name, release.commit);
         if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
-            crate::caches::touch(&stamp);
+            perfquilt_system::caches::touch(&stamp);
             return Ok(area);
         }
         evict(places, number);

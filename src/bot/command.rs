@@ -4,8 +4,8 @@
 use std::fmt;
 
 use super::spoken;
-use crate::cut::at_most;
 use crate::forge::is_commit;
+use perfquilt_model::cut::at_most;
 
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]

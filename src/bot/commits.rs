@@ -7,16 +7,17 @@ use std::path::Path;
 
 use super::places::Places;
 use super::source::{LARGEST, base_of};
-use crate::cut::at_most;
-use crate::error::{Error, Kind, Result};
-use crate::git::Git;
-use crate::process::Command;
 use crate::series::Series;
 use crate::series::path::shown;
 use crate::stack::format::changed_paths;
 use crate::stack::trial::Trial;
 use crate::upstream::Objects;
-use crate::workspace::{CONFIG_FILE, Workspace};
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::cut::at_most;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::git::Git;
+use perfquilt_system::process::Command;
 
 /// Commits of a pull request.
 const MOST: usize = 500;
@@ -226,7 +227,7 @@ fn based(places: &Places, ws: &Workspace, git: &Git, base: &str, job: &Path) -> 
     let tag = format!("perfquilt-base-{version}");
     let repository = places.repository();
     // What a git left that was killed while it wrote the tag.
-    crate::caches::remove_file(&repository.join(format!("refs/tags/{tag}.lock")))?;
+    perfquilt_system::caches::remove_file(&repository.join(format!("refs/tags/{tag}.lock")))?;
     git.ok(&["tag", "--force", &tag, base])?;
     let path = job.join(CONFIG_FILE);
     let text = std::fs::read_to_string(&path).map_err(|e| Error::io("read", &path, &e))?;
@@ -253,7 +254,7 @@ fn based(places: &Places, ws: &Workspace, git: &Git, base: &str, job: &Path) -> 
     let lock = to.join("upstream.lock");
     match std::fs::copy(places.lock_file(), &lock) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            crate::caches::remove_file(&lock)
+            perfquilt_system::caches::remove_file(&lock)
         }
         Err(error) => Err(Error::io("copy", &lock, &error)),
         Ok(_) => Ok(()),

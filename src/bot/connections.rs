@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::serve::PATIENCE;
-use crate::process;
+use perfquilt_system::process;
 
 /// Connections at once; more wait until one ends.
 const MOST: usize = 32;

@@ -9,11 +9,11 @@ use super::area::Area;
 use super::command::Command;
 use super::places::Places;
 use super::source;
-use crate::config::{Config, Untrusted, UseSandbox};
-use crate::error::{Error, Result};
-use crate::process::{self, Child, Sink};
 use crate::sandbox::{End, Inside, Sandbox, Watched, too_long, watch};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Config, Untrusted, UseSandbox};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::{self, Child, Sink};
 
 /// How a job's code is kept from doing harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl Watched for Running {
 /// it is doing.
 ///
 /// # Errors
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted) when the bot is to stop: the next run of the same job
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when the bot is to stop: the next run of the same job
 /// goes on.
 pub(super) fn run(
     tool: &Path,

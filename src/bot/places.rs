@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::forge::Repository;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
 
 /// The bot's folders: `.perfquilt/bot/` of its workspace.
 #[derive(Debug, Clone)]

@@ -5,13 +5,13 @@ use super::job::{Guard, Ready};
 use super::places::Places;
 use super::source;
 use super::worker::Bot;
-use crate::config::Approval;
-use crate::error::{Error, Kind, Result};
 use crate::forge::Found;
-use crate::progress::Progress;
 use crate::series::Series;
 use crate::store::queue::{Job, Queue};
 use crate::upstream;
+use perfquilt_config::Approval;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
 
 /// A job that can be carried out.
 #[derive(Debug)]

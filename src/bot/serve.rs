@@ -23,10 +23,10 @@ use super::connections;
 use super::metrics::{Metrics, Received};
 use super::page;
 use super::webhook::{self, Heard};
-use crate::config::Config;
-use crate::error::{Error, Result};
 use crate::forge::{Repository, Secret};
 use crate::store::queue::{Change, Queue};
+use perfquilt_config::Config;
+use perfquilt_model::error::{Error, Result};
 
 /// Bytes of a delivery that are taken. GitHub sends up to 25 MB, but of pull requests and comments, whose texts
 /// have 65,536 characters each, far less.
@@ -79,7 +79,7 @@ impl Door {
     /// Where it is; of a port that was left to the system, which one it became.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the system does not say.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the system does not say.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().map_err(|e| failed(&e))
     }
@@ -88,7 +88,7 @@ impl Door {
 /// Listens at `address`; whoever connects is answered once [`serve`] is called.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the secret of `service` is too short, or the address cannot
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the secret of `service` is too short, or the address cannot
 /// be listened at.
 pub fn listen(service: &Service, address: SocketAddr) -> Result<Door> {
     if service.secret.expose().len() < SHORTEST_SECRET {
@@ -120,7 +120,7 @@ fn failed(error: &std::io::Error) -> Error {
 /// its way is finished, for some seconds. `progress` says what the running job does at the moment.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be opened.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be opened.
 pub fn serve(
     service: Service,
     Door { runtime, listener }: Door,

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use super::commits;
 use super::places::Places;
-use crate::config::{self, BotKind, Config};
-use crate::error::{Error, Kind, Result};
 use crate::forge::{Found, is_commit};
-use crate::git::Git;
-use crate::process::{Command, last_lines};
 use crate::rebase::named_paths;
 use crate::series::{Patch, Series};
 use crate::upstream::Objects;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{self, BotKind, Config};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::git::Git;
+use perfquilt_system::process::{Command, last_lines};
 
 /// Bytes of a pull request's series and patches that are taken.
 pub(super) const LARGEST: u64 = 64 << 20;
@@ -37,8 +37,8 @@ const ATTRIBUTES: &[u8] =
 /// Fetches the last commit of a pull request and returns it; `None` when `unwanted` says so meanwhile.
 ///
 /// # Errors
-/// [`Kind::Forge`](crate::error::Kind::Forge) when it cannot be fetched, or that takes too long;
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when it cannot be fetched, or that takes too long;
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(super) fn fetch(
     places: &Places,
     config: &Config,
@@ -60,7 +60,7 @@ pub(super) fn fetch(
     // One fetch goes on at a time: these locks were left by one that was killed, and git waits for nobody.
     for file in ["shallow", &name, &base_of(number)] {
         let lock = places.repository().join(format!("{file}.lock"));
-        crate::caches::remove_file(&lock)?;
+        perfquilt_system::caches::remove_file(&lock)?;
     }
     let failed = |said: &str| {
         Error::forge(format!("cannot fetch pull request {number}"))
@@ -93,7 +93,7 @@ pub(super) fn base_of(number: u64) -> String {
 /// Whether `remote` answers at all.
 ///
 /// # Errors
-/// [`Kind::Forge`](crate::error::Kind::Forge) when it does not.
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when it does not.
 pub(super) fn answers(places: &Places, remote: &str) -> Result<()> {
     let words = ["ls-remote", "--quiet", "--", remote, "HEAD"];
     let failed = |said: &str| {
@@ -116,7 +116,7 @@ fn repository(places: &Places) -> Result<Git> {
     let git = Git::bare(&folder);
     let attributes = folder.join("info/attributes");
     if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
-        crate::files::write_file(&attributes, ATTRIBUTES)?;
+        perfquilt_system::files::write_file(&attributes, ATTRIBUTES)?;
     }
     Ok(git)
 }
@@ -131,7 +131,7 @@ fn remote_command(git: &Git, words: &[&str]) -> Command {
 /// Makes the workspace `job` of the pull request's `commit`, with the state of `ws`.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when the commit has no series, too much of one, or commits that
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the commit has no series, too much of one, or commits that
 /// are no patches, or of which patches are made that make something else.
 pub(super) fn workspace(
     places: &Places,
@@ -197,7 +197,7 @@ pub(super) fn fresh(path: &Path) -> Result<()> {
 pub(super) fn with_state(job: &Path, state: &Path) -> Result<()> {
     std::fs::create_dir_all(state).map_err(|e| Error::io("make", state, &e))?;
     let path = job.join(".perfquilt");
-    crate::caches::remove_file(&path)?;
+    perfquilt_system::caches::remove_file(&path)?;
     link(state, &path)
 }
 
@@ -243,7 +243,7 @@ pub(super) fn steering(ws: &Workspace, job: &Workspace) -> Vec<String> {
 
 /// The files that steer builds among those `patch` names, on whichever lines: a diff may be told by an
 /// `Index:` line alone.
-fn steered(patch: &Patch, bot: &config::Bot) -> impl Iterator<Item = String> {
+fn steered(patch: &Patch, bot: &perfquilt_config::Bot) -> impl Iterator<Item = String> {
     named_paths(patch)
         .into_iter()
         .map(|path| String::from_utf8_lossy(&path).into_owned())
@@ -399,7 +399,7 @@ mod tests {
             };
             let text = format!("Subject: x\n\n{head}{hunk}");
             let patch = Patch::parse(&entry, "x", text.as_bytes()).unwrap();
-            steered(&patch, &config::Bot::default()).collect::<Vec<_>>()
+            steered(&patch, &perfquilt_config::Bot::default()).collect::<Vec<_>>()
         };
         for (head, strip, path) in [
             ("Index: a/CMakeLists.txt\n", 1, "CMakeLists.txt"),

@@ -3,15 +3,15 @@
 use super::places::Places;
 use super::serve::{PAST, now};
 use super::worker::{Bot, GLANCE, guarded, told};
-use crate::attribution::Attribution;
-use crate::bisect;
-use crate::error::{Kind, Result};
 use crate::forge::{self, Client, Credentials, Found, Posting};
 use crate::outcome::{self, Outcome};
-use crate::process;
-use crate::progress::Progress;
 use crate::report::{Held, Notice, Subject};
 use crate::store::queue::{Job, JobState, Queue, Reply};
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_judge::bisect;
+use perfquilt_model::error::{Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process;
 
 /// How often an answer is tried.
 const MOST_ATTEMPTS: u32 = 8;

@@ -5,9 +5,9 @@ use serde::Deserialize;
 
 use super::access::{Access, Speaker};
 use super::command::{self, Command, Parsed};
-use crate::config::{Config, Untrusted};
 use crate::forge::{Repository, Secret, is_commit};
 use crate::store::queue::{Change, NewJob, NewReply};
+use perfquilt_config::{Config, Untrusted};
 
 /// Whether `signature` (the header `X-Hub-Signature-256`) was made of `body` with `secret`; the comparison
 /// takes the same time wherever they differ.

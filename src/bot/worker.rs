@@ -12,15 +12,15 @@ use super::places::Places;
 use super::prepare::{Brought, Prepared};
 use super::serve::now;
 use super::{ahead, source};
-use crate::error::{Error, Kind, Result};
 use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Found, Policy, Repository};
-use crate::locks;
 use crate::outcome::{self, Failure, Made};
-use crate::process;
-use crate::progress::Progress;
 use crate::store::queue::{Job, JobState, Queue};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::locks;
+use perfquilt_system::process;
 
 /// How often the queue is looked at.
 pub(super) const GLANCE: Duration = Duration::from_millis(200);

@@ -16,12 +16,12 @@ use super::run::Log;
 use super::toolchain::Toolchain;
 use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
-use crate::config::{BuildSystem, Profile, Recipe, expand, expand_word};
 use crate::doctor::{self, FoundBy};
-use crate::error::{DISK_FULL, Error, Result};
-use crate::observation::Profiled;
-use crate::progress::{Progress, Step};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{BuildSystem, Profile, Recipe, expand, expand_word};
+use perfquilt_model::error::{DISK_FULL, Error, Result};
+use perfquilt_model::observation::Profiled;
+use perfquilt_model::progress::{Progress, Step};
 
 /// Builds the points of one release with one recipe.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ impl Builder {
     /// of a second) but builds nothing.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for a recipe that is unknown, not buildable, or
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a recipe that is unknown, not buildable, or
     /// whose files or tools are missing.
     pub fn new(ws: &Workspace, recipe: &str, release: &str) -> Result<Builder> {
         Self::of(ws, recipe, ws.config.recipe(recipe)?.clone(), release)
@@ -190,9 +190,9 @@ impl Builder {
     /// Builds `item`, or takes it from the cache.
     ///
     /// # Errors
-    /// [`Kind::Build`](crate::error::Kind::Build) with patch, file, line and message when it does not
+    /// [`Kind::Build`](perfquilt_model::error::Kind::Build) with patch, file, line and message when it does not
     /// compile; other points can still be built then.
-    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) when a signal stops it; what was
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when a signal stops it; what was
     /// compiled is kept and the next call goes on from there.
     pub fn build(
         &self,

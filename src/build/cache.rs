@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::relink::Keep;
 use super::work::remove;
 use super::{BuildSeconds, Built, Profiled, identity};
-use crate::caches;
-use crate::error::{Error, Result};
+use perfquilt_config::BUILD_RECORD;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::caches;
 
-/// What is known of a result, beside its files.
-pub(super) const META: &str = "build.json";
 /// Version of [`Meta`].
 const FORMAT: u32 = 1;
 
@@ -53,10 +52,10 @@ impl Cache {
     /// The result of `key`, if it is there and whole.
     pub(super) fn get(&self, key: &str) -> Option<Built> {
         let dir = self.dir.join(key);
-        if !caches::hold(&dir.join(META)) {
+        if !caches::hold(&dir.join(BUILD_RECORD)) {
             return None;
         }
-        let text = std::fs::read(dir.join(META)).ok()?;
+        let text = std::fs::read(dir.join(BUILD_RECORD)).ok()?;
         let meta: Meta = serde_json::from_slice(&text).ok()?;
         let whole = meta.format == FORMAT && is_whole(&dir, &meta.files);
         whole.then(|| Built {
@@ -126,7 +125,7 @@ impl Cache {
             files: collected.files.clone(),
             ..meta
         };
-        let path = collected.dir.join(META);
+        let path = collected.dir.join(BUILD_RECORD);
         let text = serde_json::to_vec_pretty(&meta)
             .map_err(|error| Error::internal(format!("cannot describe a build: {error}")))?;
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
@@ -146,7 +145,7 @@ impl Cache {
                 .get(key)
                 .ok_or_else(|| Error::io("write", &dir, &error));
         }
-        caches::hold(&dir.join(META));
+        caches::hold(&dir.join(BUILD_RECORD));
         Ok(Built {
             key: key.to_owned(),
             dir,
@@ -416,7 +415,7 @@ mod tests {
         let odd = outside.join("a/b/odd");
         let refused = |what: &str| {
             let error = cache.collect("w", &install).unwrap_err();
-            assert_eq!(error.kind(), crate::error::Kind::Build, "{error}");
+            assert_eq!(error.kind(), perfquilt_model::error::Kind::Build, "{error}");
             assert!(error.message().contains(what), "{error}");
             assert!(error.message().contains("a/b/odd"), "{error}");
             std::fs::remove_file(&odd).unwrap();
@@ -435,7 +434,7 @@ mod tests {
         let cache = Cache::new(folder.path());
         let install = BTreeMap::from([("bin/x".to_owned(), "/no/such/x".to_owned())]);
         let error = cache.collect("w", &install).unwrap_err();
-        assert_eq!(error.kind(), crate::error::Kind::Build);
+        assert_eq!(error.kind(), perfquilt_model::error::Kind::Build);
         assert!(error.message().contains("/no/such/x"));
     }
 }

@@ -8,9 +8,9 @@ use super::profile;
 use super::run::{self, Line, Log, Ran};
 use super::toolchain::Toolchain;
 use super::work::{Work, remove, write_whole};
-use crate::error::{Error, Result};
-use crate::process::Command;
-use crate::progress::Step;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Step;
+use perfquilt_system::process::Command;
 
 /// Says in the build tree with which settings it was configured.
 const CONFIGURED: &str = ".perfquilt-configured";

@@ -8,9 +8,9 @@ use super::ninja_log::is_unit;
 use super::profile::misfits;
 use super::run::{self, Line, Log, Ran};
 use super::work::{Work, remove, write_whole};
-use crate::error::{Kind, Result};
-use crate::process::Command;
-use crate::progress::Step;
+use perfquilt_model::error::{Kind, Result};
+use perfquilt_model::progress::Step;
+use perfquilt_system::process::Command;
 
 /// A build by commands, placeholders filled in.
 #[derive(Debug, Clone)]

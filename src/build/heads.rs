@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::work::write_whole;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Preprocessor lines of a unit that count.
 const LINES: usize = 2;

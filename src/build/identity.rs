@@ -13,8 +13,8 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::digest::{add, hex};
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::digest::{add, hex};
 
 /// Section flag: occupies memory while the program runs.
 const SHF_ALLOC: u64 = 2;
@@ -135,7 +135,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Command;
+    use perfquilt_system::process::Command;
 
     fn compile(folder: &Path, source: &str, flags: &[&str]) -> Vec<u8> {
         std::fs::write(folder.join("a.c"), source).unwrap();
@@ -143,7 +143,7 @@ mod tests {
             .args(flags)
             .args(["a.c", "-o", "a.out"])
             .directory(folder)
-            .run_ok(crate::error::Kind::Build)
+            .run_ok(perfquilt_model::error::Kind::Build)
             .unwrap();
         std::fs::read(folder.join("a.out")).unwrap()
     }

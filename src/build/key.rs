@@ -4,9 +4,9 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::config::{Recipe, config_files};
-use crate::digest::{self, hex};
-use crate::error::Result;
+use perfquilt_config::{Recipe, config_files};
+use perfquilt_model::error::Result;
+use perfquilt_system::digest::{self, hex};
 
 /// Part of every key: raised when the same inputs would give another result.
 const KEY_FORM: &str = "perfquilt-build 3";
@@ -53,7 +53,7 @@ pub(super) fn of_configuration(
 /// `bench-config/` (`config`) that it names. `include` is the content of `cmake_include`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when one of these files cannot be read.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when one of these files cannot be read.
 pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -> Result<String> {
     let mut digest = Sha256::new();
     let mut add = |label: &str, value: &[u8]| {
@@ -156,7 +156,7 @@ mod tests {
             write(name, "1");
         }
         let line = "{config}/build.sh {jobs}; {config}/cmake".to_owned();
-        let relink = crate::config::Relink {
+        let relink = perfquilt_config::Relink {
             keep: [("x".to_owned(), "{config}/kept".to_owned())].into(),
             ..Default::default()
         };

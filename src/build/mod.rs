@@ -31,22 +31,17 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::observation::PointBuild;
-use crate::point::Point;
-use crate::progress::Progress;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::PointBuild;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
 
-pub use crate::observation::Profiled;
 pub use builder::Builder;
 pub(crate) use identity::of_files;
+pub use perfquilt_model::observation::Profiled;
 pub use profile::Training;
 pub use relink::{Relink, sweep};
 pub use steering::steers;
-
-/// Names at the top of a result that are not for what is installed.
-pub(crate) const RESERVED: &[&str] = &[cache::META, relink::FOLDER];
-/// The same of what is kept to link it again.
-pub(crate) const RESERVED_KEPT: &[&str] = &[relink::FILE];
 
 /// Moves a source tree from point to point.
 pub trait SourceTree {
@@ -88,7 +83,7 @@ pub struct Built {
     /// Digest of everything it depends on; the folder's name.
     pub key: String,
     /// The folder with `bin/…`, `share/…` as the recipe's `install` says.
-    #[serde(serialize_with = "crate::files::as_text")]
+    #[serde(serialize_with = "perfquilt_system::files::as_text")]
     pub dir: PathBuf,
     /// SHA-256 of what the server is when it runs: the loadable content of the executables and
     /// libraries and the bytes of the other files installed. Two points with the same identity are

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::ninja_log::{NinjaLog, Spent, attribute};
 use super::plan::Plan;
 use super::run::{self, Line, Log, Ran};
-use crate::error::Result;
-use crate::process::Command;
-use crate::progress::Step;
+use perfquilt_model::error::Result;
+use perfquilt_model::progress::Step;
+use perfquilt_system::process::Command;
 
 /// Begins every status line; no compiler writes this.
 const MARK: &str = "@perfquilt@ ";

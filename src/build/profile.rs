@@ -19,12 +19,12 @@ use super::cache::{is_whole, list};
 use super::identity::of_files;
 use super::work::remove;
 use super::{BuildItem, Built, SourceTree};
-use crate::caches;
-use crate::config::{ProfileOf, Recipe};
-use crate::digest::{add, hex};
-use crate::error::{Error, Kind, Result};
-use crate::process::{Command, find_program};
-use crate::progress::Progress;
+use perfquilt_config::{ProfileOf, Recipe};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::caches;
+use perfquilt_system::digest::{add, hex};
+use perfquilt_system::process::{Command, find_program};
 
 /// What is known of a profile, beside its files.
 const META: &str = "profile.json";
@@ -47,7 +47,7 @@ pub trait Training: Send + Sync + std::fmt::Debug {
     /// Runs the built `server` with `env` in its environment, and ends it so that it writes its counts.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) when server or client fail.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when server or client fail.
     fn train(
         &self,
         server: &Built,
@@ -139,7 +139,7 @@ impl Compiler {
             .args(["merge", "-o"])
             .arg(to.join("default.profdata"))
             .args(found)
-            .run_ok(crate::error::Kind::Build)
+            .run_ok(perfquilt_model::error::Kind::Build)
             .map(|_| ())
     }
 }

@@ -14,22 +14,18 @@ use sha2::{Digest, Sha256};
 
 use super::cache::{has_stars, list};
 use super::{link_command, padding};
-use crate::config::{self, Layouts};
-use crate::digest::hex;
-use crate::error::{Error, Kind, Result};
-use crate::process::Command;
-
-/// The folder inside a result.
-pub(super) const FOLDER: &str = "relink";
-/// Says how to link, or why that cannot be done.
-pub(super) const FILE: &str = "link.json";
+use perfquilt_config::{self, Layouts};
+use perfquilt_config::{RELINK_FOLDER, RELINK_RECORD};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::digest::hex;
+use perfquilt_system::process::Command;
 
 const NO_SHUFFLE: &str = "its linker cannot shuffle: install mold or lld, and set \
                           `linker = \"auto\"` in the recipe, or say `--layouts padded`";
 const NOTHING_MOVES: &str =
     "its objects have no code that could be moved (compiled with `-flto`, or not for 64 bits?)";
 
-/// The content of [`FILE`].
+/// The content of [`RELINK_RECORD`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Stored {
     /// The command; `{output}` is to be filled in.
@@ -56,8 +52,8 @@ impl Relink {
     /// # Errors
     /// In words, why it cannot be linked again so.
     pub fn of(server: &Path, layouts: Layouts) -> std::result::Result<Relink, String> {
-        let dir = server.join(FOLDER);
-        let stored: Option<Stored> = std::fs::read(dir.join(FILE))
+        let dir = server.join(RELINK_FOLDER);
+        let stored: Option<Stored> = std::fs::read(dir.join(RELINK_RECORD))
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok());
         match stored {
@@ -133,7 +129,7 @@ impl Relink {
             .map_err(|e| Error::io("create a folder in", beside, &e))?;
         let mut files: Vec<PathBuf> = list(&self.dir)?
             .into_keys()
-            .filter(|name| name != FILE)
+            .filter(|name| name != RELINK_RECORD)
             .map(PathBuf::from)
             .collect();
         // One draw after the other: the order of a folder's entries must not matter.
@@ -245,7 +241,7 @@ impl Keep {
     /// What the recipe says. `fill` fills in placeholders, but for those of a single link; `matching`
     /// finds the files a path with stars means.
     pub(super) fn of_recipe(
-        relink: &config::Relink,
+        relink: &perfquilt_config::Relink,
         env: &BTreeMap<String, String>,
         fill: &dyn Fn(&str) -> Result<String>,
         matching: &dyn Fn(&Path) -> Vec<PathBuf>,
@@ -317,7 +313,7 @@ impl Keep {
     /// Copies everything into the folder `result`. Files that another result has as well are shared
     /// with it, by hard links from a folder below `cache`: a patch changes few archives.
     pub(super) fn write(&self, result: &Path, cache: &Path) -> Result<()> {
-        let dir = result.join(FOLDER);
+        let dir = result.join(RELINK_FOLDER);
         sweep(cache)?;
         let parts = &parts(cache);
         std::fs::create_dir_all(parts).map_err(|e| Error::io("create", parts, &e))?;
@@ -345,7 +341,7 @@ impl Keep {
                 .reason
                 .get_or_insert_with(|| NOTHING_MOVES.to_owned());
         }
-        let path = dir.join(FILE);
+        let path = dir.join(RELINK_RECORD);
         let text = serde_json::to_vec_pretty(&stored)
             .map_err(|error| Error::internal(format!("cannot describe a link: {error}")))?;
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))

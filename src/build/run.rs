@@ -8,8 +8,10 @@ use std::process::ExitStatus;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
-use crate::process::{Child, Command, DeathSignal, Sink, check_interrupted, how_it_ended};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::{
+    Child, Command, DeathSignal, Sink, check_interrupted, how_it_ended,
+};
 
 /// How often a silent program is looked at.
 const POLL: Duration = Duration::from_millis(50);
@@ -98,7 +100,7 @@ pub(super) struct Ran {
 /// Runs `command` to its end.
 ///
 /// # Errors
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted) once it and its children were stopped;
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) once it and its children were stopped;
 /// failures to start it or to write the log. How it ended is the caller's to judge.
 pub(super) fn run(
     command: &Command,

@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::config::{BuildSystem, Linker, Recipe};
-use crate::error::{Error, Result};
-use crate::process::{Command, find_program, missing};
+use perfquilt_config::{BuildSystem, Linker, Recipe};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::{Command, find_program, missing};
 
 /// The tools a recipe uses.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl Toolchain {
     /// server is built against.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when a tool is missing.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a tool is missing.
     pub(super) fn find(recipe: &Recipe, packages: &[String]) -> Result<Toolchain> {
         let cmake = recipe.system != Some(BuildSystem::Command);
         let mut lines = vec![format!("machine: {}", machine(recipe))];

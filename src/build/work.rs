@@ -5,9 +5,9 @@ use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::locks;
-use crate::progress::Progress;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::locks;
 
 /// Form of a working folder; another one is started afresh.
 const FORM: &str = "perfquilt-work 1";
@@ -23,7 +23,7 @@ impl Work {
     /// Opens the folder `dir` and waits until nobody else builds in it.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting; failures of the file
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting; failures of the file
     /// system.
     pub(super) fn lock(dir: &Path, progress: &dyn Progress) -> Result<Work> {
         let path = dir.join("lock");
@@ -125,7 +125,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::progress::Silent;
+    use perfquilt_model::progress::Silent;
 
     #[test]
     fn another_form_is_started_afresh_and_the_same_is_kept() {

@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use super::random::Noise;
 use super::{counted, parallel, threads};
-use crate::bisect::{
+use perfquilt_judge::bisect::{
     Action, Block, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Engine, Event, Question,
     State,
 };
-use crate::error::{Error, Result};
-use crate::observation::Meter;
-use crate::progress::Progress;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
+use perfquilt_model::progress::Progress;
 
 use rivals::{Pinpoints, Rival};
 
@@ -263,7 +263,7 @@ impl Bisections {
 /// Runs `sessions` simulated bisections a case and method. The same seed gives the same figures.
 ///
 /// # Errors
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result<Bisections> {
     let started = Instant::now();
     let mut cases = Vec::new();

@@ -6,13 +6,13 @@ use serde::Serialize;
 use super::random::Noise;
 use super::scenario::{EXPERIMENT, header, no_slices, points};
 use super::{is_above, is_below, parallel};
-use crate::attribution::{self, Attribution, Collector, Effect, Kind, SUITE, Verdict};
-use crate::config::{DEFAULT_MIN_BLOCKS, default_margin};
-use crate::error::Result;
 use crate::experiment;
-use crate::observation::{Meter, Observation, Planned, SCHEMA, Supplement};
-use crate::point::Point;
-use crate::stats;
+use perfquilt_config::{DEFAULT_MIN_BLOCKS, default_margin};
+use perfquilt_judge::attribution::{self, Attribution, Collector, Effect, Kind, SUITE, Verdict};
+use perfquilt_judge::stats;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::{Meter, Observation, Planned, SCHEMA, Supplement};
+use perfquilt_model::point::Point;
 
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -276,7 +276,7 @@ fn simulations() -> Vec<Simulation> {
 /// Runs all checks; `experiments` is how many the quickest have.
 ///
 /// # Errors
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(super) fn checks(
     experiments: usize,
     seed: u64,

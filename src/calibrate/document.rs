@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, power, scenario};
-use crate::error::Result;
 use crate::report::capital;
+use perfquilt_model::error::Result;
 
 /// A page with one part that is replaced, the rest kept as it is.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Simulated {
             self.experiments,
             scenario::PATCHES,
             family::BLOCKS,
-            crate::config::DEFAULT_MIN_BLOCKS,
+            perfquilt_config::DEFAULT_MIN_BLOCKS,
             100.0 * family::RESOLUTION,
             100.0 * scenario::RESTART,
             self.date,
@@ -209,7 +209,7 @@ impl Simulated {
     /// The drawings of [`Simulated::markdown`]: the end of the file's name, and its text.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be drawn.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be drawn.
     pub fn plots(&self) -> Result<Vec<(&'static str, String)>> {
         Ok(vec![
             ("errors.svg", plot::families(self)?),
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_small_calibration_can_be_shown() {
-        let simulated = super::super::simulated(10, 1, &crate::progress::Silent).unwrap();
+        let simulated = super::super::simulated(10, 1, &perfquilt_model::progress::Silent).unwrap();
         let page = simulated.markdown("calibration");
         for part in ["| restarts |", "calibration-power.svg", "| Pinpoint |"] {
             assert!(page.contains(part), "{part}");

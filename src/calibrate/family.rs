@@ -5,11 +5,11 @@ use serde::Serialize;
 use super::parallel;
 use super::random::Noise;
 use super::scenario::{PATCHES, Scenario, header, points};
-use crate::attribution::{Collector, Effect, Kind, PatchEffects};
-use crate::config::{DEFAULT_MIN_BLOCKS, default_margin};
-use crate::error::{Error, Result};
 use crate::experiment;
-use crate::observation::{Meter, Planned, Supplement};
+use perfquilt_config::{DEFAULT_MIN_BLOCKS, default_margin};
+use perfquilt_judge::attribution::{Collector, Effect, Kind, PatchEffects};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{Meter, Planned, Supplement};
 
 /// The most blocks of a simulated experiment, and the half-width at which it ends.
 pub(super) const BLOCKS: u32 = 40;
@@ -63,7 +63,7 @@ struct One {
 /// Runs `experiments` null experiments of `scenario`, reporting each that is done to `done`.
 ///
 /// # Errors
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(super) fn family(
     scenario: Scenario,
     experiments: usize,
@@ -149,7 +149,8 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
     for effect in judged(&end.patches) {
         one.intervals += 1;
         one.held += u32::from(!effect.leaves_out_zero());
-        one.no_effect += u32::from(effect.verdict == crate::attribution::Verdict::NoEffect);
+        one.no_effect +=
+            u32::from(effect.verdict == perfquilt_judge::attribution::Verdict::NoEffect);
     }
     for effect in &end.total {
         one.totals += 1;

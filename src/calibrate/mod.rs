@@ -19,9 +19,9 @@ use std::time::Instant;
 use serde::Serialize;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use crate::error::Result;
-use crate::process::check_interrupted;
-use crate::progress::{Progress, Step};
+use perfquilt_model::error::Result;
+use perfquilt_model::progress::{Progress, Step};
+use perfquilt_system::process::check_interrupted;
 
 pub use bisection::{Bisections, bisections};
 pub use checks::Check;
@@ -124,7 +124,7 @@ fn is_below(share: f64, least: f64, n: usize) -> bool {
 /// Runs `experiments` simulated experiments a scenario. The same seed gives the same figures.
 ///
 /// # Errors
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Result<Simulated> {
     let started = Instant::now();
     let mut families = Vec::new();

@@ -4,7 +4,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{Power, Simulated};
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Size of one panel.
 const PANEL: (u32, u32) = (420, 320);

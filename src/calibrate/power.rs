@@ -6,7 +6,7 @@ use super::parallel;
 use super::random::Noise;
 use super::rivals::{HISTORY, Rule, Sample};
 use super::scenario::RESTART;
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 /// Values a side.
 pub(super) const VALUES: usize = 40;
@@ -116,7 +116,7 @@ pub struct RulePower {
 /// with each effect show the power.
 ///
 /// # Errors
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(super) fn power(
     machine: Machine,
     experiments: usize,

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::attribution::{self, Attribution, Effect, Kind, Verdict};
-use crate::config::Preset;
-use crate::error::{Error, Result};
 use crate::experiment;
-use crate::observation::{ExperimentHeader, Meter, Observation};
-use crate::point::Point;
-use crate::progress::Progress;
 use crate::run::{build_points, prepare};
-use crate::stats::{self, BlockTable, Interval, Units};
 use crate::store::Store;
-use crate::workspace::Workspace;
+use perfquilt_config::Preset;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::attribution::{self, Attribution, Effect, Kind, Verdict};
+use perfquilt_judge::stats::{self, BlockTable, Interval, Units};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
 
 /// What came of the experiments on a real server.
 #[derive(Debug, Clone, PartialEq, Serialize)]

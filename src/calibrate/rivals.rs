@@ -6,7 +6,7 @@
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::random::Noise;
-use crate::stats::{Interval, median};
+use perfquilt_judge::stats::{Interval, median};
 
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Simulated machines: how the values of a block vary.
 
 use super::random::Noise;
-use crate::observation::{ExperimentHeader, Meter, Observation, SCHEMA};
-use crate::point::Point;
-use crate::stats::{Slices, block_values};
+use perfquilt_judge::stats::block_values;
+use perfquilt_model::observation::Slices;
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, SCHEMA};
+use perfquilt_model::point::Point;
 
 /// Patches of a simulated series, none of which has an effect.
 pub(super) const PATCHES: usize = 4;

@@ -7,9 +7,9 @@ use clap::Args;
 use super::Context;
 use super::form::{self, Form, Shown, print, show};
 use crate::analyse;
-use crate::error::{Error, Result};
-use crate::observation::Meter;
 use crate::store::{import, jsonl, sql_bench};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
 
 /// Arguments of `perfquilt analyse`.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub struct Arguments {
 /// Runs `perfquilt analyse`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line, and when the report would overwrite what it
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, and when the report would overwrite what it
 /// is made from; as [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.form.format(context)?;

@@ -5,18 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 
 use super::Context;
+use super::choices;
 use super::form::Form;
 use super::report;
 use crate::build::Built;
-use crate::config::{Layouts, Preset};
-use crate::error::{Error, Kind, Result};
 use crate::experiment::{self, Asked, Data};
-use crate::observation::ExperimentHeader;
-use crate::point::Point;
-use crate::progress::Progress;
 use crate::run::{Effects, Target, Wanted, builder, is_separate, prepare};
 use crate::store::Store;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Layouts, Preset};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
 
 /// What is measured; shared by the commands that measure.
 #[derive(Debug, Clone, Args)]
@@ -33,7 +34,7 @@ pub struct Measuring {
     blocks: Option<u32>,
     /// How the code layouts of the servers vary from block to block (default: as the preset says, else
     /// padded where the servers can be linked again)
-    #[arg(long, value_name = "HOW")]
+    #[arg(long, value_name = "HOW", value_parser = choices::layouts())]
     layouts: Option<Layouts>,
     /// End when every patch's interval is at most ± this fraction of speed: 0.003 is 0.3 %; 0 measures
     /// all blocks
@@ -51,7 +52,8 @@ pub struct Measuring {
         long,
         value_name = "KIND,…",
         value_delimiter = ',',
-        default_value = "order"
+        default_value = "order",
+        value_parser = choices::effects()
     )]
     effects: Vec<Effects>,
     /// Measure every point, also what an earlier experiment measured already and would be carried over
@@ -63,7 +65,7 @@ impl Measuring {
     /// The preset with what the flags change.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown preset or workload, or too few
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown preset or workload, or too few
     /// blocks.
     pub fn preset(&self, ws: &Workspace) -> Result<Preset> {
         let mut preset = ws.config.preset(&self.preset)?.clone();
@@ -105,7 +107,7 @@ impl Measuring {
 /// The preset with another number of blocks, if one is asked for.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for too few.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for too few.
 pub fn with_blocks(mut preset: Preset, blocks: Option<u32>) -> Result<Preset> {
     if let Some(blocks) = blocks {
         if blocks < 2 {
@@ -120,7 +122,7 @@ pub fn with_blocks(mut preset: Preset, blocks: Option<u32>) -> Result<Preset> {
 /// The preset with another recipe, if one is asked for.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown one.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown one.
 pub fn with_recipe(ws: &Workspace, mut preset: Preset, recipe: Option<&str>) -> Result<Preset> {
     if let Some(recipe) = recipe {
         ws.config.recipe(recipe)?;
@@ -161,8 +163,8 @@ fn parse_server(text: &str) -> Result<(Point, String), String> {
 /// Runs `perfquilt bench`.
 ///
 /// # Errors
-/// As [`experiment::run`]; [`Kind::Build`](crate::error::Kind::Build) when no point but the release
-/// is built; after the report, [`Kind::Bench`](crate::error::Kind::Bench) when a point could not be
+/// As [`experiment::run`]; [`Kind::Build`](perfquilt_model::error::Kind::Build) when no point but the release
+/// is built; after the report, [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a point could not be
 /// measured.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;

@@ -11,13 +11,9 @@ use clap::{ArgMatches, Args, Subcommand};
 
 use super::Context;
 use super::bench::with_recipe;
+use super::choices;
 use super::form::{TextForm, TextFormat};
-use crate::bisect::two_way::Whose;
-use crate::bisect::{Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session};
-use crate::error::{Error, Kind, Result};
-use crate::observation::Metric;
 use crate::outcome::{self, Failure, Made};
-use crate::point::Point;
 use crate::report;
 use crate::run::bisect::{Ask, DEFAULT_PRESET, bisect};
 use crate::run::commits::CommitStates;
@@ -26,7 +22,14 @@ use crate::run::releases::compare;
 use crate::run::sessions::Sessions;
 use crate::run::states::SeriesStates;
 use crate::run::step::{CommitsHere, Side, side};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::bisect::two_way::Whose;
+use perfquilt_judge::bisect::{
+    Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session,
+};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::Metric;
+use perfquilt_model::point::Point;
 
 /// Arguments of `perfquilt bisect`.
 #[derive(Debug, Args)]
@@ -101,7 +104,7 @@ struct Searching {
     #[command(flatten)]
     asking: Asking,
     /// Which changes are looked for
-    #[arg(long, value_enum, default_value = "slower")]
+    #[arg(long, value_parser = choices::direction(), default_value = "slower")]
     direction: Direction,
 }
 

@@ -8,8 +8,8 @@ use clap::{Args, Subcommand};
 
 use super::Context;
 use crate::bot::{Bot, Service, State, check_processors, listen, serve};
-use crate::error::{Error, Result};
 use crate::forge::{self, Credentials, Policy, Repository, Secret};
+use perfquilt_model::error::{Error, Result};
 
 /// The subcommands of `perfquilt bot`.
 #[derive(Debug, Subcommand)]
@@ -38,7 +38,7 @@ pub struct Serve {
 /// Runs `perfquilt bot`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for what is not configured, and when another bot serves this
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for what is not configured, and when another bot serves this
 /// workspace; those of [`listen`] and [`serve`].
 pub fn run(context: &Context, command: &Command) -> Result<()> {
     let Command::Serve(arguments) = command;
@@ -46,7 +46,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let config = workspace.config.clone();
     if config.bot.repository.is_empty() {
         return Err(Error::usage("no repository is configured to be served")
-            .at(crate::workspace::CONFIG_FILE, None)
+            .at(perfquilt_config::CONFIG_FILE, None)
             .hint("a section [bot] with `repository = \"OWNER/NAME\"`"));
     }
     let repository: Repository = config.bot.repository.parse()?;
@@ -105,7 +105,7 @@ fn together(work: impl FnOnce() -> Result<()>) -> Result<()> {
     let result = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(Error::internal("a thread of the bot ended unexpectedly")));
     if result.is_err() {
-        crate::process::interrupt();
+        perfquilt_system::process::interrupt();
     }
     result
 }

@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::Context;
 use super::output::cut;
 use crate::build::Built;
-use crate::error::Result;
-use crate::point::Point;
 use crate::run::{BuiltPoint, Wanted, build_points, prepare};
+use perfquilt_model::error::Result;
+use perfquilt_model::point::Point;
 
 /// Arguments of `perfquilt build`.
 #[derive(Debug, Args)]

@@ -8,8 +8,8 @@ use super::Context;
 use super::bench::with_blocks;
 use super::form::writable;
 use crate::calibrate::{self, Page, Real, Simulated};
-use crate::error::{Error, Kind, Result};
-use crate::files::write_file;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::files::write_file;
 
 /// Arguments of `perfquilt calibrate`.
 #[derive(Debug, Args)]

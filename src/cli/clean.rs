@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::Context;
 use super::output::{plain, size};
 use crate::build;
-use crate::caches::{self, Entry};
-use crate::error::Result;
 use crate::report::fit;
-use crate::workspace::cache_dir;
+use perfquilt_config::workspace::cache_dir;
+use perfquilt_model::error::Result;
+use perfquilt_system::caches::{self, Entry};
 
 /// Arguments of `perfquilt clean`.
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use clap::Args;
 use clap_complete::Shell;
 
 use super::Context;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Arguments of `perfquilt completions`.
 #[derive(Debug, Args)]
@@ -20,8 +20,8 @@ pub struct Arguments {
 /// Prints the completion script of a shell for `command`.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written;
-/// [`Kind::Usage`](crate::error::Kind::Usage) when it is to be JSON.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is to be JSON.
 pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
     if context.output.json() {
         return Err(Error::usage("a completion script is no JSON document"));

@@ -7,9 +7,9 @@ use clap::Args;
 use super::Context;
 use super::output::{plain, plain_lines, size};
 use crate::doctor::{Examination, Found, Need, WANTED_DISK, examine};
-use crate::error::{Error, Result};
 use crate::report::wrap;
-use crate::workspace::cache_dir;
+use perfquilt_config::workspace::cache_dir;
+use perfquilt_model::error::{Error, Result};
 
 /// Check that this machine has what the workspace needs.
 ///
@@ -24,7 +24,7 @@ pub struct Arguments {}
 /// Examines, prints, and fails when something required is missing.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for what is missing or a wrong configuration.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for what is missing or a wrong configuration.
 pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
     let workspace = context.workspace_if_any()?;
     let cache = match &workspace {

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::Context;
 use super::output::shown;
-use crate::error::{Error, Result};
-use crate::point::Point;
 use crate::run::prepare;
 use crate::stack;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
 
 /// Write a point's whole source tree into a folder
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub struct Export {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the folder is not empty, and as [`prepare`].
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the folder is not empty, and as [`prepare`].
 pub fn run(context: &Context, args: &Export) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();

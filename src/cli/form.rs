@@ -7,14 +7,14 @@ use clap::{Args, ValueEnum};
 use rustix::fs::{Access, access};
 
 use super::Context;
-use crate::attribution::{self, Attribution, Verdict};
-use crate::config::default_margin;
-use crate::error::{Error, Kind, Result};
-use crate::files::write_file;
-use crate::observation::{Meter, RecordedRow};
 use crate::report::{self, Beside, Data, Distribution};
 use crate::store::jsonl;
-use crate::workspace::Workspace;
+use perfquilt_config::default_margin;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::attribution::{self, Attribution, Verdict};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::{Meter, RecordedRow};
+use perfquilt_system::files::write_file;
 
 /// How results are shown; shared by the commands that end in a report.
 #[derive(Debug, Clone, Default, Args)]

@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum};
 
 use super::Context;
 use super::form::{chosen, deliver, writable};
-use crate::attribution::{Attribution, attribute_with};
-use crate::error::{Error, Result};
-use crate::observation::Meter;
 use crate::report;
 use crate::store::Store;
+use perfquilt_judge::attribution::{Attribution, attribute_with};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
 
 /// Arguments of `perfquilt history`.
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ enum Format {
 /// Runs `perfquilt history`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when there are no results, no experiment is as asked for, or the file
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there are no results, no experiment is as asked for, or the file
 /// cannot be written.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = chosen(context, arguments.format, Format::Json, Format::Terminal)?;
@@ -79,7 +79,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             let mut names: Vec<String> = listed.iter().map(name).collect();
             names.sort();
             names.dedup();
-            return Err(crate::config::unknown(what, asked, names.iter()));
+            return Err(perfquilt_config::unknown(what, asked, names.iter()));
         }
         listed.retain(|one| name(one) == *asked);
     }
@@ -108,7 +108,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let all: BTreeSet<&String> = all.collect();
         if !all.contains(workload) {
             let all = all.iter().copied();
-            return Err(crate::config::unknown("workload", workload, all));
+            return Err(perfquilt_config::unknown("workload", workload, all));
         }
     }
     let workload = arguments.workload.as_deref();

@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::Context;
 use super::output::shown;
-use crate::error::Result;
 use crate::init::init;
+use perfquilt_model::error::Result;
 
 /// Arguments of `perfquilt init`.
 #[derive(Debug, Args)]

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::Context;
 use super::output::{counted, plain, shown};
-use crate::error::{Error, Result};
 use crate::lint::{self, Severity};
+use perfquilt_model::error::{Error, Result};
 
 /// Check the series and its patches; exit 3 when something is wrong
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub struct Lint {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when there are errors.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there are errors.
 pub fn run(context: &Context, args: &Lint) -> Result<()> {
     let ws = context.workspace()?;
     let fixed = if args.fix {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Context;
 use super::output::shown;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Arguments of `perfquilt man`.
 #[derive(Debug, Args)]
@@ -22,8 +22,8 @@ pub struct Arguments {
 /// Prints the manual page of `command`, or writes the pages of all its subcommands.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be written;
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the page is to be JSON.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be written;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the page is to be JSON.
 pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
     command.build();
     let Some(folder) = &arguments.output else {

@@ -6,6 +6,7 @@ mod bisect;
 mod bot;
 mod build;
 mod calibrate;
+mod choices;
 mod clean;
 mod completions;
 mod doctor;
@@ -38,8 +39,9 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::error::{Error, Result};
-use crate::workspace::{CONFIG_FILE, Workspace};
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
 
 pub use output::Output;
 
@@ -194,7 +196,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         global: cli.global,
         output,
     };
-    let result = crate::process::install_signal_handlers()
+    let result = perfquilt_system::process::install_signal_handlers()
         .and_then(|()| crate::sandbox::enter())
         .and_then(|()| dispatch(&context, cli.command));
     match result {

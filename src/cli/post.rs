@@ -9,15 +9,15 @@ use super::Context;
 use super::form::{FailOn, margin};
 use super::report::named;
 use crate::analyse;
-use crate::attribution::{Attribution, attribute_with};
-use crate::bisect;
-use crate::error::{Error, Result};
 use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Policy, Posting, Repository};
 use crate::outcome::{self, Outcome};
 use crate::report::{self, Notice, Subject};
 use crate::store::Store;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::attribution::{Attribution, attribute_with};
+use perfquilt_judge::bisect;
+use perfquilt_model::error::{Error, Result};
 
 /// Arguments of `perfquilt post`.
 #[derive(Debug, Args)]
@@ -71,8 +71,8 @@ pub struct Arguments {
 /// Runs `perfquilt post`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for what cannot be read or is not known;
-/// [`Kind::Forge`](crate::error::Kind::Forge) when GitHub refuses or cannot be reached.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for what cannot be read or is not known;
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when GitHub refuses or cannot be reached.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let material = Material::find(context, arguments)?;
     let variable = |name: &str| std::env::var(name).ok();

@@ -9,15 +9,15 @@ use serde_json::json;
 
 use super::Context;
 use super::form::chosen;
-use crate::config::Workload;
-use crate::error::{Error, Result};
 use crate::meter::Counter;
 use crate::meter::samples::Sampled;
 use crate::profile::{self, Difference, Edge, Hot, Pair, Source, Subject};
 use crate::report::{self, Annotated, Line, Shown};
 use crate::run::Target;
 use crate::upstream;
-use crate::workspace::Workspace;
+use perfquilt_config::Workload;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
 
 /// Arguments of `perfquilt profile`.
 #[derive(Debug, Args)]
@@ -82,7 +82,7 @@ impl Arguments {
     /// Where costs come from.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) where this machine has none, or perf cannot tell what is asked for.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) where this machine has none, or perf cannot tell what is asked for.
     fn source(&self) -> Result<Source> {
         let source = match self.source {
             Some(SourceName::Callgrind) => Source::Callgrind,
@@ -135,8 +135,8 @@ struct Document<'a> {
 /// Runs `perfquilt profile`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown point, function, workload or missing tools;
-/// [`Kind::Build`](crate::error::Kind::Build) when a server cannot be built; as [`profile::measure`].
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown point, function, workload or missing tools;
+/// [`Kind::Build`](perfquilt_model::error::Kind::Build) when a server cannot be built; as [`profile::measure`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = chosen(context, arguments.format, Format::Json, Format::Terminal)?;
     let source = arguments.source()?;

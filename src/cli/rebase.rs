@@ -7,12 +7,13 @@ use clap::Args;
 use super::Context;
 use super::form::{TextForm, TextFormat};
 use super::output::{counted, plain_lines, shown};
-use crate::error::{Error, Result};
-use crate::process::quoted;
 use crate::rebase::resolve::{self, Opened};
 use crate::rebase::{self, Report, Request, Written};
 use crate::report;
-use crate::workspace::{CONFIG_FILE, Workspace};
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::quoted;
 
 /// Arguments of `perfquilt rebase`.
 #[derive(Debug, Args)]
@@ -62,7 +63,7 @@ pub struct Arguments {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) while there is something to decide; as
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) while there is something to decide; as
 /// [`rebase::rebase`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.form.format(context)?;

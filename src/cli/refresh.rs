@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Context;
 use super::output::{cut, shown};
 use crate::edit::{self, Outcome, Refreshed, Wanted};
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 /// Write the edit branch back to the series and its patches
 #[derive(Debug, Args)]

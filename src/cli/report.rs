@@ -9,10 +9,10 @@ use super::Context;
 use super::form::{Form, Format, Shown, show};
 use super::output::{counted, plain};
 use crate::analyse;
-use crate::error::{Error, Result};
 use crate::report::Distribution;
 use crate::store::{ExperimentId, Listed, Store};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
 
 /// Arguments of `perfquilt report`.
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub struct Arguments {
 /// Runs `perfquilt report`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such experiment; as [`show`].
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment; as [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let workspace = context.workspace()?;
     let store = Store::open_existing(&workspace.results())?;
@@ -51,7 +51,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 /// The experiment called `name`, else the latest.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such experiment, or none at all.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment, or none at all.
 pub fn named(store: &Store, name: Option<&str>) -> Result<ExperimentId> {
     match name {
         Some(name) => store.find(name),
@@ -65,7 +65,7 @@ pub fn named(store: &Store, name: Option<&str>) -> Result<ExperimentId> {
 /// Prints the report of a stored experiment in the form asked for.
 ///
 /// # Errors
-/// As [`show`], and [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be read.
+/// As [`show`], and [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
 pub fn stored(
     context: &Context,
     form: &Form,

@@ -11,17 +11,17 @@ use super::Context;
 use super::bench::{Measuring, with_recipe};
 use super::form::Form;
 use super::report;
-use crate::config::Preset;
-use crate::error::{Error, Result};
 use crate::forge;
 use crate::outcome::{self, Failure};
-use crate::process::Sink;
 use crate::run::run as run_job;
 use crate::sandbox::{self, End, Sandbox};
 use crate::series::Location;
 use crate::store::Store;
 use crate::upstream;
-use crate::workspace::Workspace;
+use perfquilt_config::Preset;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::Sink;
 
 /// Arguments of `perfquilt run`.
 #[derive(Debug, Args)]
@@ -82,7 +82,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
 /// Makes the folder of an outcome, and refuses one that nothing can be written to before anything is done for it.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when it cannot be made or written to.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it cannot be made or written to.
 pub(super) fn usable(folder: &Path) -> Result<()> {
     let refused = |error: std::io::Error| {
         Error::usage(format!(
@@ -126,7 +126,7 @@ fn tell(told: Option<(&Path, &str)>, error: &Error) -> Result<()> {
 /// The commit whose outcome is written: the one that is `given`, else the workspace's; empty when unknown.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when what is given is no commit.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when what is given is no commit.
 pub(super) fn head(ws: &Workspace, given: Option<&str>) -> Result<String> {
     match given {
         Some(given) => forge::commit(given),

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::Context;
 use super::output::cut;
-use crate::error::Result;
 use crate::run::prepare_with;
+use perfquilt_model::error::Result;
 
 /// Apply the series to a release and print the chain of commits
 #[derive(Debug, Args)]

@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::Context;
 use super::output::{counted, cut, pad};
-use crate::error::Result;
 use crate::report::width;
 use crate::series::Series;
 use crate::stack;
 use crate::upstream::{self, Objects};
+use perfquilt_model::error::Result;
 
 /// Show the release, the series and how each patch fits
 #[derive(Debug, Args)]

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::Context;
 use super::output::cut;
-use crate::error::Result;
 use crate::upstream;
+use perfquilt_model::error::Result;
 
 /// Releases of the upstream server
 #[derive(Debug, Subcommand)]

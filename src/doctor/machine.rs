@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::meter::Counter;
-use crate::observation::Meter;
+use perfquilt_model::observation::Meter;
 
 /// What matters for building and measuring.
 #[derive(Debug, Clone, Serialize)]
@@ -36,7 +36,7 @@ pub struct Holding {
     /// What it holds.
     pub what: String,
     /// Where.
-    #[serde(serialize_with = "crate::files::as_text")]
+    #[serde(serialize_with = "perfquilt_system::files::as_text")]
     pub path: PathBuf,
     /// Entries at its top.
     pub entries: u64,
@@ -114,7 +114,7 @@ pub fn holdings(cache: &Path, state: Option<&Path>) -> Vec<Holding> {
             Holding {
                 what,
                 entries,
-                bytes: crate::caches::size(&path),
+                bytes: perfquilt_system::caches::size(&path),
                 path,
             }
         })

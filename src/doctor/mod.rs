@@ -10,9 +10,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::error::Result;
 use crate::upstream;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::Result;
 
 pub use machine::{Holding, Machine};
 pub use packages::{Found, FoundBy, Need, Package, packages};
@@ -64,7 +64,7 @@ impl Examination {
 /// Examines this machine for `workspace`, or for what every workspace needs.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for a malformed list of packages or lock file.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a malformed list of packages or lock file.
 pub fn examine(workspace: Option<&Workspace>, cache: &Path) -> Result<Examination> {
     let found = packages::look(&packages(workspace)?);
     let state = workspace.map(Workspace::state);

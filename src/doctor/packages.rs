@@ -5,11 +5,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::config::{BuildSystem, Config, WorkloadKind};
-use crate::error::{Error, Result};
-use crate::files::read_text;
-use crate::process::{Command, find_program};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{BuildSystem, Config, WorkloadKind};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::files::read_text;
+use perfquilt_system::process::{Command, find_program};
 
 /// What every workspace needs; `ci/install-deps` reads the same file.
 const BASE: &str = include_str!("../../ci/packages.txt");
@@ -74,7 +74,7 @@ pub struct Found {
 /// The packages of a workspace (`None`: of every workspace), in the order of the lists.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) naming file and line of a malformed list.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) naming file and line of a malformed list.
 pub fn packages(workspace: Option<&Workspace>) -> Result<Vec<Package>> {
     let config = workspace.map(|ws| &ws.config);
     let mut packages = parse("ci/packages.txt", BASE, config)?;

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::{Error, Result};
 use crate::series::message::Message;
+use perfquilt_model::error::{Error, Result};
 
 /// A patch of the series as the branch began.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub(super) struct Assigned {
 /// Assigns every commit.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) for `fixup!` and `squash!` commits that wait for their
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) for `fixup!` and `squash!` commits that wait for their
 /// target.
 pub(super) fn assign(originals: &[Original], commits: &[Candidate]) -> Result<Vec<Assigned>> {
     for commit in commits {

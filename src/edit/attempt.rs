@@ -18,17 +18,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Session, folder};
-use crate::error::{Error, Kind, Result};
-use crate::files::write_file;
-use crate::git::worktree::Place;
-use crate::git::{Git, users};
-use crate::locks::{self, Lock};
-use crate::process::{Command, Sink, check_interrupted, last_lines};
-use crate::progress::Progress;
 use crate::stack::history;
 use crate::upstream::Objects;
 use crate::upstream::git::reference_part;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::files::write_file;
+use perfquilt_system::git::worktree::Place;
+use perfquilt_system::git::{Git, users};
+use perfquilt_system::locks::{self, Lock};
+use perfquilt_system::process::{Command, Sink, check_interrupted, last_lines};
 
 /// Exit codes above 1 are those of errors that git does not expect, and of signals.
 const TO_ITS_END: &str = r#"note=$1; shift; "$@"; code=$?; if [ "$code" -le 1 ]; then rm -f -- "$note"; fi; exit "$code""#;

@@ -6,18 +6,18 @@ use super::attempt::{self, Attempt};
 use super::publish;
 use super::tip;
 use super::{Session, folder};
-use crate::error::{Error, Kind, Result};
-use crate::git::Git;
-use crate::git::worktree::{EXPIRE, Place};
-use crate::locks::Lock;
-use crate::process::quoted;
-use crate::progress::Progress;
 use crate::series::message::Message;
 use crate::series::{Series, Timestamp};
 use crate::stack::history::{self, Commit};
 use crate::stack::{self, Stack};
 use crate::upstream::{self, Objects, Release};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::git::Git;
+use perfquilt_system::git::worktree::{EXPIRE, Place};
+use perfquilt_system::locks::Lock;
+use perfquilt_system::process::quoted;
 
 /// What `edit` is asked for.
 #[derive(Debug, Clone, Default)]

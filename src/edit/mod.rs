@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::git::worktree::{self, Place};
 use crate::upstream::Release;
 use crate::upstream::git::reference_part;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::git::worktree::{self, Place};
 
 pub use branch::{Opened, Request, State, close, open};
 pub(crate) use plan::compressed;
@@ -107,7 +107,7 @@ impl Session {
         let mut text = serde_json::to_vec_pretty(&written)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
         text.push(b'\n');
-        crate::files::write_file(&path, &text)
+        perfquilt_system::files::write_file(&path, &text)
     }
 
     /// What is where it is checked out.

@@ -8,7 +8,6 @@ use super::assign::{self, Assigned, Candidate, Original, short};
 use super::branch::stack_tip;
 use super::publish::Change;
 use super::refresh::{Fate, Outcome};
-use crate::error::{Error, Kind, Result};
 use crate::series::message::{self, Message};
 use crate::series::write::{self, Listed};
 use crate::series::{Entry, Location, Patch, Series, SeriesFile, compression, path};
@@ -16,7 +15,8 @@ use crate::stack::history::{self, Commit};
 use crate::stack::trial::Trial;
 use crate::stack::{self, Applied, Stack, format};
 use crate::upstream::{Objects, Release};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
 
 /// A patch as it is to be.
 pub(super) struct Made {

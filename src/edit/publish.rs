@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::folder;
-use crate::digest::hex;
-use crate::error::{Error, Result};
-use crate::files::write_file;
-use crate::locks::{self, Lock};
 use crate::stack::history;
 use crate::upstream::Objects;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::digest::hex;
+use perfquilt_system::files::write_file;
+use perfquilt_system::locks::{self, Lock};
 
 /// A file as it is to be; `None` removes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,8 +73,8 @@ impl Journal {
 /// Waits for other commands that write the series and keeps new ones out while the answer lives.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made,
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be made,
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting.
 pub fn lock(ws: &Workspace) -> Result<Lock> {
     locks::wait(&folder(ws).join("lock"), || {})
 }
@@ -83,8 +83,8 @@ pub fn lock(ws: &Workspace) -> Result<Lock> {
 /// at a file where there is nothing to do.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when a file was changed since,
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it still cannot be written.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a file was changed since,
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it still cannot be written.
 pub fn recover(ws: &Workspace) -> Result<bool> {
     if !pending(ws).exists() {
         return Ok(false);
@@ -128,7 +128,7 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
 /// kept, if any were there. `label` names that folder.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when something cannot be written; everything is as
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when something cannot be written; everything is as
 /// before then, or the next command finishes it.
 pub fn publish(
     ws: &Workspace,

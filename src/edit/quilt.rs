@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
-use crate::files::write_file;
-use crate::progress::Progress;
 use crate::series::Location;
-use crate::workspace::Workspace;
 use crate::{stack, upstream};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::files::write_file;
 
 /// A tree on which quilt works with the workspace's own series and patches.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub struct QuiltTree {
 /// patches are.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the folder is not empty; the series need not apply.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the folder is not empty; the series need not apply.
 pub fn quilt(
     ws: &Workspace,
     version: Option<&str>,

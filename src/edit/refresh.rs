@@ -9,17 +9,17 @@ use super::branch::{pick, refuse_unknown, stack_tip};
 use super::plan::Plan;
 use super::publish::{self, Change, Move};
 use super::tip;
-use crate::error::{Error, Result};
-use crate::git::Git;
-use crate::git::worktree::Place;
-use crate::process::{check_interrupted, quoted};
-use crate::progress::Progress;
 use crate::series::message::Message;
 use crate::series::{Location, Series};
 use crate::stack;
 use crate::stack::history::{self, Commit};
 use crate::upstream::{self, Objects};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::git::Git;
+use perfquilt_system::git::worktree::Place;
+use perfquilt_system::process::{check_interrupted, quoted};
 
 /// What `refresh` is asked for.
 #[derive(Debug, Clone, Default)]
@@ -103,8 +103,8 @@ pub struct Refreshed {
 /// Writes the edit branch back.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when there is no branch, work is not committed, or series and branch both changed;
-/// [`Kind::Series`](crate::error::Kind::Series) when a patch is empty, or the history is no line of commits on the release.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no branch, work is not committed, or series and branch both changed;
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch is empty, or the history is no line of commits on the release.
 pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Result<Refreshed> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;

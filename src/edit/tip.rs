@@ -1,19 +1,19 @@
 //! The last commit of the edit branch, also where somebody removed the branch.
 
 use super::Session;
-use crate::error::{Error, Result};
-use crate::git::Git;
-use crate::git::worktree::Place;
-use crate::progress::Progress;
 use crate::stack::history;
 use crate::upstream::Objects;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::git::Git;
+use perfquilt_system::git::worktree::Place;
 
 /// The branch's last commit. A branch that was removed is put back to what its worktree had checked out, or else to
 /// how the series left it; `None` where neither is in the store any more.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the worktree is not this workspace's.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the worktree is not this workspace's.
 pub(super) fn find(
     ws: &Workspace,
     store: &Objects,
@@ -41,7 +41,7 @@ pub(super) fn find(
 /// As [`find`], where there must be one.
 ///
 /// # Errors
-/// As [`find`]; [`Kind::Usage`](crate::error::Kind::Usage) when there is none.
+/// As [`find`]; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none.
 pub(super) fn of(
     ws: &Workspace,
     store: &Objects,

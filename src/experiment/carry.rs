@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::observation::{ExperimentHeader, Origin, Planned};
-use crate::point::Point;
 use crate::store::{Earlier, Identity};
+use perfquilt_model::observation::{ExperimentHeader, Origin, Planned};
+use perfquilt_model::point::Point;
 
 /// What a new experiment is to find out.
 #[derive(Debug)]
@@ -234,7 +234,7 @@ fn is_as_exact(other: &Planned, plan: &Planned) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::Meter;
+    use perfquilt_model::observation::Meter;
 
     fn identity(binaries: &[&str]) -> Identity {
         Identity {

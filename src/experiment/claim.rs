@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
-use crate::locks::{self, Lock};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::locks::{self, Lock};
 
 /// Keeps other processes from carrying the same experiment out while it lives.
 #[derive(Debug)]
@@ -16,8 +16,8 @@ impl Claim {
     /// The claim to the experiment of `key` in the workspace whose state is in `state`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) while another process has it;
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process has it;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be made.
     pub(crate) fn of(state: &Path, key: &str) -> Result<Self> {
         let name = format!("experiment-{}.lock", key.replace(' ', "-"));
         let path = state.join("locks").join(name);
@@ -41,7 +41,7 @@ impl Drop for Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use perfquilt_model::error::Kind;
 
     #[test]
     fn one_process_at_a_time_has_an_experiment() {

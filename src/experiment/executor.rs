@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::plan::Block;
-use crate::error::{Error, Result};
 use crate::meter::Counts;
-use crate::observation::Moment;
-use crate::point::Point;
 use crate::workload::Measured;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Moment;
+use perfquilt_model::point::Point;
 
 /// Something a block brought.
 #[derive(Debug, Clone)]

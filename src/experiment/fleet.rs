@@ -2,9 +2,9 @@
 
 use std::sync::mpsc;
 
-use crate::error::{Error, Result};
-use crate::point::Point;
 use crate::server::{Launch, Running, ServerAdapter};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
 
 /// Starts a server for every launch, all at once, and gives `body` the outcomes in the launches'
 /// order. Servers that `body` does not end are killed when it returns.

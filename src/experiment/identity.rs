@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::build::Built;
-use crate::config::{Layouts, Preset, Workload};
-use crate::digest::hex;
-use crate::error::Result;
 use crate::meter::Counter;
-use crate::observation::ExperimentHeader;
-use crate::point::Point;
-use crate::stats::REDUCTION;
 use crate::store::Identity;
 use crate::workload::{Placement, allowed_cpus};
-use crate::workspace::Workspace;
 use crate::{server, workload};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Layouts, Preset, Workload};
+use perfquilt_judge::stats::REDUCTION;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::point::Point;
+use perfquilt_system::digest::hex;
 
 /// The number of the way in which blocks are carried out, beside what [`harness`] digests: how servers are
 /// started, warmed up and ordered, and which transactions are counted. A change that may give other
@@ -104,7 +104,7 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
 /// incomparable changes it. The number of blocks does not: more of them go on with the experiment.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a workload's script cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a workload's script cannot be read.
 pub fn key(
     ws: &Workspace,
     header: &ExperimentHeader,
@@ -142,7 +142,7 @@ pub fn key(
 /// What the observations of an experiment are of, so that a later one knows which of them still hold.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a workload's script cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a workload's script cannot be read.
 pub fn of(
     ws: &Workspace,
     header: &ExperimentHeader,

@@ -10,19 +10,19 @@ use super::fleet::with_fleet;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use crate::build::Relink;
-use crate::config::Workload;
-use crate::error::{Error, Kind, Result};
-use crate::locks::{self, Lock};
 use crate::meter::{Counter, Counts, WARM_UP};
-use crate::observation::{Meter, Moment};
-use crate::point::Point;
-use crate::process::check_interrupted;
-use crate::progress::Progress;
 use crate::server::{
     self, Launch, Running, Scratch, ServerAdapter, prepare_template, size_of_tree,
 };
 use crate::workload::{Clients, Failure, Measured, Timed, Watch, allowed_cpus};
-use crate::workspace::Workspace;
+use perfquilt_config::Workload;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::{Meter, Moment};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_system::locks::{self, Lock};
+use perfquilt_system::process::check_interrupted;
 
 /// Seconds of uncounted running before a timed workload: caches, branch predictors and the server's
 /// own memory pools have settled long before.

@@ -21,17 +21,17 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::attribution::Stopping;
 use crate::build::{Built, Relink};
-use crate::config::{Layouts, Preset, Workload};
-use crate::error::{Error, Result};
 use crate::meter::Counter;
-use crate::observation::{ExperimentHeader, Meter, Planned};
-use crate::point::Point;
-use crate::progress::Progress;
 use crate::server::has_other_time;
 use crate::store::{ExperimentId, Store};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Layouts, Preset, Workload};
+use perfquilt_judge::attribution::Stopping;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Planned};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
 
 use carry::Question;
 pub(crate) use claim::Claim;
@@ -69,10 +69,10 @@ pub struct Outcome {
 /// Points that fail alone are in the outcome; whoever calls decides what that means.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for wrong settings or missing tools, or while another process
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for wrong settings or missing tools, or while another process
 /// carries the same experiment out;
-/// [`Kind::Bench`](crate::error::Kind::Bench) when the base itself or a workload fails;
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted), everything finished being kept.
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the base itself or a workload fails;
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted), everything finished being kept.
 pub fn run(
     ws: &Workspace,
     preset: &Preset,
@@ -486,7 +486,7 @@ fn vary_layouts(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Silent;
+    use perfquilt_model::progress::Silent;
 
     fn built(point: usize, identity: &str) -> (Point, Built) {
         let built = Built {

@@ -1,7 +1,7 @@
 //! The line after a block: what is known so far.
 
-use crate::attribution::{Attribution, Closure, Effect, Kind, Part};
-use crate::observation::Meter;
+use perfquilt_judge::attribution::{Attribution, Closure, Effect, Kind, Part};
+use perfquilt_model::observation::Meter;
 
 /// `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %` of one workload and meter; empty when
 /// nothing is known yet.

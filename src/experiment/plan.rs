@@ -7,7 +7,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use sha2::{Digest, Sha256};
 
-use crate::point::Point;
+use perfquilt_model::point::Point;
 
 /// What a plan is made of.
 #[derive(Debug, Clone, Copy)]

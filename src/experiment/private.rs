@@ -13,8 +13,8 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::machine::Candidate;
 use crate::build::Relink;
-use crate::error::{Error, Result};
-use crate::point::Point;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
 
 /// Bytes that the executable `binary` of its own takes for each of these servers, with a share of what it takes
 /// to link `at_once` of them.

@@ -11,15 +11,15 @@ use super::plan::{Reading, Scope, single};
 use super::runner::Runner;
 use super::{Candidates, candidate, identity, vary_layouts};
 use crate::build::Built;
-use crate::config::{Layouts, Preset, Workload, default_margin};
-use crate::error::{Error, Result};
 use crate::meter::Counter;
-use crate::observation::{ExperimentHeader, Meter, Metric};
-use crate::point::Point;
-use crate::process::check_interrupted;
-use crate::progress::Progress;
 use crate::store::{Earlier, ExperimentId, Store};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Layouts, Preset, Workload, default_margin};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process::check_interrupted;
 
 /// Values of one block, by state.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -75,7 +75,7 @@ impl<'a> Probe<'a> {
     /// `preset` says how is measured; of its workloads and meters only the ones given are.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown workload, or a meter that this machine
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown workload, or a meter that this machine
     /// cannot read.
     pub fn open(
         ws: &'a Workspace,
@@ -138,8 +138,8 @@ impl<'a> Probe<'a> {
     /// Adds a state's server.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when code layouts are to be varied and cannot be;
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be noted in the store.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when code layouts are to be varied and cannot be;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be noted in the store.
     pub fn add(&mut self, state: usize, built: &Built, progress: &dyn Progress) -> Result<()> {
         self.settle(built, progress)?;
         let point = Point::Step(state);
@@ -168,7 +168,7 @@ impl<'a> Probe<'a> {
     /// The blocks measured so far, from `number` on.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be read.
     pub fn blocks(&self, number: u32) -> Result<Vec<Values>> {
         let mut blocks = stored(self.store, &self.key, (&self.workload.name, self.metric))?;
         blocks.retain(|block| block.number >= number);
@@ -283,7 +283,7 @@ impl<'a> Probe<'a> {
     /// as this probe measures.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
     pub fn known(&self, store: &Store, names: &BTreeMap<usize, Names>) -> Result<Vec<Known>> {
         let harnesses = self.harnesses()?;
         let own = self.store.header(self.id)?.experiment;
@@ -353,7 +353,7 @@ impl<'a> Probe<'a> {
 /// The blocks that a probe measured under `key`; none where nothing was begun with it.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be read.
 pub fn stored(store: &Store, key: &str, (workload, metric): (&str, Metric)) -> Result<Vec<Values>> {
     let states = |point: Point| match point {
         Point::Step(state) => Some(state),
@@ -481,7 +481,7 @@ fn blocks_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{Observation, SCHEMA};
+    use perfquilt_model::observation::{Observation, SCHEMA};
 
     #[test]
     fn a_direct_block_keeps_its_number() {

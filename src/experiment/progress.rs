@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::plan::{Block, Reading};
-use crate::attribution::Stopping;
+use perfquilt_judge::attribution::Stopping;
 
 /// Expected durations of blocks, corrected by those that were measured.
 #[derive(Debug)]

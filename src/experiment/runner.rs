@@ -9,17 +9,18 @@ use super::plan::{Block, Reading};
 use super::progress::{Forecast, words};
 use super::values::{functions_of, observation, round_number, transactions_of};
 use super::{note, stopping};
-use crate::attribution::{self, Stopping};
-use crate::config::{Workload, WorkloadKind};
-use crate::error::{Error, Kind, Result};
 use crate::meter::Counts;
-use crate::observation::{Meter, Moment, Observation, Planned, Supplement};
-use crate::point::Point;
-use crate::process::check_interrupted;
-use crate::progress::{Progress, Step};
-use crate::stats::{self, BlockValue, Slices};
 use crate::store::{Brought, ExperimentId, Meanwhile, SliceBlob, Store};
 use crate::workload::Measured;
+use perfquilt_config::{Workload, WorkloadKind};
+use perfquilt_judge::attribution::{self, Stopping};
+use perfquilt_judge::stats::{self, BlockValue};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::Slices;
+use perfquilt_model::observation::{Meter, Moment, Observation, Planned, Supplement};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::{Progress, Step};
+use perfquilt_system::process::check_interrupted;
 
 /// Nanoseconds of undisturbed work that a counted block aims at, for every workload: callgrind makes
 /// of it some seconds.

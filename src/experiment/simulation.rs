@@ -8,16 +8,16 @@ use rand::{RngExt, SeedableRng};
 use super::executor::{Event, Executor, Report};
 use super::plan::{Block, Reading, Scope, plan};
 use super::runner::Runner;
-use crate::attribution::{self, Attribution, Interval, Kind as EffectKind, Verdict};
-use crate::config::{Workload, WorkloadKind};
-use crate::error::{Error, Kind, Result};
 use crate::meter::{Counted, Counts};
-use crate::observation::{ExperimentHeader, Meter, Planned, Supplement};
-use crate::point::Point;
-use crate::progress::Silent;
-use crate::stats::Slices;
 use crate::store::{ExperimentId, Store};
 use crate::workload::Measured;
+use perfquilt_config::{Workload, WorkloadKind};
+use perfquilt_judge::attribution::{self, Attribution, Interval, Kind as EffectKind, Verdict};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::Slices;
+use perfquilt_model::observation::{ExperimentHeader, Meter, Planned, Supplement};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Silent;
 
 const POINTS: [Point; 4] = [
     Point::Step(0),
@@ -238,7 +238,7 @@ impl Fixture {
             direct: &[],
         });
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
-        let margin = crate::config::default_margin;
+        let margin = perfquilt_config::default_margin;
         let of_timed = blocks.iter().filter(|b| b.reading == Reading::Timed);
         let planned = self.planned(u32::try_from(of_timed.count()).unwrap());
         let planned = super::stopping::plan(&self.store, self.id(), planned).unwrap();
@@ -261,7 +261,7 @@ impl Fixture {
 
     fn attribution(&self) -> Attribution {
         let (header, observations) = self.store.load(self.id()).unwrap();
-        let margin = &crate::config::default_margin;
+        let margin = &perfquilt_config::default_margin;
         attribution::attribute_with(&header, &observations, &self.supplement(), margin).unwrap()
     }
 
@@ -549,7 +549,8 @@ fn blocks_go_where_the_uncertainty_is() {
     // standard deviation of √2 · 0.4 %/√3 per block on a quiet workload and (10 + 5)/6 of that in the mean of all
     // six. The suite keeps every workload until that mean is known to ±0.5 %; afterwards only `y` needs blocks.
     let deviation = 15.0 / 6.0 * 0.004 * (2.0f64 / 3.0).sqrt();
-    let units = crate::stats::blocks_needed(deviation / 60f64.sqrt(), 60, 0.005, 60).unwrap();
+    let units =
+        perfquilt_judge::stats::blocks_needed(deviation / 60f64.sqrt(), 60, 0.005, 60).unwrap();
     // A quarter of the blocks repeats layouts. Twice the expected number allows for a variance estimated from few.
     let most = 2 * units * 4 / 3;
     assert!(

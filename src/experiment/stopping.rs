@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::plan::{Block, direct_blocks};
 use super::progress::words;
-use crate::attribution::{self, Collector, Stopping};
-use crate::config::default_margin;
-use crate::error::Result;
-use crate::observation::{ExperimentHeader, Observation, Planned, Supplement};
-use crate::point::Point;
 use crate::store::{ExperimentId, Store};
+use perfquilt_config::default_margin;
+use perfquilt_judge::attribution::{self, Collector, Stopping};
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::{ExperimentHeader, Observation, Planned, Supplement};
+use perfquilt_model::point::Point;
 
 /// Stores what is `planned` and returns it. An experiment that had come to its end, so that its
 /// intervals were there to be seen, and is to have more blocks now is marked as extended: a person
@@ -124,9 +124,9 @@ pub(super) fn message(name: &str, stopping: Option<&Stopping>, coming: u64) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribution::{Kind, Open, SUITE};
     use crate::experiment::plan::Reading;
-    use crate::observation::Meter;
+    use perfquilt_judge::attribution::{Kind, Open, SUITE};
+    use perfquilt_model::observation::Meter;
 
     fn stopping(open: &[(&str, usize)]) -> Stopping {
         Stopping {

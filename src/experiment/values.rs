@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::plan::Block;
 use crate::meter::{Counts, plain_name};
-use crate::observation::{Meter, Observation, PointFunctions, SCHEMA};
-use crate::point::Point;
-use crate::stats::Slices;
+use perfquilt_model::observation::Slices;
+use perfquilt_model::observation::{Meter, Observation, PointFunctions, SCHEMA};
+use perfquilt_model::point::Point;
 
 /// What functions executed a transaction, where the meter tells them apart.
 pub(super) fn functions_of(

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Secret;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// What the program proves its identity with.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ impl Credentials {
     /// There is no option for a token on purpose: every user of a machine can read command lines.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when there are none, or half of them.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there are none, or half of them.
     pub fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         if let Some(id) = set("PERFQUILT_APP_ID") {

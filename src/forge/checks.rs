@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::client::{Call, Fault, Method, Shared, part};
 use super::model::{CheckRun, CheckRuns};
-use crate::cut::at_most;
-use crate::error::{Error, Result};
 use crate::report::{Comment, Standing};
+use perfquilt_model::cut::at_most;
+use perfquilt_model::error::{Error, Result};
 
 /// The check run's name.
 const NAME: &str = "perfquilt";

@@ -14,8 +14,8 @@ use super::auth::Credentials;
 use super::retry::{self, Answer, Next, Policy};
 use super::session::Session;
 use super::{Repository, Secret, model};
-use crate::error::{Error, Result};
-use crate::process;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process;
 
 /// How often a waiting request looks whether somebody wants to stop.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -89,7 +89,7 @@ impl Client {
     /// one's own). Nothing is sent yet.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when `api` is no address of the web.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `api` is no address of the web.
     pub fn new(
         repository: Repository,
         api: &str,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{Repository, is_commit};
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// What is known of a pull request before GitHub is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Target {
     /// `GITHUB_EVENT_PATH` names. Outside a workflow nothing is known.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for an event that cannot be read or is of no pull request.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an event that cannot be read or is of no pull request.
     pub fn from_environment(
         variable: &dyn Fn(&str) -> Option<String>,
         event: Option<&str>,

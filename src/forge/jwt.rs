@@ -9,7 +9,7 @@ use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::Secret;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Seconds the token is issued in the past, and those it holds; GitHub takes ten minutes at most.
 const BEFORE: i64 = 60;
@@ -18,7 +18,7 @@ const LIFE: i64 = 9 * 60;
 /// The token of the App with this id (or client id) at `now`, seconds since 1970 on GitHub's clock.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when `key` is no RSA key in PEM form.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `key` is no RSA key in PEM form.
 pub(super) fn sign(app: &str, key: &Secret, now: i64) -> Result<Secret> {
     let pair = key_pair(key)?;
     let part = |json: serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::client::{Call, Fault, Method, Shared, part};
 use super::model::Label;
-use crate::error::Result;
 use crate::report::Standing;
+use perfquilt_model::error::Result;
 
 /// The label for a standing: `perf: faster`.
 pub(super) fn name(prefix: &str, standing: Standing) -> String {

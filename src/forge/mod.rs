@@ -17,10 +17,9 @@ mod secret;
 mod session;
 mod sticky;
 
-use std::fmt;
-use std::str::FromStr;
+use perfquilt_model::error::Error;
 
-use crate::error::Error;
+pub use perfquilt_model::repository::Repository;
 
 pub use auth::Credentials;
 pub use checks::Conclusion;
@@ -37,47 +36,10 @@ pub const API: &str = "https://api.github.com";
 /// Bytes of a comment that GitHub takes. It counts characters; bytes are never fewer.
 pub const LONGEST_COMMENT: usize = 65_536;
 
-/// A repository as `owner/name`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Repository {
-    /// The user or organisation.
-    pub owner: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl fmt::Display for Repository {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.owner, self.name)
-    }
-}
-
-impl FromStr for Repository {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let part = |text: &str| {
-            let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-            !text.is_empty()
-                && text.len() <= 100
-                && text.bytes().all(plain)
-                && ![".", ".."].contains(&text)
-        };
-        match text.split_once('/') {
-            Some((owner, name)) if part(owner) && part(name) => Ok(Repository {
-                owner: owner.to_owned(),
-                name: name.to_owned(),
-            }),
-            _ => Err(Error::usage(format!("`{text}` is not a repository"))
-                .hint("a repository is OWNER/NAME")),
-        }
-    }
-}
-
 /// The commit whose whole id `text` is, in small letters.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when it is none.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is none.
 pub fn commit(text: &str) -> Result<String, Error> {
     if is_commit(text) {
         Ok(text.to_ascii_lowercase())

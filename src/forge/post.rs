@@ -7,9 +7,9 @@ use super::event::Target;
 use super::model::PullRequest;
 use super::sticky::{self, Kept, Mark};
 use super::{Client, Conclusion, LONGEST_COMMENT, checks, labels};
-use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::report::{self, Notice, Standing, Subject};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
 
 /// What is to be posted beside the comment, and how.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ impl Posting {
     /// Bytes a comment may have, beside the mark it is found again by.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for an id that is none.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an id that is none.
     pub fn limit(&self) -> Result<usize> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         // Two hyphens would end the mark.
@@ -102,8 +102,8 @@ impl From<PullRequest> for Found {
 /// Asks GitHub for the pull request that `target` means.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when `target` names none,
-/// [`Kind::Forge`](crate::error::Kind::Forge) when there is no such pull request or no answer.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `target` names none,
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when there is no such pull request or no answer.
 pub fn find_pull_request(client: &Client, target: &Target) -> Result<Found> {
     client.run(find(&client.shared, target))
 }
@@ -152,9 +152,9 @@ async fn find(shared: &Shared, target: &Target) -> Result<Found> {
 /// Whatever is there already is brought up to date; nothing is ever there twice.
 ///
 /// # Errors
-/// [`Kind::Forge`](crate::error::Kind::Forge) when the comment cannot be written, or what was asked for
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when the comment cannot be written, or what was asked for
 /// beside it, after everything that can be written is;
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn post(
     client: &Client,
     posting: &Posting,

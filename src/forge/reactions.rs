@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::Client;
 use super::client::{Call, Fault, Method};
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 /// Puts a reaction (`+1`, `eyes`, `rocket`, `confused`, `-1`) on a comment; a comment that is gone needs none.
 ///
 /// # Errors
-/// [`Kind::Forge`](crate::error::Kind::Forge) when GitHub refuses or cannot be reached.
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when GitHub refuses or cannot be reached.
 pub fn react(client: &Client, comment: u64, reaction: &str) -> Result<()> {
     client.run(async {
         let call = Call {

@@ -8,7 +8,7 @@ use octocrab::Octocrab;
 use super::auth::Credentials;
 use super::client::{Call, Fault, Method, Shared, get, parse, said};
 use super::{Secret, jwt, model};
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// An App's token holds an hour; a new one is asked for before.
 const TOKEN_LIFE: Duration = Duration::from_secs(50 * 60);

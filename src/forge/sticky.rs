@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::client::{Call, Fault, Method, Shared, get};
 use super::model::Comment;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// How often the whole of looking and writing is begun again.
 const ROUNDS: u32 = 6;

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use super::{canonical_forms, imported, unindented};
 use crate::edit::publish::{self, Change};
-use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::series::write::{self, Listed};
 use crate::series::{Location, Patch, Series, SeriesFile, survey};
-use crate::workspace::Workspace;
 use crate::{stack, upstream};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
 
 /// What was mended.
 #[derive(Debug, Clone, Default)]
@@ -24,8 +24,8 @@ pub struct Fixed {
 /// reads in another way. Nothing is written unless every tree stays the same.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when the series has errors or does not apply,
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the release is not imported.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the series has errors or does not apply,
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the release is not imported.
 pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<Fixed> {
     let lock = publish::lock(ws)?;
     let location = Location::of(ws, None)?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::BufRead;
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// A place in the code: an address inside an object file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,8 +50,8 @@ impl CallGraph {
     /// Reads the profile in `file`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read,
-    /// [`Kind::Bench`](crate::error::Kind::Bench) with file and line when it is no profile or was cut off.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with file and line when it is no profile or was cut off.
     pub fn read(file: &Path) -> Result<Self> {
         let reader = std::fs::File::open(file).map_err(|e| Error::io("read", file, &e))?;
         let mut parser = Parser::default();

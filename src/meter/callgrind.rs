@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// A function's own cost, without that of what it calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +33,8 @@ impl Profile {
     /// Reads the profile in `file`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read,
-    /// [`Kind::Bench`](crate::error::Kind::Bench) with file and line when it is not a profile or
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with file and line when it is not a profile or
     /// was cut off.
     pub fn read(file: &Path) -> Result<Self> {
         let reader = std::fs::File::open(file).map_err(|e| Error::io("read", file, &e))?;

@@ -12,10 +12,10 @@ mod vgdb;
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
-use crate::observation::Meter;
-use crate::process::{Command, find_program};
 use crate::server::{ClientThreads, Running, Under};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
+use perfquilt_system::process::{Command, find_program};
 
 pub use name::plain_name;
 
@@ -71,7 +71,7 @@ impl Counter {
     /// Hardware counters if this machine has them, else callgrind.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when it has neither.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it has neither.
     pub fn detect() -> Result<Self> {
         match Self::hardware()? {
             Some(counter) if counter.meters().contains(&Meter::Instructions) => Ok(counter),
@@ -82,7 +82,7 @@ impl Counter {
     /// The processor's counters, as far as they can be read here; `None` where none can.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
     pub fn hardware() -> Result<Option<Self>> {
         let sources = perf::supported()?;
         let meters = sources.iter().map(|source| source.meter).collect();
@@ -94,7 +94,7 @@ impl Counter {
     /// Callgrind, even where there are hardware counters: it tells functions apart.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when valgrind is not installed.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when valgrind is not installed.
     pub fn callgrind() -> Result<Self> {
         for program in ["valgrind", "vgdb"] {
             if find_program(program).is_none() {
@@ -183,7 +183,7 @@ impl Counter {
     /// in one piece: what a client does to connect is counted once a call.
     ///
     /// # Errors
-    /// What `run` meets; [`Kind::Bench`](crate::error::Kind::Bench) when the server ends or the
+    /// What `run` meets; [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server ends or the
     /// source counts nothing.
     pub fn count(
         &self,

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::error::{Error, Result};
-use crate::observation::Meter;
-use crate::process::{Child, Command, check_interrupted, find_program};
 use crate::server::Running;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
+use perfquilt_system::process::{Child, Command, check_interrupted, find_program};
 
 /// Where a meter's reading comes from: events counted in user space only, since the kernel's part is not
 /// the patches'.
@@ -77,7 +77,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// virtual machines.
 ///
 /// # Errors
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(super) fn supported() -> Result<Vec<&'static Source>> {
     if find_program("perf").is_none() {
         return Ok(Vec::new());
@@ -254,7 +254,7 @@ fn pipe(path: &Path) -> Result<File> {
 /// The readings of `sources` in what `perf stat` wrote, for `n` transactions.
 ///
 /// # Errors
-/// [`Kind::Bench`](crate::error::Kind::Bench) when an event was not counted, or in a part of the time only.
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when an event was not counted, or in a part of the time only.
 pub(super) fn readings(text: &str, sources: &[&Source], n: u64) -> Result<Vec<(Meter, f64)>> {
     let events = sources.iter().flat_map(|source| source.events).copied();
     let extrapolated: BTreeSet<&str> = events

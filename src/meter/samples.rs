@@ -9,9 +9,9 @@ use regex::Regex;
 
 use super::perf::{self, Session};
 use super::{RunTransactions, done, plain_name};
-use crate::error::{Error, Kind, Result};
-use crate::process::{Command, find_program};
 use crate::server::Running;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::process::{Command, find_program};
 
 /// Samples a second. Off the beat of what runs a thousand times a second.
 const FREQUENCY: &str = "3989";

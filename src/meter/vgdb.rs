@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::{Error, Kind, Result};
-use crate::process::Command;
 use crate::server::{Running, Under};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::process::Command;
 
 /// How long valgrind may take to obey; a dump of a large server takes well under a second.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::table::{Costs, Table};
-use crate::stats::{Interval, LEVEL, benjamini_hochberg};
+use perfquilt_judge::stats::{Interval, LEVEL, benjamini_hochberg};
 
 /// A number of two servers, a transaction, and how well their difference is known.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::table::Table;
-use crate::config::Workload;
-use crate::error::{Error, Kind, Result};
 use crate::meter::call_graph::CallGraph;
 use crate::meter::samples::{self, Sampled, Samples};
 use crate::meter::{self, Counter, WARM_UP};
-use crate::process::check_interrupted;
-use crate::progress::Progress;
 use crate::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
 use crate::workload::{Clients, Serving};
-use crate::workspace::Workspace;
+use perfquilt_config::Workload;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process::check_interrupted;
 
 /// Seconds that a run's transactions take under valgrind without counting: counted, they take some tenfold.
 const COUNTED_SECONDS: f64 = 0.3;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::table::Table;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Ways that cost less than this share of everything are drawn as one.
 const LEAST: f64 = 0.0005;
@@ -16,7 +16,7 @@ const LEAST: f64 = 0.0005;
 /// blue where less.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when nothing was executed or it cannot be drawn.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when nothing was executed or it cannot be drawn.
 pub fn flame_graph(title: &str, before: &[Table], after: &[Table]) -> Result<String> {
     let mut stacks: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (stack, cost) in folded(before) {

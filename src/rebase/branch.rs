@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use super::Rebased;
 use super::report::Written;
 use super::write::{Options, Plan, names};
-use crate::error::{Error, Result};
-use crate::git::{Git, nul_separated};
-use crate::process::{check_interrupted, quoted};
 use crate::series::path;
-use crate::workspace::{CONFIG_FILE, Workspace};
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::git::{Git, nul_separated};
+use perfquilt_system::process::{check_interrupted, quoted};
 
 /// Writes the commit. The branch appears in one step, when everything it needs is there.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when there is no repository, it does not hold what the plan was made
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no repository, it does not hold what the plan was made
 /// from, or there cannot be such a branch.
 pub(super) fn write_branch(
     ws: &Workspace,

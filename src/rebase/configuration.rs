@@ -4,13 +4,13 @@ use std::path::Path;
 
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
-use crate::error::{Error, Result};
-use crate::workspace::CONFIG_FILE;
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_model::error::{Error, Result};
 
 /// The configuration with another `current` in `[upstream]`.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when it has none, or is no TOML.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it has none, or is no TOML.
 pub(super) fn with_current(text: &str, version: &str) -> Result<String> {
     let mut document = parsed(text)?;
     let current = document
@@ -30,7 +30,7 @@ pub(super) fn with_current(text: &str, version: &str) -> Result<String> {
 /// The configuration with `folder` as the folder of a release's own series.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when it has no such release, or is no TOML.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it has no such release, or is no TOML.
 pub(super) fn with_folder(text: &str, version: &str, folder: &Path) -> Result<String> {
     let mut document = parsed(text)?;
     let releases = document

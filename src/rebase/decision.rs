@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use super::Step;
 use super::report::{Closest, Decision};
 use super::three_way::{FileMerge, Part, Trouble};
-use crate::error::Result;
 use crate::series::Patch;
 use crate::series::path::shown;
 use crate::stack::merge::{Region, Run, runs};
 use crate::stack::trial::Trial;
 use crate::upstream::Objects;
+use perfquilt_model::error::Result;
 
 /// Lines shown of one side of a conflict.
 const MOST_LINES: usize = 24;
@@ -21,7 +21,7 @@ const LIKE: u8 = 80;
 /// A block for every place in conflict; `earlier` are the patches before this one.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn decisions(
     objects: &Objects,
     patch: &Patch,

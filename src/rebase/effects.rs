@@ -1,17 +1,17 @@
 //! What patches were worth on the old release and are worth on the new one, where both were measured.
 
 use super::report::{Drop, EffectChange, Report, Worth};
-use crate::attribution::{self, Attribution, Effect, attribute_with};
-use crate::error::Result;
-use crate::observation::Meter;
 use crate::store::Store;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::attribution::{self, Attribution, Effect, attribute_with};
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::Meter;
 
 /// Adds what the store knows of both releases to a report: effects of each patch, and as drop
 /// candidates those that no longer help.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
 pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
     if !ws.results().is_file() {
         return Ok(());

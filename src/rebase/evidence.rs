@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::three_way::{FileMerge, Part};
-use crate::error::Result;
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch, Presence};
 use crate::stack::trial::{Trial, hunk_is_there};
 use crate::upstream::Release;
+use perfquilt_model::error::Result;
 
 /// Every path a patch names.
 pub fn named_paths(patch: &Patch) -> BTreeSet<Vec<u8>> {
@@ -23,7 +23,7 @@ pub fn named_paths(patch: &Patch) -> BTreeSet<Vec<u8>> {
 /// Whether everything the patch leaves stands in the tree, wherever.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn is_there(tree: &mut Trial<'_>, patch: &Patch) -> Result<bool> {
     for diff in &patch.files {
         if diff.binary.is_some() || diff.rename || diff.copy || diff.hunks.is_empty() {
@@ -72,7 +72,7 @@ fn hunks_there(
 /// Whether a part of a patch that merges cleanly is in the tree already, and which.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn what_is_there(
     tree: &mut Trial<'_>,
     patch: &Patch,

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use super::evidence::claimed_commits;
-use crate::error::Result;
-use crate::process::{Command, check_interrupted};
-use crate::progress::Progress;
 use crate::series::Patch;
 use crate::series::path::shown;
 use crate::upstream::{self, Release};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::Result;
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process::{Command, check_interrupted};
 
 /// The commits of one release that another does not have; none where there is no history.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl History {
     /// The history between two releases; fetched now if their repository can give it.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
     pub fn between(
         ws: &Workspace,
         from: &Release,
@@ -48,7 +48,7 @@ impl History {
     /// The commit named by the patch's `Applied-Upstream:` that the new release contains.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
     pub fn contains(&self, patch: &Patch) -> Result<Option<String>> {
         let Some(range) = &self.range else {
             return Ok(None);
@@ -74,7 +74,7 @@ impl History {
     /// The commit between the releases that changes `paths` just as `diff` does.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
     pub fn same_patch(&self, diff: &[u8], paths: &[Vec<u8>]) -> Result<Option<String>> {
         let Some(range) = &self.range else {
             return Ok(None);

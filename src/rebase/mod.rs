@@ -28,12 +28,12 @@ pub use report::{
     Closest, Decision, Drop, EffectChange, PatchReport, Report, Rung, Status, Worth, Written,
 };
 
-use crate::error::{Error, Result};
-use crate::process::check_interrupted;
-use crate::progress::Progress;
 use crate::series::Series;
 use crate::upstream::{self, Objects, Release};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process::check_interrupted;
 
 use mover::Mover;
 
@@ -81,9 +81,9 @@ pub struct Step {
 /// Moves the series in the object store and reports on it.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release, or the one the series is for;
-/// [`Kind::Series`](crate::error::Kind::Series) when the series does not apply to its own release;
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release, or the one the series is for;
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the series does not apply to its own release;
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn rebase(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Result<Rebased> {
     let source = ws.config.release(request.from.as_deref())?;
     let target = ws.config.release(Some(&request.to))?;
@@ -160,7 +160,7 @@ pub fn rebase(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Res
 /// [`rebase`] moves it, but without looking at what upstream's history says.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when somebody must decide about a patch; as [`rebase`].
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when somebody must decide about a patch; as [`rebase`].
 pub fn tree_on(
     ws: &Workspace,
     from: &Release,

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::error::Result;
-use crate::process::check_interrupted;
 use crate::stack::trial::{blob, only_in};
 use crate::upstream::Objects;
+use perfquilt_model::error::Result;
+use perfquilt_system::process::check_interrupted;
 
 /// Git's own threshold: a file is the same one under another name when half of it is.
 const ENOUGH: f64 = 0.5;
@@ -38,7 +38,7 @@ impl<'a> Renames<'a> {
     /// does not have it under that name.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn find(&mut self, path: &[u8], content: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(known) = self.known.get(path) {
             return Ok(known.clone());

@@ -6,16 +6,16 @@ use super::moved::Renames;
 use super::three_way::{FileMerge, Part, Trees, merge_files};
 use super::{PatchReport, Rung, Status, Step};
 use super::{decision, evidence, history, range_diff, resolve};
-use crate::error::{Kind, Result};
-use crate::process::check_interrupted;
-use crate::progress::Progress;
 use crate::series::path::shown;
 use crate::series::{Patch, Series};
 use crate::stack::How;
 use crate::stack::format::changed_paths;
 use crate::stack::trial::Trial;
 use crate::upstream::{Objects, Release};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process::check_interrupted;
 
 /// How a patch went in; `None` where it does not fit. What is wrong otherwise is an error.
 fn fits(applied: Result<How>) -> Result<Option<How>> {

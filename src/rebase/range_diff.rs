@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
-use crate::error::Result;
 use crate::stack::format::diff;
 use crate::stack::merge::{Run, runs};
 use crate::upstream::Objects;
+use perfquilt_model::error::Result;
 
 /// Lines shown around a difference.
 const CONTEXT: usize = 3;
@@ -14,7 +14,7 @@ const CONTEXT: usize = 3;
 /// The difference between the diffs of two pairs of trees; empty when only places differ.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn compare(objects: &Objects, old: (&str, &str), new: (&str, &str)) -> Result<Vec<String>> {
     let old = normalised(&diff(objects, old.0, old.1)?);
     let new = normalised(&diff(objects, new.0, new.1)?);

@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{Rebased, Status};
-use crate::error::{Error, Result};
-use crate::files::write_file;
-use crate::git::worktree::{self, Place};
-use crate::git::{Git, nul_separated};
-use crate::locks::{self, Lock};
-use crate::process::quoted;
-use crate::progress::Progress;
 use crate::series::Patch;
 use crate::series::path::shown;
 use crate::stack::format::changed_paths;
 use crate::stack::history;
 use crate::stack::trial::Trial;
 use crate::upstream::Objects;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::files::write_file;
+use perfquilt_system::git::worktree::{self, Place};
+use perfquilt_system::git::{Git, nul_separated};
+use perfquilt_system::locks::{self, Lock};
+use perfquilt_system::process::quoted;
 
 /// What a person made of a patch.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ fn lock(ws: &Workspace) -> Result<Lock> {
 /// The conflict that is open, if there is one.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when its file cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when its file cannot be read.
 fn opened(ws: &Workspace) -> Result<Option<Opened>> {
     let path = state_file(ws);
     let text = match std::fs::read_to_string(&path) {
@@ -111,7 +111,7 @@ fn unmerged(git: &Git) -> Result<Vec<String>> {
 /// The patch that `which` means: its number, its name, or a beginning of the name.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when there is none, or more than one.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none, or more than one.
 fn find(rebased: &Rebased, which: &str) -> Result<usize> {
     let names: Vec<&str> = rebased
         .series
@@ -147,7 +147,7 @@ fn find(rebased: &Rebased, which: &str) -> Result<usize> {
 /// in the index, `CHERRY_PICK_HEAD` set, so that `git mergetool` and the like work.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the patch needs no decision, another conflict is
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the patch needs no decision, another conflict is
 /// open, or git cannot make the worktree.
 pub fn open(
     ws: &Workspace,
@@ -228,7 +228,7 @@ pub fn open(
         &theirs,
     ])?;
     waiting.finish("");
-    crate::process::check_interrupted()?;
+    perfquilt_system::process::check_interrupted()?;
     open.files = unmerged(&git)?;
     let picking = git.run(&["rev-parse", "--quiet", "--verify", "CHERRY_PICK_HEAD"])?;
     if !picked.success() && open.files.is_empty() && !picking.success() {
@@ -244,8 +244,8 @@ pub fn open(
 /// patch's name.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when no conflict is open, or one for another release;
-/// [`Kind::Series`](crate::error::Kind::Series) while the worktree has unmerged or uncommitted files,
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no conflict is open, or one for another release;
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) while the worktree has unmerged or uncommitted files,
 /// no commit, or a conflict marker in it.
 pub fn take(ws: &Workspace, release: &str) -> Result<String> {
     let _lock = lock(ws)?;
@@ -311,7 +311,7 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
 /// Closes the conflict that is open for `release`; what was done in its worktree is lost. Returns the patch's name.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when none is open, or one for another release.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when none is open, or one for another release.
 pub fn abort(ws: &Workspace, release: &str) -> Result<String> {
     let _lock = lock(ws)?;
     let name = match opened(ws) {
@@ -385,7 +385,7 @@ fn prefix(digest: &str) -> String {
 /// What was decided about this patch before, if the files are still what they were then.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn remembered(
     objects: &Objects,
     patch: &Patch,

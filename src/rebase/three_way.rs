@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::error::Result;
 use crate::series::Patch;
 use crate::stack::merge::{Merged, Region, merge};
 use crate::stack::trial::{File, Trial};
+use perfquilt_model::error::Result;
 
 /// What a merge makes of one file.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ pub struct Trees<'t, 'a> {
 /// Merges every file that `patch` changes; `paths` are those that differ between the old trees.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn merge_files(
     trees: &mut Trees<'_, '_>,
     patch: &Patch,

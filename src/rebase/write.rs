@@ -9,14 +9,15 @@ use super::branch::write_branch;
 use super::configuration::{with_current, with_folder};
 use super::report::{Drop, Status, Written};
 use super::{PatchReport, Rebased, Step};
-use crate::error::{Error, Result};
-use crate::process::check_interrupted;
 use crate::series::write::{Listed, compose, header_bytes, series as series_text};
 use crate::series::{Entry, Patch, SeriesFile, compression, patch_bytes, path, survey};
 use crate::stack::format::diff;
 use crate::stack::trial::Trial;
 use crate::upstream::Objects;
-use crate::workspace::{CONFIG_FILE, Workspace};
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::check_interrupted;
 
 /// What to write, and where.
 #[derive(Debug, Clone, Default)]
@@ -51,8 +52,8 @@ pub(super) struct Plan {
 /// Writes what [`rebase`](super::rebase()) found.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) while there is something to decide;
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the workspace is no git repository, its series is
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) while there is something to decide;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the workspace is no git repository, its series is
 /// not committed, the branch exists, or the folder is not empty. Nothing is written then.
 pub fn write(ws: &Workspace, rebased: &Rebased, options: &Options) -> Result<Written> {
     let undecided: Vec<&PatchReport> = rebased

@@ -6,11 +6,11 @@ use super::escape::{code, fenced, markdown_uncut};
 use super::number::{interval, margin, seconds};
 use super::page::{BOLD, Page};
 use super::text::{capital, clean, long};
-use crate::bisect::{
+use perfquilt_judge::bisect::{
     Conclusion, Cost, Culprit, Decision, Direction, Effect, Ending, FileStat, How, Measured,
     Outcome, Part, Question, Rest,
 };
-use crate::observation::FunctionChange;
+use perfquilt_model::observation::FunctionChange;
 
 /// Columns narrower than this are not worth fitting into.
 const NARROWEST: usize = 60;
@@ -448,8 +448,8 @@ fn escape(sentence: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bisect::{Action, Block, Engine, Event, State};
-    use crate::observation::Meter;
+    use perfquilt_judge::bisect::{Action, Block, Engine, Event, State};
+    use perfquilt_model::observation::Meter;
 
     /// A finished bisection by counts; states from `slow` on take a hundredth more each.
     fn outcome(names: &[&str], slow: &[usize], direction: Direction) -> Outcome {
@@ -509,7 +509,7 @@ mod tests {
             path: "sql/item.cc".into(),
             lines: Some((3, 1)),
         }];
-        found.next = vec![crate::bisect::Next {
+        found.next = vec![perfquilt_judge::bisect::Next {
             what: "without it".into(),
             command: "perfquilt run --point 3".into(),
         }];

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::number;
-use crate::attribution::Attribution;
-use crate::observation::FunctionChange;
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_model::observation::FunctionChange;
 
 /// What stands above the lines.
 pub(super) const HEAD: &str =

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::view::words_of;
-use crate::attribution::Attribution;
-use crate::observation::Profiled;
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_model::observation::Profiled;
 
 /// A sentence or more on profile-guided builds; `None` where there are none. `name` makes a name harmless.
 pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Option<String> {
@@ -57,8 +57,8 @@ pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) ->
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
-    use crate::observation::PointBuild;
-    use crate::point::Point;
+    use perfquilt_model::observation::PointBuild;
+    use perfquilt_model::point::Point;
 
     fn told(profiles: &[Option<(&str, u64)>]) -> Option<String> {
         let mut experiment = Experiment::new(&[(0.01, 0.0), (0.0, 0.0)]);

@@ -6,8 +6,8 @@ use super::number;
 use super::page::{BOLD, DIM, Page};
 use super::text::{clean, fit, width};
 use super::view::effect_on;
-use crate::attribution::{Attribution, Effect, Kind, SUITE};
-use crate::observation::Meter;
+use perfquilt_judge::attribution::{Attribution, Effect, Kind, SUITE};
+use perfquilt_model::observation::Meter;
 
 /// Narrower screens wrap.
 const NARROWEST: usize = 40;

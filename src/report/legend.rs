@@ -2,8 +2,8 @@
 
 use super::number;
 use super::view::View;
-use crate::attribution::{Attribution, Effect, Interval, Verdict};
-use crate::observation::Meter;
+use perfquilt_judge::attribution::{Attribution, Effect, Interval, Verdict};
+use perfquilt_model::observation::Meter;
 
 /// An effect whose interval is as all of its meter's are.
 fn typical(attribution: &Attribution, meter: Meter) -> Option<&Effect> {

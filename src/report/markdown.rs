@@ -6,7 +6,7 @@ use super::escape::{SENTENCE, code, fenced, is_commit, markdown as escape, shell
 use super::text::clean;
 use super::view::{Apart, Label, Row, SEPARATELY, Tone, View, words_of};
 use super::{functions, number, tail};
-use crate::attribution::Attribution;
+use perfquilt_judge::attribution::Attribution;
 
 /// The report as GitHub-flavoured Markdown: the verdict first, then one row a patch; noise, method,
 /// machine, builds and the commands that make it again are folded away. Names and titles cannot

@@ -27,9 +27,9 @@ mod text;
 pub mod two_way;
 mod view;
 
-use crate::attribution::{Attribution, SUITE};
-use crate::error::{Error, Result};
-use crate::observation::Conditions;
+use perfquilt_judge::attribution::{Attribution, SUITE};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Conditions;
 
 pub use comment::{Comment, Held, Notice, Standing, Subject, comment};
 pub use export::{bencher, csv, github_action_benchmark, go_benchmark, openmetrics};
@@ -46,7 +46,7 @@ pub(crate) use text::{capital, clean, fit, fit_end, is_deceptive, width, wrap};
 /// The attribution document as indented JSON with a line end.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written as JSON.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written as JSON.
 pub fn json(attribution: &Attribution) -> Result<String> {
     let mut text = serde_json::to_string_pretty(attribution)
         .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;

@@ -2,7 +2,7 @@
 
 use super::escape::shell;
 use super::text::clean;
-use crate::attribution::{Attribution, Effect, Interval, Kind, Verdict};
+use perfquilt_judge::attribution::{Attribution, Effect, Interval, Kind, Verdict};
 
 /// The next useful command behind the report of a stored experiment, with what it is good for.
 pub fn next_command(attribution: &Attribution) -> String {
@@ -72,9 +72,9 @@ fn narrower(attribution: &Attribution, unclear: &Effect) -> String {
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
-    use crate::attribution::Provenance;
-    use crate::observation::{Meter, Planned};
-    use crate::point::Point;
+    use perfquilt_judge::attribution::Provenance;
+    use perfquilt_model::observation::{Meter, Planned};
+    use perfquilt_model::point::Point;
 
     #[test]
     fn what_is_worst_comes_first() {

@@ -1,8 +1,8 @@
 //! Figures as readers see them: per cent of speed with a true minus sign, rounded alike in a column.
 
-use crate::attribution::Effect;
-use crate::observation::Meter;
-use crate::stats::median;
+use perfquilt_judge::attribution::Effect;
+use perfquilt_judge::stats::median;
+use perfquilt_model::observation::Meter;
 
 /// Decimals of a meter's per cents: as many as it can resolve on a quiet machine, more where most
 /// half-widths would round to nothing.
@@ -163,8 +163,8 @@ pub(super) fn seconds(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribution::{Interval, Kind, Verdict};
-    use crate::point::Point;
+    use perfquilt_judge::attribution::{Interval, Kind, Verdict};
+    use perfquilt_model::point::Point;
 
     fn of(estimate: f64, low: f64, high: f64) -> Effect {
         Effect {

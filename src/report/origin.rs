@@ -2,7 +2,7 @@
 
 use super::number;
 use super::view::View;
-use crate::attribution::{Effect, Provenance};
+use perfquilt_judge::attribution::{Effect, Provenance};
 
 impl View<'_> {
     /// What a row must say about where its figure is from; `None` for what was measured.
@@ -26,7 +26,7 @@ impl View<'_> {
     /// A sentence for each earlier experiment that figures are from; `name` makes a name fit for the
     /// form.
     pub(super) fn origins(&self, name: &dyn Fn(&str) -> String) -> Vec<String> {
-        let sentence = |origin: &crate::observation::Origin| {
+        let sentence = |origin: &perfquilt_model::observation::Origin| {
             let day = origin.started.split('T').next().unwrap_or_default();
             let from = match day {
                 "" => name(&origin.experiment),
@@ -49,7 +49,7 @@ impl View<'_> {
     pub(super) fn closure(&self) -> Option<String> {
         let (meter, places) = self.columns.first().copied()?;
         let check = self.attribution.main_closure(meter)?;
-        let part = |part: &crate::attribution::Part| {
+        let part = |part: &perfquilt_judge::attribution::Part| {
             number::interval(part.estimate, part.low.zip(part.high), places)
         };
         Some(format!(

@@ -7,9 +7,9 @@ use super::legend::level;
 use super::markdown::sentence;
 use super::number;
 use super::workload_words;
-use crate::attribution::{Attribution, Cost, Effect, Kind};
-use crate::observation::{CLIENT_OPERATION, Meter};
-use crate::point::Point;
+use perfquilt_judge::attribution::{Attribution, Cost, Effect, Kind};
+use perfquilt_model::observation::{CLIENT_OPERATION, Meter};
+use perfquilt_model::point::Point;
 
 /// The rates of an experiment as Markdown: a table a meter, a row a workload and point, with what the point is
 /// worth against point 0. Times are told as transactions a second, everything else as its cost.
@@ -172,7 +172,7 @@ fn gain(attribution: &Attribution, cost: &Cost) -> String {
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
-    use crate::observation::Planned;
+    use perfquilt_model::observation::Planned;
 
     #[test]
     fn the_clients_part_is_told_where_the_client_told_its_own_time() {

@@ -3,9 +3,9 @@
 use super::number;
 use super::text::capital;
 use super::view::{Label, Row, View, no_interval};
-use crate::attribution::{Kind, Stopping, Verdict};
-use crate::observation::Meter;
-use crate::point::Point;
+use perfquilt_judge::attribution::{Kind, Stopping, Verdict};
+use perfquilt_model::observation::Meter;
+use perfquilt_model::point::Point;
 
 impl View<'_> {
     /// Whether the points are servers that somebody named, and no series of patches.
@@ -157,7 +157,7 @@ impl View<'_> {
             1..=3 => names.join(", "),
             n => format!("{} and {} more workloads", names[..2].join(", "), n - 2),
         };
-        let planned = |p: &crate::attribution::Progress| p.planned == Some(0);
+        let planned = |p: &perfquilt_judge::attribution::Progress| p.planned == Some(0);
         if self.attribution.progress.iter().all(planned) {
             return format!("{workloads}; nothing was measured anew");
         }

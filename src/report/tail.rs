@@ -2,8 +2,8 @@
 
 use super::number;
 use super::view::View;
-use crate::attribution::{Attribution, Effect, Figure, Kind, Tail, Verdict};
-use crate::observation::{Meter, Statistic};
+use perfquilt_judge::attribution::{Attribution, Effect, Figure, Kind, Tail, Verdict};
+use perfquilt_model::observation::{Meter, Statistic};
 
 /// What the mean and the tail say that the typical time does not: `faster typically, slower in the tail
 /// (99th percentile −38.0 % ± 3.1)`. `None` where they say the same, or nothing.

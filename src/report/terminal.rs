@@ -6,8 +6,8 @@ use super::page::{BOLD, DIM, Page};
 use super::text::{clean, fit, long, width};
 use super::view::{Apart, Label, Row, SEPARATELY, Tone, View, words_of};
 use super::{functions, number};
-use crate::attribution::Attribution;
-use crate::observation::Meter;
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_model::observation::Meter;
 
 /// Columns narrower than this are not worth fitting into.
 const NARROWEST: usize = 40;
@@ -392,10 +392,10 @@ fn colour(tone: Tone) -> &'static str {
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
-    use crate::attribution::attribute_with;
-    use crate::config::default_margin;
-    use crate::observation::Observation;
-    use crate::point::Point;
+    use perfquilt_config::default_margin;
+    use perfquilt_judge::attribution::attribute_with;
+    use perfquilt_model::observation::Observation;
+    use perfquilt_model::point::Point;
 
     /// The words of an experiment's report, with one blank between them.
     fn words(experiment: &Experiment, observations: &[Observation]) -> String {

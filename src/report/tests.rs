@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribution::{Kind, Provenance, attribute_with};
-use crate::config::default_margin;
-use crate::observation::{
+use perfquilt_config::default_margin;
+use perfquilt_judge::attribution::{Kind, Provenance, attribute_with};
+use perfquilt_model::observation::{
     Conditions, ExperimentHeader, FunctionChange, Meter, Moment, Observation, Origin, Planned,
     PointBuild, Supplement, Within,
 };
-use crate::point::Point;
+use perfquilt_model::point::Point;
 
 /// An experiment whose costs are known: what each patch gains in time and instructions.
 pub(super) struct Experiment {
@@ -379,7 +379,7 @@ fn slower_in_the_tail() {
             (effect.typical(), effect.verdict)
         })
         .collect();
-    use crate::attribution::Verdict::{Faster, NoEffect, Slower};
+    use perfquilt_judge::attribution::Verdict::{Faster, NoEffect, Slower};
     assert_eq!(verdicts, [(Faster, Faster), (NoEffect, Slower)]);
     insta::assert_snapshot!(at_80(&experiment));
     insta::assert_snapshot!(markdown(&attribution));
@@ -387,7 +387,7 @@ fn slower_in_the_tail() {
     experiment.stalled = Some(1);
     let attribution = experiment.attribution();
     let first = &attribution.patches[0].effects[0];
-    assert_eq!(first.verdict, crate::attribution::Verdict::Mixed);
+    assert_eq!(first.verdict, perfquilt_judge::attribution::Verdict::Mixed);
     let text = terminal(&attribution, 80, false).replace("\n    ", " ");
     assert!(text.contains("faster typically, slower in the"), "{text}");
 }
@@ -468,7 +468,8 @@ fn unfinished() {
 #[test]
 fn no_patches_and_no_observations() {
     let experiment = Experiment::new(&[]);
-    let empty = crate::attribution::attribute(&experiment.header, &[], &default_margin).unwrap();
+    let empty =
+        perfquilt_judge::attribution::attribute(&experiment.header, &[], &default_margin).unwrap();
     let text = terminal(&empty, 80, false);
     assert!(text.contains("Nothing was measured"), "{text}");
     assert!(markdown(&empty).starts_with("## Nothing was measured"));

@@ -6,8 +6,8 @@ use super::bisect::{cost, effect};
 use super::escape::markdown_uncut as escape;
 use super::number::margin;
 use super::text::{clean, width, wrap};
-use crate::bisect::Effect;
-use crate::bisect::two_way::{Table, Whose};
+use perfquilt_judge::bisect::Effect;
+use perfquilt_judge::bisect::two_way::{Table, Whose};
 
 /// The table as text of at most `columns` columns.
 pub fn terminal(table: &Table, columns: usize) -> String {
@@ -167,9 +167,9 @@ fn verdict(table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bisect::two_way::TwoWay;
-    use crate::bisect::{Direction, Question, State};
-    use crate::observation::Meter;
+    use perfquilt_judge::bisect::two_way::TwoWay;
+    use perfquilt_judge::bisect::{Direction, Question, State};
+    use perfquilt_model::observation::Meter;
 
     fn table(costs: [f64; 4], points: [usize; 2]) -> Table {
         let states = [0, 1].iter().flat_map(|release| {

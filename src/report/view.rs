@@ -1,10 +1,10 @@
 //! What a report shows, in words, before it takes a form: rows and notes of one attribution.
 
-use crate::attribution::{
+use perfquilt_judge::attribution::{
     Agreement, Attribution, Effect, Interval, Kind, PatchEffects, SUITE, Verdict,
 };
-use crate::observation::Meter;
-use crate::point::Point;
+use perfquilt_model::observation::Meter;
+use perfquilt_model::point::Point;
 
 use super::{number, tail};
 

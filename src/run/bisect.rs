@@ -8,19 +8,19 @@ use super::explain;
 use super::sessions::{self, Kept, Sessions};
 use super::states::States;
 use super::{StoredTrees, builder_on};
-use crate::bisect::{
+use crate::build::{Builder, Built};
+use crate::experiment::probe::{self, Names, Probe, Values};
+use crate::report;
+use crate::store::Store;
+use perfquilt_config::Preset;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::bisect::{
     Action, Block, Direction, Engine, Event, Explained, FileStat, Outcome, Question, State,
 };
-use crate::build::{Builder, Built};
-use crate::config::Preset;
-use crate::error::{Error, Kind, Result};
-use crate::experiment::probe::{self, Names, Probe, Values};
-use crate::observation::{ExperimentHeader, FunctionChange, Meter, Metric};
-use crate::progress::Progress;
-use crate::report;
-use crate::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
-use crate::store::Store;
-use crate::workspace::Workspace;
+use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::{ExperimentHeader, FunctionChange, Meter, Metric};
+use perfquilt_model::progress::Progress;
 
 /// The standard deviation of the log ratio of two counts: what counts of real servers vary by from start
 /// to start is less (docs/results), and more is believed when it is seen.

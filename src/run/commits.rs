@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 
 use super::bisect::Ask;
 use super::states::States;
-use crate::bisect::{Next, State};
 use crate::build::BuildItem;
-use crate::error::{Error, Kind, Result};
-use crate::git::{Git, nul_separated};
-use crate::observation::Meter;
-use crate::point::Point;
-use crate::progress::Progress;
 use crate::rebase;
 use crate::series::Series;
 use crate::upstream::{self, Release};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::bisect::{Next, State};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::Meter;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_system::git::{Git, nul_separated};
 
 /// Upstream's commits from one release to the next, first parents only.
 pub struct CommitStates<'a> {
@@ -234,7 +234,7 @@ fn series_name(release: &Release, series: &Series) -> String {
     for patch in series.patches() {
         digest.update(format!("{}\n{:?}\n", patch.name, patch.files));
     }
-    let digest = crate::digest::hex(&digest.finalize());
+    let digest = perfquilt_system::digest::hex(&digest.finalize());
     format!("{} with series {}", release.name, &digest[..12])
 }
 

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::bisect::Ask;
-use crate::attribution;
-use crate::bisect::FileStat;
 use crate::build::Built;
-use crate::error::{Error, Result};
-use crate::git::Git;
-use crate::observation::FunctionChange;
 use crate::profile::{self, Subject, Table};
-use crate::progress::Progress;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::attribution;
+use perfquilt_judge::bisect::FileStat;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::FunctionChange;
+use perfquilt_model::progress::Progress;
+use perfquilt_system::git::Git;
 
 /// Runs of each server: what starts differ by must be known to tell what changed.
 const RUNS: u32 = 3;
@@ -19,7 +19,7 @@ const RUNS: u32 = 3;
 /// The files that differ between two trees.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when git does not run.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when git does not run.
 pub(super) fn files(ws: &Workspace, before: &str, after: &str) -> Result<Vec<FileStat>> {
     let git = Git::bare(&ws.object_store());
     let stat = git.ok(&["diff", "--numstat", "--no-renames", "-z", before, after])?;

@@ -7,18 +7,18 @@ use sha2::{Digest, Sha256};
 
 use super::bisect::{Ask, results};
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
-use crate::bisect::two_way::{CELLS, Table, TwoWay};
-use crate::bisect::{Question, State};
 use crate::build::Built;
-use crate::digest::hex;
-use crate::error::{Error, Kind, Result};
 use crate::experiment::Claim;
 use crate::experiment::probe::{self, Probe, Values};
-use crate::observation::ExperimentHeader;
-use crate::point::Point;
-use crate::progress::Progress;
 use crate::store::Store;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::bisect::two_way::{CELLS, Table, TwoWay};
+use perfquilt_judge::bisect::{Question, State};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_system::digest::hex;
 
 /// Measures the releases called `old` and `new`, without and with the patch `which` of each series or the
 /// whole series, until it is known whose a loss is.
@@ -204,7 +204,7 @@ impl Side {
                     .map(|k| k - 1);
                 let place = by_name.or(by_number).ok_or_else(|| {
                     let names = patches.iter().map(|patch| &patch.name);
-                    crate::config::unknown("patch", wanted, names)
+                    perfquilt_config::unknown("patch", wanted, names)
                 })?;
                 (place, place + 1)
             }
@@ -259,7 +259,7 @@ mod tests {
         let fresh = |size: f64, decided: bool| {
             let question = Question {
                 size,
-                ..crate::bisect::tests::question(4)
+                ..perfquilt_judge::bisect::tests::question(4)
             };
             begin(fresh_key(&store, "x", &question, &|_| Ok(decided)).unwrap())
         };

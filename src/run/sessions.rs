@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::bisect::{Action, Question, Session};
-use crate::digest::hex;
-use crate::error::{Error, Result};
-use crate::files::write_file;
-use crate::locks::{self, Lock};
 use crate::store::Store;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::bisect::{Action, Question, Session};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::digest::hex;
+use perfquilt_system::files::write_file;
+use perfquilt_system::locks::{self, Lock};
 
 /// A session in its file.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ impl Sessions {
     /// not be used is over: whatever that was may be mended. `store` has the observations.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when files cannot be read or written;
-    /// [`Kind::Usage`](crate::error::Kind::Usage) while another process carries it out.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when files cannot be read or written;
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process carries it out.
     pub fn open(
         &self,
         question: &Question,
@@ -101,7 +101,7 @@ impl Sessions {
     /// The session called `name`, by default the one that was written last.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when there is none.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none.
     pub fn find(&self, name: Option<&str>) -> Result<Kept> {
         let none = || {
             Error::usage("there is no bisection yet")
@@ -112,7 +112,7 @@ impl Sessions {
                 let path = self.path(name);
                 if !is_name(name) || !path.is_file() {
                     let names = self.names()?;
-                    return Err(crate::config::unknown("bisection", name, names.iter()));
+                    return Err(perfquilt_config::unknown("bisection", name, names.iter()));
                 }
                 read(&path, name.to_owned())
             }
@@ -126,7 +126,7 @@ impl Sessions {
     /// The names of all sessions, the one that was written last first. What else lies in the folder is none.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the folder cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the folder cannot be read.
     pub fn names(&self) -> Result<Vec<String>> {
         let entries = match std::fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -196,7 +196,7 @@ impl Kept {
     /// Writes the session; a kill at any moment leaves the old file or the new one.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write(&self) -> Result<()> {
         let mut text = serde_json::to_vec(&self.session)
             .map_err(|error| Error::internal(format!("cannot write the session: {error}")))?;
@@ -208,9 +208,9 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bisect::Event;
-    use crate::bisect::tests::question;
-    use crate::observation::ExperimentHeader;
+    use perfquilt_judge::bisect::Event;
+    use perfquilt_judge::bisect::tests::question;
+    use perfquilt_model::observation::ExperimentHeader;
 
     fn sessions(folder: &Path) -> (Sessions, Store) {
         let sessions = Sessions {

@@ -2,10 +2,10 @@
 
 use super::bisect::Ask;
 use super::{Prepared, build_item};
-use crate::bisect::State;
 use crate::build::BuildItem;
-use crate::error::{Error, Result};
-use crate::point::Point;
+use perfquilt_judge::bisect::State;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
 
 /// The sources of a bisection's states.
 pub trait States {
@@ -18,7 +18,7 @@ pub trait States {
     /// What there is to build for a state; its tree is made now if need be.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when the state has no sources: the series does not
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the state has no sources: the series does not
     /// apply to it.
     fn item(&self, state: usize) -> Result<BuildItem>;
 
@@ -31,7 +31,7 @@ pub trait States {
     }
 
     /// The commands to be suggested when these changes were found by what `ask` asks.
-    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<crate::bisect::Next>;
+    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<perfquilt_judge::bisect::Next>;
 }
 
 /// The points of a series between two of them.
@@ -48,7 +48,7 @@ impl<'a> SeriesStates<'a> {
     /// `version` is the release the user named, if one was.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when these are no two points in this order.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when these are no two points in this order.
     pub fn new(
         prepared: &'a Prepared,
         version: Option<&str>,
@@ -117,7 +117,7 @@ impl States for SeriesStates<'_> {
         "patch"
     }
 
-    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<crate::bisect::Next> {
+    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<perfquilt_judge::bisect::Next> {
         let workload = &ask.workload;
         let release = self
             .version
@@ -137,14 +137,14 @@ impl States for SeriesStates<'_> {
             format!("patches {first} to {last}")
         };
         vec![
-            crate::bisect::Next {
+            perfquilt_judge::bisect::Next {
                 what: format!("what the series is worth without {which}"),
                 command: format!(
                     "perfquilt run{release}{points} --effects without --workload {workload}{}",
                     ask.with_preset()
                 ),
             },
-            crate::bisect::Next {
+            perfquilt_judge::bisect::Next {
                 what: "in which functions the instructions differ".to_owned(),
                 command: format!(
                     "perfquilt profile {} {} --workload {workload}{}",
@@ -153,7 +153,7 @@ impl States for SeriesStates<'_> {
                     ask.with_recipe()
                 ),
             },
-            crate::bisect::Next {
+            perfquilt_judge::bisect::Next {
                 what: format!(
                     "to mend or drop {which}: edit it as a git commit, then `perfquilt refresh`"
                 ),

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use super::bisect::{Ask, Hunt, results};
 use super::states::States;
-use crate::bisect::{Decision, How, Next, State};
 use crate::build::BuildItem;
-use crate::error::{Error, Kind, Result};
-use crate::git::Git;
-use crate::point::Point;
-use crate::progress::Progress;
 use crate::store::Store;
 use crate::upstream::Objects;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::bisect::{Decision, How, Next, State};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_system::git::Git;
 
 /// Which side of the change the middle one of three states is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +154,7 @@ fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<S
             .arg(&to)
             .arg(&refspec)
             .run_ok(Kind::Usage)?;
-        store.database()?.refresh()?;
+        store.refresh()?;
     }
     let title = git.ok(&["log", "--no-show-signature", "-1", "--format=%s", &commit])?;
     Ok(State {

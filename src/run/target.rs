@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{build_points, prepare};
-use crate::build::{BuildSeconds, Built, RESERVED, of_files};
-use crate::error::{Error, Kind, Result};
-use crate::point::Point;
-use crate::progress::Progress;
-use crate::workspace::Workspace;
+use crate::build::{BuildSeconds, Built, of_files};
+use perfquilt_config::INSTALL_RESERVED;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
 
 /// A server that is there now.
 #[derive(Debug, Clone)]
@@ -177,7 +178,10 @@ fn files(dir: &Path) -> Result<BTreeMap<String, u64>> {
         paths.sort_unstable();
         for path in paths {
             let name = path.strip_prefix(dir).unwrap_or(&path);
-            if RESERVED.iter().any(|taken| name == Path::new(taken)) {
+            if INSTALL_RESERVED
+                .iter()
+                .any(|taken| name == Path::new(taken))
+            {
                 continue;
             }
             match std::fs::metadata(&path) {

@@ -6,14 +6,14 @@ use sha2::{Digest, Sha256};
 
 use super::Prepared;
 use crate::build::{BuildItem, Builder, Built, Training};
-use crate::config::{Profile, Workload};
-use crate::digest::hex;
-use crate::error::{Error, Result};
-use crate::point::Point;
-use crate::progress::Progress;
 use crate::server::{self, Launch, Scratch, prepare_template};
 use crate::workload::{self, Clients};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Profile, Workload};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_system::digest::hex;
 
 /// Every training draws the same numbers.
 const SEED: u64 = 1;

@@ -4,10 +4,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::{CACHE_BELOW, LIMITS, REAL_TIME, limits};
-use crate::caches::is_work;
-use crate::config::Limits;
-use crate::error::{Error, Result};
-use crate::workspace::cache_dir;
+use perfquilt_config::Limits;
+use perfquilt_config::workspace::cache_dir;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::caches::is_work;
 
 /// Caches whose entries are made once and only read afterwards.
 const SHARED: [&str; 2] = ["builds", "data"];
@@ -16,7 +16,7 @@ const SHARED: [&str; 2] = ["builds", "data"];
 /// Does nothing outside.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it was told no limits, or its cache cannot be
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it was told no limits, or its cache cannot be
 /// written.
 pub fn enter() -> Result<()> {
     let Some(text) = std::env::var_os(LIMITS) else {

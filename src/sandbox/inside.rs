@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::config::Limits;
-use crate::error::{Kind, Result};
-use crate::process::{Child, stat_field};
+use perfquilt_config::Limits;
+use perfquilt_model::error::{Kind, Result};
+use perfquilt_system::process::{Child, stat_field};
 
 /// How often everything inside is counted. It takes a millisecond, on a processor that may be measured.
 const LOOK: Duration = Duration::from_secs(1);
@@ -261,7 +261,7 @@ impl Watched for Inside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Command;
+    use perfquilt_system::process::Command;
 
     #[test]
     fn what_cannot_be_counted_is_ended() {

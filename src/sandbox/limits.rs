@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::Limits;
+use perfquilt_config::Limits;
 
 /// `limits` with this machine's numbers in the place of zeros.
 pub(super) fn settled(limits: &Limits) -> Limits {

@@ -16,9 +16,9 @@ use std::time::Duration;
 pub use enter::enter;
 pub use inside::{End, Inside, Watched, too_long, watch};
 
-use crate::config::Limits;
-use crate::error::{Error, Result};
-use crate::process::{Command, DeathSignal, Sink, find_program};
+use perfquilt_config::Limits;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::{Command, DeathSignal, Sink, find_program};
 
 /// Tells perfquilt inside which limits to take on, as JSON.
 const LIMITS: &str = "PERFQUILT_SANDBOX";
@@ -152,7 +152,7 @@ impl Sandbox {
     /// Starts perfquilt, the program `tool`, with `arguments` inside, in the folder `directory`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when bubblewrap is not installed or the sandbox cannot be
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when bubblewrap is not installed or the sandbox cannot be
     /// made.
     pub fn start(
         &self,

@@ -5,7 +5,7 @@ use std::io::Read;
 use liblzma::read::XzDecoder;
 use liblzma::stream::Stream;
 
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Largest patch file accepted, as it is and decompressed.
 pub(super) const LIMIT: u64 = 64 << 20;
@@ -29,7 +29,7 @@ pub(crate) fn compression(name: &str) -> &'static str {
 /// errors.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when they are damaged, or too many.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when they are damaged, or too many.
 pub(super) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<u8>> {
     let input = bytes.as_slice();
     let broken = |error: &dyn std::fmt::Display| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::options::{self, Flags};
 use super::path;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// A `series` file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use super::decompress::{LIMIT, compression, decompress};
 use super::diff::{Binary, Line};
 use super::files::{Quilt, SeriesPaths, find};
 use super::{Entry, FileDiff, Hunk, Patch, Series, SeriesFile};
-use crate::error::{Error, Result};
-use crate::threads::in_threads;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::threads::in_threads;
 
 /// A series with everything that is wrong with it.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Series {
     /// Reads `series` and its patches.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) for the first fault, naming file and line.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first fault, naming file and line.
     pub fn load(ws: &Workspace) -> Result<Series> {
         Series::load_for(ws, None)
     }
@@ -40,7 +40,7 @@ impl Series {
     /// configuration names one.
     ///
     /// # Errors
-    /// As [`Series::load`], and [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release.
+    /// As [`Series::load`], and [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
     pub fn load_for(ws: &Workspace, release: Option<&str>) -> Result<Series> {
         let survey = survey(ws, release)?;
         match survey.faults.into_iter().next() {
@@ -54,8 +54,8 @@ impl Series {
 /// fault.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when there is no series at all,
-/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no series at all,
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
 pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
     let paths = paths(ws, release)?;
     let shown = paths.series.to_string_lossy().into_owned();
@@ -141,7 +141,7 @@ const SHARE: usize = 64;
 /// comes first, then its environment, then `[series]`; a release's own folder comes before them all.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
 pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
     let files = ws.config.series_of(release)?;
     let exists = |path: &Path| ws.root().join(path).is_file();
@@ -206,7 +206,7 @@ impl Location {
     /// The bytes of a patch's file as they stand there, compressed or not.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     pub fn raw(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.folder.join(name);
         read_file(&path, u64::MAX).map_err(|e| Error::io("read", &path, &e))
@@ -215,7 +215,7 @@ impl Location {
     /// The bytes of a patch, decompressed.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when there is no such file or it cannot be read.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no such file or it cannot be read.
     pub fn bytes(&self, entry: &Entry) -> Result<Vec<u8>> {
         bytes_of(&self.folder, entry, self.shown_patch(&entry.name))
     }
@@ -277,7 +277,7 @@ fn read_patch(folder: &Path, entry: &Entry, shown: &str) -> Result<Option<Vec<u8
 /// A patch's bytes, decompressed.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when there is no such file or it cannot be read.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no such file or it cannot be read.
 pub fn patch_bytes(ws: &Workspace, release: Option<&str>, entry: &Entry) -> Result<Vec<u8>> {
     let folder = paths(ws, release)?.patches;
     let shown = folder.join(&entry.name).to_string_lossy().into_owned();

@@ -22,8 +22,8 @@ pub use options::Flags;
 
 use std::sync::Arc;
 
-use crate::digest::hex;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::digest::hex;
 
 /// A patch of the series.
 #[derive(Debug, Clone)]
@@ -103,7 +103,7 @@ impl Patch {
     /// Parses a patch's bytes; `shown` is its name in errors.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series), naming file and line.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series), naming file and line.
     pub fn parse(entry: &Entry, shown: &str, bytes: &[u8]) -> Result<Patch> {
         let options = diff::Options {
             strip: entry.strip,

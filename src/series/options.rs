@@ -1,7 +1,7 @@
 //! The options behind a patch's name in `series`, which quilt hands to GNU patch.
 
 use super::diff::Form;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// What a patch's options say beyond `-pN` and `-R`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

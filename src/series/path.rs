@@ -1,6 +1,6 @@
 //! Which paths a patch, an archive or a tree may name.
 
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// The path as it is shown to people.
 pub fn shown(path: &[u8]) -> String {
@@ -12,7 +12,7 @@ pub fn shown(path: &[u8]) -> String {
 /// names.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage), saying what is wrong; callers add the place.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), saying what is wrong; callers add the place.
 pub fn check(path: &[u8]) -> Result<()> {
     let wrong = |what: &str| Err(Error::usage(format!("path {}: {what}", shown(path))));
     if path.is_empty() {

@@ -10,11 +10,11 @@ use sha2::{Digest, Sha256};
 
 use super::running::{Place, Plan, Running, Stop, patience};
 use super::{ClientThreads, Launch, ServerAdapter, copy_tree};
-use crate::config::{CommandServer, config_files, expand, expand_word};
-use crate::digest::{self, hex};
-use crate::error::{Error, Kind, Result};
-use crate::process::Command;
-use crate::progress::Progress;
+use perfquilt_config::{CommandServer, config_files, expand, expand_word};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::digest::{self, hex};
+use perfquilt_system::process::Command;
 
 /// How long one try of the ready command may take at most.
 const READY_LIMIT: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Unit of copying.
 const BLOCK: usize = 64 * 1024;
@@ -13,7 +13,7 @@ const BLOCK: usize = 64 * 1024;
 /// (`FICLONE`). Symbolic links are copied as links.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) on any input/output failure, for example a full
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) on any input/output failure, for example a full
 /// disk; `to` is then incomplete.
 pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to).map_err(|e| Error::io("create", to, &e))?;
@@ -85,7 +85,7 @@ fn read_block(source: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
 /// Bytes that the files under `dir` take once copied.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a folder cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a folder cannot be read.
 pub fn size_of_tree(dir: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))? {

@@ -17,10 +17,10 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use crate::config::Adapter;
-use crate::error::{Error, Result};
-use crate::progress::Progress;
-use crate::workspace::Workspace;
+use perfquilt_config::Adapter;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
 
 pub use copy::{copy_tree, size_of_tree};
 pub use running::{Endpoint, Running, processor_time};
@@ -98,13 +98,13 @@ pub trait ServerAdapter: Send + Sync {
     /// identity and of the key of prepared data.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when a configuration file cannot be read.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a configuration file cannot be read.
     fn identity(&self) -> Result<String>;
 
     /// Fills the empty folder `data` with what the server needs before its first start.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) with what the server said.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what the server said.
     fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()>;
 
     /// Starts the server and returns once it takes connections.
@@ -113,8 +113,8 @@ pub trait ServerAdapter: Send + Sync {
     /// when that thread ends.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) with the log's tail when it ends or does not
-    /// become ready in time; [`Kind::Usage`](crate::error::Kind::Usage) when its program or
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the log's tail when it ends or does not
+    /// become ready in time; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when its program or
     /// valgrind is missing.
     fn start(&self, launch: &Launch<'_>) -> Result<Running>;
 
@@ -122,7 +122,7 @@ pub trait ServerAdapter: Send + Sync {
     /// state in which it is cloned.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) with what the server said.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what the server said.
     fn settle(&self, running: &mut Running) -> Result<()>;
 
     /// Which threads do the clients' work.
@@ -132,7 +132,7 @@ pub trait ServerAdapter: Send + Sync {
 /// The adapter that `[server]` names.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the section or its files are wrong.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the section or its files are wrong.
 pub fn adapter(ws: &Workspace) -> Result<Box<dyn ServerAdapter>> {
     let server = &ws.config.server;
     Ok(match server.adapter {

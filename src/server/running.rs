@@ -12,8 +12,8 @@ use nix::unistd::Pid;
 
 use super::scratch::{Scratch, socket_folder};
 use super::{Launch, Under, log};
-use crate::error::{Error, Kind, Result};
-use crate::process::{Child, Command, Sink, check_interrupted, how_it_ended};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::process::{Child, Command, Sink, check_interrupted, how_it_ended};
 
 /// How many lines of a failed server's log an error shows.
 const LOG_LINES: usize = 14;
@@ -238,15 +238,15 @@ impl Running {
     /// `{config}`) in a command for this server.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for a placeholder that does not exist.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a placeholder that does not exist.
     pub fn expand(&self, words: &[String]) -> Result<Vec<String>> {
-        crate::config::expand(words, &self.values)
+        perfquilt_config::expand(words, &self.values)
     }
 
     /// An error if the server is no longer running.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) with the log's tail.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the log's tail.
     pub fn check(&mut self) -> Result<()> {
         match self.ended()? {
             None => Ok(()),
@@ -282,7 +282,7 @@ impl Running {
     /// wanted any more.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) when it had ended before, with the log's tail.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it had ended before, with the log's tail.
     pub fn stop(mut self) -> Result<()> {
         let crashed = self.check();
         self.child.kill()?;
@@ -293,7 +293,7 @@ impl Running {
     /// returned; whoever gets it removes `DIR`.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) when it does not end in time or ends with an
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it does not end in time or ends with an
     /// error; its folder is then removed.
     pub fn stop_cleanly(mut self) -> Result<PathBuf> {
         self.check()?;

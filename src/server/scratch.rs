@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-use crate::error::{Error, Result};
-use crate::locks::{self, Lock};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::locks::{self, Lock};
 
 /// Linux's RAM disk for everyone.
 const RAM_DISK: &str = "/dev/shm";
@@ -39,8 +39,8 @@ impl Scratch {
     /// grow by half.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) when neither the RAM disk nor the cache's disk
-    /// has the room, [`Kind::Internal`](crate::error::Kind::Internal) when no folder can be made.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when neither the RAM disk nor the cache's disk
+    /// has the room, [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when no folder can be made.
     pub fn open(ws: &Workspace, servers: usize, bytes: u64) -> Result<Self> {
         let servers = u64::try_from(servers).unwrap_or(u64::MAX);
         let need = bytes.saturating_add(bytes / 2).saturating_mul(servers);
@@ -75,7 +75,7 @@ impl Scratch {
     /// there are removed first.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal), also when `parent` belongs to someone else
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal), also when `parent` belongs to someone else
     /// or lets others in.
     pub fn within(parent: &Path) -> Result<Self> {
         make_private(parent)?;
@@ -105,7 +105,7 @@ impl Scratch {
     /// An empty folder for one start.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be made.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be made.
     pub fn fresh(&self) -> Result<PathBuf> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         // Names of one length: the length of a path can shift what a server puts on its heap.

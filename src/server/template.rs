@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::{Launch, Running, ServerAdapter, copy};
-use crate::caches;
-use crate::error::{Error, Result};
-use crate::locks;
-use crate::process::check_interrupted;
-use crate::progress::Progress;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::caches;
+use perfquilt_system::locks;
+use perfquilt_system::process::check_interrupted;
 
 /// Makes the data that starts are cloned from, unless it is there, and returns its folder.
 ///

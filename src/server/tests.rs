@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::command::CommandAdapter;
 use super::mariadb::Mariadb;
 use super::*;
-use crate::config::CommandServer;
-use crate::error::Kind;
-use crate::locks;
-use crate::progress::{Silent, Step};
+use perfquilt_config::CommandServer;
+use perfquilt_model::error::Kind;
+use perfquilt_model::progress::{Silent, Step};
+use perfquilt_system::locks;
 
 /// A scratch folder, logs beside it, and an adapter for the script `server`.
 struct World {

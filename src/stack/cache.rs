@@ -17,9 +17,9 @@ use sha2::{Digest, Sha256};
 
 use super::change::How;
 use super::commit::Committed;
-use crate::error::{Error, Result};
 use crate::series::Patch;
 use crate::upstream::{Objects, Release};
+use perfquilt_model::error::{Error, Result};
 
 const MAGIC: &[u8] = b"perfquilt stack 1\n";
 /// SHA-256, of keys and of files.
@@ -151,8 +151,8 @@ impl<'a> Cache<'a> {
     /// Remembers a stack whose objects are in the store.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when reference or file cannot be written,
-    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting for another process.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when reference or file cannot be written,
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting for another process.
     pub fn publish(&self, keys: &[Key], records: &[Record]) -> Result<()> {
         let (Some(key), Some(last)) = (keys.last(), records.last()) else {
             return Ok(());

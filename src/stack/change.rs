@@ -8,11 +8,11 @@ use super::conflict;
 use super::disk::{Disk, File, Files, Outcomes};
 use super::place::{Placed, Placer};
 use super::tree::{At, WorkingTree};
-use crate::error::{Error, Result};
 use crate::series::diff::Binary;
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch, Presence};
 use crate::upstream::objects::{MODE_FILE, MODE_LINK, hash};
+use perfquilt_model::error::{Error, Result};
 
 /// How a patch went in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,7 +45,7 @@ impl How {
 /// Applies `patch` to `tree`, which is unchanged when that fails.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) with the hunk's place in the patch, the file, what was
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) with the hunk's place in the patch, the file, what was
 /// expected there, and what would have helped.
 pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Result<How> {
     let (how, outcomes) = outcomes(tree, patch, fuzz)?;

@@ -7,13 +7,13 @@ use git2::{ObjectType, Oid};
 
 use super::folder::Folder;
 use super::tree::FileChange;
-use crate::error::Result;
-use crate::process::check_interrupted;
 use crate::series::{Patch, Timestamp};
 use crate::upstream::Objects;
 use crate::upstream::delta;
 use crate::upstream::objects::hash;
 use crate::upstream::pack::ObjectWriter;
+use perfquilt_model::error::Result;
+use perfquilt_system::process::check_interrupted;
 
 /// What one patch changed.
 pub struct Step<'p, C = FileChange> {
@@ -85,7 +85,7 @@ pub struct Committed {
 /// then publishes all new objects at once. About `expected` steps will come.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be read or written.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read or written.
 pub fn commit_all(
     objects: &Objects,
     start: Committed,

@@ -1,9 +1,9 @@
 //! Explaining why a hunk has no place: what was expected, what is there, what would have helped.
 
 use super::place::Placer;
-use crate::error::Error;
 use crate::series::path::shown;
 use crate::series::{FileDiff, Hunk};
+use perfquilt_model::error::Error;
 
 /// Most context lines a trial ignores.
 const TRIAL_FUZZ: usize = 3;

@@ -8,10 +8,10 @@ use git2::Oid;
 use sha2::{Digest, Sha256};
 
 use super::oid;
-use crate::digest::{add, hex};
-use crate::error::Result;
 use crate::upstream::Objects;
 use crate::upstream::objects::MODE_TREE;
+use perfquilt_model::error::Result;
+use perfquilt_system::digest::{add, hex};
 
 /// What of a file counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl CountedTrees {
     /// The digest of `tree`, an object id, in hexadecimal.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store lacks some of it.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store lacks some of it.
     pub fn digest(&self, object_store: &Path, tree: &str) -> Result<String> {
         let objects = Objects::open(object_store)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

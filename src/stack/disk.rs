@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tree::{At, WorkingTree};
-use crate::error::{Error, Result};
 use crate::series::path::{self, shown};
+use perfquilt_model::error::{Error, Result};
 
 /// A file's mode and content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl<'f> Disk<'f> {
     /// The file at `path`, whether it is to be deleted or not.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when it is no file, or can only be reached through
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it is no file, or can only be reached through
     /// a symbolic link.
     pub fn file(&mut self, path: &[u8]) -> Result<Option<File>> {
         match self.look(path)? {
@@ -184,7 +184,7 @@ impl<'f> Disk<'f> {
     /// Writes a file.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when a file is where its folder must be, or a folder or a
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a file is where its folder must be, or a folder or a
     /// submodule where it must be itself.
     pub fn write(&mut self, path: &[u8], file: File) -> Result<()> {
         for above in folders(path) {

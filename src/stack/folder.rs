@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use git2::{ObjectType, Oid};
 
-use crate::error::{Error, Result};
 use crate::upstream::Objects;
 use crate::upstream::delta;
 use crate::upstream::objects::{MODE_TREE, empty_tree, hash};
 use crate::upstream::pack::ObjectWriter;
 use crate::upstream::packed::Chain;
+use perfquilt_model::error::{Error, Result};
 
 /// Length of an object's name.
 const NAME: usize = 20;
@@ -42,7 +42,7 @@ impl Folder {
     /// Reads the folder called `oid`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is missing or damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing or damaged.
     pub fn read(objects: &Objects, oid: Oid) -> Result<Self> {
         let (bytes, chain) = if oid == empty_tree() {
             (Vec::new(), None)
@@ -117,7 +117,7 @@ impl Folder {
     /// Writes what changed, and returns the name of this folder.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write(&mut self, writer: &mut ObjectWriter<'_>) -> Result<Oid> {
         for name in std::mem::take(&mut self.touched) {
             let Some(folder) = self.folders.get_mut(&name) else {

@@ -3,9 +3,10 @@
 use git2::Oid;
 
 use super::oid;
-use crate::error::{Error, Result};
 use crate::series::{Person, Timestamp};
 use crate::upstream::Objects;
+use crate::upstream::object_store;
+use perfquilt_model::error::{Error, Result};
 
 /// A commit with one parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,14 +26,14 @@ pub struct Commit {
 /// The commits after `base` up to `tip`, oldest first.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when `tip` does not stand on `base` or there is a merge
-/// in between, [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when `tip` does not stand on `base` or there is a merge
+/// in between, [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
 pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
     let base = oid(base)?;
     let mut at = oid(tip)?;
     let mut found = Vec::new();
     while at != base {
-        let commit = store.repository().find_commit(at)?;
+        let commit = store.repository().find_commit(at).map_err(object_store)?;
         let parents: Vec<Oid> = commit.parent_ids().collect();
         let short = at.to_string()[..12].to_owned();
         let title = String::from_utf8_lossy(commit.message_bytes())

@@ -7,10 +7,10 @@ use super::change::{How, outcomes};
 pub use super::disk::File;
 use super::disk::{Files, folders};
 use super::tree::At;
-use crate::error::{Error, Result};
 use crate::series::Patch;
 use crate::series::path::shown;
 use crate::upstream::objects::MODE_LINK;
+use perfquilt_model::error::{Error, Result};
 
 /// A tree of files, by path.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,7 +29,7 @@ impl MemoryFiles {
     /// Applies a patch; when that fails nothing changes.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when it does not apply.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it does not apply.
     pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<How> {
         let (how, outcomes) = outcomes(self, patch, fuzz)?;
         for (path, outcome) in outcomes {

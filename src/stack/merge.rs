@@ -1,8 +1,9 @@
 //! Comparing and merging the lines of single files, in memory.
 
+use crate::upstream::object_store;
 use git2::{DiffOptions, MergeFileInput, MergeFileOptions, Patch};
 
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Three versions of a text brought together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub struct Region {
 /// Merges what `theirs` changed in `base` into `ours`.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a text is too large.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged> {
     // Unlike its other functions, git2's `merge_file` does not make sure that libgit2 was started.
     let _started = git2::Buf::new();
@@ -137,14 +138,15 @@ pub struct Run {
 /// Where two texts differ, line by line.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a text is too large.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn runs(old: &[u8], new: &[u8]) -> Result<Vec<Run>> {
     let mut options = DiffOptions::new();
     options.context_lines(0).interhunk_lines(0).force_text(true);
-    let patch = Patch::from_buffers(old, None, new, None, Some(&mut options))?;
+    let patch =
+        Patch::from_buffers(old, None, new, None, Some(&mut options)).map_err(object_store)?;
     let mut found = Vec::new();
     for index in 0..patch.num_hunks() {
-        let (hunk, _) = patch.hunk(index)?;
+        let (hunk, _) = patch.hunk(index).map_err(object_store)?;
         // Where a side has no lines, git names the line before.
         let start = |start: u32, lines: u32| (start as usize + usize::from(lines == 0)).max(1) - 1;
         found.push(Run {

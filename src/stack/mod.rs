@@ -26,12 +26,12 @@ use std::sync::mpsc::sync_channel;
 
 use git2::Oid;
 
-use crate::error::{Error, Result};
-use crate::point::Point;
-use crate::process::check_interrupted;
 use crate::series::{Patch, Series};
 use crate::upstream::{Objects, Release, merge_small};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
+use perfquilt_system::process::check_interrupted;
 
 pub use change::How;
 pub use counted::{CountedTrees, Counts};
@@ -72,7 +72,7 @@ pub struct Applied {
 /// Applies the whole series to the release, with the fuzz that `[series]` allows.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) when a patch does not apply, naming patch, line, file
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch does not apply, naming patch, line, file
 /// and what was expected.
 pub fn apply(ws: &Workspace, release: &Release, series: &Series) -> Result<Stack> {
     apply_with(ws, release, series, ws.config.series.fuzz)
@@ -104,8 +104,8 @@ impl Stack {
     /// The tree of a point; [`Point::Alone`] and [`Point::Without`] are applied when asked for.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for a point beyond the series,
-    /// [`Kind::Series`](crate::error::Kind::Series) when a patch cannot be separated from the others.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a point beyond the series,
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch cannot be separated from the others.
     pub fn tree(&self, point: Point) -> Result<String> {
         let patches = self.series.patches();
         match point {

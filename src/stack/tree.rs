@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use git2::{ObjectType, Oid};
 
-use crate::error::{Error, Result};
 use crate::series::path::shown;
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_COMMIT, MODE_LINK, MODE_TREE};
 use crate::upstream::packed::Chain;
+use perfquilt_model::error::{Error, Result};
 
 /// A tree with changes not yet written.
 pub struct WorkingTree<'a> {
@@ -105,7 +105,7 @@ impl<'a> WorkingTree<'a> {
     /// What is at `path`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn at(&mut self, path: &[u8]) -> Result<At> {
         let objects = self.objects;
         let mut folder = &mut self.root;
@@ -143,7 +143,7 @@ impl<'a> WorkingTree<'a> {
     /// The content of the file at `path`, where a file must be.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     pub fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>> {
         if let Some(version) = self.files.get(path) {
             return Ok(Arc::clone(&version.content));
@@ -178,7 +178,7 @@ impl<'a> WorkingTree<'a> {
     /// Puts a file at `path`, where nothing or a file must be.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when a file stands where a folder is needed.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file stands where a folder is needed.
     pub fn set(&mut self, path: &[u8], mode: u32, content: Arc<Vec<u8>>) -> Result<()> {
         let objects = self.objects;
         let mut folder = &mut self.root;
@@ -221,7 +221,7 @@ impl<'a> WorkingTree<'a> {
     /// Removes the file at `path`, and the folders that are empty then.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn remove(&mut self, path: &[u8]) -> Result<()> {
         let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
         self.files.remove(path);

@@ -10,12 +10,12 @@ use super::commit::{self, put};
 use super::folder::Folder;
 use super::oid;
 use super::tree::{At, WorkingTree};
-use crate::error::{Error, Result};
 use crate::series::path::shown;
 use crate::series::{FileDiff, Hunk, Patch, Presence};
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_EXEC, MODE_LINK, MODE_TREE};
 use crate::upstream::pack::ObjectWriter;
+use perfquilt_model::error::{Error, Result};
 
 /// A file in a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl<'a> Trial<'a> {
     /// Starts with the tree called `tree`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when there is no such tree.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such tree.
     pub fn new(objects: &'a Objects, tree: &str) -> Result<Trial<'a>> {
         Ok(Trial {
             objects,
@@ -86,7 +86,7 @@ impl<'a> Trial<'a> {
     /// fails nothing changes.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when it does not apply.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it does not apply.
     pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<How> {
         let how = apply_patch(&mut self.tree, patch, fuzz)?;
         self.store()?;
@@ -96,7 +96,7 @@ impl<'a> Trial<'a> {
     /// Takes a patch back exactly or with an offset; when it fails nothing changes.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when its result is not there, or cannot be told from any
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when its result is not there, or cannot be told from any
     /// other place.
     pub fn take_back(&mut self, patch: &Patch) -> Result<How> {
         // That a file is gone can be seen; that lines are gone cannot without any around them.
@@ -131,7 +131,7 @@ impl<'a> Trial<'a> {
     /// The file at a path; `None` where there is none, a folder, or something in the way.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn file(&mut self, path: &[u8]) -> Result<Option<File>> {
         match self.tree.at(path)? {
             At::File { mode } => {
@@ -150,7 +150,7 @@ impl<'a> Trial<'a> {
     /// Why no file can be created at a path, where that is so.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn obstacle(&mut self, path: &[u8]) -> Result<Option<String>> {
         Ok(match self.tree.at(path)? {
             At::Nothing | At::File { .. } => None,
@@ -163,7 +163,7 @@ impl<'a> Trial<'a> {
     /// Writes or removes (`None`) files, given as mode and content.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn change(&mut self, files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>) -> Result<()> {
         for (path, file) in &files {
             if file.is_none() && matches!(self.tree.at(path)?, At::File { .. }) {
@@ -184,7 +184,7 @@ impl<'a> Trial<'a> {
     /// Writes the tree and returns its name.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn write(&mut self) -> Result<String> {
         Ok(self.root.write(&mut self.writer)?.to_string())
     }
@@ -192,7 +192,7 @@ impl<'a> Trial<'a> {
     /// Writes the commit of a patch whose result is `tree`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn commit(&mut self, tree: &str, parent: &str, patch: &Patch) -> Result<String> {
         let text = commit::text(oid(tree)?, oid(parent)?, patch);
         Ok(self.writer.write(ObjectType::Commit, &text)?.to_string())
@@ -201,7 +201,7 @@ impl<'a> Trial<'a> {
     /// Makes what was written readable by others.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn finish(self) -> Result<()> {
         self.writer.finish()
     }
@@ -230,12 +230,12 @@ pub fn hunk_is_there(hunk: &Hunk, content: &[u8]) -> bool {
 /// Every file of a tree that another one does not have under the same name: path, mode and blob.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn only_in(objects: &Objects, tree: &str, other: &str) -> Result<Vec<(Vec<u8>, u32, String)>> {
     let mut found = Vec::new();
     let mut waiting = vec![(Vec::new(), Some(oid(tree)?), Some(oid(other)?))];
     while let Some((prefix, mine, theirs)) = waiting.pop() {
-        crate::process::check_interrupted()?;
+        perfquilt_system::process::check_interrupted()?;
         let read = |tree| match tree {
             Some(tree) => objects.read_tree(tree),
             None => Ok(Vec::new()),
@@ -269,7 +269,7 @@ pub fn only_in(objects: &Objects, tree: &str, other: &str) -> Result<Vec<(Vec<u8
 /// The content of a blob.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when there is no such blob.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such blob.
 pub fn blob(objects: &Objects, name: &str) -> Result<Vec<u8>> {
     objects.read(oid(name)?, ObjectType::Blob)
 }

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use git2::{ObjectType, Oid};
 
 use super::oid;
-use crate::error::{Error, Result};
-use crate::process::check_interrupted;
-use crate::progress::Progress;
 use crate::series::path;
 use crate::upstream::Objects;
 use crate::upstream::objects::{
     MODE_COMMIT, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry, empty_tree,
 };
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process::check_interrupted;
 
 /// A folder that holds one tree at a time.
 ///
@@ -61,8 +61,8 @@ impl Worktree {
     /// moved to are ever touched; what a build leaves there stays.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when another process uses it,
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be made.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when another process uses it,
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be made.
     pub fn open(object_store: &Path, dir: &Path) -> Result<Worktree> {
         let root = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
         std::fs::create_dir_all(&root).map_err(|e| Error::io("create", &root, &e))?;
@@ -98,9 +98,9 @@ impl Worktree {
     /// Makes the files be those of `tree`. Files that are the same in both trees are not touched.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) (the next move goes on from there),
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when the journal is damaged,
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when a file cannot be written.
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) (the next move goes on from there),
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the journal is damaged,
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
     pub fn move_to(&self, tree: &str, progress: &dyn Progress) -> Result<Moved> {
         let target = oid(tree)?;
         let mut trees = self.read_journal()?;
@@ -176,7 +176,7 @@ impl Worktree {
 
     fn write_journal(&self, trees: &[Oid]) -> Result<()> {
         let text: String = trees.iter().map(|tree| format!("{tree}\n")).collect();
-        crate::files::write_file(&self.journal, text.as_bytes())
+        perfquilt_system::files::write_file(&self.journal, text.as_bytes())
     }
 }
 
@@ -387,7 +387,7 @@ fn write_file(file: &Path, mode: u32, content: &[u8]) -> Result<()> {
 /// Writes a whole tree into `dir`, which must be new or empty; returns the number of files.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn export(
     object_store: &Path,
     tree: &str,

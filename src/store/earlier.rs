@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::{ExperimentId, Store};
-use crate::error::Result;
-use crate::observation::{ExperimentHeader, Meter, Planned};
-use crate::point::Point;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::{ExperimentHeader, Meter, Planned};
+use perfquilt_model::point::Point;
 
 /// What makes observations of different experiments comparable, beside the machine and the harness,
 /// which the header says.
@@ -39,7 +39,7 @@ impl Store {
     /// The header of the experiment that was begun with `key`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn begun(&self, key: &str) -> Result<Option<ExperimentHeader>> {
         self.connection
             .query_row(
@@ -56,7 +56,7 @@ impl Store {
     /// The keys that begin with `start`, that of the experiment begun or gone on with last first.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn keys(&self, start: &str) -> Result<Vec<String>> {
         self.rows(
             "SELECT key FROM experiments WHERE substr(key, 1, length(?1)) = ?1 ORDER BY touched DESC",
@@ -68,7 +68,7 @@ impl Store {
     /// Whether an experiment was begun with `key` and carried out to its end.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn is_finished(&self, key: &str) -> Result<bool> {
         self.connection
             .query_row(
@@ -82,7 +82,7 @@ impl Store {
     /// Keeps what an experiment's observations are of.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn identify(&self, id: ExperimentId, identity: &Identity) -> Result<()> {
         let transaction = self.transaction()?;
         let write = || -> rusqlite::Result<()> {
@@ -111,7 +111,7 @@ impl Store {
     /// Marks an experiment as carried out to its end, so that later ones may use it.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn finish(&self, id: ExperimentId) -> Result<()> {
         self.connection
             .execute(
@@ -125,7 +125,7 @@ impl Store {
     /// The experiments on `release` that were carried out to their end, the latest first.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn earlier(&self, release: &str) -> Result<Vec<Earlier>> {
         let all = self.rows(
             "SELECT id, header, protocol FROM experiments

@@ -9,10 +9,12 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::line;
-use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Meter, Observation, ObservationRef, Supplement};
-use crate::point::Point;
-use crate::threads::in_threads;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{
+    ExperimentHeader, Meter, Observation, ObservationRef, Supplement,
+};
+use perfquilt_model::point::Point;
+use perfquilt_system::threads::in_threads;
 
 /// A line longer than this is no observation, and is not read into memory to find out.
 const LONGEST_LINE: u64 = 16 << 20;
@@ -40,7 +42,7 @@ pub struct File {
 /// Reads a whole observation file; `shown` is its name in errors.
 ///
 /// # Errors
-/// As [`Reader::new`] and [`Reader::next_observation`], and [`Kind::Usage`](crate::error::Kind::Usage)
+/// As [`Reader::new`] and [`Reader::next_observation`], and [`Kind::Usage`](perfquilt_model::error::Kind::Usage)
 /// for an observation that does not fit the header or is there twice.
 pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
     let mut reader = Reader::new(input, shown)?;
@@ -93,8 +95,8 @@ impl<R: BufRead> Reader<R> {
     /// Reads the first line of `input`; `shown` is the file's name in errors.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when it is no header;
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no header;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     pub fn new(input: R, shown: &Path) -> Result<Self> {
         let mut lines = Lines {
             input,
@@ -124,8 +126,8 @@ impl<R: BufRead> Reader<R> {
     /// The next observation; `None` at the end.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage), naming file, line and field, when the line is no
-    /// observation; [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file, line and field, when the line is no
+    /// observation; [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn next_observation(&mut self) -> Result<Option<ObservationRef<'_>>> {
         let lines = &mut self.lines;
         if !lines.advance()? {
@@ -238,7 +240,7 @@ fn parse(text: &[u8], complete: bool) -> Result<ObservationRef<'_>> {
 /// Writes an observation file that [`read`] reads back to the same.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when `output` cannot be written to.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when `output` cannot be written to.
 pub fn write(
     output: &mut impl Write,
     header: &ExperimentHeader,

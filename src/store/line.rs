@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::observation::{Meter, ObservationRef};
+use perfquilt_model::observation::{Meter, ObservationRef};
 
 /// The observation in `text`, when it is of the plain kind. The result is that of the JSON parser.
 pub(super) fn parse(text: &[u8]) -> Option<ObservationRef<'_>> {

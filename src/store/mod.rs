@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use crate::error::{Error, Result};
-use crate::observation::{
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{
     ExperimentHeader, Moment, Observation, Planned, PointBuild, PointFunctions,
 };
-use crate::point::Point;
+use perfquilt_model::point::Point;
 
 pub use earlier::{Earlier, Identity};
 
@@ -100,9 +100,9 @@ impl Store {
     /// Opens the database at `path`, making file and folder where they are missing.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when the file belongs to another program or a newer
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the file belongs to another program or a newer
     /// version of this one, or the folder cannot be written to;
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is damaged or the disk is full.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is damaged or the disk is full.
     pub fn open(path: &Path) -> Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
@@ -113,7 +113,7 @@ impl Store {
     /// Opens the database at `path` for reading results; it must exist.
     ///
     /// # Errors
-    /// As [`Store::open`], and [`Kind::Usage`](crate::error::Kind::Usage) when there is none.
+    /// As [`Store::open`], and [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none.
     pub fn open_existing(path: &Path) -> Result<Self> {
         if !path.exists() {
             return Err(Error::usage("there are no results yet")
@@ -133,7 +133,7 @@ impl Store {
     /// Writes everything to a new database at `path`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written, or is there already.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written, or is there already.
     pub fn copy_to(&self, path: &Path) -> Result<()> {
         let target = path.to_string_lossy();
         self.connection
@@ -152,7 +152,7 @@ impl Store {
     /// experiment gets a number appended; [`Store::header`] says which name it became.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the header is inconsistent or cannot be
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the header is inconsistent or cannot be
     /// stored.
     pub fn begin(&self, header: &ExperimentHeader, key: &str) -> Result<ExperimentId> {
         let transaction = self.transaction()?;
@@ -201,7 +201,7 @@ impl Store {
     /// report can say how far it is.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn plan(&self, id: ExperimentId, planned: &[Planned]) -> Result<()> {
         let transaction = self.transaction()?;
         transaction
@@ -232,7 +232,7 @@ impl Store {
     /// the build that made it.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored.
     pub fn record_builds(&self, id: ExperimentId, builds: &[PointBuild]) -> Result<()> {
         let transaction = self.transaction()?;
         for build in builds {
@@ -289,7 +289,7 @@ impl Store {
     /// Adds a block: all of it or nothing.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when an observation is unusable or already
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an observation is unusable or already
     /// there, or cannot be stored.
     pub fn append_block(&self, id: ExperimentId, brought: &Brought<'_>) -> Result<()> {
         let header = self.header(id)?;

@@ -5,20 +5,21 @@ use std::collections::BTreeMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::{ExperimentId, Listed, Store, blob, functions};
-use crate::error::{Error, Result};
-use crate::observation::{
+use perfquilt_judge::stats;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Slices;
+use perfquilt_model::observation::{
     Conditions, ExperimentHeader, LeftOut, Meter, Moment, Observation, Planned, PointBuild,
     PointFunctions, SCHEMA, Supplement, Within,
 };
-use crate::point::Point;
-use crate::stats::{self, Slices};
+use perfquilt_model::point::Point;
 
 impl Store {
     /// The blocks that are stored for a workload and meter, ascending: those over all points, or the
     /// `direct` ones of the closure check.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn blocks_done(
         &self,
         id: ExperimentId,
@@ -37,7 +38,7 @@ impl Store {
     /// The experiment's header.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when there is no such experiment or the file
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such experiment or the file
     /// cannot be read.
     pub fn header(&self, id: ExperimentId) -> Result<ExperimentHeader> {
         let text: String = self
@@ -55,7 +56,7 @@ impl Store {
     /// its own those of the experiments it carries from, told by its points.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn load(&self, id: ExperimentId) -> Result<(ExperimentHeader, Vec<Observation>)> {
         let header = self.header(id)?;
         let mut observations = self.observations(id, &header.experiment)?;
@@ -127,7 +128,7 @@ impl Store {
     /// known within a block.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn supplement(&self, id: ExperimentId) -> Result<Supplement> {
         let (within, mut left_out) = self.within(id)?;
         let planned = self.planned(id)?;
@@ -201,7 +202,7 @@ impl Store {
     /// The blocks the experiment was said to have; empty when nothing was said.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<Planned>> {
         self.rows(
             "SELECT workload, meter, blocks, min_blocks, resolution, extended FROM plans
@@ -230,7 +231,7 @@ impl Store {
     /// How long points took to build, and under which keys.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
         let mut builds = self
             .rows(
@@ -268,7 +269,7 @@ impl Store {
     /// What functions executed in the counted blocks.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn functions(&self, id: ExperimentId) -> Result<Vec<PointFunctions>> {
         self.rows(
             "SELECT workload, block, point, costs FROM functions WHERE experiment = ?1
@@ -335,7 +336,7 @@ impl Store {
     /// The blocks (over all points) whose slices are stored, by workload.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn slice_blocks(&self, id: ExperimentId) -> Result<Vec<(String, u32)>> {
         self.rows(
             "SELECT DISTINCT workload, block FROM slices
@@ -348,7 +349,7 @@ impl Store {
     /// The raw slices of a block (over all points) of a workload.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
         self.rows(
             "SELECT point, transactions, nanoseconds FROM slices
@@ -376,7 +377,7 @@ impl Store {
     /// The experiment that was begun, continued or added to last.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn latest(&self) -> Result<Option<ExperimentId>> {
         self.connection
             .query_row(
@@ -391,20 +392,20 @@ impl Store {
     /// The experiment called `name`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage), naming the nearest one there is.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the nearest one there is.
     pub fn find(&self, name: &str) -> Result<ExperimentId> {
         let listed = self.list()?;
         if let Some(found) = listed.iter().find(|l| l.header.experiment == name) {
             return Ok(found.id);
         }
         let names: Vec<String> = listed.into_iter().map(|l| l.header.experiment).collect();
-        Err(crate::config::unknown("experiment", name, names.iter()))
+        Err(perfquilt_config::unknown("experiment", name, names.iter()))
     }
 
     /// All experiments, the latest first.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>> {
         self.rows(
             "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use crate::error::{DISK_FULL, Error, Result};
+use perfquilt_model::error::{DISK_FULL, Error, Result};
 
 /// A kind of database: what is in it, and how its tables came about.
 #[derive(Debug)]
@@ -327,12 +327,6 @@ fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
             return result;
         }
         std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-impl From<rusqlite::Error> for Error {
-    fn from(error: rusqlite::Error) -> Self {
-        Error::internal(format!("results database: {error}"))
     }
 }
 

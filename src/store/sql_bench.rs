@@ -7,11 +7,11 @@ use std::io::BufRead;
 use std::path::Path;
 
 use super::jsonl::File;
-use crate::error::{Error, Result};
-use crate::observation::{
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{
     ExperimentHeader, LeftOut, Level, Meter, Observation, RecordedRow, SCHEMA, Supplement,
 };
-use crate::point::Point;
+use perfquilt_model::point::Point;
 
 /// How the first line begins.
 const HEAD: [&str; 4] = ["level", "name", "commands", "base_seconds"];
@@ -34,8 +34,8 @@ pub fn is_table(line: &[u8]) -> bool {
 /// Reads a table; `shown` is its name in errors and names the experiment.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line, when it is no such table;
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is no such table;
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
 pub fn read(input: impl BufRead, shown: &Path) -> Result<Table> {
     let mut rows: Vec<RecordedRow> = Vec::new();
     let mut runs = 0;

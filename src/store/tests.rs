@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 
 use super::*;
-use crate::error::Kind;
-use crate::observation::{Meter, Moment, Supplement, Within};
+use perfquilt_model::error::Kind;
+use perfquilt_model::observation::{Meter, Moment, Supplement, Within};
 
 mod files;
 
@@ -209,7 +209,7 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
 
     // It wants the name the earlier one has, and gets another.
     let mut new = header(3);
-    new.carried = vec![crate::observation::Origin {
+    new.carried = vec![perfquilt_model::observation::Origin {
         experiment: "quick-1".into(),
         started: String::new(),
         points: BTreeMap::from([(Point::BASE, Point::BASE), (Point::Step(3), Point::Step(1))]),
@@ -566,10 +566,10 @@ fn killed_while_appending() {
     let path = folder.path().join("results.db");
     for round in 0..5u32 {
         let program = std::env::current_exe().unwrap();
-        let mut child = crate::process::Command::new(program)
+        let mut child = perfquilt_system::process::Command::new(program)
             .args(["--exact", name, "--nocapture"])
             .env(CHILD, &path)
-            .stdout(crate::process::Sink::Pipe)
+            .stdout(perfquilt_system::process::Sink::Pipe)
             .spawn()
             .unwrap();
         // The last block it told of before it is killed; it is busy with a later one by then.

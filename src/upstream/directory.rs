@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::import::{FileKind, FileSink, Imported, import};
 use super::objects::Objects;
-use crate::error::{Error, Result};
-use crate::progress::Progress;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
 
 /// Folders of version control and of quilt, which are no part of a release.
 const LEFT_OUT: [&str; 5] = [".git", ".pc", ".svn", ".hg", ".perfquilt"];
@@ -15,7 +15,7 @@ const LEFT_OUT: [&str; 5] = [".git", ".pc", ".svn", ".hg", ".perfquilt"];
 /// Imports the tree below `root`; the folders of version control systems are left out.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when it is no folder or holds something other than
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no folder or holds something other than
 /// files, folders and symbolic links, and as [`import`].
 pub fn import_directory(
     store: &Objects,

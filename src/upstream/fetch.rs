@@ -7,12 +7,13 @@ use tempfile::TempPath;
 
 use super::objects::Objects;
 use super::{debian, directory, git, source_text, tarball};
-use crate::config::{DebianSource, ReleaseSource, TarballSource};
-use crate::error::{Error, Kind, Result};
-use crate::locks;
-use crate::process::{Command, find_program};
-use crate::progress::Progress;
-use crate::workspace::{CONFIG_FILE, Workspace};
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{DebianSource, ReleaseSource, TarballSource};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::locks;
+use perfquilt_system::process::{Command, find_program};
 
 /// A release whose tree is in the object store.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use git2::{ObjectType, Oid};
 
 use super::Release;
 use super::objects::{MODE_EXEC, MODE_FILE, MODE_TREE, Objects};
-use crate::error::{Error, Result};
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
 
 /// A file: its path and its content.
 pub type File = (PathBuf, Vec<u8>);
@@ -16,7 +16,7 @@ pub type File = (PathBuf, Vec<u8>);
 /// release has no such folder. Links are left out.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn files_of(ws: &Workspace, release: &Release, folder: &str) -> Result<Option<Vec<File>>> {
     let store = Objects::open(&ws.object_store())?;
     let entries = store.read_tree(object(&release.tree)?)?;
@@ -34,7 +34,7 @@ pub fn files_of(ws: &Workspace, release: &Release, folder: &str) -> Result<Optio
 /// The content of the file at `path` (with slashes) in a tree of the object store; `None` when there is none.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the object store is damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn file_in(ws: &Workspace, tree: &str, path: &str) -> Result<Option<Vec<u8>>> {
     let store = Objects::open(&ws.object_store())?;
     let mut at = (MODE_TREE, object(tree)?);

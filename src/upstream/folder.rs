@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use git2::Oid;
 
 use super::objects::{MODE_TREE, TreeEntry, serialise_tree};
-use crate::error::{Error, Result};
 use crate::series::path;
+use perfquilt_model::error::{Error, Result};
 
 /// A folder of a tree that is being put together in memory.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Folder {
     /// Puts an object at `path`, making the folders above it.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when the path or a folder above it is taken.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the path or a folder above it is taken.
     pub fn insert(&mut self, path: &[u8], mode: u32, oid: Oid) -> Result<()> {
         let taken = || Error::usage(format!("{} is given twice", path::shown(path)));
         let mut folder = self;

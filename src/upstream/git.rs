@@ -3,12 +3,13 @@
 use git2::{ObjectType, Oid};
 
 use super::objects::{MODE_COMMIT, MODE_TREE, Objects};
-use crate::config::GitSource;
-use crate::error::{Error, Result};
-use crate::git::users;
-use crate::process::Command;
-use crate::progress::Progress;
 use crate::series::path;
+use crate::upstream::object_store;
+use perfquilt_config::GitSource;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::git::users;
+use perfquilt_system::process::Command;
 
 /// What a tag holds.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +23,7 @@ pub struct Tagged {
 /// Fetches one tag, without history where the remote can do that. The caller holds the import lock.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the remote cannot be reached or has no such tag,
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the remote cannot be reached or has no such tag,
 /// naming similar ones.
 pub fn fetch(
     store: &Objects,
@@ -62,10 +63,11 @@ pub fn fetch(
         .details(output.tail(6))
         .hint(similar_tags(store, source, directory)));
     }
-    store.database()?.refresh()?;
+    store.refresh()?;
     let commit = store
         .repository()
-        .find_reference(&reference)?
+        .find_reference(&reference)
+        .map_err(object_store)?
         .peel_to_commit()
         .map_err(|error| {
             Error::usage(format!(
@@ -177,8 +179,8 @@ fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
 /// fetched now, where only the releases themselves were fetched before. `None` where there is none.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started,
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting for other importers.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started,
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting for other importers.
 pub fn history(
     store: &Objects,
     directory: &std::path::Path,
@@ -192,7 +194,10 @@ pub fn history(
             let Some(oid) = store.reference(&reference(version))? else {
                 return Ok(None);
             };
-            let object = store.repository().find_object(oid, None)?;
+            let object = store
+                .repository()
+                .find_object(oid, None)
+                .map_err(object_store)?;
             Ok(object.peel_to_commit().ok().map(|commit| commit.id()))
         };
         Ok(commit(old.0)?.zip(commit(new.0)?))
@@ -218,13 +223,13 @@ pub fn history(
                 .run()?
                 .success();
     }
-    store.database()?.refresh()?;
+    store.refresh()?;
     if whole {
         step.finish("");
         return commits();
     }
     step.finish("");
-    crate::process::check_interrupted()?;
+    perfquilt_system::process::check_interrupted()?;
     progress.note(
         "the repository gave no history between the releases: upstream's commits are not looked at",
     );

@@ -12,9 +12,10 @@ use git2::{ObjectType, OdbLookupFlags, Oid};
 use super::folder::Folder;
 use super::objects::{self, MODE_EXEC, MODE_FILE, MODE_LINK, Objects};
 use super::pack::{PackWriter, Packed, Packer};
-use crate::error::{Error, Result};
-use crate::process::check_interrupted;
 use crate::series::path;
+use crate::upstream::object_store;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::check_interrupted;
 
 /// Bytes collected before they go to a worker.
 const BATCH_BYTES: usize = 1 << 20;
@@ -46,13 +47,13 @@ pub trait FileSink {
     /// A file at `path` (components without `.` and `..`, separated by single slashes).
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when the path is unsafe or already taken.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the path is unsafe or already taken.
     fn file(&mut self, path: &[u8], kind: FileKind, content: Vec<u8>) -> Result<()>;
 
     /// A further name of a file given before.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such file.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such file.
     fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()>;
 }
 
@@ -83,8 +84,8 @@ pub struct Imported {
 /// Runs `read`, which delivers the files, and stores them as one tree.
 ///
 /// # Errors
-/// What `read` returns; [`Kind::Usage`](crate::error::Kind::Usage) for unsafe paths;
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the store cannot be written.
+/// What `read` returns; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for unsafe paths;
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
 pub fn import(
     store: &Objects,
     strip_top: bool,
@@ -148,7 +149,7 @@ pub fn import(
             Ok(oid)
         })?;
         pack.finish()?;
-        database.refresh()?;
+        database.refresh().map_err(object_store)?;
         Ok(Imported {
             tree: oid,
             files,
@@ -273,11 +274,11 @@ mod tests {
     }
 
     fn git(store: &Objects, args: &[&str]) -> String {
-        let output = crate::process::Command::new("git")
+        let output = perfquilt_system::process::Command::new("git")
             .arg("--git-dir")
             .arg(store.path())
             .args(args)
-            .run_ok(crate::error::Kind::Internal)
+            .run_ok(perfquilt_model::error::Kind::Internal)
             .unwrap();
         output.stdout_text()
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::files::write_file;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::files::write_file;
 
 const HEAD: &str = "# Written by `perfquilt upstream fetch`; keep it under version control.\n\n";
 
@@ -48,7 +48,7 @@ impl LockFile {
     /// Reads the file; one that does not exist has no entries.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line, when it is malformed.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is malformed.
     pub fn read(path: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -96,7 +96,7 @@ impl LockFile {
     /// Writes the file, all or nothing.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let document = Document {
             release: self.releases.values().cloned().collect(),

@@ -15,8 +15,8 @@ use git2::Oid;
 use super::objects::Objects;
 use super::pack::{PackWriter, Packed};
 use super::packed::{Index, REF_DELTA};
-use crate::error::Result;
-use crate::process::check_interrupted;
+use perfquilt_model::error::Result;
+use perfquilt_system::process::check_interrupted;
 
 /// Packs below this many bytes are small.
 const SMALL: u64 = 16 << 20;
@@ -26,8 +26,8 @@ const LIMIT: usize = 16;
 /// Merges the small packs of `store` when there are too many. Returns how many were merged.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the merged pack cannot be written,
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the merged pack cannot be written,
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn merge_small(store: &Objects) -> Result<usize> {
     let folder = store.path().join("objects/pack");
     if small(&folder).len() <= LIMIT {
@@ -66,7 +66,7 @@ pub fn merge_small(store: &Objects) -> Result<usize> {
             let _ = std::fs::remove_file(index.with_extension(end));
         }
     }
-    store.database()?.refresh()?;
+    store.refresh()?;
     Ok(count)
 }
 

@@ -22,11 +22,12 @@ mod tarball;
 mod verify;
 
 use git2::{ObjectType, Oid};
+pub(crate) use objects::object_store;
 
-use crate::config::ReleaseSource;
-use crate::error::{Error, Result};
-use crate::progress::Progress;
-use crate::workspace::Workspace;
+use perfquilt_config::ReleaseSource;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
 
 pub use files::{file_in, files_of};
 pub use lock::{LockFile, Locked};
@@ -80,7 +81,7 @@ impl Status {
 /// Every configured release and how far it has come. Touches no network.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the lock file is malformed.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the lock file is malformed.
 pub fn list(ws: &Workspace) -> Result<Vec<Status>> {
     let lock = LockFile::read(&ws.lock_file())?;
     let store = ws.object_store();
@@ -117,7 +118,7 @@ pub fn list(ws: &Workspace) -> Result<Vec<Status>> {
 /// that has not happened yet.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when there is no such release, it cannot be had or it
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release, it cannot be had or it
 /// is not what the lock file says.
 pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
     let source = ws.config.release(version)?;
@@ -190,8 +191,8 @@ fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256:
 /// or it does not give its history.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for an unknown release,
-/// [`Kind::Internal`](crate::error::Kind::Internal) when git cannot be started.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release,
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
 pub fn history(
     ws: &Workspace,
     old: &str,
@@ -277,5 +278,6 @@ fn write_commit(store: &Objects, name: &str, fetched: &Fetched) -> Result<Oid> {
     );
     Ok(store
         .database()?
-        .write(ObjectType::Commit, text.as_bytes())?)
+        .write(ObjectType::Commit, text.as_bytes())
+        .map_err(object_store)?)
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
 use super::packed::{Chain, Content, Packs};
-use crate::error::{DISK_FULL, Error, Result};
-use crate::locks::{self, Lock};
+use perfquilt_model::error::{DISK_FULL, Error, Result};
+use perfquilt_system::locks::{self, Lock};
 
 /// How long a reference's lock may stay the same before it counts as left behind, and how often it is looked at.
 const LOCK_HELD: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ impl Objects {
     /// Opens the store at `path`, making an empty one where there is none.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be made or is no git repository.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be made or is no git repository.
     pub fn open_or_create(path: &Path) -> Result<Self> {
         if let Ok(store) = Self::open(path) {
             return Ok(store);
@@ -76,7 +76,7 @@ impl Objects {
     /// Opens the store at `path`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when there is none.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is none.
     pub fn open(path: &Path) -> Result<Self> {
         let repository = Repository::open_bare(path).map_err(|e| broken(path, &e))?;
         Ok(Objects {
@@ -113,15 +113,23 @@ impl Objects {
     /// Its object database, which threads may share.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is damaged.
     pub fn database(&self) -> Result<Odb<'_>> {
-        Ok(self.repository.odb()?)
+        self.repository.odb().map_err(object_store)
+    }
+
+    /// Finds packs that another process has added meanwhile.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
+    pub fn refresh(&self) -> Result<()> {
+        self.database()?.refresh().map_err(object_store)
     }
 
     /// The content of an object that must be of `kind`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is missing, damaged or of another kind.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing, damaged or of another kind.
     pub fn read(&self, oid: Oid, kind: ObjectType) -> Result<Vec<u8>> {
         let database = self.database()?;
         let object = database.read(oid).map_err(|e| self.damaged(oid, &e))?;
@@ -166,7 +174,7 @@ impl Objects {
     /// Whether the store holds an object.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
     pub fn has(&self, oid: Oid) -> Result<bool> {
         Ok(self.database()?.exists_ext(oid, OdbLookupFlags::NO_REFRESH))
     }
@@ -174,34 +182,35 @@ impl Objects {
     /// Whether the store has the object called `name`, in hexadecimal.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it is no name.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is no name.
     pub fn has_named(&self, name: &str) -> Result<bool> {
-        self.has(Oid::from_str(name)?)
+        self.has(Oid::from_str(name).map_err(object_store)?)
     }
 
     /// The object a reference names, if there is such a reference.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
     pub fn reference(&self, name: &str) -> Result<Option<Oid>> {
         match self.repository.refname_to_id(name) {
             Ok(oid) => Ok(Some(oid)),
             Err(error) if error.code() == git2::ErrorCode::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(object_store(error)),
         }
     }
 
     /// Makes a reference name an object, whatever it named before.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn set_reference(&self, name: &str, oid: Oid) -> Result<()> {
         if self.reference(name)? != Some(oid) {
             self.past_lock(name, || {
                 self.repository
                     .reference(name, oid, true, "perfquilt")
                     .map(drop)
-            })?;
+            })
+            .map_err(object_store)?;
         }
         Ok(())
     }
@@ -247,12 +256,17 @@ impl Objects {
     /// The names of the references that match a pattern such as `refs/stacks/*`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
     pub fn references(&self, pattern: &str) -> Result<Vec<String>> {
-        let found = self.repository.references_glob(pattern)?;
+        let found = self
+            .repository
+            .references_glob(pattern)
+            .map_err(object_store)?;
         let mut names = Vec::new();
         for reference in found {
-            names.push(String::from_utf8_lossy(reference?.name_bytes()).into_owned());
+            names.push(
+                String::from_utf8_lossy(reference.map_err(object_store)?.name_bytes()).into_owned(),
+            );
         }
         Ok(names)
     }
@@ -260,14 +274,14 @@ impl Objects {
     /// Removes a reference; that there is none is no error.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be removed.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be removed.
     pub fn remove_reference(&self, name: &str) -> Result<()> {
         let removed = self.past_lock(name, || {
             let found = self.repository.find_reference(name);
             found.and_then(|mut reference| reference.delete())
         });
         match removed {
-            Err(error) if error.code() != git2::ErrorCode::NotFound => Err(error.into()),
+            Err(error) if error.code() != git2::ErrorCode::NotFound => Err(object_store(error)),
             _ => Ok(()),
         }
     }
@@ -277,31 +291,41 @@ impl Objects {
     /// # Errors
     /// As [`Objects::read`].
     pub fn tree_named(&self, commit: &str) -> Result<String> {
-        Ok(self.tree_of(Oid::from_str(commit)?)?.to_string())
+        Ok(self
+            .tree_of(Oid::from_str(commit).map_err(object_store)?)?
+            .to_string())
     }
 
     /// Writes a commit of this program's own, which depends on its arguments alone.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn commit_named(&self, tree: &str, parent: &str, message: &str) -> Result<String> {
         let who = "perfquilt <perfquilt@localhost> 0 +0000";
         let text =
             format!("tree {tree}\nparent {parent}\nauthor {who}\ncommitter {who}\n\n{message}\n");
         let oid = self
             .database()?
-            .write(ObjectType::Commit, text.replace('\0', "").as_bytes())?;
+            .write(ObjectType::Commit, text.replace('\0', "").as_bytes())
+            .map_err(object_store)?;
         Ok(oid.to_string())
     }
 
     /// The commits that references below `prefix` name, each after its parent.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
     pub fn commits_below(&self, prefix: &str) -> Result<Vec<(String, String)>> {
         let mut found = Vec::new();
-        for reference in self.repository.references_glob(&format!("{prefix}/*"))? {
-            let commit = reference?.peel_to_commit()?;
+        for reference in self
+            .repository
+            .references_glob(&format!("{prefix}/*"))
+            .map_err(object_store)?
+        {
+            let commit = reference
+                .map_err(object_store)?
+                .peel_to_commit()
+                .map_err(object_store)?;
             if let Ok(parent) = commit.parent_id(0) {
                 found.push((parent.to_string(), commit.id().to_string()));
             }
@@ -315,7 +339,11 @@ impl Objects {
     /// # Errors
     /// As [`Objects::read`].
     pub fn tree_of(&self, commit: Oid) -> Result<Oid> {
-        Ok(self.repository.find_commit(commit)?.tree_id())
+        Ok(self
+            .repository
+            .find_commit(commit)
+            .map_err(object_store)?
+            .tree_id())
     }
 
     /// Waits for other holders of the lock file `name` of this store, then keeps new ones out.
@@ -330,8 +358,8 @@ impl Objects {
     /// ones left.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the lock file cannot be made,
-    /// [`Kind::Interrupted`](crate::error::Kind::Interrupted) while waiting.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be made,
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting.
     pub fn lock_import(&self) -> Result<Lock> {
         let lock = self.lock("import.lock")?;
         self.remove_leftovers();
@@ -374,10 +402,9 @@ fn failed(what: &str, source: &git2::Error) -> Error {
     }
 }
 
-impl From<git2::Error> for Error {
-    fn from(error: git2::Error) -> Self {
-        failed("object store", &error)
-    }
+/// The error for a failure of the object store's library.
+pub(crate) fn object_store(error: git2::Error) -> Error {
+    failed("object store", &error)
 }
 
 fn broken(path: &Path, error: &git2::Error) -> Error {

@@ -4,6 +4,7 @@
 //! by compression and file creation, and one file for 36,000 objects avoids the latter. A stack is
 //! nearly all deltas, of which [`ObjectWriter::write_version`] makes chains of bounded length.
 
+use crate::upstream::object_store;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::OsString;
@@ -18,8 +19,8 @@ use sha1::{Digest, Sha1};
 
 use super::objects::{self, Objects, oid_from};
 use super::packed::{Chain, REF_DELTA, Stored};
-use crate::error::{Error, Result};
-use crate::locks::Lock;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::locks::Lock;
 
 /// First part of the names of unfinished packs.
 pub(super) const TEMPORARY: &str = "tmp_perfquilt_";
@@ -51,7 +52,7 @@ impl Packer {
     /// Makes an object of `kind` whose name is `oid` ready to be written.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when compression fails.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when compression fails.
     pub fn pack(&mut self, kind: ObjectType, oid: Oid, data: &[u8]) -> Result<Packed> {
         let mut bytes = Vec::with_capacity(data.len() / 2 + 64);
         write_header(&mut bytes, number_of(kind), data.len());
@@ -171,7 +172,7 @@ impl PackWriter {
     /// Begins a pack in the store at `store`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the file cannot be made.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be made.
     pub fn new(store: &Path) -> Result<Self> {
         let folder = store.join("objects/pack");
         std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
@@ -205,7 +206,7 @@ impl PackWriter {
     /// Writes an object, unless this pack has it already.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn add(&mut self, object: &Packed) -> Result<()> {
         self.add_at(object.oid, &object.bytes, object.crc, 0)
     }
@@ -237,7 +238,7 @@ impl PackWriter {
     /// the file's name without its ending; an empty pack leaves nothing.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn finish(mut self) -> Result<Option<OsString>> {
         if self.is_empty() {
             return Ok(None);
@@ -392,7 +393,7 @@ impl<'a> ObjectWriter<'a> {
             }
             None => {
                 if !self.database.exists_ext(oid, OdbLookupFlags::NO_REFRESH) {
-                    self.database.write(kind, data)?;
+                    self.database.write(kind, data).map_err(object_store)?;
                 }
             }
         }
@@ -444,7 +445,7 @@ impl<'a> ObjectWriter<'a> {
             && !pack.is_empty()
         {
             pack.finish()?;
-            self.store.database()?.refresh()?;
+            self.store.database()?.refresh().map_err(object_store)?;
         }
         Ok(())
     }

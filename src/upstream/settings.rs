@@ -1,8 +1,9 @@
 //! What git's worktrees of the object store need of it.
 
 use super::objects::Objects;
-use crate::error::Result;
-use crate::files::write_file;
+use crate::upstream::object_store;
+use perfquilt_model::error::Result;
+use perfquilt_system::files::write_file;
 
 /// What the worktrees must not do with files.
 const ATTRIBUTES: &[u8] =
@@ -24,7 +25,7 @@ impl Objects {
     /// there. `more` are settings besides those.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the store's settings cannot be read or written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store's settings cannot be read or written.
     pub(crate) fn prepare_worktrees(&self, more: &[(&str, &str)]) -> Result<()> {
         let attributes = self.path().join("info/attributes");
         if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
@@ -32,11 +33,14 @@ impl Objects {
         }
         let mut settings = self
             .repository()
-            .config()?
-            .open_level(git2::ConfigLevel::Local)?;
+            .config()
+            .map_err(object_store)?
+            .open_level(git2::ConfigLevel::Local)
+            .map_err(object_store)?;
         for (name, value) in SETTINGS.iter().chain(more) {
             if settings.get_string(name).ok().as_deref() != Some(value) {
-                self.past_lock("config", || settings.set_str(name, value))?;
+                self.past_lock("config", || settings.set_str(name, value))
+                    .map_err(object_store)?;
             }
         }
         Ok(())

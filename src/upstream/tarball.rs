@@ -9,11 +9,11 @@ use tar::EntryType;
 
 use super::import::{FileKind, FileSink, Imported, import};
 use super::objects::Objects;
-use crate::digest::hex;
-use crate::error::{Error, Kind, Result};
-use crate::process::check_interrupted;
-use crate::progress::Progress;
 use crate::series::path::shown;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::digest::hex;
+use perfquilt_system::process::check_interrupted;
 
 /// Largest single file accepted: far above any source file, far below the machine's memory.
 const MEMBER_LIMIT: u64 = 512 << 20;
@@ -21,8 +21,8 @@ const MEMBER_LIMIT: u64 = 512 << 20;
 /// SHA-256 of a file, in hexadecimal.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be read,
-/// [`Kind::Interrupted`](crate::error::Kind::Interrupted).
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn sha256(path: &Path) -> Result<String> {
     let io = |e| Error::io("read", path, &e);
     let mut file = File::open(path).map_err(io)?;
@@ -84,7 +84,7 @@ fn read_up_to(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize>
 /// Imports the tarball at `path`, leaving out its top folder when everything is in one.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for an unreadable or unsafe archive, and as
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unreadable or unsafe archive, and as
 /// [`import`].
 pub fn import_tarball(
     store: &Objects,

@@ -5,10 +5,10 @@ use git2::{ObjectType, Oid};
 use super::lock::LockFile;
 use super::objects::{MODE_COMMIT, MODE_TREE, Objects, empty_tree, hash, parse_tree};
 use super::{fetch, imported, release_name};
-use crate::error::{Error, Result};
-use crate::process::check_interrupted;
-use crate::progress::Progress;
-use crate::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process::check_interrupted;
 
 /// What was checked of one release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct Verified {
 /// is at hand, and every object of its tree.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when something differs from the lock file,
-/// [`Kind::Internal`](crate::error::Kind::Internal) when the store is damaged.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when something differs from the lock file,
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
 pub fn verify(
     ws: &Workspace,
     versions: &[String],

@@ -10,12 +10,12 @@ use rand::rngs::StdRng;
 use super::reading::{Part, Patterns};
 use super::rounds::rounds;
 use super::{Clients, Failure, Measured, Timed};
-use crate::config::{CommandWorkload, Workload};
-use crate::error::{Error, Kind, Result};
-use crate::point::Point;
-use crate::process::{Command, Output};
 use crate::server::Running;
-use crate::stats::Slices;
+use perfquilt_config::{CommandWorkload, Workload};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::Slices;
+use perfquilt_model::point::Point;
+use perfquilt_system::process::{Command, Output};
 
 /// The client's command for one server.
 fn command(settings: &CommandWorkload, words: &[String], running: &Running) -> Result<Command> {

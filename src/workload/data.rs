@@ -5,11 +5,11 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::{Clients, sysbench};
-use crate::config::SysbenchWorkload;
-use crate::digest::hex;
-use crate::error::{Error, Kind, Result};
-use crate::process::Command;
 use crate::server::Running;
+use perfquilt_config::SysbenchWorkload;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::digest::hex;
+use perfquilt_system::process::Command;
 
 /// Options that decide what sysbench's own scripts prepare; workloads that agree on them share
 /// their data.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::result::{read_failure, read_slices};
 use super::serve::says_restarted;
 use super::{DRIVER, Measured};
-use crate::point::Point;
-use crate::process::{Command, Output};
+use perfquilt_model::point::Point;
+use perfquilt_system::process::{Command, Output};
 
 const POINTS: [Point; 3] = [Point::Step(0), Point::Step(1), Point::Control];
 

@@ -15,13 +15,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::rounds::rounds;
 use super::{Clients, Failure, Measured, Placement, Timed};
-use crate::config::{HandlerForm, HandlerWorkload};
-use crate::error::{Error, Result};
-use crate::observation::CLIENT_OPERATION;
-use crate::point::Point;
-use crate::process::check_interrupted;
 use crate::server::{Running, processor_time};
-use crate::stats::Slices;
+use perfquilt_config::{HandlerForm, HandlerWorkload};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::CLIENT_OPERATION;
+use perfquilt_model::observation::Slices;
+use perfquilt_model::point::Point;
+use perfquilt_system::process::check_interrupted;
 
 /// The table that is read.
 const TABLE: &str = "handler_rows";

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{Clients, Failure, Measured, Timed, data, result, sysbench};
-use crate::config::SysbenchWorkload;
-use crate::error::{Error, Result};
-use crate::point::Point;
-use crate::process::{Command, Sink};
 use crate::server::Running;
+use perfquilt_config::SysbenchWorkload;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
+use perfquilt_system::process::{Command, Sink};
 
 /// Beyond warm-up and measuring: connecting, reading all tables, a slow machine.
 const PATIENCE: f64 = 120.0;

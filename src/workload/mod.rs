@@ -26,20 +26,19 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::config::{
+use crate::server::{Running, ServerAdapter};
+use crate::upstream;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{
     CommandWorkload, HandlerWorkload, SysbenchWorkload, Workload, WorkloadKind, config_files,
 };
-use crate::digest::{self, hex};
-use crate::error::{Error, Result};
-use crate::point::Point;
-use crate::progress::Silent;
-use crate::server::{Running, ServerAdapter};
-use crate::stats::Slices;
-use crate::upstream;
-use crate::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Slices;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Silent;
+use perfquilt_system::digest::{self, hex};
 
 pub use placement::{Placement, allowed_cpus};
-pub(crate) use reading::check_patterns;
 pub use serve::Serving;
 pub use watch::Watch;
 
@@ -107,8 +106,8 @@ impl Clients {
     /// Clients for the workloads of `ws` on the servers of `release`, a name of its configuration.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when a workload's script does not exist;
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when a temporary folder cannot be made.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a workload's script does not exist;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a temporary folder cannot be made.
     pub fn new(ws: &Workspace, release: &str, workloads: &[&Workload]) -> Result<Self> {
         let scripts = tempfile::Builder::new()
             .prefix("perfquilt-")
@@ -193,7 +192,7 @@ impl Clients {
     /// A client connected to `running` that does transactions on request.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) when the client cannot connect.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client cannot connect.
     pub fn serve<'a>(
         &'a self,
         running: &Running,
@@ -239,7 +238,7 @@ impl Clients {
     /// The prepared data that `workload` works on; `None` when it needs none before the start.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when its script cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when its script cannot be read.
     pub fn data_key(&self, workload: &Workload) -> Result<Option<String>> {
         match (workload.kind, &workload.sysbench) {
             (WorkloadKind::Sysbench, Some(settings)) => data::key(self, settings).map(Some),
@@ -273,7 +272,7 @@ impl Clients {
     /// its own.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) with what sysbench said.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what sysbench said.
     pub fn fill(&self, workloads: &[&Workload], running: &Running) -> Result<()> {
         let mut sets = BTreeMap::new();
         for workload in workloads {
@@ -298,8 +297,8 @@ pub fn identity() -> String {
 /// what does the asking included.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a script cannot be read;
-/// [`Kind::Usage`](crate::error::Kind::Usage) when another file cannot.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a script cannot be read;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when another file cannot.
 pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<String> {
     let mut digest = Sha256::new();
     digest.update(format!(

@@ -1,6 +1,6 @@
 //! Which processors servers and clients run on, and how urgently.
 
-use crate::process::{Command, may_set_real_time, set_of, set_real_time};
+use perfquilt_system::process::{Command, may_set_real_time, set_of, set_real_time};
 
 /// Processors for servers and clients.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use crate::config::{CommandWorkload, Workload};
-use crate::error::{Error, Result};
-use crate::process::Output;
+use perfquilt_config::{self, CommandWorkload, Workload};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::Output;
 
 /// The patterns of a workload.
 #[derive(Debug)]
 pub(super) struct Patterns<'a> {
     workload: &'a Workload,
     transactions: u64,
-    rate: Option<Regex>,
-    seconds: Option<Regex>,
-    operations: Option<Regex>,
+    patterns: perfquilt_config::Patterns,
 }
 
 /// A part of a run that the client timed apart.
@@ -36,54 +34,24 @@ pub(super) struct Reading {
     pub(super) operations: BTreeMap<String, Part>,
 }
 
-/// Whether the patterns of a workload can be used.
-///
-/// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage); the message begins with the key.
-pub(crate) fn check_patterns(workload: &Workload, settings: &CommandWorkload) -> Result<()> {
-    Patterns::new(workload, settings).map(drop)
-}
-
 impl<'a> Patterns<'a> {
     /// Compiles the patterns of `settings`.
     pub(super) fn new(workload: &'a Workload, settings: &CommandWorkload) -> Result<Self> {
-        let file = format!("bench-config/workloads/{}.toml", workload.name);
-        let wrong = |message: String| Error::usage(message).at(file.clone(), None);
-        let compile = |key: &str, text: &Option<String>| -> Result<Option<Regex>> {
-            let Some(text) = text else { return Ok(None) };
-            let regex = Regex::new(text).map_err(|e| wrong(format!("`{key}`: {e}")))?;
-            match regex.captures_len() {
-                0 | 1 => Err(wrong(format!("`{key}` needs a group around the number"))),
-                _ => Ok(Some(regex)),
-            }
-        };
-        let operations = compile("operations", &settings.operations)?;
-        if let Some(operations) = &operations {
-            let has = |wanted: &str| operations.capture_names().flatten().any(|n| n == wanted);
-            for group in ["name", "seconds"] {
-                if !has(group) {
-                    return Err(wrong(format!(
-                        "`operations` needs a group called {group}: (?P<{group}>…)"
-                    )));
-                }
-            }
-        }
-        if settings.rate.is_some() && settings.seconds.is_some() {
-            return Err(wrong("`rate` and `seconds` exclude each other".to_owned()));
-        }
+        let patterns = settings.patterns().map_err(|bad| {
+            let file = format!("bench-config/workloads/{}.toml", workload.name);
+            Error::usage(bad.message).at(file, None)
+        })?;
         Ok(Patterns {
             workload,
             transactions: settings.transactions.max(1),
-            rate: compile("rate", &settings.rate)?,
-            seconds: compile("seconds", &settings.seconds)?,
-            operations,
+            patterns,
         })
     }
 
     /// What `output` says of its run.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) when it lacks what a pattern looks for.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it lacks what a pattern looks for.
     pub(super) fn read(&self, output: &Output) -> Result<Reading> {
         let text = output.stdout_text();
         let missing = |what: &str, key: &str| {
@@ -94,7 +62,7 @@ impl<'a> Patterns<'a> {
             .details(output.tail(8))
             .hint(format!("check `{key}` against this output"))
         };
-        let seconds = match (&self.rate, &self.seconds) {
+        let seconds = match (&self.patterns.rate, &self.patterns.seconds) {
             (Some(rate), _) => {
                 let rate = last_number(rate, &text)
                     .ok_or_else(|| missing("transactions per second", "rate"))?;
@@ -105,11 +73,11 @@ impl<'a> Patterns<'a> {
             }
             (None, None) => output.elapsed.as_secs_f64(),
         };
-        let operations = match &self.operations {
+        let operations = match &self.patterns.operations {
             Some(pattern) => operations(pattern, &text),
             None => BTreeMap::new(),
         };
-        if self.operations.is_some() && operations.is_empty() {
+        if self.patterns.operations.is_some() && operations.is_empty() {
             return Err(missing("operation", "operations"));
         }
         Ok(Reading {

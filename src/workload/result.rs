@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::Measured;
-use crate::error::{Error, Result};
-use crate::point::Point;
-use crate::stats::Slices;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Slices;
+use perfquilt_model::point::Point;
 
 /// Reads the slices of a run over servers of `points`, in the order the driver was given them.
 pub(super) fn read_slices(file: &Path, points: &[Point]) -> Result<Measured> {

@@ -57,7 +57,7 @@ mod tests {
     use rand::SeedableRng;
 
     use super::*;
-    use crate::config::Workload;
+    use perfquilt_config::Workload;
 
     #[test]
     fn every_round_has_a_turn_on_each_server_with_one_number() {

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{Clients, command, handler, interleave};
-use crate::config::{CommandWorkload, HandlerWorkload, SysbenchWorkload, Workload};
-use crate::error::{Error, Result};
-use crate::point::Point;
-use crate::process::{Child, check_interrupted};
 use crate::server::Running;
+use perfquilt_config::{CommandWorkload, HandlerWorkload, SysbenchWorkload, Workload};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
+use perfquilt_system::process::{Child, check_interrupted};
 
 /// The longest one request may take; servers under valgrind are slow.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -85,7 +85,7 @@ impl<'a> Serving<'a> {
     /// every client of the same seed.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) when the client fails.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client fails.
     pub fn request(&self, running: &Running, transactions: u64) -> Result<u64> {
         match &self.client {
             Client::Command(settings) => {

@@ -5,9 +5,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::config::{CommandWorkload, SqlBenchWorkload, Workload};
-use crate::error::{Error, Result};
-use crate::process::{Command, find_program};
+use perfquilt_config::{CommandWorkload, SqlBenchWorkload, Workload};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::{Command, find_program};
 
 /// The folder in a release's tree.
 pub(super) const FOLDER: &str = "sql-bench";
@@ -42,7 +42,7 @@ pub(super) fn unpack(files: &[(PathBuf, Vec<u8>)], folder: &Path) -> Result<()> 
 /// Refuses what cannot work before anything is built or started for it.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the release has no such program, or Perl or its
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the release has no such program, or Perl or its
 /// driver are missing.
 pub(super) fn check(workload: &Workload, settings: &SqlBenchWorkload, folder: &Path) -> Result<()> {
     let file = format!("bench-config/workloads/{}.toml", workload.name);

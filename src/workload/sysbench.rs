@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::config::{SysbenchWorkload, Workload};
-use crate::error::{Error, Result};
-use crate::process::{Command, find_program, missing};
+use perfquilt_config::{SysbenchWorkload, Workload};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::{Command, find_program, missing};
 
 /// Options that this program gives itself.
 const OURS: [&str; 13] = [
@@ -162,7 +162,7 @@ pub(super) fn complaints(text: &str) -> Vec<String> {
     let telling = |line: &&str| line.contains("FATAL") || line.contains("PANIC");
     let lines: Vec<String> = text.lines().filter(telling).map(str::to_owned).collect();
     if lines.is_empty() {
-        crate::process::last_lines(text, 8)
+        perfquilt_system::process::last_lines(text, 8)
     } else {
         lines[lines.len().saturating_sub(4)..].to_vec()
     }
@@ -171,7 +171,7 @@ pub(super) fn complaints(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::WorkloadKind;
+    use perfquilt_config::WorkloadKind;
 
     fn workload(options: &str) -> Workload {
         let settings: SysbenchWorkload =

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::observation::Moment;
-use crate::process::stat_field;
+use perfquilt_model::observation::Moment;
+use perfquilt_system::process::stat_field;
 
 /// Notes how things stand on the measuring processors and in the servers, to say at the end what
 /// happened in between.

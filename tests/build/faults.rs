@@ -1,8 +1,8 @@
 //! What goes wrong is named, and leaves nothing half done.
 
-use perfquilt::error::Kind;
+use perfquilt_model::error::Kind;
 
-use perfquilt::progress::Silent;
+use perfquilt_model::progress::Silent;
 
 use crate::fixture::{Fixture, RECIPE, item};
 

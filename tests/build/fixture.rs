@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use perfquilt::Result;
 use perfquilt::build::{BuildItem, Builder, Built, SourceTree, steers};
-use perfquilt::point::Point;
-use perfquilt::progress::{Progress, Silent};
 use perfquilt::stack::Counts;
-use perfquilt::workspace::Workspace;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::Result;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::{Progress, Silent};
 
 pub const RECIPE: &str = r#"
 [recipe.quick]

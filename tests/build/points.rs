@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use perfquilt::process::Command;
+use perfquilt_system::process::Command;
 
 use crate::fixture::{Fixture, RECIPE, item};
 
@@ -359,7 +359,7 @@ binary = "bin/app"
 
 #[test]
 fn progress_counts_steps() {
-    use perfquilt::progress::{Progress, Step};
+    use perfquilt_model::progress::{Progress, Step};
     use std::sync::{Arc, Mutex};
 
     type Update = (u64, Option<u64>);

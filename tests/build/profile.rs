@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use perfquilt::Result;
 use perfquilt::build::{Builder, Built, Training};
-use perfquilt::config::Profile;
-use perfquilt::process::Command;
-use perfquilt::progress::{Progress, Silent};
+use perfquilt_config::Profile;
+use perfquilt_model::Result;
+use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_system::process::Command;
 
 use crate::fixture::{Fixture, RECIPE, item};
 

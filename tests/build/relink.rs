@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use perfquilt::build::Relink;
-use perfquilt::config::Layouts;
-use perfquilt::process::{Command, find_program};
+use perfquilt_config::Layouts;
+use perfquilt_system::process::{Command, find_program};
 
 use crate::fixture::{Fixture, RECIPE};
 
@@ -200,7 +200,7 @@ fn a_link_that_fails_says_how() {
     }
     let folder = tempfile::tempdir().unwrap();
     let error = relink.link(3, &folder.path().join("app")).unwrap_err();
-    assert_eq!(error.kind(), perfquilt::error::Kind::Bench);
+    assert_eq!(error.kind(), perfquilt_model::error::Kind::Bench);
     assert!(!error.detail_lines().is_empty());
     assert!(error.hint_text().unwrap().contains("--layouts off"));
 }

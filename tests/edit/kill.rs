@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use perfquilt::process::find_program;
+use perfquilt_system::process::find_program;
 use rustix::process::Signal;
 use tempfile::TempDir;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use perfquilt::observation::{ExperimentHeader, Meter, Observation};
-use perfquilt::point::Point;
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt_model::point::Point;
 
 /// An experiment whose patches gain so much.
 pub fn of(gains: &[f64]) -> (ExperimentHeader, Vec<Observation>) {

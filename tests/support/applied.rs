@@ -1,10 +1,10 @@
 //! What perfquilt makes of a series.
 
-use perfquilt::point::Point;
-use perfquilt::progress::Silent;
 use perfquilt::series::Series;
-use perfquilt::workspace::Workspace;
 use perfquilt::{stack, upstream};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Silent;
 
 use super::{Space, listing};
 

@@ -10,7 +10,7 @@ pub mod trees;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use perfquilt::process::{Command, Output};
+use perfquilt_system::process::{Command, Output};
 use tempfile::TempDir;
 
 /// A workspace with a release in the folder `up` and nothing of the user's environment.

@@ -90,7 +90,7 @@ fn bisect(setting: &Setting, levels: &[f64], runs: usize, noise: &mut Noise) -> 
 /// state from the threshold is half the change, the error that of a mean and of the mean of two.
 fn enough(setting: &Setting) -> usize {
     let states = (setting.changes as f64).log2() + 1.0;
-    let reach = crate::stats::normal_quantile(1.0 - 0.01 / states);
+    let reach = perfquilt_judge::stats::normal_quantile(1.0 - 0.01 / states);
     let sd = setting.machine.run_sd() * 1.5f64.sqrt();
     (reach * sd / (setting.size / 2.0)).powi(2).ceil() as usize
 }

@@ -1,6 +1,6 @@
 //! Fits a comment into the length a forge takes.
 
-use crate::cut::at_most;
+use perfquilt_model::cut::at_most;
 
 /// The highest rank of sections that are worth more than a table's last rows: what they tell is told nowhere
 /// else.

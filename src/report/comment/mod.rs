@@ -8,10 +8,10 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-use crate::attribution::{Attribution, changes};
-use crate::bisect;
 use crate::outcome::Failure;
-use crate::point::Point;
+use perfquilt_judge::attribution::{Attribution, changes};
+use perfquilt_judge::bisect;
+use perfquilt_model::point::Point;
 
 use super::number;
 use super::view::{Label, View};

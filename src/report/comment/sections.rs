@@ -4,8 +4,6 @@ use std::fmt::Write;
 
 use super::length::Section;
 use super::{Held, Notice, Standing, Subject};
-use crate::attribution::{Attribution, SUITE};
-use crate::error::Kind;
 use crate::outcome::Failure;
 use crate::report::bisect::markdown as bisect_page;
 use crate::report::escape::{address, code, fenced};
@@ -13,6 +11,8 @@ use crate::report::markdown as page;
 use crate::report::number;
 use crate::report::text::capital;
 use crate::report::view::{Apart, Label, Row, Tone, View, words_of};
+use perfquilt_judge::attribution::{Attribution, SUITE};
+use perfquilt_model::error::Kind;
 
 /// Rows of workloads that stand open; more are folded away.
 const OPEN_ROWS: usize = 12;

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use super::Notice;
-use crate::attribution::{Kind, Verdict};
-use crate::bisect::Conclusion;
-use crate::error;
 use crate::report::view::{Label, Row, View};
+use perfquilt_judge::attribution::{Kind, Verdict};
+use perfquilt_judge::bisect::Conclusion;
+use perfquilt_model::error;
 
 /// What a pull request's measurement comes to. Where several hold, the first does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,7 +61,9 @@ impl Standing {
             };
         };
         if patches(view).any(|row| row.verdict == "failed")
-            || attribution.failed.contains_key(&crate::point::Point::BASE)
+            || attribution
+                .failed
+                .contains_key(&perfquilt_model::point::Point::BASE)
         {
             return Standing::Failed;
         }

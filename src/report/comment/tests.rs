@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::bisect::{Direction, Event, Question, Session, State};
-use crate::error::Error;
-use crate::observation::{Meter, Planned};
-use crate::point::Point;
 use crate::report::tests::Experiment;
+use perfquilt_judge::bisect::{Direction, Event, Question, Session, State};
+use perfquilt_model::error::Error;
+use perfquilt_model::observation::{Meter, Planned};
+use perfquilt_model::point::Point;
 
 /// What GitHub takes.
 const LIMIT: usize = 65_536;
@@ -408,7 +408,7 @@ fn bisection(word: &dyn Fn(usize) -> String) -> bisect::Outcome {
             path: word(11),
             lines: Some((1, 2)),
         }],
-        functions: Some(vec![crate::observation::FunctionChange {
+        functions: Some(vec![perfquilt_model::observation::FunctionChange {
             patch: 2,
             workload: word(4),
             function: word(13),
@@ -440,16 +440,16 @@ fn hostile(words: &[&str]) -> Comment {
     let observations: Vec<_> = experiment.observations();
     let observations: Vec<_> = observations
         .into_iter()
-        .map(|o| crate::observation::Observation {
+        .map(|o| perfquilt_model::observation::Observation {
             experiment: word(8),
             ..o
         })
         .collect();
-    let attribution = crate::attribution::attribute_with(
+    let attribution = perfquilt_judge::attribution::attribute_with(
         &experiment.header,
         &observations,
         &experiment.supplement,
-        &crate::config::default_margin,
+        &perfquilt_config::default_margin,
     )
     .unwrap();
     let error = Error::build(word(16))

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::super::number::significant;
 use super::{json, one_line, point_words};
-use crate::attribution::Attribution;
-use crate::error::Result;
-use crate::observation::Meter;
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::Meter;
 
 /// A measure of the Bencher Metric Format.
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ fn measure(meter: Meter) -> &'static str {
 /// The cost of a transaction at each point, by workload, as Bencher Metric Format.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn bencher(attribution: &Attribution) -> Result<String> {
     let mut benchmarks: BTreeMap<String, BTreeMap<&str, Metric>> = BTreeMap::new();
     for cost in &attribution.costs {
@@ -67,9 +67,9 @@ struct Entry {
 /// `customSmallerIsBetter`.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn github_action_benchmark(attribution: &Attribution) -> Result<String> {
-    let entry = |cost: &crate::attribution::Cost| {
+    let entry = |cost: &perfquilt_judge::attribution::Cost| {
         let half = cost
             .low
             .zip(cost.high)
@@ -90,7 +90,7 @@ pub fn github_action_benchmark(attribution: &Attribution) -> Result<String> {
     json(&entries)
 }
 
-fn name(attribution: &Attribution, cost: &crate::attribution::Cost) -> String {
+fn name(attribution: &Attribution, cost: &perfquilt_judge::attribution::Cost) -> String {
     let point = point_words(attribution, cost.point);
     format!("{}/{}", one_line(&cost.workload), one_line(&point))
 }

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::{effects, failed, one_line};
-use crate::attribution::{Attribution, Effect, Interval, Kind, Verdict};
-use crate::error::Result;
-use crate::observation::Statistic;
+use perfquilt_judge::attribution::{Attribution, Effect, Interval, Kind, Verdict};
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::Statistic;
 
 /// The first line: the names of the fields of a [`Line`].
 const HEAD: [&str; 36] = [
@@ -83,7 +83,7 @@ type TailCells = (Option<f64>, Option<f64>, Option<f64>, Option<Verdict>);
 /// Every effect of the document, one a line, unrounded: the patches', those on operations, the total, the control.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be written.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn csv(attribution: &Attribution) -> Result<String> {
     // With its own head, which is there without any line too.
     let mut writer = csv::WriterBuilder::new()

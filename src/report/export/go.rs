@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::one_line;
-use crate::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 
 /// Every observation in use as a benchmark's result, an operation being a transaction:
 /// `BenchmarkServer/workload=W/point=K N VALUE ns/op`, with `/operation=O` behind the workload where it is of a

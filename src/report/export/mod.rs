@@ -6,9 +6,9 @@ mod go;
 mod openmetrics;
 
 use super::text::is_deceptive;
-use crate::attribution::{Attribution, Effect, PatchEffects};
-use crate::error::{Error, Result};
-use crate::point::Point;
+use perfquilt_judge::attribution::{Attribution, Effect, PatchEffects};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
 
 pub use bencher::{bencher, github_action_benchmark};
 pub use csv::csv;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::attribution::{Attribution, Effect};
+use perfquilt_judge::attribution::{Attribution, Effect};
 
 /// A family of gauges: its name, what it is, and the value it takes of an effect.
 type Family = (&'static str, &'static str, fn(&Effect) -> Option<f64>);

@@ -1,9 +1,9 @@
 use super::*;
-use crate::attribution::attribute_with;
-use crate::attribution::{Operation, Provenance};
-use crate::config::default_margin;
-use crate::observation::{Meter, Observation, Origin};
 use crate::report::tests::Experiment;
+use perfquilt_config::default_margin;
+use perfquilt_judge::attribution::attribute_with;
+use perfquilt_judge::attribution::{Operation, Provenance};
+use perfquilt_model::observation::{Meter, Observation, Origin};
 
 fn hostile() -> Experiment {
     let mut experiment = Experiment::new(&[(0.02, 0.01), (-0.01, 0.0)]);
@@ -149,7 +149,7 @@ fn names_in_a_line_reorder_and_hide_nothing() {
 fn a_table_without_effects_has_a_head() {
     let empty = Experiment::new(&[]);
     let header = &empty.header;
-    let nothing = crate::attribution::attribute(header, &[], &default_margin).unwrap();
+    let nothing = perfquilt_judge::attribution::attribute(header, &[], &default_margin).unwrap();
     let text = csv(&nothing).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.starts_with("experiment,release,kind,"), "{text}");
@@ -201,7 +201,7 @@ fn services_get_the_costs() {
     }
 }
 
-fn name_of(attribution: &Attribution, cost: &crate::attribution::Cost) -> String {
+fn name_of(attribution: &Attribution, cost: &perfquilt_judge::attribution::Cost) -> String {
     let point = one_line(&point_words(attribution, cost.point));
     format!("{}/{point}", cost.workload)
 }

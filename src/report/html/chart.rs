@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::super::text::{clean, fit};
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Columns of a drawing. Narrow, so that letters stay readable when a phone shrinks it.
 const WIDTH: u32 = 480;

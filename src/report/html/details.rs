@@ -7,9 +7,9 @@ use super::super::view::words_of;
 use super::super::{functions, number};
 use super::chart::{self, Ink, Mark, Row};
 use super::frame::{Name, drawing, key, scroll};
-use crate::attribution::{Attribution, NoiseSpread};
-use crate::error::Result;
-use crate::observation::FunctionChange;
+use perfquilt_judge::attribution::{Attribution, NoiseSpread};
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::FunctionChange;
 
 /// The functions whose instructions the patches changed.
 pub(super) fn functions(attribution: &Attribution) -> Result<Markup> {
@@ -210,7 +210,8 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
     }
     let names = ["configure", "compile", "link", "tool's own"];
     let inks = [Ink::First, Ink::Second, Ink::Third, Ink::Fourth];
-    let parts = |b: &crate::observation::PointBuild| [b.configure, b.compile, b.link, b.overhead];
+    let parts =
+        |b: &perfquilt_model::observation::PointBuild| [b.configure, b.compile, b.link, b.overhead];
     let all: f64 = builds.iter().flat_map(parts).sum();
     let lanes: Vec<Row> = builds
         .iter()

@@ -8,9 +8,9 @@ use super::super::{number, tail};
 use super::chart::{self, Ink, Mark};
 use super::frame::{Name, Sentence, drawing, key, scroll};
 use super::raw::{self, Distribution};
-use crate::attribution::{Effect, Verdict};
-use crate::error::Result;
-use crate::observation::Meter;
+use perfquilt_judge::attribution::{Effect, Verdict};
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::Meter;
 
 impl Tone {
     /// Its class in `style.css`.

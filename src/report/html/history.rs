@@ -7,13 +7,13 @@ use super::super::text::clean;
 use super::chart::{self, Ink, Series};
 use super::effects::figure;
 use super::frame::{self, Name, drawing, key, scroll};
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 impl History {
     /// The history as a page like that of a report.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when a drawing cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing cannot be written.
     pub fn html(&self) -> Result<String> {
         let places = self.places();
         let (experiments, releases) = (self.experiments(), self.releases());

@@ -20,10 +20,10 @@ use super::markdown::{commands, method_words};
 use super::number;
 use super::text::clean;
 use super::view::{View, words_of};
-use crate::attribution::Attribution;
-use crate::error::{Error, Result};
-use crate::observation::{ExperimentHeader, Observation};
 use frame::{Name, Sentence};
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, Observation};
 
 pub use raw::Distribution;
 
@@ -62,7 +62,7 @@ pub const MOST_EMBEDDED: usize = 1_100_000;
 /// noisy it was, and the data. Names and titles cannot introduce markup.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a drawing or document cannot be written.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing or document cannot be written.
 pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
     let view = View::new(attribution);
     let functions = details::functions(attribution)?;

@@ -9,11 +9,12 @@ use super::super::text::clean;
 use super::super::view::{View, words_of};
 use super::chart::{self, Ink, Mark, Series};
 use super::frame::{Name, drawing, key, scroll};
-use crate::attribution::{Attribution, Effect, Kind};
-use crate::error::Result;
-use crate::observation::{ExperimentHeader, Meter, Observation};
-use crate::point::Point;
-use crate::stats::{Histogram, Slices, speed};
+use perfquilt_judge::attribution::{Attribution, Effect, Kind};
+use perfquilt_judge::stats::{Histogram, speed};
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::Slices;
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt_model::point::Point;
 
 /// The shares of a distribution that are kept.
 const SHARES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];

@@ -1,10 +1,10 @@
 use super::*;
-use crate::attribution::attribute_with;
-use crate::config::default_margin;
-use crate::observation::{FunctionChange, Meter, Planned, PointBuild};
-use crate::point::Point;
 use crate::report::tests::Experiment;
-use crate::stats::Slices;
+use perfquilt_config::default_margin;
+use perfquilt_judge::attribution::attribute_with;
+use perfquilt_model::observation::Slices;
+use perfquilt_model::observation::{FunctionChange, Meter, Planned, PointBuild};
+use perfquilt_model::point::Point;
 
 fn page(experiment: &Experiment) -> String {
     let observations = experiment.observations();

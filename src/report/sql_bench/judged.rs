@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{costs, head, label, operations, program, seconds, seconds_words};
-use crate::attribution::{Attribution, Cost, Effect, Kind, Verdict};
-use crate::observation::{Level, Meter, RecordedRow};
-use crate::point::Point;
 use crate::report::legend::level;
 use crate::report::page::{BOLD, DIM, Page};
 use crate::report::text::{clean, fit, width};
+use perfquilt_judge::attribution::{Attribution, Cost, Effect, Kind, Verdict};
+use perfquilt_model::observation::{Level, Meter, RecordedRow};
+use perfquilt_model::point::Point;
 
 /// A row of which no effect below this would have been seen says nothing about patches.
 const BLIND: f64 = 0.1;

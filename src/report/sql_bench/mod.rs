@@ -6,10 +6,10 @@ mod relative;
 use super::page::{BOLD, DIM, Page};
 use super::text::{clean, long};
 use super::view::words_of;
-use crate::attribution::{Attribution, Cost, Operation};
-use crate::error::{Error, Result};
-use crate::observation::{CLIENT_OPERATION, Meter, RecordedRow};
-use crate::point::Point;
+use perfquilt_judge::attribution::{Attribution, Cost, Operation};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{CLIENT_OPERATION, Meter, RecordedRow};
+use perfquilt_model::point::Point;
 use relative::Table;
 
 /// Columns narrower than this are not worth fitting into.
@@ -22,7 +22,7 @@ const NARROWEST: usize = 72;
 /// program. Then, a point at a time, the same rows with what is known of them.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when no client timed operations in this experiment.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no client timed operations in this experiment.
 pub fn sql_bench(
     attribution: &Attribution,
     recorded: Option<&[RecordedRow]>,

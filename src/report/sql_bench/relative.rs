@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{costs, head, label, program, seconds, seconds_words};
-use crate::attribution::Attribution;
-use crate::observation::{CLIENT_OPERATION, Level, RecordedRow};
-use crate::point::Point;
 use crate::report::page::{BOLD, Page};
 use crate::report::text::{clean, fit, width};
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_model::observation::{CLIENT_OPERATION, Level, RecordedRow};
+use perfquilt_model::point::Point;
 
 /// Seconds by point and by what they were measured of, and commands.
 type Sum<'a> = (BTreeMap<Point, BTreeMap<&'a str, f64>>, f64);

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Largest binary file a patch may make.
 const LIMIT: usize = 64 << 20;
@@ -59,7 +59,7 @@ impl Binary {
     /// The file after the change, given the file before.
     ///
     /// # Errors
-    /// [`Kind::Series`](crate::error::Kind::Series) when the delta is not for this file.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the delta is not for this file.
     pub fn apply(&self, before: &[u8]) -> Result<Vec<u8>> {
         match &self.forward {
             Piece::Literal(content) => Ok(content.clone()),

@@ -4,7 +4,7 @@
 use super::hunks::{Fault, number};
 use super::lines::{Dress, Lines};
 use super::{Change, Hunk, Line};
-use crate::error::Error;
+use perfquilt_model::error::Error;
 
 /// What is remembered from hunk to hunk.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 
 use super::lines::{Dress, Lines};
 use super::{Change, Hunk, Line};
-use crate::error::Error;
+use perfquilt_model::error::Error;
 
 /// An error and its line, counted from 1.
 pub(super) type Fault = (usize, Error);

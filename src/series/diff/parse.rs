@@ -5,7 +5,7 @@ use super::hunks::{Fault, is_ed_command, normal_command};
 use super::lines::{Dress, Lines, split, unindent};
 use super::names::{Fetched, Stamp, fetch_name, git_names, moved_name};
 use super::{Binary, FileDiff, Form, Presence, binary, context, hunks};
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Most lines that a patch file may have: each takes much more memory than its bytes.
 const LINES: usize = 4_000_000;
@@ -59,7 +59,7 @@ pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<Parsed> {
 /// Parses a patch file; `shown` is its name in errors.
 ///
 /// # Errors
-/// [`Kind::Series`](crate::error::Kind::Series) with file and line for malformed hunks, forms that are
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) with file and line for malformed hunks, forms that are
 /// not supported and odd modes, and for patches that are too large.
 pub fn parse_with(bytes: &[u8], options: &Options, shown: &str) -> Result<Parsed> {
     if memchr::memchr_iter(b'\n', bytes).count() > LINES {

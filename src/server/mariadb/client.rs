@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// `CLIENT_PROTOCOL_41`, `CLIENT_TRANSACTIONS`, `CLIENT_SECURE_CONNECTION`, `CLIENT_PLUGIN_AUTH`.
 const CAPABILITIES: u32 = 0x200 | 0x2000 | 0x8000 | 0x8_0000;
@@ -35,7 +35,7 @@ impl Client {
     /// Connects as `root` with an empty password.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) with what the server answered.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what the server answered.
     pub fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).map_err(|error| lost(&error))?;
         stream
@@ -69,7 +69,7 @@ impl Client {
     /// Runs a statement and returns its rows, NULL as an empty text.
     ///
     /// # Errors
-    /// [`Kind::Bench`](crate::error::Kind::Bench) with what the server answered.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what the server answered.
     pub fn query(&mut self, statement: &str) -> Result<Vec<Vec<String>>> {
         self.sequence = 0;
         let mut packet = vec![COM_QUERY];

@@ -14,10 +14,10 @@ use sha2::{Digest, Sha256};
 
 use super::running::{Endpoint, Place, Plan, Running, Stop};
 use super::{ClientThreads, Launch, ServerAdapter, Under, command, copy_tree};
-use crate::digest::hex;
-use crate::error::{Error, Kind, Result};
-use crate::process::{Command, Output};
-use crate::progress::Progress;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::digest::hex;
+use perfquilt_system::process::{Command, Output};
 
 use client::Client;
 
@@ -192,7 +192,7 @@ impl ServerAdapter for Mariadb {
         match launch.template {
             Some(template) => copy_tree(template, &data)?,
             None if data.exists() => {}
-            None => self.prepare(launch.server, &data, &crate::progress::Silent)?,
+            None => self.prepare(launch.server, &data, &perfquilt_model::progress::Silent)?,
         }
         let place = Place::new(launch.dir, None)?;
         let mut words = vec![OsString::from(&layout.program)];

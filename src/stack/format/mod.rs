@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use git2::{ObjectType, Oid};
 
 use super::oid;
-use crate::error::Result;
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_COMMIT, MODE_TREE, TreeEntry};
+use perfquilt_model::error::Result;
 
 /// One side of a changed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ struct Pair {
 /// hexadecimal.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when an object is missing or damaged.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> {
     let mut pairs = Vec::new();
     let (old, new) = (oid(old_tree)?, oid(new_tree)?);

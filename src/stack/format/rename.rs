@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Contents, Pair, Side, is_binary};
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 /// The score of two files with the same content.
 pub(super) const MAX_SCORE: u64 = 60_000;

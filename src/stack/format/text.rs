@@ -1,12 +1,13 @@
 //! One file's diff as text.
 
+use crate::upstream::object_store;
 use std::path::Path;
 
 use git2::{DiffOptions, Patch};
 
 use super::rename::MAX_SCORE;
 use super::{Contents, Pair, Side, is_binary};
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 /// The longest name of a function git puts behind a hunk's `@@`.
 const FUNCTION_LENGTH: usize = 80;
@@ -93,7 +94,8 @@ fn hunks(pair: &Pair, old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
         .context_lines(3)
         .interhunk_lines(0);
     let name = Some(Path::new("x"));
-    let mut patch = Patch::from_buffers(old, name, new, name, Some(&mut options))?;
+    let mut patch =
+        Patch::from_buffers(old, name, new, name, Some(&mut options)).map_err(object_store)?;
     let label = |side: Option<Side>, prefix: &[u8], path: &[u8]| match side {
         // Git ends a name with a blank in a tab, so that nobody reads a date into it.
         Some(_) if path.contains(&b' ') => format!("{}\t", quoted(prefix, path)),
@@ -101,18 +103,20 @@ fn hunks(pair: &Pair, old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
         None => "/dev/null".to_owned(),
     };
     let mut lines = Vec::new();
-    patch.print(&mut |_, _, line| {
-        match line.origin() {
-            'H' => lines.extend_from_slice(&hunk_header(line.content())),
-            origin @ (' ' | '+' | '-') => {
-                lines.push(origin as u8);
-                lines.extend_from_slice(line.content());
+    patch
+        .print(&mut |_, _, line| {
+            match line.origin() {
+                'H' => lines.extend_from_slice(&hunk_header(line.content())),
+                origin @ (' ' | '+' | '-') => {
+                    lines.push(origin as u8);
+                    lines.extend_from_slice(line.content());
+                }
+                '=' | '>' | '<' => lines.extend_from_slice(line.content()),
+                _ => {}
             }
-            '=' | '>' | '<' => lines.extend_from_slice(line.content()),
-            _ => {}
-        }
-        true
-    })?;
+            true
+        })
+        .map_err(object_store)?;
     if !lines.is_empty() {
         let names = format!(
             "--- {}\n+++ {}\n",
@@ -149,13 +153,16 @@ fn binary(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let mut options = DiffOptions::new();
     options.force_binary(true).show_binary(true);
     let name = Some(Path::new("x"));
-    let mut patch = Patch::from_buffers(old, name, new, name, Some(&mut options))?;
-    patch.print(&mut |_, _, line| {
-        if line.origin() == 'B' {
-            out.extend_from_slice(line.content());
-        }
-        true
-    })?;
+    let mut patch =
+        Patch::from_buffers(old, name, new, name, Some(&mut options)).map_err(object_store)?;
+    patch
+        .print(&mut |_, _, line| {
+            if line.origin() == 'B' {
+                out.extend_from_slice(line.content());
+            }
+            true
+        })
+        .map_err(object_store)?;
     Ok(())
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Reading, Server, at};
-use crate::error::Result;
-use crate::observation::{MOST_PATCHES, Meter};
-use crate::point::Point;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::{MOST_PATCHES, Meter};
+use perfquilt_model::point::Point;
 
 /// Whether a line is a result: `Benchmark` and a name that does not go on with a lower-case letter, a count, and
 /// a value with its unit.

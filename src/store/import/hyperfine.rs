@@ -5,8 +5,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{Reading, Server};
-use crate::error::{Error, Result};
-use crate::observation::Meter;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
 
 /// What all commands of a document do, each in its own way.
 pub(super) const WORKLOAD: &str = "command";

@@ -12,11 +12,11 @@ use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use super::jsonl::File;
-use crate::error::{Error, Result};
-use crate::observation::{
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{
     ExperimentHeader, LeftOut, MOST_PATCHES, Meter, Observation, Origin, SCHEMA, Supplement,
 };
-use crate::point::Point;
+use perfquilt_model::point::Point;
 
 /// A form that results of other tools have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +77,8 @@ struct Server {
 /// alone is no comparison, and is refused.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage), naming file and line, for what is not of that form;
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a file cannot be read.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, for what is not of that form;
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
 pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<File> {
     let mut servers = Vec::new();
     let mut name = String::new();

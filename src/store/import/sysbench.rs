@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{Reading, Server, at};
-use crate::error::Result;
-use crate::observation::Meter;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::Meter;
 
 /// Whether a line begins what one run prints.
 pub(super) fn is_head(line: &str) -> bool {

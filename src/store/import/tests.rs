@@ -1,5 +1,5 @@
 use super::*;
-use crate::attribution::{Attribution, SUITE, Verdict, attribute_with};
+use perfquilt_judge::attribution::{Attribution, SUITE, Verdict, attribute_with};
 
 fn of(form: Form, files: &[(&str, &str)]) -> Result<File> {
     let inputs = files.iter().map(|(name, text)| {

@@ -3,13 +3,13 @@
 use rusqlite::{Transaction, params};
 
 use super::{NewReply, Queue, replies, signed};
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 impl Queue {
     /// Has a running job wait until somebody approves the commit `head`, for what it does to `files`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn hold(&self, id: i64, head: &str, files: &str) -> Result<()> {
         self.connection
             .execute(
@@ -24,7 +24,7 @@ impl Queue {
     /// Whether somebody approved the commit `head` of a pull request.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn is_approved(&self, repository: &str, number: u64, head: &str) -> Result<bool> {
         self.connection
             .query_row(

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, Params, Transaction, TransactionBehavior, params};
 
 use super::schema;
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 pub use entry::{Change, Job, JobState, NewJob, NewReply, Reply};
 use entry::{SELECT, read};
@@ -116,7 +116,7 @@ impl Queue {
     /// came before. Says of each whether it was new.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when they cannot be stored; then nothing is changed.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored; then nothing is changed.
     pub fn take_all(&self, deliveries: &[(String, Vec<Change>)], now: i64) -> Result<Vec<bool>> {
         let transaction = self.transaction()?;
         let mut new = Vec::new();
@@ -190,7 +190,7 @@ impl Queue {
     /// [`Queue::next`].
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn recover(&self, now: i64) -> Result<(usize, Vec<Job>)> {
         let transaction = self.transaction()?;
         let given_up = self.select(
@@ -219,7 +219,7 @@ impl Queue {
     /// Puts back a running job that was stopped in order; that it was begun does not count.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn put_back(&self, id: i64) -> Result<()> {
         self.connection
             .execute(
@@ -235,7 +235,7 @@ impl Queue {
     /// Returns whether it does: not when that happened too often, or it is cancelled.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn postpone(&self, job: &Job, why: &str, now: i64) -> Result<bool> {
         let transaction = self.transaction()?;
         let postponed = transaction
@@ -257,7 +257,7 @@ impl Queue {
     /// Begins the job that waits longest of those that may begin at `now`, one that was begun before first.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read or written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read or written.
     pub fn next(&self, now: i64) -> Result<Option<Job>> {
         let transaction = self.transaction()?;
         let id: Option<i64> = transaction
@@ -290,7 +290,7 @@ impl Queue {
     /// Ends a job; one that was cancelled meanwhile stays so.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn end(&self, id: i64, state: JobState, result: &str, now: i64) -> Result<()> {
         self.connection
             .execute(
@@ -304,7 +304,7 @@ impl Queue {
     /// Where a job is now.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn state(&self, id: i64) -> Result<Option<JobState>> {
         self.connection
             .query_row(&format!("{SELECT} WHERE id = ?1"), [id], read)
@@ -317,7 +317,7 @@ impl Queue {
     /// the latest first.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn list(&self, ended: usize, now: i64) -> Result<(Vec<Job>, Vec<Job>)> {
         let open = format!(
             "{SELECT} WHERE state IN ('running', 'waiting', 'held')
@@ -332,7 +332,7 @@ impl Queue {
     /// How many jobs are in each state.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn counts(&self) -> Result<Vec<(JobState, u64)>> {
         let mut statement = self
             .connection

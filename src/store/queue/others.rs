@@ -2,14 +2,14 @@
 
 use super::entry::SELECT;
 use super::{Job, Queue};
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 impl Queue {
     /// Forgets the jobs and answers of all repositories but this one. Returns the jobs that waited or ran. To be
     /// called once, before [`Queue::recover`].
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn keep_only(&self, repository: &str) -> Result<Vec<Job>> {
         let transaction = self.transaction()?;
         let open = self.select(

@@ -3,13 +3,13 @@
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{NewReply, Queue, Reply, signed};
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 impl Queue {
     /// The answer that waits longest and may be tried at `now`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when the queue cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn next_reply(&self, now: i64) -> Result<Option<Reply>> {
         self.connection
             .query_row(
@@ -38,7 +38,7 @@ impl Queue {
     /// An answer was given, or will never be.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn answered(&self, id: i64) -> Result<()> {
         self.connection
             .execute("DELETE FROM replies WHERE id = ?1", [id])
@@ -49,7 +49,7 @@ impl Queue {
     /// An answer could not be given and is to be tried again, not before this time.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn later(&self, id: i64, not_before: i64) -> Result<()> {
         self.connection
             .execute(

@@ -3,14 +3,14 @@
 use rusqlite::params;
 
 use super::Queue;
-use crate::error::Result;
+use perfquilt_model::error::Result;
 
 impl Queue {
     /// Remembers that a running job is about the commit `head`, so that a push of the same one, told late, does
     /// not cancel it.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when it cannot be stored.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn takes(&self, id: i64, head: &str) -> Result<()> {
         self.connection
             .execute(

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::{sources, upstream_version};
-use crate::config::DebianSource;
-use crate::error::{Error, Kind, Result};
-use crate::process::{Command, Output, find_program};
-use crate::progress::Progress;
+use perfquilt_config::DebianSource;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::process::{Command, Output, find_program};
 
 /// A source package as an archive lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,9 +6,9 @@ mod sources;
 
 use std::path::{Path, PathBuf};
 
-use crate::config::DebianSource;
-use crate::error::{Error, Kind, Result};
-use crate::progress::Progress;
+use perfquilt_config::DebianSource;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
 
 use super::tarball::sha256;
 use apt::{Apt, Listed};
@@ -116,7 +116,7 @@ pub fn fetch(
     let mut result = try_fetch(&apt, version, wanted, &folder, progress);
     if result.is_err() && had_lists {
         // The lists may be older than the archive.
-        crate::process::check_interrupted()?;
+        perfquilt_system::process::check_interrupted()?;
         apt.update(false, progress)?;
         result = try_fetch(&apt, version, wanted, &folder, progress);
     }
@@ -218,8 +218,8 @@ fn reachable_hint(apt: &Apt, version: &str, wanted: &DebianSource, all: &[Debian
 mod tests {
     use super::*;
 
-    use crate::process::find_program;
-    use crate::progress::Silent;
+    use perfquilt_model::progress::Silent;
+    use perfquilt_system::process::find_program;
 
     /// An archive on the disk with the releases 1.0, and 2.0, whose files are gone.
     fn archive(root: &Path) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Fields of a source that say how it is checked; the private copy keeps them.
 const KEPT: [&str; 6] = [
@@ -30,7 +30,7 @@ pub struct Source {
 /// Every enabled source below `etc` (`/etc/apt`).
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a file cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
 pub fn machine_sources(etc: &Path) -> Result<Vec<Source>> {
     let mut files = vec![etc.join("sources.list")];
     let parts = etc.join("sources.list.d");

@@ -1,0 +1,114 @@
+//! Where a workspace keeps its files: series, patches, configuration, state and caches.
+
+use std::path::{Path, PathBuf};
+
+use crate::{CONFIG_FILE, Config};
+use perfquilt_model::error::{Error, Result};
+
+/// A folder with `series`, `patches/` and `bench-config/`, and its parsed configuration.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    root: PathBuf,
+    cache: PathBuf,
+    /// The parsed `bench-config/perfquilt.toml`.
+    pub config: Config,
+}
+
+impl Workspace {
+    /// Opens the workspace whose root is `dir` or the nearest folder above it that has a
+    /// configuration.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none or its configuration is wrong.
+    pub fn open(dir: &Path) -> Result<Self> {
+        Self::open_with_cache(dir, cache_dir()?)
+    }
+
+    /// Like [`Workspace::open`], with `cache` in place of the user's cache folder.
+    ///
+    /// # Errors
+    /// As [`Workspace::open`].
+    pub fn open_with_cache(dir: &Path, cache: PathBuf) -> Result<Self> {
+        let start = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+        let root = start
+            .ancestors()
+            .find(|folder| folder.join(CONFIG_FILE).is_file())
+            .ok_or_else(|| {
+                Error::usage(format!(
+                    "no workspace here: neither {} nor a folder above it has {CONFIG_FILE}",
+                    start.display()
+                ))
+                .hint("`perfquilt init` makes one, `perfquilt -C DIR …` names one elsewhere")
+            })?
+            .to_path_buf();
+        let config = Config::load(&root)?;
+        Ok(Workspace {
+            root,
+            cache,
+            config,
+        })
+    }
+
+    /// The workspace's root.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path as it is written down: relative to the root where it is in the workspace, so that a workspace can be
+    /// moved and copied. `root().join(…)` makes it whole again.
+    pub fn written(&self, path: &Path) -> PathBuf {
+        let root = self.root.canonicalize();
+        let inner = path.strip_prefix(&self.root).ok();
+        let inner = inner.or_else(|| path.strip_prefix(root.as_ref().ok()?).ok());
+        inner.unwrap_or(path).to_owned()
+    }
+
+    /// `bench-config/`, against which relative paths of the configuration are resolved.
+    pub fn bench_config(&self) -> PathBuf {
+        self.root.join("bench-config")
+    }
+
+    /// `.perfquilt/`: object store, results, locks. Not created here.
+    pub fn state(&self) -> PathBuf {
+        self.root.join(".perfquilt")
+    }
+
+    /// The bare git repository with releases and stacks.
+    pub fn object_store(&self) -> PathBuf {
+        self.state().join("objects.git")
+    }
+
+    /// The SQLite file with raw observations.
+    pub fn results(&self) -> PathBuf {
+        self.state().join("results.db")
+    }
+
+    /// The lock file with the releases' versions and digests; belongs under version control.
+    pub fn lock_file(&self) -> PathBuf {
+        self.bench_config().join("upstream.lock")
+    }
+
+    /// `$XDG_CACHE_HOME/perfquilt`, shared by all workspaces: downloads, build trees, built servers.
+    pub fn cache(&self) -> &Path {
+        &self.cache
+    }
+}
+
+/// `$XDG_CACHE_HOME/perfquilt`, or the same below `$HOME/.cache`.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when neither variable is an absolute path.
+pub fn cache_dir() -> Result<PathBuf> {
+    let absolute = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .map(|base| base.join("perfquilt"))
+        .ok_or_else(|| {
+            Error::usage("no cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path")
+                .hint("set XDG_CACHE_HOME to a folder with about 10 GB of room")
+        })
+}

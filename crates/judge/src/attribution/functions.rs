@@ -1,0 +1,215 @@
+//! Which functions' costs a patch changed: why, beside how much.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::stats::{Interval, LEVEL, benjamini_hochberg};
+use perfquilt_model::observation::{ExperimentHeader, FunctionChange, PointFunctions};
+use perfquilt_model::point::Point;
+
+/// The most functions told of a patch on a workload.
+const MOST: usize = 8;
+
+/// Changes of less than this share of all instructions are not told.
+const LEAST: f64 = 1e-4;
+
+/// The functions whose own instructions each patch of `header`'s series changed, by patch and workload, largest
+/// first.
+///
+/// A patch is compared with the point before it that is known, block by block; none is told where that one was
+/// not counted in this experiment. Of all functions that are
+/// named for a patch and workload, at most one in twenty is not changed, on average (Benjamini and Hochberg).
+pub fn function_changes(
+    header: &ExperimentHeader,
+    counted: &[PointFunctions],
+) -> Vec<FunctionChange> {
+    let mut by_workload: BTreeMap<&str, Blocks<'_>> = BTreeMap::new();
+    for of in counted {
+        let blocks = by_workload.entry(&of.workload).or_default();
+        blocks
+            .entry(of.point)
+            .or_default()
+            .insert(of.block, &of.functions);
+    }
+    let mut changes = Vec::new();
+    for patch in 1..=header.series.len() {
+        let point = Point::Step(patch);
+        if header.failed.contains_key(&point) || header.server_of(point) != point {
+            continue;
+        }
+        let earlier = || (0..patch).rev().map(Point::Step);
+        for (workload, blocks) in &by_workload {
+            // The point that the patch's effect compares with. If only another experiment counted that one, no
+            // other will do: patches between them would be told as this one.
+            let before = earlier()
+                .filter(|before| !header.failed.contains_key(before))
+                .map(|before| header.server_of(before))
+                .find(|before| blocks.contains_key(before) || is_carried(header, *before))
+                .and_then(|before| blocks.get(&before));
+            if let (Some(before), Some(after)) = (before, blocks.get(&point)) {
+                changes.extend(compared(patch, workload, before, after));
+            }
+        }
+    }
+    changes
+}
+
+/// Whether an earlier experiment whose figures hold speaks for `point`.
+fn is_carried(header: &ExperimentHeader, point: Point) -> bool {
+    let mut origins = header.carried.iter();
+    origins.any(|origin| origin.stale.is_none() && origin.points.contains_key(&point))
+}
+
+/// By point and block, the functions' own instructions a transaction.
+type Blocks<'a> = BTreeMap<Point, BTreeMap<u32, &'a BTreeMap<String, f64>>>;
+
+/// The functions whose own instructions differ between two servers, which did the same transactions of `workload`
+/// in the blocks of `before` and `after`; largest first, some at most. `patch` is what the changes are put down to.
+/// Of all that are named, at most one in twenty is not changed, on average (Benjamini and Hochberg).
+pub fn compared(
+    patch: usize,
+    workload: &str,
+    before: &BTreeMap<u32, &BTreeMap<String, f64>>,
+    after: &BTreeMap<u32, &BTreeMap<String, f64>>,
+) -> Vec<FunctionChange> {
+    let pairs: Vec<_> = before
+        .iter()
+        .filter_map(|(block, before)| Some((*before, *after.get(block)?)))
+        .collect();
+    let n = pairs.len() as f64;
+    let all: f64 = pairs
+        .iter()
+        .map(|(b, _)| b.values().sum::<f64>())
+        .sum::<f64>()
+        / n;
+    let names: BTreeSet<&String> = pairs
+        .iter()
+        .flat_map(|(b, a)| b.keys().chain(a.keys()))
+        .collect();
+    let mut found = Vec::new();
+    let mut chances = Vec::new();
+    for name in names {
+        let of = |costs: &BTreeMap<String, f64>| costs.get(name).copied().unwrap_or(0.0);
+        let differences: Vec<f64> = pairs.iter().map(|(b, a)| of(a) - of(b)).collect();
+        let Some(interval) = Interval::of(&differences) else {
+            continue;
+        };
+        chances.push(interval.p_value());
+        found.push(FunctionChange {
+            patch,
+            workload: workload.to_owned(),
+            function: name.clone(),
+            before: pairs.iter().map(|(b, _)| of(b)).sum::<f64>() / n,
+            after: pairs.iter().map(|(_, a)| of(a)).sum::<f64>() / n,
+            half_width: interval.half_width,
+            share: interval.estimate / all,
+        });
+    }
+    let adjusted = benjamini_hochberg(&chances);
+    let mut told: Vec<FunctionChange> = found
+        .into_iter()
+        .zip(adjusted)
+        .filter(|(change, p)| *p <= 1.0 - LEVEL && change.share.abs() >= LEAST)
+        .map(|(change, _)| change)
+        .collect();
+    told.sort_by(|a, b| {
+        let by_size = b.share.abs().total_cmp(&a.share.abs());
+        by_size.then_with(|| a.function.cmp(&b.function))
+    });
+    told.truncate(MOST);
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribution::tests::header;
+
+    fn counted(point: usize, block: u32, costs: &[(&str, f64)]) -> PointFunctions {
+        PointFunctions {
+            workload: "w".into(),
+            block,
+            point: Point::Step(point),
+            functions: costs
+                .iter()
+                .map(|(name, cost)| ((*name).to_owned(), *cost))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn a_patch_is_explained_by_what_it_changed_and_noise_is_not() {
+        let mut all = Vec::new();
+        for block in 0..3 {
+            // What the allocator does differs from start to start.
+            let noise = [40.0, 90.0, 60.0][block as usize];
+            let other = [70.0, 50.0, 80.0][block as usize];
+            all.push(counted(
+                0,
+                block,
+                &[("hot", 900.0), ("malloc", noise), ("gone", 60.0)],
+            ));
+            all.push(counted(
+                1,
+                block,
+                &[("hot", 700.0), ("malloc", other), ("new", 5.0)],
+            ));
+            all.push(counted(
+                2,
+                block,
+                &[("hot", 700.0), ("malloc", other), ("new", 5.0)],
+            ));
+        }
+        let changes = function_changes(&header(2), &all);
+        let told: Vec<(usize, &str)> = changes
+            .iter()
+            .map(|c| (c.patch, c.function.as_str()))
+            .collect();
+        assert_eq!(told, [(1, "hot"), (1, "gone"), (1, "new")]);
+        assert_eq!((changes[0].before, changes[0].after), (900.0, 700.0));
+        let all = 900.0 + 60.0 + (40.0 + 90.0 + 60.0) / 3.0;
+        assert!((changes[0].share + 200.0 / all).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_patch_is_not_put_down_to_those_before_it() {
+        // Point 1 was counted by an earlier experiment, point 2 by this one.
+        let counted: Vec<PointFunctions> = (0..3)
+            .flat_map(|block| {
+                [(0, 9.0), (2, 5.0), (3, 4.0)].map(|(k, cost)| counted(k, block, &[("f", cost)]))
+            })
+            .collect();
+        let patches = |header: &ExperimentHeader| -> Vec<usize> {
+            let changes = function_changes(header, &counted);
+            changes.iter().map(|change| change.patch).collect()
+        };
+        let mut header = header(3);
+        // Nobody knows point 1: the second patch is both.
+        assert_eq!(patches(&header), [2, 3]);
+        header.carried = vec![perfquilt_model::observation::Origin {
+            experiment: "earlier".into(),
+            points: [0, 1, 2].map(|k| (Point::Step(k), Point::Step(k))).into(),
+            ..Default::default()
+        }];
+        assert_eq!(patches(&header), [3]);
+        header.carried[0].stale = Some("other".into());
+        assert_eq!(patches(&header), [2, 3]);
+    }
+
+    #[test]
+    fn one_block_and_the_same_binary_tell_nothing() {
+        let one = [counted(0, 0, &[("f", 10.0)]), counted(1, 0, &[("f", 5.0)])];
+        assert!(function_changes(&header(1), &one).is_empty());
+        let mut same = header(1);
+        same.identical.insert(Point::Step(1), Point::BASE);
+        let two: Vec<PointFunctions> = (0..2)
+            .flat_map(|block| {
+                [
+                    counted(0, block, &[("f", 10.0)]),
+                    counted(1, block, &[("f", 5.0)]),
+                ]
+            })
+            .collect();
+        assert!(function_changes(&same, &two).is_empty());
+        assert_eq!(function_changes(&header(1), &two).len(), 1);
+    }
+}

@@ -1,0 +1,96 @@
+//! Observations that no figure is made from, with the reason: nothing is dropped silently.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::collect::each;
+use super::document::{Effect, Kind, SUITE};
+use super::effects::Effects;
+use crate::stats::BlockTable;
+use perfquilt_model::observation::{LeftOut, Meter};
+use perfquilt_model::point::Point;
+
+impl Effects<'_> {
+    /// The observations of this experiment that none of `effects` uses.
+    pub(super) fn left_out<'e>(
+        &self,
+        effects: impl Iterator<Item = &'e Effect> + Clone,
+    ) -> Vec<LeftOut> {
+        let Some(own) = self.sources.first() else {
+            return Vec::new();
+        };
+        let mut left_out = Vec::new();
+        for (meter, workload, table) in each(&own.blocks) {
+            let sets: BTreeSet<BTreeSet<Point>> = effects
+                .clone()
+                .filter(|e| e.meter == meter && (e.workload == *workload || e.workload == SUITE))
+                .flat_map(|effect| self.points_of(effect))
+                .collect();
+            left_out.extend(self.unused(meter, workload, table, &sets));
+        }
+        for (meter, workload, table) in each(&own.direct) {
+            let sets: BTreeSet<BTreeSet<Point>> = effects
+                .clone()
+                .filter(|effect| effect.kind == Kind::Total)
+                .flat_map(|effect| self.points_of(effect))
+                .collect();
+            left_out.extend(self.unused(meter, workload, table, &sets));
+        }
+        left_out
+    }
+
+    /// The points that a block must have for `effect` to use it.
+    fn points_of(&self, effect: &Effect) -> Vec<BTreeSet<Point>> {
+        let mut points = vec![effect.point, effect.against];
+        if let (Kind::Interaction, Point::Step(k)) = (effect.kind, effect.point) {
+            points.push(Point::Step(k - 1));
+            points.push(Point::Step(self.header.series.len()));
+        }
+        let servers = points.into_iter().map(|p| self.server_of(p));
+        if effect.unpaired {
+            servers.map(|server| BTreeSet::from([server])).collect()
+        } else {
+            vec![servers.collect()]
+        }
+    }
+
+    /// Of a table, what no set of points uses that are compared with each other.
+    fn unused(
+        &self,
+        meter: Meter,
+        workload: &str,
+        table: &BlockTable,
+        sets: &BTreeSet<BTreeSet<Point>>,
+    ) -> Vec<LeftOut> {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for (points, blocks) in table.held() {
+            let all: BTreeSet<Point> = points.iter().copied().collect();
+            let used = |point: &Point| {
+                let mut of_point = sets.iter().filter(|set| set.contains(point));
+                of_point.any(|set| set.is_subset(&all))
+            };
+            for &point in points.iter().filter(|point| !used(point)) {
+                *counts.entry(self.why_unused(point)).or_default() += blocks;
+            }
+        }
+        counts
+            .into_iter()
+            .map(|(reason, count)| LeftOut {
+                workload: workload.to_owned(),
+                meter,
+                count,
+                reason,
+            })
+            .collect()
+    }
+
+    fn why_unused(&self, point: Point) -> String {
+        let server = self.server_of(point);
+        if self.header.failed.contains_key(&point) {
+            format!("point {point} failed")
+        } else if server != point {
+            format!("point {point} is the same binary as point {server}, whose values count")
+        } else {
+            "the block lacks every point they are compared with".to_owned()
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What readers are warned of.
+
+use super::*;
+use perfquilt_model::observation::{Conditions, Moment};
+
+#[test]
+fn an_absurd_value_is_used_and_told() {
+    let rows: Vec<[f64; 3]> = (0..8)
+        .map(|block| [100.0 + f64::from(block % 3), 99.0, 98.0])
+        .collect();
+    let rows: Vec<&[f64]> = rows.iter().map(|row| row.as_slice()).collect();
+    let mut all = blocks("w", Meter::Time, &rows);
+    let calm = attribute(&header(2), &all, &margin).unwrap();
+    assert_eq!(calm.warnings, [""; 0]);
+    all[10].value = 1e300;
+    let result = attribute(&header(2), &all, &margin).unwrap();
+    assert!(
+        result.warnings[0].contains("1 of 8 blocks"),
+        "{:?}",
+        result.warnings
+    );
+    assert!(
+        result.warnings[0].contains("block 3"),
+        "{:?}",
+        result.warnings
+    );
+    assert_eq!(in_order(&result, 1).verdict, Verdict::Unclear);
+}
+
+#[test]
+fn what_disturbed_the_machine_is_told_with_what_to_do() {
+    let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
+    let all = blocks("w", Meter::Time, &rows);
+    let told = |moment: Moment| {
+        let supplement = Supplement {
+            conditions: Conditions::over("w", &[moment]).into_iter().collect(),
+            ..Supplement::default()
+        };
+        let result = attribute_with(&header(1), &all, &supplement, &margin).unwrap();
+        assert_eq!(result.noise.conditions, supplement.conditions);
+        result.warnings
+    };
+    let calm = Moment {
+        seconds: 2.0,
+        mhz: Some((2600.0, 2600.0)),
+        ..Moment::default()
+    };
+    assert_eq!(told(calm), [""; 0]);
+    let disturbed = [
+        (
+            Moment {
+                steal: 0.05,
+                ..calm
+            },
+            "machine of its own",
+        ),
+        (Moment { idle: 0.5, ..calm }, "Data in memory"),
+        (
+            Moment {
+                preempted: 900,
+                ..calm
+            },
+            "450 times a second",
+        ),
+        (
+            Moment {
+                major_faults: 3,
+                ..calm
+            },
+            "too little memory",
+        ),
+        (
+            Moment {
+                mhz: Some((2000.0, 2600.0)),
+                ..calm
+            },
+            "2000 to 2600 MHz",
+        ),
+    ];
+    for (moment, words) in disturbed {
+        let warnings = told(moment);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains(words), "{warnings:?}");
+    }
+}

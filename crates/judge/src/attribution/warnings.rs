@@ -1,0 +1,433 @@
+//! What a reader must know to judge the figures.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::collect::Source;
+use super::document::{Attribution, Effect, SUITE};
+use crate::stats::{BlockTable, Complete, holm, median};
+use perfquilt_model::observation::{Conditions, Meter};
+use perfquilt_model::point::Point;
+
+/// Something about an experiment that limits what its figures say. As text: what is so, and what to do.
+#[derive(Debug, Clone, PartialEq)]
+enum Warning<'a> {
+    /// The control misses 0 in these of so many intervals.
+    Control { missed: Vec<String>, of: usize },
+    /// Blocks depend on those before them.
+    Dependent { row: Row<'a>, lag1: f64 },
+    /// A point changed in the middle of the experiment, the others did not.
+    Changed {
+        row: Row<'a>,
+        point: Point,
+        halves: f64,
+    },
+    /// The closure check fails.
+    Closure,
+    /// Points that share no block are compared; `all` where no two do.
+    Unpaired { all: bool },
+    /// Points without a value here that other workloads have.
+    Lacking { row: Row<'a>, points: Vec<Point> },
+    /// Blocks without some point; `stopped` where the stopping rule may be why, `across` where some effect
+    /// compares points that share none.
+    Incomplete {
+        row: Row<'a>,
+        blocks: usize,
+        of: usize,
+        stopped: bool,
+        across: bool,
+    },
+    /// All values are the same.
+    Still { row: Row<'a> },
+    /// Blocks with values that are no noise.
+    Wild {
+        row: Row<'a>,
+        blocks: Vec<u32>,
+        of: usize,
+    },
+    /// The hypervisor gave the processors to others.
+    Stolen(&'a Conditions),
+    /// The processors waited.
+    Idle(&'a Conditions),
+    /// Servers were interrupted by others on their processors.
+    Preempted(&'a Conditions),
+    /// Servers read their own pages from a disk.
+    Swapped(&'a Conditions),
+    /// The processors' frequency moved.
+    Frequency(&'a Conditions, f64, f64),
+}
+
+/// What a table of values is of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Row<'a> {
+    workload: &'a str,
+    meter: Meter,
+}
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.workload, self.meter)
+    }
+}
+
+/// More of the processors' time than this, taken by the hypervisor, is worth a word.
+const STOLEN: f64 = 0.02;
+/// So is more of it unused.
+const IDLE: f64 = 0.25;
+/// So are more interruptions a second of the servers.
+const PREEMPTED: f64 = 100.0;
+/// So are frequencies this far apart.
+const FREQUENCY: f64 = 1.05;
+
+impl fmt::Display for Warning<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Control { missed, of } => write!(
+                f,
+                "The control, the same binary measured twice, differs from itself in {} of {of} \
+                 intervals ({}). One interval in twenty misses by chance even when all is well; \
+                 read effects of that size with care.",
+                missed.len(),
+                missed.join(", ")
+            ),
+            Warning::Dependent { row, lag1 } => write!(
+                f,
+                "Blocks of {row} depend on the blocks before them (correlation {lag1:+.2}): its intervals \
+                 are too narrow and its verdicts too sure. Something changes slowly and not for all points \
+                 alike; measure again when the machine is otherwise idle.",
+            ),
+            Warning::Changed { row, point, halves } => write!(
+                f,
+                "Point {point} of {row} was {} {} in the second half of the blocks than in the first, against \
+                 the other points: its figures are a mean of two states. Look for what stays with this \
+                 server, and measure again.",
+                percent(halves.abs()),
+                if *halves > 0.0 { "faster" } else { "slower" },
+            ),
+            Warning::Closure => write!(
+                f,
+                "The closure check fails: what the series is worth where all points take turns is \
+                 not what it is worth measured directly against the release. One such check in \
+                 twenty fails by chance; else the points disturb each other, and the effects are \
+                 not those of a server alone."
+            ),
+            Warning::Unpaired { all: true } => write!(
+                f,
+                "Points were measured in runs of their own, not in turns: whatever changed on the \
+                 machine between the runs counts as an effect, and no interval knows of it. Measure \
+                 all points in each block."
+            ),
+            Warning::Unpaired { all: false } => write!(
+                f,
+                "Some points share no block with those they are compared with: whatever changed on the \
+                 machine between their blocks counts as an effect, and no interval knows of it. Measure \
+                 all points in each block."
+            ),
+            Warning::Lacking { row, points } => write!(
+                f,
+                "{row} has no value of {}, which other workloads have: nothing is known of {} over all \
+                 workloads.",
+                list(points),
+                if points.len() > 1 { "them" } else { "it" },
+            ),
+            Warning::Incomplete {
+                row,
+                blocks,
+                of,
+                stopped,
+                across,
+            } => {
+                let why = if *stopped {
+                    " (left out when its effects were known well enough, or failed)"
+                } else {
+                    ""
+                };
+                let else_all = if *across {
+                    ", or all of either where none has both"
+                } else {
+                    ""
+                };
+                write!(
+                    f,
+                    "{blocks} of {of} blocks of {row} lack a point{why}; every effect uses the \
+                     blocks that have both its points{else_all}, so effects need not add up exactly."
+                )
+            }
+            Warning::Still { row } => write!(
+                f,
+                "All blocks of {row} agree to the last digit: check that these are measured values."
+            ),
+            Warning::Wild { row, blocks, of } => write!(
+                f,
+                "{} of {of} blocks of {row} have a value far from the others (block {}{}): a clock \
+                 that jumped, or another unit? They are used, and make the intervals wide.",
+                blocks.len(),
+                blocks.first().copied().unwrap_or_default(),
+                if blocks.len() > 1 { " first" } else { "" },
+            ),
+            Warning::Stolen(of) => write!(
+                f,
+                "The hypervisor gave {} of the processor's time to other machines while {} was \
+                 measured ({} in the worst block). The intervals contain that; a quieter hour or a \
+                 machine of its own makes them narrower.",
+                percent(of.steal.mean),
+                of.workload,
+                percent(of.steal.worst)
+            ),
+            Warning::Idle(of) => write!(
+                f,
+                "The processor had nothing to do for {} of the time while {} was measured: servers \
+                 or clients wait for something else, and effects on time are diluted by that. Data \
+                 in memory and as many client threads as processors make a workload bound by the \
+                 processor.",
+                percent(of.idle.mean),
+                of.workload
+            ),
+            Warning::Preempted(of) => write!(
+                f,
+                "Servers were taken off their processor {:.0} times a second while {} was \
+                 measured. Stop what else runs there, or let perfquilt use real-time scheduling \
+                 (as root, or with CAP_SYS_NICE).",
+                of.preempted, of.workload
+            ),
+            Warning::Swapped(of) => write!(
+                f,
+                "Servers had to read {} of their own pages from a disk while {} was measured: the \
+                 machine has too little memory. Measure fewer points at once (`--point`), or \
+                 smaller tables.",
+                of.major_faults, of.workload
+            ),
+            Warning::Frequency(of, low, high) => write!(
+                f,
+                "The processor ran at {low:.0} to {high:.0} MHz while {} was measured. Points take \
+                 turns, so that it hits all alike; a fixed frequency (`cpupower frequency-set`) \
+                 makes the intervals narrower.",
+                of.workload
+            ),
+        }
+    }
+}
+
+/// `point 2`, `points 2, 3`, `points 2, 3, 4, 5 and 7 more`.
+fn list(points: &[Point]) -> String {
+    const SHOWN: usize = 4;
+    let shown = points.iter().take(SHOWN);
+    let shown: Vec<String> = shown.map(Point::to_string).collect();
+    let noun = if points.len() > 1 { "points" } else { "point" };
+    match points.len().saturating_sub(SHOWN) {
+        0 => format!("{noun} {}", shown.join(", ")),
+        more => format!("{noun} {} and {more} more", shown.join(", ")),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// One or two sentences each.
+pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String> {
+    let mut warnings = Vec::new();
+    warnings.extend(control(attribution));
+    warnings.extend(dependent(attribution));
+    warnings.extend(closure(attribution));
+    let mut judged = attribution.effects().filter(|effect| !effect.identical);
+    let all = judged.all(|effect| effect.unpaired);
+    let unpaired = attribution.is_unpaired();
+    warnings.extend(unpaired.then_some(Warning::Unpaired { all }));
+    warnings.extend(lacking(attribution, source));
+    for (meter, workload, table) in source.each() {
+        if !attribution.workloads.contains(workload) {
+            continue;
+        }
+        let row = Row { workload, meter };
+        let blocks = table.incomplete_blocks();
+        let of_row = || {
+            let here = |e: &&Effect| e.meter == meter && e.workload == *workload && !e.identical;
+            attribution.effects().filter(here)
+        };
+        let across = of_row().any(|effect| effect.unpaired);
+        if blocks > 0 && (!across || of_row().any(|effect| !effect.unpaired)) {
+            let rule = attribution.stopping.as_ref();
+            warnings.push(Warning::Incomplete {
+                row,
+                blocks,
+                of: table.blocks(),
+                stopped: rule.is_some_and(|rule| rule.meter == meter),
+                across,
+            });
+        }
+        let complete = table.complete();
+        let still = complete
+            .spread()
+            .is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
+        if still && meter != Meter::Instructions {
+            warnings.push(Warning::Still { row });
+        }
+        let wild = wild_blocks(&complete, table.points().len());
+        if !wild.is_empty() {
+            warnings.push(Warning::Wild {
+                row,
+                blocks: wild,
+                of: table.blocks(),
+            });
+        }
+    }
+    warnings.extend(attribution.noise.conditions.iter().flat_map(disturbed));
+    warnings.iter().map(Warning::to_string).collect()
+}
+
+/// The tables of a meter that lack points which others have.
+fn lacking<'a>(attribution: &Attribution, source: &'a Source) -> Vec<Warning<'a>> {
+    let mut warnings = Vec::new();
+    for (&meter, tables) in &source.blocks {
+        // What was not begun is told as progress.
+        let begun = |name: &String, table: &BlockTable| {
+            table.blocks() > 0 && attribution.workloads.contains(name)
+        };
+        let tables = tables.iter().filter(|(name, table)| begun(name, table));
+        let tables: Vec<(&String, &BlockTable)> = tables.collect();
+        let all: BTreeSet<Point> = tables
+            .iter()
+            .flat_map(|(_, table)| table.points())
+            .filter(|point| !attribution.failed.contains_key(point))
+            .copied()
+            .collect();
+        for (workload, table) in tables {
+            let lacks = |point: &Point| table.points().binary_search(point).is_err();
+            let points: Vec<Point> = all.iter().copied().filter(lacks).collect();
+            if !points.is_empty() {
+                let row = Row { workload, meter };
+                warnings.push(Warning::Lacking { row, points });
+            }
+        }
+    }
+    warnings
+}
+
+fn disturbed(of: &Conditions) -> impl Iterator<Item = Warning<'_>> {
+    let frequency = of.mhz.filter(|(low, high)| *high > FREQUENCY * low);
+    [
+        (of.steal.mean > STOLEN).then_some(Warning::Stolen(of)),
+        (of.idle.mean > IDLE).then_some(Warning::Idle(of)),
+        (of.preempted > PREEMPTED).then_some(Warning::Preempted(of)),
+        // A page or so a block comes from the program's own file, in a fraction of a millisecond.
+        (of.major_faults > of.blocks as u64).then_some(Warning::Swapped(of)),
+        frequency.map(|(low, high)| Warning::Frequency(of, low, high)),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn control(attribution: &Attribution) -> Option<Warning<'_>> {
+    let control = &attribution.noise.control;
+    let missed: Vec<String> = control
+        .iter()
+        .filter(|control| control.contains_zero == Some(false))
+        .map(|control| match control.effect.workload.as_str() {
+            SUITE => format!("{} over all workloads", control.effect.meter),
+            workload => format!("{} of {workload}", control.effect.meter),
+        })
+        .collect();
+    (!missed.is_empty()).then_some(Warning::Control {
+        missed,
+        of: control.len(),
+    })
+}
+
+/// A probability below this, adjusted for all that is looked at, is worth a word.
+const SURPRISING: f64 = 0.01;
+
+/// Blocks that are not independent.
+fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
+    let tables = &attribution.noise.dependence;
+    let looks: Vec<f64> = tables.iter().map(|of| of.lag1_p_value).collect();
+    let of_points = || {
+        tables
+            .iter()
+            .flat_map(|of| of.points.iter().map(move |point| (of, point)))
+    };
+    let halves: Vec<f64> = of_points().map(|(_, point)| point.halves_p_value).collect();
+    let mut warnings = Vec::new();
+    for (of, p) in tables.iter().zip(holm(&looks)) {
+        if p < SURPRISING {
+            let row = Row {
+                workload: &of.workload,
+                meter: of.meter,
+            };
+            warnings.push(Warning::Dependent { row, lag1: of.lag1 });
+        }
+    }
+    for ((of, point), p) in of_points().zip(holm(&halves)) {
+        if p < SURPRISING {
+            let row = Row {
+                workload: &of.workload,
+                meter: of.meter,
+            };
+            warnings.push(Warning::Changed {
+                row,
+                point: point.point,
+                halves: point.halves,
+            });
+        }
+    }
+    warnings
+}
+
+fn closure(attribution: &Attribution) -> Option<Warning<'_>> {
+    let meter = attribution.main_meter()?;
+    let check = attribution.main_closure(meter)?;
+    (check.consistent == Some(false)).then_some(Warning::Closure)
+}
+
+/// Of `block + point`, residuals this many robust standard deviations away are not noise.
+const WILD: f64 = 100.0;
+
+/// The least deviation (10 %) that is called wild, however calm the others are.
+const LEAST: f64 = 0.1;
+
+/// Whether no point moves against the block's first by as much as half of [`LEAST`] over the blocks, so
+/// that none can be far from what is usual.
+fn is_calm(complete: &Complete, points: usize) -> bool {
+    let mut ranges = vec![(f64::INFINITY, f64::NEG_INFINITY); points];
+    for (_, values) in complete.rows() {
+        for (range, value) in ranges.iter_mut().zip(values) {
+            let ratio = value - values[0];
+            *range = (range.0.min(ratio), range.1.max(ratio));
+        }
+    }
+    ranges.iter().all(|(low, high)| high - low < LEAST / 2.0)
+}
+
+/// Blocks with a value that lies absurdly far from the others'.
+fn wild_blocks(complete: &Complete, points: usize) -> Vec<u32> {
+    if points < 2 || complete.len() < 4 || is_calm(complete, points) {
+        return Vec::new();
+    }
+    let center = |values: &[f64]| median(&mut values.to_vec()).unwrap_or(0.0);
+    let typical: Vec<f64> = (0..points)
+        .map(|column| {
+            let rows = complete.rows();
+            let mut values: Vec<f64> = rows.map(|(_, row)| row[column] - center(row)).collect();
+            median(&mut values).unwrap_or(0.0)
+        })
+        .collect();
+    let farthest: Vec<(u32, f64)> = complete
+        .rows()
+        .map(|(block, values)| {
+            let center = center(values);
+            let far = values
+                .iter()
+                .zip(&typical)
+                .map(|(value, typical)| (value - center - typical).abs())
+                .fold(0.0, f64::max);
+            (block, far)
+        })
+        .collect();
+    let mut sizes: Vec<f64> = farthest.iter().map(|(_, far)| *far).collect();
+    let usual = median(&mut sizes).unwrap_or(0.0);
+    farthest
+        .into_iter()
+        .filter(|(_, far)| *far > LEAST.max(WILD * usual))
+        .map(|(block, _)| block)
+        .collect()
+}

@@ -1,0 +1,283 @@
+//! What was observed, and rows of values to compare states by.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::outcome::{FileStat, Next};
+use crate::stats::Units;
+use perfquilt_model::observation::FunctionChange;
+use perfquilt_model::point::Point;
+
+/// What happened in a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A state's server is there.
+    Built {
+        /// The state's place.
+        state: usize,
+        /// The server's identity: two states with the same one are the same server.
+        identity: String,
+        /// Seconds it took now; 0 from the cache.
+        seconds: f64,
+        /// Whether it was in the cache.
+        cached: bool,
+    },
+    /// A state cannot be used.
+    Unusable {
+        /// The state's place.
+        state: usize,
+        /// Why, in one line.
+        reason: String,
+        /// Whether its server was built and failed under the workload.
+        crashed: bool,
+    },
+    /// Values that were read in one block.
+    Block(Block),
+    /// All blocks that earlier experiments have were told: decisions wait for the last of them.
+    Imported,
+    /// What is known of a change that was found, beside its effect; decides nothing.
+    Explained(Explained),
+}
+
+/// What somebody who has sources and servers knows of a change.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// The last state without it.
+    pub from: usize,
+    /// The first state with it.
+    pub to: usize,
+    /// The files it changes.
+    pub files: Vec<FileStat>,
+    /// The functions whose own instructions it changed, largest first; `None` where nobody looked.
+    pub functions: Option<Vec<FunctionChange>>,
+    /// The commands that go on from here.
+    pub next: Vec<Next>,
+}
+
+/// One randomised round: every server in it started afresh.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    /// The experiment it was stored by before the session; empty for blocks of the session.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    /// The block's number in its source.
+    pub number: u32,
+    /// The cost of one transaction, by state.
+    pub values: BTreeMap<usize, f64>,
+    /// Seeds of code layouts, by state; a state that is not here ran as it was linked.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub layouts: BTreeMap<usize, u64>,
+    /// Seconds it took; 0 for stored ones.
+    #[serde(default)]
+    pub seconds: f64,
+}
+
+/// A block that can be compared by.
+#[derive(Debug, Clone)]
+struct Entry {
+    /// How many events came before.
+    since: usize,
+    source: String,
+    number: u32,
+    /// Logs of costs.
+    values: BTreeMap<usize, f64>,
+    layouts: BTreeMap<usize, u64>,
+}
+
+/// All blocks of a session.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Evidence {
+    own: Vec<Entry>,
+    stored: Vec<Entry>,
+    /// States that earlier experiments have values of.
+    stored_states: BTreeSet<usize>,
+    /// The first state that is the same server, by state, where it is another.
+    same: BTreeMap<usize, usize>,
+}
+
+impl Evidence {
+    /// Takes a block in. A stored block that comes again, with more states known, replaces itself.
+    pub(super) fn add(&mut self, block: &Block, since: usize) {
+        let values = block.values.iter();
+        let entry = Entry {
+            since,
+            source: block.source.clone(),
+            number: block.number,
+            values: values
+                .filter(|(_, value)| value.is_finite() && **value > 0.0)
+                .map(|(&state, value)| (state, value.ln()))
+                .collect(),
+            layouts: block.layouts.clone(),
+        };
+        if block.source.is_empty() {
+            self.own.push(entry);
+            return;
+        }
+        self.stored_states.extend(entry.values.keys());
+        let place = (&entry.source, entry.number);
+        match self
+            .stored
+            .iter()
+            .position(|old| (&old.source, old.number) == place)
+        {
+            Some(old) => self.stored[old] = entry,
+            None => self.stored.push(entry),
+        }
+    }
+
+    /// Whether earlier experiments have values of `state`.
+    pub(super) fn is_stored(&self, state: usize) -> bool {
+        self.stored_states.contains(&state)
+    }
+
+    /// Notes that `state` is the same server as the earlier `first`.
+    pub(super) fn same_server(&mut self, state: usize, first: usize) {
+        self.same.insert(state, first);
+    }
+
+    /// Whether two states are the same server.
+    pub(super) fn are_same(&self, a: usize, b: usize) -> bool {
+        self.server_of(a) == self.server_of(b)
+    }
+
+    /// The state whose server stands for `state`.
+    pub(super) fn server_of(&self, state: usize) -> usize {
+        self.same.get(&state).copied().unwrap_or(state)
+    }
+
+    /// The logs of costs of `states`, one row an independent unit, of the blocks that have all of them:
+    /// all blocks, or those of the session from event `since` on.
+    pub(super) fn rows(&self, states: &[usize], since: Option<usize>) -> Vec<Vec<f64>> {
+        let mut rows = Vec::new();
+        if since.is_none() {
+            self.stored_rows(states, &mut rows);
+        }
+        let from = since.unwrap_or(0);
+        // Blocks come in the order of events.
+        let first = self.own.partition_point(|entry| entry.since < from);
+        for entry in &self.own[first..] {
+            rows.extend(self.row(entry, states));
+        }
+        rows
+    }
+
+    /// The cost of `state` in a block, as a log. Blocks may name any of the states that are one server.
+    fn value(&self, entry: &Entry, state: usize) -> Option<f64> {
+        let server = self.server_of(state);
+        let direct = entry
+            .values
+            .get(&state)
+            .or_else(|| entry.values.get(&server));
+        direct.copied().or_else(|| {
+            let others = self.same.iter().filter(|(_, first)| **first == server);
+            others
+                .filter_map(|(other, _)| entry.values.get(other).copied())
+                .next()
+        })
+    }
+
+    fn row(&self, entry: &Entry, states: &[usize]) -> Option<Vec<f64>> {
+        states
+            .iter()
+            .map(|&state| self.value(entry, state))
+            .collect()
+    }
+
+    /// Rows of earlier experiments: blocks that share a layout of one of the states are one unit.
+    fn stored_rows(&self, states: &[usize], rows: &mut Vec<Vec<f64>>) {
+        let mut by_source: BTreeMap<&str, Vec<(&Entry, Vec<f64>)>> = BTreeMap::new();
+        for entry in &self.stored {
+            if let Some(row) = self.row(entry, states) {
+                by_source
+                    .entry(&entry.source)
+                    .or_default()
+                    .push((entry, row));
+            }
+        }
+        for blocks in by_source.into_values() {
+            let mut units = Units::default();
+            for (entry, _) in &blocks {
+                for (&state, &layout) in &entry.layouts {
+                    if states.contains(&state) {
+                        units.note(entry.number, Point::Step(state), layout);
+                    }
+                }
+            }
+            let mut sums: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
+            for (entry, row) in blocks {
+                match sums.entry(units.of(entry.number)) {
+                    std::collections::btree_map::Entry::Vacant(slot) => {
+                        slot.insert((row, 1.0));
+                    }
+                    std::collections::btree_map::Entry::Occupied(mut slot) => {
+                        let (sum, count) = slot.get_mut();
+                        sum.iter_mut()
+                            .zip(&row)
+                            .for_each(|(sum, value)| *sum += value);
+                        *count += 1.0;
+                    }
+                }
+            }
+            rows.extend(
+                sums.into_values()
+                    .map(|(sum, count)| sum.into_iter().map(|value| value / count).collect()),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(source: &str, number: u32, values: &[(usize, f64)], layout: u64) -> Block {
+        Block {
+            source: source.into(),
+            number,
+            values: values.iter().copied().collect(),
+            layouts: values.iter().map(|(state, _)| (*state, layout)).collect(),
+            seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn rows_are_of_blocks_that_have_all_states() {
+        let mut evidence = Evidence::default();
+        evidence.add(&block("", 0, &[(0, 1.0), (2, 2.0)], 0), 5);
+        evidence.add(&block("", 1, &[(0, 1.0), (1, 3.0), (2, 2.0)], 0), 6);
+        assert_eq!(evidence.rows(&[0, 2], None).len(), 2);
+        assert_eq!(evidence.rows(&[0, 2], Some(6)).len(), 1);
+        assert_eq!(evidence.rows(&[0, 1], None), [[0.0, 3f64.ln()]]);
+        assert!(evidence.rows(&[0, 3], None).is_empty());
+    }
+
+    #[test]
+    fn stored_blocks_that_share_layouts_are_one_and_come_again_with_more() {
+        let mut evidence = Evidence::default();
+        for (number, layout) in [(0, 7), (1, 7), (2, 8)] {
+            evidence.add(&block("quick-1", number, &[(0, 1.0), (2, 2.0)], layout), 0);
+        }
+        assert_eq!(evidence.rows(&[0, 2], None).len(), 2);
+        assert!(
+            evidence.rows(&[0, 2], Some(0)).is_empty(),
+            "only fresh ones"
+        );
+        let more = block("quick-1", 2, &[(0, 1.0), (1, 1.5), (2, 2.0)], 8);
+        evidence.add(&more, 9);
+        assert_eq!(evidence.rows(&[0, 2], None).len(), 2);
+        assert_eq!(evidence.rows(&[0, 1, 2], None).len(), 1);
+    }
+
+    #[test]
+    fn the_same_server_speaks_for_all_its_states() {
+        let mut evidence = Evidence::default();
+        evidence.add(&block("", 0, &[(0, 1.0), (1, 3.0)], 0), 0);
+        evidence.same_server(2, 1);
+        assert_eq!(evidence.rows(&[0, 2], None).len(), 1);
+        assert!(evidence.are_same(1, 2) && !evidence.are_same(0, 2));
+        evidence.add(&block("x", 0, &[(0, 1.0), (2, 3.0)], 0), 1);
+        assert_eq!(evidence.rows(&[0, 1], None).len(), 2);
+    }
+}

@@ -1,0 +1,383 @@
+//! Blocks × points of one workload and meter, and contrasts over blocks.
+
+use std::collections::BTreeMap;
+
+use perfquilt_model::point::Point;
+
+use super::robust::median;
+
+/// The logarithms of one workload's and meter's values, by block and point.
+///
+/// The model is `y(block, point) = block + point + error` with errors of a block's points that may
+/// be correlated and of different spread. A contrast of points (weights that add up to 0) is therefore
+/// taken inside every block, where the block's own effect cancels, and then averaged over blocks: its
+/// variance is that of the full covariance matrix of the points, `w' S w / n`, without assuming that
+/// points vary alike. A block that lacks one of a contrast's points says nothing about this contrast
+/// and is left out of it alone.
+#[derive(Debug, Clone, Default)]
+pub struct BlockTable {
+    /// The blocks, in the order in which they came: a row each.
+    rows: Vec<u32>,
+    /// Where a block's row is.
+    row_of: BTreeMap<u32, usize>,
+    /// In order.
+    points: Vec<Point>,
+    /// By point, the logarithms by row; a missing one is not a number, and those at the end are left out.
+    columns: Vec<Vec<f64>>,
+    values: u64,
+    transactions: u64,
+}
+
+/// How values vary once block and point are taken out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// Standard deviation of a value around block + point, as a fraction of the value.
+    pub sd: f64,
+    /// Blocks that have all points, from which it was taken.
+    pub blocks: usize,
+}
+
+/// The blocks of a table that have all of its points.
+#[derive(Debug, Clone, Default)]
+pub struct Complete {
+    blocks: Vec<u32>,
+    /// The logarithms, block by block, each in the order of the points.
+    values: Vec<f64>,
+    points: usize,
+}
+
+impl Complete {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The spread of values around block + point; `None` with fewer than two blocks or points.
+    pub fn spread(&self) -> Option<Spread> {
+        Some(Spread {
+            sd: two_way_sd(&self.values, self.points)?,
+            blocks: self.len(),
+        })
+    }
+
+    /// How a value varies over blocks, and the largest distance between two values of one point once
+    /// each block's median is taken out; `None` with fewer than two blocks or three points.
+    pub fn variance_and_range(&self) -> Option<(f64, f64)> {
+        if self.points < 3 {
+            return None;
+        }
+        let sd = two_way_sd(&self.values, self.points)?;
+        let mut ends = vec![(f64::INFINITY, f64::NEG_INFINITY); self.points];
+        for (_, row) in self.rows() {
+            let own = median(&mut row.to_vec())?;
+            for ((low, high), value) in ends.iter_mut().zip(row) {
+                *low = low.min(value - own);
+                *high = high.max(value - own);
+            }
+        }
+        let range = ends
+            .iter()
+            .map(|(low, high)| high - low)
+            .fold(0.0, f64::max);
+        Some((sd * sd, range))
+    }
+
+    /// The blocks in order, each with the logarithms of its values in the order of the points.
+    pub fn rows(&self) -> impl Iterator<Item = (u32, &[f64])> {
+        let values = self.values.chunks_exact(self.points.max(1));
+        self.blocks.iter().copied().zip(values)
+    }
+}
+
+impl BlockTable {
+    /// Adds a value (a cost above 0) that stands for so many transactions. Returns `false`, changing
+    /// nothing, when the block already has this point.
+    pub fn insert(&mut self, block: u32, point: Point, cost: f64, transactions: u64) -> bool {
+        self.insert_plain(block, point, cost.ln(), transactions)
+    }
+
+    /// As [`BlockTable::insert`] for a value that is compared by differences and not by ratios.
+    pub fn insert_plain(
+        &mut self,
+        block: u32,
+        point: Point,
+        value: f64,
+        transactions: u64,
+    ) -> bool {
+        let row = self.row(block);
+        let column = match self.points.binary_search(&point) {
+            Ok(place) => &mut self.columns[place],
+            Err(place) => {
+                self.points.insert(place, point);
+                self.columns.insert(place, Vec::new());
+                &mut self.columns[place]
+            }
+        };
+        if column.len() <= row {
+            column.resize(row + 1, f64::NAN);
+        } else if !column[row].is_nan() {
+            return false;
+        }
+        column[row] = value;
+        self.values += 1;
+        self.transactions = self.transactions.saturating_add(transactions);
+        true
+    }
+
+    fn row(&mut self, block: u32) -> usize {
+        let last = self.rows.len().wrapping_sub(1);
+        if self.rows.last() == Some(&block) {
+            return last;
+        }
+        let next = self.rows.len();
+        let row = *self.row_of.entry(block).or_insert(next);
+        if row == next {
+            self.rows.push(block);
+        }
+        row
+    }
+
+    /// Transactions that all values stand for.
+    pub fn transactions(&self) -> u64 {
+        self.transactions
+    }
+
+    /// Transactions that one value stands for, on average; `None` without values.
+    pub fn transactions_a_value(&self) -> Option<f64> {
+        (self.values > 0).then(|| self.transactions as f64 / self.values as f64)
+    }
+
+    /// The blocks that have a value.
+    pub fn blocks(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The last block that has a value.
+    pub fn last(&self) -> Option<u32> {
+        self.row_of.last_key_value().map(|(&block, _)| block)
+    }
+
+    /// The points that have a value in some block, in order.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// Blocks that lack a point which another block has.
+    pub fn incomplete_blocks(&self) -> usize {
+        if self.has_all() {
+            return 0;
+        }
+        let lacks = |row: &usize| self.columns.iter().any(|column| is_missing(column, *row));
+        (0..self.rows.len()).filter(lacks).count()
+    }
+
+    /// The sets of points that blocks have, each with the number of blocks that have it.
+    pub fn held(&self) -> BTreeMap<Vec<Point>, u64> {
+        if self.has_all() && !self.rows.is_empty() {
+            return BTreeMap::from([(self.points.clone(), self.rows.len() as u64)]);
+        }
+        let mut held = BTreeMap::new();
+        for row in 0..self.rows.len() {
+            let has = self.points.iter().zip(&self.columns);
+            let has = has.filter(|(_, column)| !is_missing(column, row));
+            *held
+                .entry(has.map(|(point, _)| *point).collect())
+                .or_default() += 1;
+        }
+        held
+    }
+
+    fn has_all(&self) -> bool {
+        self.values == self.rows.len() as u64 * self.points.len() as u64
+    }
+
+    /// `Σ weight · ln(cost)` in every block that has all of the weights' points, by block in order.
+    pub fn contrast(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
+        let columns: Option<Vec<(&[f64], f64)>> = weights
+            .iter()
+            .map(|(point, weight)| {
+                let place = self.points.binary_search(point).ok()?;
+                Some((self.columns[place].as_slice(), *weight))
+            })
+            .collect();
+        let Some(columns) = columns else {
+            return Vec::new();
+        };
+        // What is missing makes the sum no number.
+        let sum = |row: usize| -> f64 {
+            let of = |(column, weight): &(&[f64], f64)| match column.get(row) {
+                Some(value) => weight * value,
+                None => f64::NAN,
+            };
+            columns.iter().map(of).sum()
+        };
+        self.in_order()
+            .map(|(block, row)| (block, sum(row)))
+            .filter(|(_, sum)| !sum.is_nan())
+            .collect()
+    }
+
+    /// The blocks in order, with their rows.
+    fn in_order(&self) -> impl Iterator<Item = (u32, usize)> {
+        self.row_of.iter().map(|(&block, &row)| (block, row))
+    }
+
+    /// The log ratio `cost(before) / cost(after)` in every block that has both points, by block in order.
+    pub fn log_ratio(&self, before: Point, after: Point) -> Vec<(u32, f64)> {
+        self.contrast(&[(before, 1.0), (after, -1.0)])
+    }
+
+    /// The blocks that have all points.
+    pub fn complete(&self) -> Complete {
+        let points = self.points.len();
+        let mut complete = Complete {
+            blocks: Vec::with_capacity(self.rows.len()),
+            values: Vec::with_capacity(self.rows.len() * points),
+            points,
+        };
+        for (block, row) in self.in_order() {
+            if self.columns.iter().any(|column| is_missing(column, row)) {
+                continue;
+            }
+            complete.blocks.push(block);
+            complete
+                .values
+                .extend(self.columns.iter().map(|column| column[row]));
+        }
+        complete
+    }
+
+    /// The spread of values around block + point, over the blocks that have all points; `None` with
+    /// fewer than two such blocks or points.
+    pub fn spread(&self) -> Option<Spread> {
+        self.complete().spread()
+    }
+}
+
+fn is_missing(column: &[f64], row: usize) -> bool {
+    column.get(row).is_none_or(|value| value.is_nan())
+}
+
+/// The standard deviation that row and column effects leave in a complete table, row by row in `values`;
+/// `None` with fewer than two rows or columns.
+pub(super) fn two_way_sd(values: &[f64], columns: usize) -> Option<f64> {
+    let (n, p) = (values.len() / columns.max(1), columns);
+    if n < 2 || p < 2 {
+        return None;
+    }
+    let mut means = vec![0.0; p];
+    for row in values.chunks_exact(p) {
+        means
+            .iter_mut()
+            .zip(row)
+            .for_each(|(sum, value)| *sum += value);
+    }
+    means.iter_mut().for_each(|sum| *sum /= n as f64);
+    let all = means.iter().sum::<f64>() / p as f64;
+    let squares: f64 = values
+        .chunks_exact(p)
+        .map(|row| {
+            let own = row.iter().sum::<f64>() / p as f64;
+            row.iter()
+                .zip(&means)
+                .map(|(value, column)| (value - own - column + all).powi(2))
+                .sum::<f64>()
+        })
+        .sum();
+    Some((squares / ((n - 1) * (p - 1)) as f64).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rows: &[&[Option<f64>]]) -> BlockTable {
+        let mut table = BlockTable::default();
+        for (block, row) in (0..).zip(rows) {
+            for (point, cost) in row.iter().enumerate() {
+                if let Some(cost) = cost {
+                    assert!(table.insert(block, Point::Step(point), *cost, 1));
+                }
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn a_cell_is_filled_once() {
+        let mut table = table(&[&[Some(1.0)]]);
+        assert!(!table.insert(0, Point::BASE, 2.0, 1));
+        assert!(table.insert(1, Point::BASE, 2.0, 1));
+        assert!(!table.insert(0, Point::BASE, 2.0, 1));
+    }
+
+    #[test]
+    fn block_effects_cancel_and_missing_points_cost_only_their_own_contrasts() {
+        let table = table(&[
+            &[Some(100.0), Some(50.0), Some(25.0)],
+            &[Some(300.0), Some(150.0), None],
+            &[None, Some(10.0), Some(5.0)],
+        ]);
+        let ln2 = 2f64.ln();
+        let first = table.log_ratio(Point::Step(0), Point::Step(1));
+        let blocks = |of: &[(u32, f64)]| of.iter().map(|(block, _)| *block).collect::<Vec<_>>();
+        assert_eq!(blocks(&first), [0, 1]);
+        assert!(first.iter().all(|(_, v)| (v - ln2).abs() < 1e-12));
+        let second = table.log_ratio(Point::Step(1), Point::Step(2));
+        assert_eq!(blocks(&second), [0, 2]);
+        assert_eq!(table.incomplete_blocks(), 2);
+        assert_eq!(table.spread(), None);
+        let [a, b, c] = [0, 1, 2].map(Point::Step);
+        let held = [(vec![a, b], 1), (vec![a, b, c], 1), (vec![b, c], 1)];
+        assert_eq!(table.held(), BTreeMap::from(held));
+        assert_eq!(table.contrast(&[(a, 1.0), (Point::Step(3), -1.0)]), []);
+    }
+
+    #[test]
+    fn the_order_in_which_values_come_does_not_matter() {
+        let values = [
+            (0, 0, 8.0),
+            (0, 1, 4.0),
+            (1, 0, 2.0),
+            (1, 1, 1.0),
+            (7, 1, 3.0),
+            (7, 0, 5.0),
+        ];
+        let of = |order: [usize; 6]| {
+            let mut table = BlockTable::default();
+            for (block, point, cost) in order.map(|at| values[at]) {
+                assert!(table.insert(block, Point::Step(point), cost, 1));
+            }
+            let complete = table.complete();
+            let rows = complete.rows().map(|(block, row)| (block, row.to_vec()));
+            let rows: Vec<(u32, Vec<f64>)> = rows.collect();
+            assert_eq!(table.last(), Some(7));
+            (table.log_ratio(Point::Step(0), Point::Step(1)), rows)
+        };
+        let first = of([0, 1, 2, 3, 4, 5]);
+        assert_eq!(first.0.len(), 3);
+        assert_eq!(first, of([5, 4, 3, 2, 1, 0]));
+        assert_eq!(first, of([2, 5, 0, 4, 1, 3]));
+    }
+
+    #[test]
+    fn spread_is_what_block_and_point_leave() {
+        // Two points: half the sample variance of the log ratio.
+        let rows: [[f64; 2]; 3] = [[100.0, 110.0], [200.0, 210.0], [50.0, 60.0]];
+        let options: Vec<Vec<Option<f64>>> = rows
+            .iter()
+            .map(|row| row.iter().map(|v| Some(*v)).collect())
+            .collect();
+        let slices: Vec<&[Option<f64>]> = options.iter().map(Vec::as_slice).collect();
+        let logs: Vec<f64> = rows.iter().map(|[a, b]| (a / b).ln()).collect();
+        let mean = logs.iter().sum::<f64>() / 3.0;
+        let variance = logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / 2.0;
+        let spread = table(&slices).spread().unwrap();
+        assert!((spread.sd - (variance / 2.0).sqrt()).abs() < 1e-12);
+    }
+}

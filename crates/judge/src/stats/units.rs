@@ -1,0 +1,328 @@
+//! Which blocks are independent of each other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::OnceLock;
+
+use super::interval::Interval;
+use super::sequential::Looks;
+use super::table::Complete;
+use perfquilt_model::point::Point;
+
+/// Blocks grouped into independent units.
+///
+/// A block starts every server afresh, so blocks are independent but for one thing: where two of
+/// them ran a point's server in the same code layout, they share that layout's luck. Such blocks
+/// are one unit; a unit counts as one value, the mean of its blocks, and intervals are taken over
+/// units. Where a pool of layouts is used in changing combinations, all blocks hang together; the
+/// variance is then taken apart by layout instead ([`Units::interval`]). Blocks in the linker's own order (layout 0) are units of their own: their layout was never
+/// varied, and what it is worth cannot be known from them.
+#[derive(Debug, Clone, Default)]
+pub struct Units {
+    /// The first block that ran a point in a layout.
+    first: HashMap<(Point, u64), u32>,
+    /// By point and block, the first block that ran the point in the same layout; absent for the first.
+    repeats: HashMap<(Point, u32), u32>,
+    /// By block, an earlier block of its unit; absent for the first.
+    earlier: BTreeMap<u32, u32>,
+    /// The units of the blocks in `earlier`, by block in order; made when they are first asked for.
+    joined: OnceLock<Vec<(u32, u32)>>,
+}
+
+impl Units {
+    /// Notes that `block` ran `point` in the layout of that seed.
+    pub fn note(&mut self, block: u32, point: Point, layout: u64) {
+        if layout == 0 {
+            return;
+        }
+        let other = *self.first.entry((point, layout)).or_insert(block);
+        if other == block {
+            return;
+        }
+        self.repeats.insert((point, block), other);
+        let (a, b) = (self.find(other), self.find(block));
+        if a != b {
+            self.earlier.insert(a.max(b), a.min(b));
+            self.joined.take();
+        }
+    }
+
+    /// The unit of `block` as far as is known. The way there is shortened: it would be as long as there are
+    /// blocks where each shares a layout with the next.
+    fn find(&mut self, block: u32) -> u32 {
+        let mut unit = block;
+        while let Some(&earlier) = self.earlier.get(&unit) {
+            unit = earlier;
+        }
+        let mut at = block;
+        while let Some(earlier) = self.earlier.get_mut(&at) {
+            at = std::mem::replace(earlier, unit);
+        }
+        unit
+    }
+
+    /// The unit of `block`, named by its first block.
+    pub fn of(&self, block: u32) -> u32 {
+        let joined = self.joined();
+        let place = joined.binary_search_by_key(&block, |(block, _)| *block);
+        place.map_or(block, |place| joined[place].1)
+    }
+
+    /// The units of the blocks in `earlier`, by block in order.
+    fn joined(&self) -> &[(u32, u32)] {
+        self.joined.get_or_init(|| {
+            let mut joined: Vec<(u32, u32)> = Vec::with_capacity(self.earlier.len());
+            for (&block, &earlier) in &self.earlier {
+                // Blocks ascend and what is earlier is smaller: its unit is known.
+                let place = joined.binary_search_by_key(&earlier, |(block, _)| *block);
+                let unit = place.map_or(earlier, |place| joined[place].1);
+                joined.push((block, unit));
+            }
+            joined
+        })
+    }
+
+    /// The most layouts in which one point was run; 1 where they were not varied.
+    pub fn layouts(&self) -> usize {
+        let mut of_point: HashMap<Point, usize> = HashMap::new();
+        for (point, _) in self.first.keys() {
+            *of_point.entry(*point).or_default() += 1;
+        }
+        of_point.into_values().max().unwrap_or(1)
+    }
+
+    /// The rows of a table's complete blocks, averaged over the blocks of each unit, in order.
+    pub fn mean_rows(&self, complete: &Complete) -> Vec<Vec<f64>> {
+        let mut by_unit: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
+        for (block, row) in complete.rows() {
+            let (sums, blocks) = by_unit
+                .entry(self.of(block))
+                .or_insert_with(|| (vec![0.0; row.len()], 0.0));
+            sums.iter_mut()
+                .zip(row)
+                .for_each(|(sum, value)| *sum += value);
+            *blocks += 1.0;
+        }
+        let mean =
+            |(sums, blocks): (Vec<f64>, f64)| sums.into_iter().map(|sum| sum / blocks).collect();
+        by_unit.into_values().map(mean).collect()
+    }
+
+    /// One value a unit, in order: the mean over its blocks of `values`, which are by block in order.
+    pub fn means(&self, values: &[(u32, f64)]) -> Vec<f64> {
+        if self.earlier.is_empty() {
+            return values.iter().map(|(_, value)| *value).collect();
+        }
+        let mut joined = self.joined().iter().peekable();
+        let unit = |&(block, value): &(u32, f64)| {
+            while joined.next_if(|(other, _)| *other < block).is_some() {}
+            let unit = joined.peek().filter(|(other, _)| *other == block);
+            (unit.map_or(block, |(_, unit)| *unit), value)
+        };
+        let mut by_unit: Vec<(u32, f64)> = values.iter().map(unit).collect();
+        // Stable, and nearly in order already.
+        by_unit.sort_by_key(|(unit, _)| *unit);
+        by_unit
+            .chunk_by(|a, b| a.0 == b.0)
+            .map(|unit| unit.iter().map(|(_, value)| value).sum::<f64>() / unit.len() as f64)
+            .collect()
+    }
+}
+
+/// The mean of values that share layouts, and on how much of independent knowledge it rests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OverUnits {
+    /// The interval of the mean.
+    pub interval: Interval,
+    /// Independent units, or where layouts cross the fewest layouts of one point.
+    pub units: usize,
+}
+
+impl Units {
+    /// The interval for the mean of `values` (by block in order), contrasts of `points`; `None` without
+    /// values.
+    ///
+    /// Over units where there are as many as a point has layouts. Where layouts are crossed (few of them, in
+    /// changing combinations over many blocks), the blocks are one unit or few, and the variance of the mean
+    /// is `(Σ_p MS_p − (F − 1) MS_e) / n` over the `F` points whose layouts repeat: `MS_p` the mean square
+    /// between the layouts of point `p`, `MS_e` what they leave, on the degrees of freedom of F. E.
+    /// Satterthwaite, *An approximate distribution of estimates of variance components*, Biometrics
+    /// Bulletin 2 (1946). Never less than the largest of its parts, which costs some coverage above 95 % where
+    /// layouts do not matter. The crossed random model: Searle, Casella and McCulloch, *Variance Components*
+    /// (1992), chapter 5.
+    pub fn interval(
+        &self,
+        points: &[Point],
+        values: &[(u32, f64)],
+        looks: Looks,
+    ) -> Option<OverUnits> {
+        let means = self.means(values);
+        let over_units = || {
+            Some(OverUnits {
+                interval: Interval::after(&means, looks)?,
+                units: means.len(),
+            })
+        };
+        // A quarter of the blocks repeats layouts where they are drawn for each block.
+        if means.len() * 2 >= values.len() {
+            return over_units();
+        }
+        let of_points: Vec<Vec<u32>> = points
+            .iter()
+            .map(|&point| self.layouts_of(point, values))
+            .collect();
+        let counts = of_points.iter().map(|layouts| distinct(layouts));
+        let fewest = counts.min().unwrap_or(values.len());
+        if means.len() >= fewest {
+            return over_units();
+        }
+        Some(OverUnits {
+            interval: crossed(values, &of_points, fewest, looks)?,
+            units: fewest,
+        })
+    }
+
+    /// The layout in which each value's block ran `point`, named by the first block that did.
+    fn layouts_of(&self, point: Point, values: &[(u32, f64)]) -> Vec<u32> {
+        let of = |&(block, _): &(u32, f64)| self.repeats.get(&(point, block)).copied();
+        values
+            .iter()
+            .map(|value| of(value).unwrap_or(value.0))
+            .collect()
+    }
+}
+
+fn distinct(layouts: &[u32]) -> usize {
+    layouts.iter().collect::<BTreeSet<_>>().len()
+}
+
+fn crossed(
+    values: &[(u32, f64)],
+    of_points: &[Vec<u32>],
+    fewest: usize,
+    looks: Looks,
+) -> Option<Interval> {
+    let n = values.len() as f64;
+    let mean = values.iter().map(|(_, value)| value).sum::<f64>() / n;
+    let residuals: Vec<f64> = values.iter().map(|(_, value)| value - mean).collect();
+    let all: f64 = residuals.iter().map(|r| r * r).sum();
+    let (mut left, mut freedom_left) = (all, n - 1.0);
+    let mut squares: Vec<(f64, f64)> = Vec::new();
+    for layouts in of_points {
+        let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        for (&layout, residual) in layouts.iter().zip(&residuals) {
+            let (sum, count) = sums.entry(layout).or_default();
+            *sum += residual;
+            *count += 1.0;
+        }
+        // A point whose layouts never repeat varies with the blocks.
+        if sums.len() == values.len() {
+            continue;
+        }
+        let between: f64 = sums.values().map(|(sum, count)| sum * sum / count).sum();
+        let freedom = (sums.len() - 1) as f64;
+        left -= between;
+        freedom_left -= freedom;
+        if freedom > 0.0 {
+            squares.push((between / freedom, freedom));
+        }
+    }
+    if squares.is_empty() || fewest < 2 {
+        return Some(Interval::with(mean, f64::INFINITY, fewest, 0.0, looks));
+    }
+    let error = left.max(0.0) / freedom_left.max(1.0);
+    let sum: f64 = squares.iter().map(|(square, _)| square).sum();
+    let largest = squares
+        .iter()
+        .map(|(square, _)| *square)
+        .fold(all / (n - 1.0), f64::max);
+    let variance = (sum - (squares.len() - 1) as f64 * error).max(largest);
+    let parts: f64 = squares
+        .iter()
+        .map(|(square, freedom)| square * square / freedom)
+        .sum();
+    let freedom = if parts > 0.0 {
+        (variance * variance / parts).min(n - 1.0)
+    } else {
+        n - 1.0
+    };
+    Some(Interval::with(
+        mean,
+        (variance / n).sqrt(),
+        fewest,
+        freedom,
+        looks,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Point = Point::Step(0);
+    const B: Point = Point::Step(1);
+
+    #[test]
+    fn blocks_of_the_linkers_own_layout_stand_alone() {
+        let mut units = Units::default();
+        for block in 0..3 {
+            units.note(block, A, 0);
+        }
+        let values = [(0, 1.0), (1, 2.0), (2, 4.0)];
+        assert_eq!(units.means(&values), [1.0, 2.0, 4.0]);
+    }
+
+    #[test]
+    fn blocks_that_share_a_layout_of_any_point_are_one() {
+        let mut units = Units::default();
+        for (block, a, b) in [(0, 5, 6), (1, 7, 8), (2, 7, 9), (3, 10, 11), (4, 12, 9)] {
+            units.note(block, A, a);
+            units.note(block, B, b);
+        }
+        let of: Vec<u32> = (0..5).map(|block| units.of(block)).collect();
+        assert_eq!(of, [0, 1, 1, 3, 1]);
+        let values = [(0, 1.0), (1, 2.0), (2, 6.0), (4, 1.0)];
+        assert_eq!(units.means(&values), [1.0, 3.0]);
+    }
+
+    #[test]
+    fn the_same_seed_at_two_points_is_two_layouts() {
+        let mut units = Units::default();
+        units.note(0, A, 5);
+        units.note(1, B, 5);
+        assert_ne!(units.of(0), units.of(1));
+        assert_eq!(units.layouts(), 1);
+        units.note(1, A, 6);
+        assert_eq!(units.layouts(), 2);
+    }
+
+    /// Every step of every block on its way to the first would be five thousand million steps.
+    #[test]
+    fn a_chain_of_blocks_is_walked_once() {
+        const BLOCKS: u32 = 100_000;
+        let mut units = Units::default();
+        for block in (0..BLOCKS).rev() {
+            units.note(block, A, u64::from(block) + 1);
+            units.note(block, A, u64::from(block) + 2);
+        }
+        for _ in 0..BLOCKS {
+            units.note(BLOCKS - 1, A, 1);
+        }
+        assert!((0..BLOCKS).all(|block| units.of(block) == 0));
+        let values: Vec<(u32, f64)> = (0..BLOCKS).map(|block| (block, 2.0)).collect();
+        assert_eq!(units.means(&values), [2.0]);
+    }
+
+    #[test]
+    fn the_order_of_lines_does_not_matter() {
+        let mut units = Units::default();
+        for block in [3, 1, 2] {
+            units.note(block, A, 5);
+        }
+        for block in [4, 0] {
+            units.note(block, B, 9);
+        }
+        units.note(4, A, 5);
+        let of: Vec<u32> = (0..5).map(|block| units.of(block)).collect();
+        assert_eq!(of, [0; 5]);
+    }
+}

@@ -1,0 +1,223 @@
+//! The one error type of the product: cause, place, next command and exit code.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A result whose error is an [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The hint where the disk is full.
+pub const DISK_FULL: &str = "free some space (`perfquilt clean --unused-days 0` empties the caches), then run the same command again";
+
+/// What went wrong, as far as the exit code is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A fault of this program or of the machine under it (exit code 1).
+    Internal,
+    /// Wrong arguments or configuration, or a missing tool or package (2).
+    Usage,
+    /// The series: malformed, missing, does not apply (3).
+    Series,
+    /// A point could not be built (4).
+    Build,
+    /// A server or a benchmark failed (5).
+    Bench,
+    /// `--fail-on regression` and there is one (6).
+    Regression,
+    /// `--fail-on inconclusive` and it is (7).
+    Inconclusive,
+    /// The forge refused or could not be reached (8).
+    Forge,
+    /// Stopped by a signal (130).
+    Interrupted,
+}
+
+impl Kind {
+    /// The process's exit code for this kind.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Kind::Internal => 1,
+            Kind::Usage => 2,
+            Kind::Series => 3,
+            Kind::Build => 4,
+            Kind::Bench => 5,
+            Kind::Regression => 6,
+            Kind::Inconclusive => 7,
+            Kind::Forge => 8,
+            Kind::Interrupted => 130,
+        }
+    }
+}
+
+/// A place in a file the user can open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file, as the user would name it.
+    pub file: PathBuf,
+    /// The line, counted from 1, where there is one.
+    pub line: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.file.display()),
+            None => write!(f, "{}", self.file.display()),
+        }
+    }
+}
+
+/// An error as the user reads it: `error: PLACE: MESSAGE`, details, `hint: HINT`.
+///
+/// Messages are lower-case fragments without a full stop. Details hold what another program said
+/// (a compiler's message, the tail of a server's log), one line each.
+#[derive(Debug, Clone)]
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+#[derive(Debug, Clone)]
+struct Inner {
+    kind: Kind,
+    place: Option<Place>,
+    message: String,
+    details: Vec<String>,
+    hint: Option<String>,
+    passing: bool,
+}
+
+impl Error {
+    /// An error of `kind` saying `message`.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Error {
+            inner: Box::new(Inner {
+                kind,
+                place: None,
+                message: message.into(),
+                details: Vec::new(),
+                hint: None,
+                passing: false,
+            }),
+        }
+    }
+
+    /// An error of kind [`Kind::Internal`].
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Kind::Internal, message)
+    }
+
+    /// An error of kind [`Kind::Usage`].
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    /// An error of kind [`Kind::Series`].
+    pub fn series(message: impl Into<String>) -> Self {
+        Self::new(Kind::Series, message)
+    }
+
+    /// An error of kind [`Kind::Build`].
+    pub fn build(message: impl Into<String>) -> Self {
+        Self::new(Kind::Build, message)
+    }
+
+    /// An error of kind [`Kind::Forge`].
+    pub fn forge(message: impl Into<String>) -> Self {
+        Self::new(Kind::Forge, message)
+    }
+
+    /// An error of kind [`Kind::Bench`].
+    pub fn bench(message: impl Into<String>) -> Self {
+        Self::new(Kind::Bench, message)
+    }
+
+    /// The error for work stopped by a signal.
+    pub fn interrupted() -> Self {
+        Self::new(Kind::Interrupted, "interrupted")
+            .hint("what was finished is kept; the same command goes on from there")
+    }
+
+    /// An input/output failure while doing `what` (a fragment such as `read`) to `path`.
+    pub fn io(what: &str, path: &Path, source: &std::io::Error) -> Self {
+        let error = Self::internal(format!("cannot {what} {}: {source}", path.display()));
+        match source.kind() {
+            std::io::ErrorKind::StorageFull => error.hint(DISK_FULL),
+            _ => error,
+        }
+    }
+
+    /// Adds the file and line the message is about.
+    #[must_use]
+    pub fn at(mut self, file: impl Into<PathBuf>, line: impl Into<Option<usize>>) -> Self {
+        self.inner.place = Some(Place {
+            file: file.into(),
+            line: line.into(),
+        });
+        self
+    }
+
+    /// Adds the next command or the likely mend.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.inner.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds lines of what another program said.
+    #[must_use]
+    pub fn details<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Self {
+        self.inner.details.extend(lines.into_iter().map(Into::into));
+        self
+    }
+
+    /// Says that the same may well succeed later, as when the network is down.
+    #[must_use]
+    pub fn passing(mut self) -> Self {
+        self.inner.passing = true;
+        self
+    }
+
+    /// Whether the same may well succeed later.
+    pub fn is_passing(&self) -> bool {
+        self.inner.passing
+    }
+
+    /// What went wrong, for the exit code.
+    pub fn kind(&self) -> Kind {
+        self.inner.kind
+    }
+
+    /// The place, where there is one.
+    pub fn place(&self) -> Option<&Place> {
+        self.inner.place.as_ref()
+    }
+
+    /// The cause in one fragment.
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// What another program said.
+    pub fn detail_lines(&self) -> &[String] {
+        &self.inner.details
+    }
+
+    /// The next command or the likely mend.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.inner.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.inner.place {
+            write!(f, "{place}: ")?;
+        }
+        f.write_str(&self.inner.message)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,12 @@
+//! The values that every part of perfquilt exchanges: points, meters, observations, errors and progress.
+//!
+//! Nothing here does input or output.
+
+pub mod cut;
+pub mod error;
+pub mod observation;
+pub mod point;
+pub mod progress;
+pub mod repository;
+
+pub use error::{Error, Result};

@@ -1,0 +1,16 @@
+//! The shortest timed pieces.
+
+use crate::point::Point;
+
+/// The slices of one point in one block, in round order: round `i` of every point of the block
+/// happened within the same few milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slices {
+    /// The point.
+    pub point: Point,
+    /// Wall-clock nanoseconds of each slice. A value that is not a finite number above 0 (a clock
+    /// that jumped, a slice that failed) is left out.
+    pub nanoseconds: Vec<f32>,
+    /// Transactions in one slice.
+    pub transactions_per_slice: u64,
+}

@@ -1,0 +1,148 @@
+//! Files that are read or written whole.
+
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::locks;
+use perfquilt_model::error::{Error, Result};
+
+/// Puts a file in its place by a rename: whatever happens on the way, the old file is there or the new
+/// one, and its bytes are on the disk before its name is. Its permissions stay; a file that was not
+/// there can be read by everybody. Missing folders are made. A file that holds these bytes already is left
+/// alone.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    if std::fs::read(path).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    let io = |error: std::io::Error| Error::io("write", path, &error);
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
+    let permissions = match std::fs::metadata(path) {
+        Ok(found) => found.permissions(),
+        Err(_) => Permissions::from_mode(0o644),
+    };
+    // Always the same name beside it, so that what a kill leaves is used by the next writer.
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".perfquilt");
+    let temporary = folder.join(name);
+    if let Ok(Some(mut file)) = locks::try_now(&temporary) {
+        let written = fill(&mut file, bytes, permissions)
+            .and_then(|()| std::fs::rename(&temporary, path))
+            .map_err(io);
+        if written.is_err() {
+            // Nobody needs it; that it cannot be removed changes nothing.
+            let _ = std::fs::remove_file(&temporary);
+        }
+        return written;
+    }
+    // Somebody else writes it at this moment, or there are no locks here.
+    let mut file = tempfile::Builder::new()
+        .prefix(".")
+        .suffix(".perfquilt")
+        .tempfile_in(folder)
+        .map_err(io)?;
+    fill(file.as_file_mut(), bytes, permissions).map_err(io)?;
+    file.persist(path).map_err(|error| io(error.error))?;
+    Ok(())
+}
+
+fn fill(file: &mut File, bytes: &[u8], permissions: Permissions) -> std::io::Result<()> {
+    file.set_len(0)?;
+    // First, so that nobody reads meanwhile what is for others alone.
+    file.set_permissions(permissions)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// The text of the file at `path`, which is called `shown` in errors.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is not UTF-8;
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
+pub fn read_text(path: &Path, shown: &str) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Error::usage("not UTF-8").at(shown, line)
+    })
+}
+
+/// Writes a path into a document as text: JSON has no other. What is not UTF-8 in it is replaced.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn as_text<S: serde::Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_can_read_a_file_and_its_permissions_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("made/file");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        write_file(&path, b"old").unwrap();
+        assert_eq!(mode(), 0o644);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        write_file(&path, b"new").unwrap();
+        assert_eq!(mode(), 0o600);
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        let names = std::fs::read_dir(path.parent().unwrap()).unwrap();
+        assert_eq!(names.count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_is_not_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        write_file(&path, b"same").unwrap();
+        let inode = || std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+        let before = inode();
+        write_file(&path, b"same").unwrap();
+        assert_eq!(inode(), before);
+        write_file(&path, b"other").unwrap();
+        assert_ne!(inode(), before);
+    }
+
+    #[test]
+    fn what_a_kill_left_is_used_and_other_writers_are_let_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let temporary = folder.path().join(".file.perfquilt");
+        std::fs::write(&temporary, "half of something longer").unwrap();
+        write_file(&path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert!(!temporary.exists());
+        let other = locks::try_now(&temporary).unwrap();
+        assert!(other.is_some());
+        write_file(&path, b"newer").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"newer");
+        assert!(temporary.exists());
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_told_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"a\nna\xefve\n").unwrap();
+        let error = read_text(&path, "shown").unwrap_err();
+        assert_eq!(error.kind(), perfquilt_model::error::Kind::Usage);
+        assert_eq!(error.to_string(), "shown:2: not UTF-8");
+        std::fs::write(&path, "naïve").unwrap();
+        assert_eq!(read_text(&path, "shown").unwrap(), "naïve");
+    }
+}

@@ -1,0 +1,9 @@
+//! perfquilt's access to the operating system: processes, files, locks, digests, threads and the user's git.
+
+pub mod caches;
+pub mod digest;
+pub mod files;
+pub mod git;
+pub mod locks;
+pub mod process;
+pub mod threads;

@@ -1,0 +1,61 @@
+//! Ctrl-C and SIGTERM: noted here, acted on wherever the work can stop cleanly.
+
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use perfquilt_model::error::{Error, Result};
+
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Notes SIGINT, SIGTERM and SIGHUP instead of dying of them; a second one ends the process at once
+/// (children then get their death signal from the kernel).
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the kernel refuses.
+pub fn install_signal_handlers() -> Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // `nohup` asks for the terminal's end to be survived.
+        if signal == SIGHUP && is_ignored(signal) {
+            continue;
+        }
+        // In this order the flag is still unset at the first signal, so only the second ends us.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&INTERRUPTED))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED)))
+            .map_err(|error| Error::internal(format!("cannot watch signals: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Whether this program was started with `signal` ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// Whether a signal has asked this program to stop.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Has everything stop as a signal would.
+pub fn interrupt() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// An error once a signal has asked this program to stop; for loops without a child to wait for.
+///
+/// # Errors
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
+pub fn check_interrupted() -> Result<()> {
+    if interrupted() {
+        Err(Error::interrupted())
+    } else {
+        Ok(())
+    }
+}

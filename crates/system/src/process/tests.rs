@@ -1,0 +1,184 @@
+//! Processes that end, are ended, and leave others behind.
+
+use super::*;
+use perfquilt_model::error::Kind;
+
+#[test]
+fn captures_and_reports() {
+    let output = Command::new("sh")
+        .args(["-c", "cat; echo no >&2; exit 3"])
+        .stdin("yes")
+        .run()
+        .unwrap();
+    assert_eq!(output.stdout, b"yes");
+    assert_eq!(output.tail(1), ["no"]);
+    assert_eq!(output.how_it_ended(), "exited with 3");
+}
+
+#[test]
+fn merged_streams_keep_their_order() {
+    use std::io::Read;
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; echo $i >&2; done";
+    let mut child = Command::new("sh")
+        .args(["-c", script])
+        .stderr(Sink::Merged)
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    let mut stream = child.take_stdout().unwrap();
+    stream.read_to_string(&mut text).unwrap();
+    let expected: String = (1..=9).map(|i| format!("{i}\n{i}\n")).collect();
+    assert_eq!(text, expected);
+    assert!(child.take_stderr().is_none());
+}
+
+#[test]
+fn environment_is_explicit() {
+    let output = Command::new("env").env("GIVEN", "1").run().unwrap();
+    let names: Vec<String> = output
+        .stdout_text()
+        .lines()
+        .filter_map(|line| line.split_once('=').map(|(name, _)| name.to_owned()))
+        .collect();
+    assert!(names.contains(&"GIVEN".to_owned()));
+    assert!(
+        !names.iter().any(|name| name.starts_with("CARGO")),
+        "{names:?}"
+    );
+    let network = |name: &String| FOR_NETWORK.contains(&name.as_str());
+    assert!(!names.iter().any(network), "{names:?}");
+}
+
+/// Runs `sleep` in the background, `how` before it, notes its id in the file `id` and ends.
+fn leaving(how: &str, folder: &Path) -> Command {
+    let script = format!(
+        "{how} sh -c 'echo $$ > id.part; mv id.part id; exec sleep 20' &
+         until test -e id; do sleep 0.01; done; echo last"
+    );
+    Command::new("sh").args(["-c", &script]).directory(folder)
+}
+
+fn is_gone(folder: &Path) -> bool {
+    let id = std::fs::read_to_string(folder.join("id")).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.trim()));
+    // Nobody may have waited for it yet.
+    stat.map_or(true, |stat| stat.contains(") Z "))
+}
+
+fn eventually(condition: impl Fn() -> bool) -> bool {
+    let started = Instant::now();
+    while !condition() {
+        if started.elapsed() > Duration::from_secs(10) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+#[test]
+fn nothing_of_the_group_outlives_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = leaving("", folder.path()).spawn().unwrap();
+    let status = child.wait_within(Duration::from_secs(60)).unwrap();
+    assert!(status.unwrap().success());
+    assert!(eventually(|| is_gone(folder.path())));
+    // What it ended with stays known.
+    assert_eq!(child.try_wait().unwrap(), status);
+    assert_eq!(child.stop(Duration::ZERO).unwrap(), status.unwrap());
+}
+
+#[test]
+fn a_dropped_process_that_has_ended_takes_its_group_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = leaving("", folder.path()).spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    let ended = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "));
+    assert!(eventually(ended));
+    drop(child);
+    assert!(eventually(|| is_gone(folder.path())));
+}
+
+#[test]
+fn what_left_the_group_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = leaving("setsid", folder.path()).run().unwrap();
+    assert_eq!(output.stdout_text(), "last\n");
+    assert!(!is_gone(folder.path()));
+}
+
+#[test]
+fn time_limit_ends_the_whole_group() {
+    let error = Command::new("sh")
+        .args(["-c", "sleep 60 & sleep 60"])
+        .run_within(Duration::from_millis(100))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Bench);
+}
+
+#[test]
+fn what_takes_too_long_may_take_its_locks_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "trap 'rm lock; exit' TERM; touch lock; sleep 60 & wait";
+    let command = Command::new("sh").args(["-c", script]);
+    // On a slow machine it may not have come to its lock before.
+    let error = command
+        .directory(folder.path())
+        .run_within(Duration::from_secs(1))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Bench);
+    assert!(!folder.path().join("lock").exists());
+}
+
+#[test]
+fn what_nobody_wants_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = std::cell::Cell::new(0);
+    let unwanted = || {
+        asked.set(asked.get() + 1);
+        folder.path().join("id").exists()
+    };
+    let started = Instant::now();
+    let error = Command::new("sh")
+        .args(["-c", "sleep 60 & echo $! > id.part; mv id.part id; wait"])
+        .directory(folder.path())
+        .run_unless(Duration::MAX, &unwanted)
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Interrupted);
+    assert!(asked.get() > 0 && started.elapsed() < Duration::from_secs(30));
+    assert!(eventually(|| is_gone(folder.path())));
+}
+
+#[test]
+fn missing_program_points_at_doctor() {
+    let error = Command::new("no-such-program").run().unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    assert!(error.hint_text().unwrap().contains("doctor"));
+}
+
+#[test]
+fn a_file_that_cannot_be_run_is_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("words");
+    let error = || {
+        let error = Command::new(&path).run().unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        let hint = error.hint_text().unwrap_or_default().to_owned();
+        assert!(!hint.contains("doctor"), "{hint}");
+        error.message().to_owned()
+    };
+    assert!(error().contains("cannot be started"), "missing");
+    std::fs::write(&path, "words").unwrap();
+    assert!(error().contains("cannot be started"), "no right");
+    let error = Command::new("true")
+        .directory(&folder.path().join("no"))
+        .run()
+        .unwrap_err();
+    assert!(error.message().contains("no such folder"), "{error}");
+}
+
+#[test]
+fn shown_is_quoted() {
+    let command = Command::new("sh").args(["-c", "echo 'a'"]);
+    assert_eq!(command.shown(), r"sh -c 'echo '\''a'\'''");
+}

@@ -1,0 +1,77 @@
+//! Options whose values are words for variants of the library's types.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+use crate::run::Effects;
+use perfquilt_config::Layouts;
+use perfquilt_judge::bisect::Direction;
+
+/// A word, its help and what it stands for.
+type Choice<T> = (&'static str, &'static str, T);
+
+const DIRECTIONS: &[Choice<Direction>] = &[
+    ("slower", "What costs speed", Direction::Slower),
+    ("faster", "What gains speed", Direction::Faster),
+    ("both", "Both", Direction::Both),
+];
+
+const LAYOUTS: &[Choice<Layouts>] = &[
+    (
+        "off",
+        "Not at all: servers run as they were linked",
+        Layouts::Off,
+    ),
+    (
+        "padded",
+        "Functions and data move apart, by some bytes each, and keep their order",
+        Layouts::Padded,
+    ),
+    (
+        "shuffled",
+        "Functions and data come in a random order",
+        Layouts::Shuffled,
+    ),
+];
+
+const EFFECTS: &[Choice<Effects>] = &[
+    ("order", "Against the point before it", Effects::Order),
+    (
+        "alone",
+        "On the bare release, without the other patches",
+        Effects::Alone,
+    ),
+    (
+        "without",
+        "The whole series against the series without it",
+        Effects::Without,
+    ),
+];
+
+/// Parses the direction of the changes to search for.
+pub fn direction() -> impl TypedValueParser<Value = Direction> {
+    parser(DIRECTIONS)
+}
+
+/// Parses how code layouts are varied.
+pub fn layouts() -> impl TypedValueParser<Value = Layouts> {
+    parser(LAYOUTS)
+}
+
+/// Parses one of the effects of a patch.
+pub fn effects() -> impl TypedValueParser<Value = Effects> {
+    parser(EFFECTS)
+}
+
+fn parser<T: Clone + Send + Sync>(
+    choices: &'static [Choice<T>],
+) -> impl TypedValueParser<Value = T> {
+    let words = choices
+        .iter()
+        .map(|(word, help, _)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(words).try_map(|word| {
+        let chosen = choices.iter().find(|choice| choice.0 == word);
+        chosen
+            .map(|choice| choice.2.clone())
+            .ok_or_else(|| format!("`{word}` is not among the choices"))
+    })
+}
