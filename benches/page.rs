@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use clap::Parser;
-use perfquilt::store::{SliceBlob, Store};
+use perfquilt_store::{SliceBlob, Store};
 use perfquilt_model::observation::{Meter, Observation};
 use perfquilt_model::point::Point;
 use rand::rngs::StdRng;

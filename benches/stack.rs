@@ -15,9 +15,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use git2::{ObjectType, Oid};
-use perfquilt::series::Series;
-use perfquilt::upstream::Objects;
-use perfquilt::{point::Point, stack, upstream};
+use perfquilt_patches::series::Series;
+use perfquilt_patches::upstream::Objects;
+use perfquilt_model::point::Point;
+use perfquilt_patches::stack;
+use perfquilt_patches::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::progress::Silent;
 

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use crate::store::{ExperimentId, Store, jsonl};
-use perfquilt_judge::attribution::{Attribution, Collector, Fault, function_changes};
+use perfquilt_store::{ExperimentId, Store, jsonl};
+use perfquilt_judge::attribution::{Attribution, Collector, Fault, WithinBlocks, function_changes};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{Meter, Observation};
+use perfquilt_model::observation::{Meter, Observation, Supplement};
 
 /// A stored experiment with everything that is known of it, as an observation file would hold it.
 ///
@@ -15,12 +15,31 @@ use perfquilt_model::observation::{Meter, Observation};
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
 pub fn stored(store: &Store, id: ExperimentId) -> Result<jsonl::File> {
     let (header, observations) = store.load(id)?;
-    let mut supplement = store.supplement(id)?;
+    let mut supplement = supplement(store, id)?;
     supplement.functions = function_changes(&header, &store.functions(id)?);
     Ok(jsonl::File {
         header,
         supplement,
         observations,
+    })
+}
+
+/// What a stored experiment has beside its observations, with what its slices say about the exactness of values.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
+pub fn supplement(store: &Store, id: ExperimentId) -> Result<Supplement> {
+    let mut blocks = WithinBlocks::default();
+    for (workload, block) in store.slice_blocks(id)? {
+        blocks.add(&workload, &store.slices(id, &workload, block)?);
+    }
+    let (within, mut left_out) = blocks.finish();
+    let mut supplement = store.supplement(id)?;
+    left_out.append(&mut supplement.left_out);
+    Ok(Supplement {
+        within,
+        left_out,
+        ..supplement
     })
 }
 
@@ -189,7 +208,7 @@ fn unpacked(mut raw: impl Read + 'static, path: &Path) -> Result<Box<dyn BufRead
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::import;
+    use perfquilt_store::import;
 
     /// Hands over a byte at a time, as a pipe may.
     struct Slow(Cursor<Vec<u8>>);

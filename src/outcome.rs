@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analyse;
 use crate::run;
-use crate::store::{ExperimentId, Store, jsonl};
+use perfquilt_store::{ExperimentId, Store, jsonl};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;

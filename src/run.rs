@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 
 use crate::build::{self, BuildItem, Built, SourceTree};
 use crate::experiment;
-use crate::series::Series;
-use crate::stack::{self, CountedTrees, Stack, Worktree};
-use crate::store::{ExperimentId, Store};
-use crate::upstream::{self, Release};
+use perfquilt_patches::series::Series;
+use perfquilt_patches::stack::{self, CountedTrees, Stack, Worktree};
+use perfquilt_store::{ExperimentId, Store};
+use perfquilt_patches::upstream::{self, Release};
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};

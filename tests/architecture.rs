@@ -128,7 +128,7 @@ fn judgement_does_not_know_the_machine() {
         "src/stats",
         &[],
         &[
-            "crate::store",
+            "perfquilt_store",
             "crate::server",
             "crate::build",
             "crate::experiment",
@@ -139,7 +139,7 @@ fn judgement_does_not_know_the_machine() {
         "src/bisect",
         &[],
         &[
-            "crate::store",
+            "perfquilt_store",
             "crate::server",
             "crate::build",
             "crate::experiment",
@@ -152,7 +152,7 @@ fn judgement_does_not_know_the_machine() {
         "src/attribution",
         &[],
         &[
-            "crate::store",
+            "perfquilt_store",
             "crate::server",
             "crate::build",
             "crate::report",

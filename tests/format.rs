@@ -7,8 +7,8 @@ mod support;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use perfquilt::stack::format;
-use perfquilt::upstream::Objects;
+use perfquilt_patches::stack::format;
+use perfquilt_patches::upstream::Objects;
 use proptest::prelude::*;
 use support::run_in;
 use tempfile::TempDir;

@@ -7,7 +7,7 @@ mod support;
 
 use std::path::Path;
 
-use perfquilt::series::{Patch, SeriesFile};
+use perfquilt_patches::series::{Patch, SeriesFile};
 use proptest::prelude::*;
 use support::run_in;
 use support::share::Share;

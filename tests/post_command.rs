@@ -8,7 +8,7 @@ mod github;
 use std::path::PathBuf;
 
 use github::{GitHub, TOKEN};
-use perfquilt::store::jsonl;
+use perfquilt_store::jsonl;
 
 const FIRST: &str = "1111111111111111111111111111111111111111";
 

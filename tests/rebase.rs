@@ -439,7 +439,7 @@ proptest! {
 fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
     use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
     use perfquilt_model::point::Point;
-    let store = perfquilt::store::Store::open(&space.path(".perfquilt/results.db")).unwrap();
+    let store = perfquilt_store::Store::open(&space.path(".perfquilt/results.db")).unwrap();
     let mut header = ExperimentHeader::new(release, "quick");
     header.series = patches.iter().map(|name| (*name).to_owned()).collect();
     let id = store.begin(&header, release).unwrap();

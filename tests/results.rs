@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use perfquilt::store::{SliceBlob, Store, jsonl};
+use perfquilt_store::{SliceBlob, Store, jsonl};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Planned};
 use perfquilt_model::point::Point;
 

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 
-use perfquilt::upstream::sha256;
+use perfquilt_patches::upstream::sha256;
 use support::{Space, listing, run_in};
 
 fn sample(space: &Space, dir: &str) {

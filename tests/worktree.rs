@@ -7,8 +7,8 @@ mod support;
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use perfquilt::stack::{Moved, Worktree};
-use perfquilt::upstream;
+use perfquilt_patches::stack::{Moved, Worktree};
+use perfquilt_patches::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::progress::Silent;
 use proptest::prelude::*;

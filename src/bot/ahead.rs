@@ -13,7 +13,7 @@ use super::prepare::Brought;
 use super::serve::now;
 use super::worker::{Bot, GLANCE, guarded, teller};
 use crate::forge::Client;
-use crate::store::queue::{Job, JobState, Queue};
+use perfquilt_store::queue::{Job, JobState, Queue};
 use crate::workload::allowed_cpus;
 use perfquilt_config;
 use perfquilt_model::error::{Error, Kind, Result};

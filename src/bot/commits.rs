@@ -7,11 +7,11 @@ use std::path::Path;
 
 use super::places::Places;
 use super::source::{LARGEST, base_of};
-use crate::series::Series;
-use crate::series::path::shown;
-use crate::stack::format::changed_paths;
-use crate::stack::trial::Trial;
-use crate::upstream::Objects;
+use perfquilt_patches::series::Series;
+use perfquilt_patches::series::path::shown;
+use perfquilt_patches::stack::format::changed_paths;
+use perfquilt_patches::stack::trial::Trial;
+use perfquilt_patches::upstream::Objects;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::cut::at_most;
@@ -275,7 +275,7 @@ fn said(git: &Git, args: &[&str]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::series::{Patch, SeriesFile};
+    use perfquilt_patches::series::{Patch, SeriesFile};
 
     /// A message that quotes a diff of a file which its commit leaves alone.
     const QUOTES: &str = "README: say it\n\ndiff --git a/work.h b/work.h\n--- a/work.h\n+++ b/work.h\n\

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::store::queue::JobState;
+use perfquilt_store::queue::JobState;
 
 /// What became of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use crate::report::{self, Name, clean};
-use crate::store::queue::{Job, JobState};
+use perfquilt_store::queue::{Job, JobState};
 
 /// What there is to show.
 #[derive(Debug, Clone)]
@@ -159,7 +159,7 @@ fn since_words(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::queue::NewJob;
+    use perfquilt_store::queue::NewJob;
 
     fn job(state: JobState, text: &str) -> Job {
         Job {

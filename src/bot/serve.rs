@@ -24,7 +24,7 @@ use super::metrics::{Metrics, Received};
 use super::page;
 use super::webhook::{self, Heard};
 use crate::forge::{Repository, Secret};
-use crate::store::queue::{Change, Queue};
+use perfquilt_store::queue::{Change, Queue};
 use perfquilt_config::Config;
 use perfquilt_model::error::{Error, Result};
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 use super::commits;
 use super::places::Places;
 use crate::forge::{Found, is_commit};
-use crate::rebase::named_paths;
-use crate::series::{Patch, Series};
-use crate::upstream::Objects;
+use perfquilt_patches::rebase::named_paths;
+use perfquilt_patches::series::{Patch, Series};
+use perfquilt_patches::upstream::Objects;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{self, BotKind, Config};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -313,7 +313,7 @@ fn unpack(git: &Git, commit: &str, paths: &[&Path], folder: &Path) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::series::Entry;
+    use perfquilt_patches::series::Entry;
 
     fn git(folder: &Path, args: &[&str]) {
         let who = ["-c", "user.name=x", "-c", "user.email=x@example.org"];

@@ -6,7 +6,7 @@ use super::worker::{Bot, GLANCE, guarded, told};
 use crate::forge::{self, Client, Credentials, Found, Posting};
 use crate::outcome::{self, Outcome};
 use crate::report::{Held, Notice, Subject};
-use crate::store::queue::{Job, JobState, Queue, Reply};
+use perfquilt_store::queue::{Job, JobState, Queue, Reply};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
 use perfquilt_model::error::{Kind, Result};

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::access::{Access, Speaker};
 use super::command::{self, Command, Parsed};
 use crate::forge::{Repository, Secret, is_commit};
-use crate::store::queue::{Change, NewJob, NewReply};
+use perfquilt_store::queue::{Change, NewJob, NewReply};
 use perfquilt_config::{Config, Untrusted};
 
 /// Whether `signature` (the header `X-Hub-Signature-256`) was made of `body` with `secret`; the comparison

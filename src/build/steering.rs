@@ -5,7 +5,7 @@
 //! build tree is configured anew for a point whose build files are others. Otherwise its server would
 //! depend on which point was built before.
 
-use crate::stack::Counts;
+use perfquilt_patches::stack::Counts;
 
 /// Names of build files.
 const NAMES: &[&str] = &[

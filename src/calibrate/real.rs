@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::experiment;
 use crate::run::{build_points, prepare};
-use crate::store::Store;
+use perfquilt_store::Store;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Effect, Kind, Verdict};
@@ -167,7 +167,7 @@ pub fn real(
             return Err(error);
         }
         let (header, observations) = store.load(outcome.id)?;
-        let supplement = store.supplement(outcome.id)?;
+        let supplement = crate::analyse::supplement(&store, outcome.id)?;
         let margin = |meter| ws.config.margin(meter);
         let attribution =
             attribution::attribute_with(&header, &observations, &supplement, &margin)?;

@@ -7,7 +7,7 @@ use clap::Args;
 use super::Context;
 use super::form::{self, Form, Shown, print, show};
 use crate::analyse;
-use crate::store::{import, jsonl, sql_bench};
+use perfquilt_store::{import, jsonl, sql_bench};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 

@@ -11,7 +11,7 @@ use super::report;
 use crate::build::Built;
 use crate::experiment::{self, Asked, Data};
 use crate::run::{Effects, Target, Wanted, builder, is_separate, prepare};
-use crate::store::Store;
+use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_model::error::{Error, Kind, Result};

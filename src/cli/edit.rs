@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Context;
 use super::output::{counted, plain_lines, shown};
-use crate::edit::{self, Opened, Request, State};
+use perfquilt_patches::edit::{self, Opened, Request, State};
 use perfquilt_model::error::Result;
 use perfquilt_system::process::quoted;
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Context;
 use super::output::shown;
 use crate::run::prepare;
-use crate::stack;
+use perfquilt_patches::stack;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 

@@ -8,7 +8,7 @@ use rustix::fs::{Access, access};
 
 use super::Context;
 use crate::report::{self, Beside, Data, Distribution};
-use crate::store::jsonl;
+use perfquilt_store::jsonl;
 use perfquilt_config::default_margin;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Verdict};

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::Context;
 use super::form::{chosen, deliver, writable};
 use crate::report;
-use crate::store::Store;
+use perfquilt_store::Store;
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
@@ -71,7 +71,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         (&arguments.recipe, "recipe", 1),
     ] {
         let Some(asked) = asked else { continue };
-        let name = |one: &crate::store::Listed| match of {
+        let name = |one: &perfquilt_store::Listed| match of {
             0 => one.header.release.clone(),
             _ => one.header.recipe.clone(),
         };
@@ -79,7 +79,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             let mut names: Vec<String> = listed.iter().map(name).collect();
             names.sort();
             names.dedup();
-            return Err(perfquilt_config::unknown(what, asked, names.iter()));
+            return Err(perfquilt_model::error::Error::unknown(what, asked, names.iter()));
         }
         listed.retain(|one| name(one) == *asked);
     }
@@ -93,7 +93,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     for (place, one) in listed.iter().enumerate() {
         step.update(place as u64, None, &one.header.experiment);
         let (header, observations) = store.load(one.id)?;
-        let supplement = store.supplement(one.id)?;
+        let supplement = crate::analyse::supplement(&store, one.id)?;
         let margin = |meter| ws.config.margin(meter);
         attributions.push(attribute_with(
             &header,
@@ -108,7 +108,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let all: BTreeSet<&String> = all.collect();
         if !all.contains(workload) {
             let all = all.iter().copied();
-            return Err(perfquilt_config::unknown("workload", workload, all));
+            return Err(perfquilt_model::error::Error::unknown("workload", workload, all));
         }
     }
     let workload = arguments.workload.as_deref();

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Context;
 use super::output::{counted, plain, shown};
-use crate::lint::{self, Severity};
+use perfquilt_patches::lint::{self, Severity};
 use perfquilt_model::error::{Error, Result};
 
 /// Check the series and its patches; exit 3 when something is wrong

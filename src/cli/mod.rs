@@ -149,7 +149,7 @@ impl Context {
     /// As [`Workspace::open`], and when what a killed command left cannot be finished.
     pub fn workspace(&self) -> Result<Workspace> {
         let ws = Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))?;
-        if crate::edit::publish::recover(&ws)? {
+        if perfquilt_patches::edit::publish::recover(&ws)? {
             let progress = self.output.progress();
             progress.warn("an interrupted command had not written the whole series; it is now");
         }

@@ -13,7 +13,7 @@ use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Policy, Posting, Repository};
 use crate::outcome::{self, Outcome};
 use crate::report::{self, Notice, Subject};
-use crate::store::Store;
+use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_judge::bisect;

@@ -14,7 +14,7 @@ use crate::meter::samples::Sampled;
 use crate::profile::{self, Difference, Edge, Hot, Pair, Source, Subject};
 use crate::report::{self, Annotated, Line, Shown};
 use crate::run::Target;
-use crate::upstream;
+use perfquilt_patches::upstream;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};

@@ -7,8 +7,8 @@ use clap::Args;
 use super::Context;
 use super::form::{TextForm, TextFormat};
 use super::output::{counted, plain_lines, shown};
-use crate::rebase::resolve::{self, Opened};
-use crate::rebase::{self, Report, Request, Written};
+use perfquilt_patches::rebase::resolve::{self, Opened};
+use perfquilt_patches::rebase::{self, Report, Request, Written};
 use crate::report;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
@@ -94,7 +94,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let open = resolve::open(&ws, &rebased, which, progress)?;
         return show_open(context, &rebased.report, &request, &open);
     }
-    rebase::add_effects(&ws, &mut rebased.report)?;
+    crate::worth::add_effects(&ws, &mut rebased.report)?;
     if arguments.write {
         let options = rebase::write::Options {
             hold: arguments.hold,

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Context;
 use super::output::{cut, shown};
-use crate::edit::{self, Outcome, Refreshed, Wanted};
+use perfquilt_patches::edit::{self, Outcome, Refreshed, Wanted};
 use perfquilt_model::error::Result;
 
 /// Write the edit branch back to the series and its patches

@@ -10,7 +10,7 @@ use super::form::{Form, Format, Shown, show};
 use super::output::{counted, plain};
 use crate::analyse;
 use crate::report::Distribution;
-use crate::store::{ExperimentId, Listed, Store};
+use perfquilt_store::{ExperimentId, Listed, Store};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Context;
 use super::output::cut;
-use crate::upstream;
+use perfquilt_patches::upstream;
 use perfquilt_model::error::Result;
 
 /// Releases of the upstream server

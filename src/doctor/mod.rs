@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::upstream;
+use perfquilt_patches::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::store::{Earlier, Identity};
+use perfquilt_store::{Earlier, Identity};
 use perfquilt_model::observation::{ExperimentHeader, Origin, Planned};
 use perfquilt_model::point::Point;
 

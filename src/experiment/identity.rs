@@ -6,9 +6,10 @@ use sha2::{Digest, Sha256};
 
 use crate::build::Built;
 use crate::meter::Counter;
-use crate::store::Identity;
+use perfquilt_store::Identity;
 use crate::workload::{Placement, allowed_cpus};
-use crate::{server, workload};
+use crate::server;
+use crate::workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::stats::REDUCTION;

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use crate::build::{Built, Relink};
 use crate::meter::Counter;
 use crate::server::has_other_time;
-use crate::store::{ExperimentId, Store};
+use perfquilt_store::{ExperimentId, Store};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::attribution::Stopping;

@@ -12,7 +12,7 @@ use super::runner::Runner;
 use super::{Candidates, candidate, identity, vary_layouts};
 use crate::build::Built;
 use crate::meter::Counter;
-use crate::store::{Earlier, ExperimentId, Store};
+use perfquilt_store::{Earlier, ExperimentId, Store};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload, default_margin};
 use perfquilt_model::error::{Error, Result};

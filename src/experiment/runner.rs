@@ -10,7 +10,7 @@ use super::progress::{Forecast, words};
 use super::values::{functions_of, observation, round_number, transactions_of};
 use super::{note, stopping};
 use crate::meter::Counts;
-use crate::store::{Brought, ExperimentId, Meanwhile, SliceBlob, Store};
+use perfquilt_store::{Brought, ExperimentId, Meanwhile, SliceBlob, Store};
 use crate::workload::Measured;
 use perfquilt_config::{Workload, WorkloadKind};
 use perfquilt_judge::attribution::{self, Stopping};

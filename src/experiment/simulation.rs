@@ -9,7 +9,7 @@ use super::executor::{Event, Executor, Report};
 use super::plan::{Block, Reading, Scope, plan};
 use super::runner::Runner;
 use crate::meter::{Counted, Counts};
-use crate::store::{ExperimentId, Store};
+use perfquilt_store::{ExperimentId, Store};
 use crate::workload::Measured;
 use perfquilt_config::{Workload, WorkloadKind};
 use perfquilt_judge::attribution::{self, Attribution, Interval, Kind as EffectKind, Verdict};

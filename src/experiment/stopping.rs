@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::plan::{Block, direct_blocks};
 use super::progress::words;
-use crate::store::{ExperimentId, Store};
+use perfquilt_store::{ExperimentId, Store};
 use perfquilt_config::default_margin;
 use perfquilt_judge::attribution::{self, Collector, Stopping};
 use perfquilt_model::error::Result;

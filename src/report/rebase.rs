@@ -6,7 +6,7 @@ use super::escape::{code, fenced, markdown as escape, markdown_uncut, shell};
 use super::number;
 use super::page::{BOLD, DIM, Page};
 use super::text::{clean, fit, fit_end, long, width};
-use crate::rebase::{Decision, EffectChange, PatchReport, Report, Status, Worth};
+use perfquilt_patches::rebase::{Decision, EffectChange, PatchReport, Report, Status, Worth};
 
 /// Columns narrower than this are not worth fitting into.
 const NARROWEST: usize = 60;

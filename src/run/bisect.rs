@@ -11,7 +11,7 @@ use super::{StoredTrees, builder_on};
 use crate::build::{Builder, Built};
 use crate::experiment::probe::{self, Names, Probe, Values};
 use crate::report;
-use crate::store::Store;
+use perfquilt_store::Store;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{

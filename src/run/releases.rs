@@ -10,7 +10,7 @@ use super::{Prepared, StoredTrees, build_item, builder, prepare};
 use crate::build::Built;
 use crate::experiment::Claim;
 use crate::experiment::probe::{self, Probe, Values};
-use crate::store::Store;
+use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, Table, TwoWay};
 use perfquilt_judge::bisect::{Question, State};
@@ -204,7 +204,7 @@ impl Side {
                     .map(|k| k - 1);
                 let place = by_name.or(by_number).ok_or_else(|| {
                     let names = patches.iter().map(|patch| &patch.name);
-                    perfquilt_config::unknown("patch", wanted, names)
+                    perfquilt_model::error::Error::unknown("patch", wanted, names)
                 })?;
                 (place, place + 1)
             }

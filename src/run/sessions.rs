@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::store::Store;
+use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Action, Question, Session};
 use perfquilt_model::error::{Error, Result};
@@ -112,7 +112,7 @@ impl Sessions {
                 let path = self.path(name);
                 if !is_name(name) || !path.is_file() {
                     let names = self.names()?;
-                    return Err(perfquilt_config::unknown("bisection", name, names.iter()));
+                    return Err(perfquilt_model::error::Error::unknown("bisection", name, names.iter()));
                 }
                 read(&path, name.to_owned())
             }

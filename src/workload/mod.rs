@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::server::{Running, ServerAdapter};
-use crate::upstream;
+use perfquilt_patches::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{
     CommandWorkload, HandlerWorkload, SysbenchWorkload, Workload, WorkloadKind, config_files,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use perfquilt::build::{BuildItem, Builder, Built, SourceTree, steers};
-use perfquilt::stack::Counts;
+use perfquilt_patches::stack::Counts;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::Result;
 use perfquilt_model::point::Point;

@@ -22,7 +22,6 @@ use perfquilt_model::observation::Meter;
 pub use bot::{Approval, Bot, Kind as BotKind, Untrusted, UseSandbox};
 pub use commands::{Association, Commands};
 pub use files::config_files;
-pub use load::unknown;
 pub use patterns::{BadSetting, Patterns};
 pub use placeholders::{expand, expand_word};
 pub use sandbox::Limits;

@@ -80,7 +80,7 @@ impl Config {
     pub fn recipe(&self, name: &str) -> Result<&Recipe> {
         self.recipe
             .get(name)
-            .ok_or_else(|| unknown("recipe", name, self.recipe.keys()))
+            .ok_or_else(|| Error::unknown("recipe", name, self.recipe.keys()))
     }
 
     /// The preset called `name`.
@@ -90,7 +90,7 @@ impl Config {
     pub fn preset(&self, name: &str) -> Result<&super::Preset> {
         self.preset
             .get(name)
-            .ok_or_else(|| unknown("preset", name, self.preset.keys()))
+            .ok_or_else(|| Error::unknown("preset", name, self.preset.keys()))
     }
 
     /// The workload called `name`.
@@ -100,28 +100,7 @@ impl Config {
     pub fn workload(&self, name: &str) -> Result<&Workload> {
         self.workloads
             .get(name)
-            .ok_or_else(|| unknown("workload", name, self.workloads.keys()))
-    }
-}
-
-/// The error for a name that is not in the configuration, with the nearest that is.
-pub fn unknown<'a>(
-    what: &str,
-    name: &str,
-    known: impl Iterator<Item = &'a String> + Clone,
-) -> Error {
-    let error = Error::usage(format!("there is no {what} `{name}`"));
-    let nearest = known
-        .clone()
-        .map(|candidate| (strsim::jaro_winkler(candidate, name), candidate))
-        .filter(|(similarity, _)| *similarity > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match nearest {
-        Some((_, candidate)) => error.hint(format!("did you mean `{candidate}`?")),
-        None => {
-            let names: Vec<&str> = known.map(String::as_str).collect();
-            error.hint(format!("there are: {}", names.join(", ")))
-        }
+            .ok_or_else(|| Error::unknown("workload", name, self.workloads.keys()))
     }
 }
 
@@ -176,7 +155,7 @@ fn resolve_inheritance(
             while let Some(parent_name) = parent.take() {
                 let at = line_of(text, &format!("[recipe.{}]", chain[chain.len() - 1]));
                 let Some((key, recipe)) = recipes.get_key_value(&parent_name) else {
-                    return Err(unknown("recipe", &parent_name, recipes.keys()).at(CONFIG_FILE, at));
+                    return Err(Error::unknown("recipe", &parent_name, recipes.keys()).at(CONFIG_FILE, at));
                 };
                 if chain.contains(&key.as_str()) {
                     return Err(Error::usage(format!(

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{CONFIG_FILE, Config};
+use crate::CONFIG_FILE;
+use crate::Config;
 use perfquilt_model::error::{Error, Result};
 
 /// A folder with `series`, `patches/` and `bench-config/`, and its parsed configuration.

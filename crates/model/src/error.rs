@@ -149,6 +149,28 @@ impl Error {
         }
     }
 
+    /// The error for a `what` called `name` that does not exist; the hint is the nearest of the `known` names, or
+    /// all of them.
+    pub fn unknown<'a>(
+        what: &str,
+        name: &str,
+        known: impl Iterator<Item = &'a String> + Clone,
+    ) -> Self {
+        let error = Self::usage(format!("there is no {what} `{name}`"));
+        let nearest = known
+            .clone()
+            .map(|candidate| (strsim::jaro_winkler(candidate, name), candidate))
+            .filter(|(similarity, _)| *similarity > 0.8)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        match nearest {
+            Some((_, candidate)) => error.hint(format!("did you mean `{candidate}`?")),
+            None => {
+                let names: Vec<&str> = known.map(String::as_str).collect();
+                error.hint(format!("there are: {}", names.join(", ")))
+            }
+        }
+    }
+
     /// Adds the file and line the message is about.
     #[must_use]
     pub fn at(mut self, file: impl Into<PathBuf>, line: impl Into<Option<usize>>) -> Self {

@@ -16,6 +16,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod warnings;
+mod within;
 
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Supplement};
@@ -30,6 +31,7 @@ pub use document::{
 };
 pub use functions::{compared, function_changes};
 pub use stopping::{Open, Stopping};
+pub use within::WithinBlocks;
 
 /// Attributes effects to patches. `margin` gives the equivalence margin of a meter as a fraction of
 /// speed.

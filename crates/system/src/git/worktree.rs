@@ -115,7 +115,7 @@ impl Git {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::Objects;
+    use perfquilt_patches::upstream::Objects;
 
     /// A home with a store and a worktree of it.
     fn home(root: &Path) -> (PathBuf, PathBuf) {

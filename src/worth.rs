@@ -1,7 +1,7 @@
 //! What patches were worth on the old release and are worth on the new one, where both were measured.
 
-use super::report::{Drop, EffectChange, Report, Worth};
-use crate::store::Store;
+use perfquilt_patches::rebase::{Drop, EffectChange, Report, Worth};
+use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Effect, attribute_with};
 use perfquilt_model::error::Result;
@@ -58,7 +58,7 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
 }
 
 /// A fraction as `+1.2 %`.
-pub(crate) fn percent(fraction: f64) -> String {
+fn percent(fraction: f64) -> String {
     format!("{:+.1} %", fraction * 100.0)
 }
 
@@ -77,7 +77,7 @@ fn latest(
             continue;
         }
         let (header, observations) = store.load(listed.id)?;
-        let supplement = store.supplement(listed.id)?;
+        let supplement = crate::analyse::supplement(store, listed.id)?;
         let margin = |meter: Meter| ws.config.margin(meter);
         return Ok(Some(attribute_with(
             &header,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::{ExperimentId, Listed, Store, blob, functions};
-use perfquilt_judge::stats;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{
@@ -124,24 +123,18 @@ impl Store {
         Ok(observations)
     }
 
-    /// What else is known: planned blocks, build times, and from the slices how exactly values are
-    /// known within a block.
+    /// What is stored beside the observations: planned blocks, build times, conditions and discarded rounds.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn supplement(&self, id: ExperimentId) -> Result<Supplement> {
-        let (within, mut left_out) = self.within(id)?;
         let planned = self.planned(id)?;
-        left_out.extend(self.spoiled(id, &planned)?);
         Ok(Supplement {
-            planned,
             builds: self.builds(id)?,
-            within,
-            left_out,
+            left_out: self.spoiled(id, &planned)?,
             conditions: self.conditions(id)?,
-            // What this program measures it reads in nanoseconds.
-            clock: BTreeMap::new(),
-            functions: Vec::new(),
+            planned,
+            ..Supplement::default()
         })
     }
 
@@ -297,42 +290,6 @@ impl Store {
         .collect()
     }
 
-    /// How exactly values are known within their blocks, and which slices say nothing.
-    fn within(&self, id: ExperimentId) -> Result<(Vec<Within>, Vec<LeftOut>)> {
-        let mut squares: BTreeMap<String, (f64, u32, u64)> = BTreeMap::new();
-        for (workload, block) in self.slice_blocks(id)? {
-            let slices = self.slices(id, &workload, block)?;
-            let (sum, count, left_out) = squares.entry(workload).or_default();
-            for value in stats::reduce_block(&slices) {
-                if let Some(error) = value.standard_error {
-                    *sum += error * error;
-                    *count += 1;
-                }
-                *left_out += value.left_out as u64;
-            }
-        }
-        let left_out = squares
-            .iter()
-            .filter(|(_, (_, _, count))| *count > 0)
-            .map(|(workload, (_, _, count))| LeftOut {
-                workload: workload.clone(),
-                meter: Meter::Time,
-                count: *count,
-                reason: "slices whose time is no number above 0".to_owned(),
-            })
-            .collect();
-        let within = squares
-            .into_iter()
-            .filter(|(_, (_, count, _))| *count > 0)
-            .map(|(workload, (sum, count, _))| Within {
-                workload,
-                meter: Meter::Time,
-                sd: (sum / f64::from(count)).sqrt(),
-            })
-            .collect();
-        Ok((within, left_out))
-    }
-
     /// The blocks (over all points) whose slices are stored, by workload.
     ///
     /// # Errors
@@ -399,7 +356,7 @@ impl Store {
             return Ok(found.id);
         }
         let names: Vec<String> = listed.into_iter().map(|l| l.header.experiment).collect();
-        Err(perfquilt_config::unknown("experiment", name, names.iter()))
+        Err(perfquilt_model::error::Error::unknown("experiment", name, names.iter()))
     }
 
     /// All experiments, the latest first.

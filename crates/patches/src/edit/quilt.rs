@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::series::Location;
-use crate::{stack, upstream};
+use crate::stack;
+use crate::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;

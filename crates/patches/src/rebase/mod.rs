@@ -11,7 +11,6 @@
 mod branch;
 mod configuration;
 mod decision;
-mod effects;
 mod evidence;
 mod history;
 mod moved;
@@ -22,8 +21,7 @@ pub mod resolve;
 mod three_way;
 pub mod write;
 
-pub use effects::add_effects;
-pub(crate) use evidence::named_paths;
+pub use evidence::named_paths;
 pub use report::{
     Closest, Decision, Drop, EffectChange, PatchReport, Report, Rung, Status, Worth, Written,
 };
@@ -219,7 +217,7 @@ fn conclude(report: &mut Report, request: &Request) {
 }
 
 /// The command that makes this report again.
-pub(crate) fn command(report: &Report, request: &Request) -> String {
+pub fn command(report: &Report, request: &Request) -> String {
     match &request.from {
         Some(from) => format!("perfquilt rebase {} --from {from}", report.version),
         None => format!("perfquilt rebase {}", report.version),

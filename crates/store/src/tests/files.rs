@@ -1,7 +1,7 @@
 //! Observation files.
 
 use super::*;
-use crate::store::jsonl;
+use crate::jsonl;
 
 const HEADER: &str = r#"{"schema":1,"experiment":"x","series":["0001-a.patch"],"release":"m-1","machine":{},"harness":"h"}"#;
 
