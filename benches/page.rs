@@ -17,9 +17,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use clap::Parser;
-use perfquilt_store::{SliceBlob, Store};
 use perfquilt_model::observation::{Meter, Observation};
 use perfquilt_model::point::Point;
+use perfquilt_store::{SliceBlob, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

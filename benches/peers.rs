@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use perfquilt::run;
-use perfquilt::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
-use perfquilt::workload::Clients;
+use perfquilt_machine::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
+use perfquilt_machine::workload::Clients;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::stats;

@@ -15,13 +15,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use git2::{ObjectType, Oid};
-use perfquilt_patches::series::Series;
-use perfquilt_patches::upstream::Objects;
+use perfquilt_config::workspace::Workspace;
 use perfquilt_model::point::Point;
+use perfquilt_model::progress::Silent;
+use perfquilt_patches::series::Series;
 use perfquilt_patches::stack;
 use perfquilt_patches::upstream;
-use perfquilt_config::workspace::Workspace;
-use perfquilt_model::progress::Silent;
+use perfquilt_patches::upstream::Objects;
 
 fn main() {
     let arguments: Vec<String> = std::env::args()

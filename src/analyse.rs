@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use perfquilt_store::{ExperimentId, Store, jsonl};
 use perfquilt_judge::attribution::{Attribution, Collector, Fault, WithinBlocks, function_changes};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation, Supplement};
+use perfquilt_store::{ExperimentId, Store, jsonl};
 
 /// A stored experiment with everything that is known of it, as an observation file would hold it.
 ///

@@ -8,19 +8,13 @@
 
 pub mod analyse;
 pub mod bot;
-pub mod build;
 pub mod calibrate;
 pub mod cli;
 pub mod doctor;
 pub mod experiment;
 pub mod forge;
 pub mod init;
-pub mod meter;
 pub mod outcome;
-pub mod profile;
 pub mod report;
 pub mod run;
-pub mod sandbox;
-pub mod server;
-pub mod workload;
 pub mod worth;

@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::analyse;
 use crate::run;
-use perfquilt_store::{ExperimentId, Store, jsonl};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
+use perfquilt_store::{ExperimentId, Store, jsonl};
 use perfquilt_system::files::write_file;
 use perfquilt_system::git::Git;
 

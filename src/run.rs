@@ -13,18 +13,18 @@ mod training;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::build::{self, BuildItem, Built, SourceTree};
+use perfquilt_machine::build::{self, BuildItem, Built, SourceTree};
 use crate::experiment;
-use perfquilt_patches::series::Series;
-use perfquilt_patches::stack::{self, CountedTrees, Stack, Worktree};
-use perfquilt_store::{ExperimentId, Store};
-use perfquilt_patches::upstream::{self, Release};
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_patches::series::Series;
+use perfquilt_patches::stack::{self, CountedTrees, Stack, Worktree};
+use perfquilt_patches::upstream::{self, Release};
+use perfquilt_store::{ExperimentId, Store};
 
 pub use target::Target;
 pub use training::{builder, builder_on};

@@ -1,11 +1,11 @@
 //! What patches were worth on the old release and are worth on the new one, where both were measured.
 
-use perfquilt_patches::rebase::{Drop, EffectChange, Report, Worth};
-use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Effect, attribute_with};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
+use perfquilt_patches::rebase::{Drop, EffectChange, Report, Worth};
+use perfquilt_store::Store;
 
 /// Adds what the store knows of both releases to a report: effects of each patch, and as drop
 /// candidates those that no longer help.

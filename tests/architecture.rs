@@ -129,8 +129,8 @@ fn judgement_does_not_know_the_machine() {
         &[],
         &[
             "perfquilt_store",
-            "crate::server",
-            "crate::build",
+            "perfquilt_machine::server",
+            "perfquilt_machine::build",
             "crate::experiment",
             "crate::report",
         ],
@@ -140,8 +140,8 @@ fn judgement_does_not_know_the_machine() {
         &[],
         &[
             "perfquilt_store",
-            "crate::server",
-            "crate::build",
+            "perfquilt_machine::server",
+            "perfquilt_machine::build",
             "crate::experiment",
             "crate::run",
             "crate::report",
@@ -153,8 +153,8 @@ fn judgement_does_not_know_the_machine() {
         &[],
         &[
             "perfquilt_store",
-            "crate::server",
-            "crate::build",
+            "perfquilt_machine::server",
+            "perfquilt_machine::build",
             "crate::report",
         ],
     );

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use perfquilt::build::Relink;
+use perfquilt_machine::build::Relink;
 use perfquilt_config::Layouts;
 use serde_json::Value;
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use perfquilt_store::{SliceBlob, Store, jsonl};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Planned};
 use perfquilt_model::point::Point;
+use perfquilt_store::{SliceBlob, Store, jsonl};
 
 const CONFIG: &str = r#"
 [upstream]

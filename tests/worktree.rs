@@ -7,10 +7,10 @@ mod support;
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use perfquilt_patches::stack::{Moved, Worktree};
-use perfquilt_patches::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::progress::Silent;
+use perfquilt_patches::stack::{Moved, Worktree};
+use perfquilt_patches::upstream;
 use proptest::prelude::*;
 use support::{Space, listing};
 

@@ -13,11 +13,11 @@ use super::prepare::Brought;
 use super::serve::now;
 use super::worker::{Bot, GLANCE, guarded, teller};
 use crate::forge::Client;
-use perfquilt_store::queue::{Job, JobState, Queue};
-use crate::workload::allowed_cpus;
+use perfquilt_machine::workload::allowed_cpus;
 use perfquilt_config;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::process;
 
 /// The processors that jobs are measured on; all when there are none.

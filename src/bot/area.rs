@@ -6,11 +6,11 @@ use std::time::SystemTime;
 
 use super::places::Places;
 use crate::forge::Repository;
-use crate::server::copy_tree;
-use perfquilt_store::Store;
-use perfquilt_patches::upstream::Release;
+use perfquilt_machine::server::copy_tree;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_patches::upstream::Release;
+use perfquilt_store::Store;
 use perfquilt_system::process::Command;
 
 /// Pull requests whose state is kept; each may take as much as a source and a build tree.

@@ -7,15 +7,15 @@ use std::path::Path;
 
 use super::places::Places;
 use super::source::{LARGEST, base_of};
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::cut::at_most;
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_patches::series::Series;
 use perfquilt_patches::series::path::shown;
 use perfquilt_patches::stack::format::changed_paths;
 use perfquilt_patches::stack::trial::Trial;
 use perfquilt_patches::upstream::Objects;
-use perfquilt_config::CONFIG_FILE;
-use perfquilt_config::workspace::Workspace;
-use perfquilt_model::cut::at_most;
-use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::git::Git;
 use perfquilt_system::process::Command;
 
@@ -222,7 +222,7 @@ impl Commits {
 /// Writes the bot's configuration with the commit `base` as the current release.
 fn based(places: &Places, ws: &Workspace, git: &Git, base: &str, job: &Path) -> Result<()> {
     let to = job.join("bench-config");
-    crate::server::copy_tree(&ws.bench_config(), &to)?;
+    perfquilt_machine::server::copy_tree(&ws.bench_config(), &to)?;
     let version = at_most(base, SHORT);
     let tag = format!("perfquilt-base-{version}");
     let repository = places.repository();

@@ -6,12 +6,12 @@ use super::places::Places;
 use super::source;
 use super::worker::Bot;
 use crate::forge::Found;
-use perfquilt_patches::series::Series;
-use perfquilt_store::queue::{Job, Queue};
-use perfquilt_patches::upstream;
 use perfquilt_config::Approval;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_patches::series::Series;
+use perfquilt_patches::upstream;
+use perfquilt_store::queue::{Job, Queue};
 
 /// A job that can be carried out.
 #[derive(Debug)]

@@ -24,9 +24,9 @@ use super::metrics::{Metrics, Received};
 use super::page;
 use super::webhook::{self, Heard};
 use crate::forge::{Repository, Secret};
-use perfquilt_store::queue::{Change, Queue};
 use perfquilt_config::Config;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_store::queue::{Change, Queue};
 
 /// Bytes of a delivery that are taken. GitHub sends up to 25 MB, but of pull requests and comments, whose texts
 /// have 65,536 characters each, far less.

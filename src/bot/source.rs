@@ -12,12 +12,12 @@ use std::time::Duration;
 use super::commits;
 use super::places::Places;
 use crate::forge::{Found, is_commit};
-use perfquilt_patches::rebase::named_paths;
-use perfquilt_patches::series::{Patch, Series};
-use perfquilt_patches::upstream::Objects;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{self, BotKind, Config};
 use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_patches::rebase::named_paths;
+use perfquilt_patches::series::{Patch, Series};
+use perfquilt_patches::upstream::Objects;
 use perfquilt_system::git::Git;
 use perfquilt_system::process::{Command, last_lines};
 

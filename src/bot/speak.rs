@@ -6,11 +6,11 @@ use super::worker::{Bot, GLANCE, guarded, told};
 use crate::forge::{self, Client, Credentials, Found, Posting};
 use crate::outcome::{self, Outcome};
 use crate::report::{Held, Notice, Subject};
-use perfquilt_store::queue::{Job, JobState, Queue, Reply};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_store::queue::{Job, JobState, Queue, Reply};
 use perfquilt_system::process;
 
 /// How often an answer is tried.

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use super::access::{Access, Speaker};
 use super::command::{self, Command, Parsed};
 use crate::forge::{Repository, Secret, is_commit};
-use perfquilt_store::queue::{Change, NewJob, NewReply};
 use perfquilt_config::{Config, Untrusted};
+use perfquilt_store::queue::{Change, NewJob, NewReply};
 
 /// Whether `signature` (the header `X-Hub-Signature-256`) was made of `body` with `secret`; the comparison
 /// takes the same time wherever they differ.

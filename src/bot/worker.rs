@@ -15,10 +15,10 @@ use super::{ahead, source};
 use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Found, Policy, Repository};
 use crate::outcome::{self, Failure, Made};
-use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::locks;
 use perfquilt_system::process;
 

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::experiment;
 use crate::run::{build_points, prepare};
-use perfquilt_store::Store;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Effect, Kind, Verdict};
@@ -15,6 +14,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_store::Store;
 
 /// What came of the experiments on a real server.
 #[derive(Debug, Clone, PartialEq, Serialize)]

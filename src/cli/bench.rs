@@ -8,16 +8,16 @@ use super::Context;
 use super::choices;
 use super::form::Form;
 use super::report;
-use crate::build::Built;
+use perfquilt_machine::build::Built;
 use crate::experiment::{self, Asked, Data};
 use crate::run::{Effects, Target, Wanted, builder, is_separate, prepare};
-use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_store::Store;
 
 /// What is measured; shared by the commands that measure.
 #[derive(Debug, Clone, Args)]

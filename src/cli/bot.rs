@@ -69,7 +69,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         credentials: Credentials::from_environment(&|name| std::env::var(name).ok())?,
         policy: Policy::default(),
         tool,
-        sandbox: crate::sandbox::works(),
+        sandbox: perfquilt_machine::sandbox::works(),
         state: State::default(),
     };
     let service = Service {

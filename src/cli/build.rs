@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::output::cut;
-use crate::build::Built;
+use perfquilt_machine::build::Built;
 use crate::run::{BuiltPoint, Wanted, build_points, prepare};
 use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::output::{plain, size};
-use crate::build;
+use perfquilt_machine::build;
 use crate::report::fit;
 use perfquilt_config::workspace::cache_dir;
 use perfquilt_model::error::Result;

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::Context;
 use super::output::{counted, plain_lines, shown};
-use perfquilt_patches::edit::{self, Opened, Request, State};
 use perfquilt_model::error::Result;
+use perfquilt_patches::edit::{self, Opened, Request, State};
 use perfquilt_system::process::quoted;
 
 /// Check the stack out as a git branch, one commit a patch, to be edited with plain git

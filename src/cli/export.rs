@@ -8,9 +8,9 @@ use serde_json::json;
 use super::Context;
 use super::output::shown;
 use crate::run::prepare;
-use perfquilt_patches::stack;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
+use perfquilt_patches::stack;
 
 /// Write a point's whole source tree into a folder
 #[derive(Debug, Args)]

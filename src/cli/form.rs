@@ -8,12 +8,12 @@ use rustix::fs::{Access, access};
 
 use super::Context;
 use crate::report::{self, Beside, Data, Distribution};
-use perfquilt_store::jsonl;
 use perfquilt_config::default_margin;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{Meter, RecordedRow};
+use perfquilt_store::jsonl;
 use perfquilt_system::files::write_file;
 
 /// How results are shown; shared by the commands that end in a report.

@@ -8,10 +8,10 @@ use clap::{Args, ValueEnum};
 use super::Context;
 use super::form::{chosen, deliver, writable};
 use crate::report;
-use perfquilt_store::Store;
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
+use perfquilt_store::Store;
 
 /// Arguments of `perfquilt history`.
 #[derive(Debug, Args)]
@@ -79,7 +79,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             let mut names: Vec<String> = listed.iter().map(name).collect();
             names.sort();
             names.dedup();
-            return Err(perfquilt_model::error::Error::unknown(what, asked, names.iter()));
+            return Err(perfquilt_model::error::Error::unknown(
+                what,
+                asked,
+                names.iter(),
+            ));
         }
         listed.retain(|one| name(one) == *asked);
     }
@@ -108,7 +112,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let all: BTreeSet<&String> = all.collect();
         if !all.contains(workload) {
             let all = all.iter().copied();
-            return Err(perfquilt_model::error::Error::unknown("workload", workload, all));
+            return Err(perfquilt_model::error::Error::unknown(
+                "workload", workload, all,
+            ));
         }
     }
     let workload = arguments.workload.as_deref();

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::Context;
 use super::output::{counted, plain, shown};
-use perfquilt_patches::lint::{self, Severity};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_patches::lint::{self, Severity};
 
 /// Check the series and its patches; exit 3 when something is wrong
 #[derive(Debug, Args)]

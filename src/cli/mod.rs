@@ -197,7 +197,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         output,
     };
     let result = perfquilt_system::process::install_signal_handlers()
-        .and_then(|()| crate::sandbox::enter())
+        .and_then(|()| perfquilt_machine::sandbox::enter())
         .and_then(|()| dispatch(&context, cli.command));
     match result {
         Ok(code) => code,

@@ -13,11 +13,11 @@ use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Policy, Posting, Repository};
 use crate::outcome::{self, Outcome};
 use crate::report::{self, Notice, Subject};
-use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_judge::bisect;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_store::Store;
 
 /// Arguments of `perfquilt post`.
 #[derive(Debug, Args)]

@@ -9,15 +9,17 @@ use serde_json::json;
 
 use super::Context;
 use super::form::chosen;
-use crate::meter::Counter;
-use crate::meter::samples::Sampled;
-use crate::profile::{self, Difference, Edge, Hot, Pair, Source, Subject};
+use perfquilt_machine::meter::Counter;
+use perfquilt_machine::meter::samples::Sampled;
+use perfquilt_machine::profile::{self, Pair, Source, Subject};
 use crate::report::{self, Annotated, Line, Shown};
 use crate::run::Target;
-use perfquilt_patches::upstream;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::profile::{Difference, Edge, Hot};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::profile::CostTable;
+use perfquilt_patches::upstream;
 
 /// Arguments of `perfquilt profile`.
 #[derive(Debug, Args)]
@@ -253,7 +255,7 @@ fn draw(file: &Path, difference: &Difference, pair: &Pair) -> Result<()> {
         "{} → {}, {}",
         difference.before, difference.after, difference.workload
     );
-    let svg = profile::flame_graph(&title, &pair.before, &pair.after)?;
+    let svg = crate::report::flame_graph(&title, &pair.before, &pair.after)?;
     std::fs::write(file, svg).map_err(|error| Error::io("write", file, &error))
 }
 
@@ -348,7 +350,7 @@ fn annotated(
     pair: &Pair,
     function: &str,
 ) -> Result<Annotated> {
-    let side = |target: &Target, tables: &[profile::Table]| -> Result<Vec<Line>> {
+    let side = |target: &Target, tables: &[CostTable]| -> Result<Vec<Line>> {
         let lines = Difference::lines(tables, function);
         let mut sources = Vec::new();
         let mut text: Option<(String, Option<String>)> = None;

@@ -7,12 +7,12 @@ use clap::Args;
 use super::Context;
 use super::form::{TextForm, TextFormat};
 use super::output::{counted, plain_lines, shown};
-use perfquilt_patches::rebase::resolve::{self, Opened};
-use perfquilt_patches::rebase::{self, Report, Request, Written};
 use crate::report;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_patches::rebase::resolve::{self, Opened};
+use perfquilt_patches::rebase::{self, Report, Request, Written};
 use perfquilt_system::process::quoted;
 
 /// Arguments of `perfquilt rebase`.

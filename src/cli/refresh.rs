@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::Context;
 use super::output::{cut, shown};
-use perfquilt_patches::edit::{self, Outcome, Refreshed, Wanted};
 use perfquilt_model::error::Result;
+use perfquilt_patches::edit::{self, Outcome, Refreshed, Wanted};
 
 /// Write the edit branch back to the series and its patches
 #[derive(Debug, Args)]

@@ -14,13 +14,13 @@ use super::report;
 use crate::forge;
 use crate::outcome::{self, Failure};
 use crate::run::run as run_job;
-use crate::sandbox::{self, End, Sandbox};
-use perfquilt_patches::series::Location;
-use perfquilt_store::Store;
-use perfquilt_patches::upstream;
+use perfquilt_machine::sandbox::{self, End, Sandbox};
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_patches::series::Location;
+use perfquilt_patches::upstream;
+use perfquilt_store::Store;
 use perfquilt_system::process::Sink;
 
 /// Arguments of `perfquilt run`.

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::Context;
 use super::output::cut;
-use perfquilt_patches::upstream;
 use perfquilt_model::error::Result;
+use perfquilt_patches::upstream;
 
 /// Releases of the upstream server
 #[derive(Debug, Subcommand)]

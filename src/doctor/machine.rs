@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::meter::Counter;
+use perfquilt_machine::meter::Counter;
 use perfquilt_model::observation::Meter;
 
 /// What matters for building and measuring.
@@ -62,7 +62,7 @@ impl Machine {
             disk_free: cache.ancestors().find_map(free).unwrap_or(0),
             ram_disk_free: free(Path::new("/dev/shm")).unwrap_or(0),
             counters: counters(),
-            no_sandbox: crate::sandbox::works().err(),
+            no_sandbox: perfquilt_machine::sandbox::works().err(),
         }
     }
 }

@@ -4,18 +4,17 @@
 //! workspace's own `bench-config/packages.txt`. `ci/install-deps` reads the same files.
 
 mod machine;
-mod packages;
 
 use std::path::Path;
 
 use serde::Serialize;
 
-use perfquilt_patches::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
+use perfquilt_patches::upstream;
 
 pub use machine::{Holding, Machine};
-pub use packages::{Found, FoundBy, Need, Package, packages};
+pub use perfquilt_machine::packages::{Found, FoundBy, Need, Package, packages};
 
 /// Free disk below which a build of a large server may not fit: source, objects, results, ccache.
 pub const WANTED_DISK: u64 = 10 << 30;
@@ -66,9 +65,9 @@ impl Examination {
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a malformed list of packages or lock file.
 pub fn examine(workspace: Option<&Workspace>, cache: &Path) -> Result<Examination> {
-    let found = packages::look(&packages(workspace)?);
+    let found = perfquilt_machine::packages::look(&packages(workspace)?);
     let state = workspace.map(Workspace::state);
-    let install = packages::install_command(&found);
+    let install = perfquilt_machine::packages::install_command(&found);
     let release = match workspace {
         Some(workspace) => release(workspace)?,
         None => None,

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perfquilt_store::{Earlier, Identity};
 use perfquilt_model::observation::{ExperimentHeader, Origin, Planned};
 use perfquilt_model::point::Point;
+use perfquilt_store::{Earlier, Identity};
 
 /// What a new experiment is to find out.
 #[derive(Debug)]

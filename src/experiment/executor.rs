@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::plan::Block;
-use crate::meter::Counts;
-use crate::workload::Measured;
+use perfquilt_machine::meter::Counts;
+use perfquilt_machine::workload::Measured;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Moment;
 use perfquilt_model::point::Point;

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use crate::server::{Launch, Running, ServerAdapter};
+use perfquilt_machine::server::{Launch, Running, ServerAdapter};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use crate::build::Built;
-use crate::meter::Counter;
-use perfquilt_store::Identity;
-use crate::workload::{Placement, allowed_cpus};
-use crate::server;
-use crate::workload;
+use perfquilt_machine::build::Built;
+use perfquilt_machine::meter::Counter;
+use perfquilt_machine::server;
+use perfquilt_machine::workload;
+use perfquilt_machine::workload::{Placement, allowed_cpus};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::stats::REDUCTION;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
+use perfquilt_store::Identity;
 use perfquilt_system::digest::hex;
 
 /// The number of the way in which blocks are carried out, beside what [`harness`] digests: how servers are

@@ -9,12 +9,12 @@ use super::executor::{Event, Executor, Report};
 use super::fleet::with_fleet;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
-use crate::build::Relink;
-use crate::meter::{Counter, Counts, WARM_UP};
-use crate::server::{
+use perfquilt_machine::build::Relink;
+use perfquilt_machine::meter::{Counter, Counts, WARM_UP};
+use perfquilt_machine::server::{
     self, Launch, Running, Scratch, ServerAdapter, prepare_template, size_of_tree,
 };
-use crate::workload::{Clients, Failure, Measured, Timed, Watch, allowed_cpus};
+use perfquilt_machine::workload::{Clients, Failure, Measured, Timed, Watch, allowed_cpus};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};

@@ -21,10 +21,9 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::build::{Built, Relink};
-use crate::meter::Counter;
-use crate::server::has_other_time;
-use perfquilt_store::{ExperimentId, Store};
+use perfquilt_machine::build::{Built, Relink};
+use perfquilt_machine::meter::Counter;
+use perfquilt_machine::server::has_other_time;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::attribution::Stopping;
@@ -32,6 +31,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Planned};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_store::{ExperimentId, Store};
 
 use carry::Question;
 pub(crate) use claim::Claim;
@@ -493,7 +493,7 @@ mod tests {
             key: format!("key-{point}"),
             dir: format!("/{point}").into(),
             identity: identity.into(),
-            seconds: crate::build::BuildSeconds::default(),
+            seconds: perfquilt_machine::build::BuildSeconds::default(),
             compiled_units: 0,
             cached: true,
             profile: None,

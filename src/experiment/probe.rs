@@ -10,15 +10,15 @@ use super::machine::{Setup, ThisMachine};
 use super::plan::{Reading, Scope, single};
 use super::runner::Runner;
 use super::{Candidates, candidate, identity, vary_layouts};
-use crate::build::Built;
-use crate::meter::Counter;
-use perfquilt_store::{Earlier, ExperimentId, Store};
+use perfquilt_machine::build::Built;
+use perfquilt_machine::meter::Counter;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload, default_margin};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_store::{Earlier, ExperimentId, Store};
 use perfquilt_system::process::check_interrupted;
 
 /// Values of one block, by state.
@@ -391,7 +391,7 @@ pub fn context(
         identity::harness(ws, counter.as_ref(), Layouts::Off)?,
         preset.layouts,
         preset.block_seconds,
-        crate::workload::workload_identity(&ws.bench_config(), &workload)?
+        perfquilt_machine::workload::workload_identity(&ws.bench_config(), &workload)?
     ))
 }
 

@@ -9,9 +9,8 @@ use super::plan::{Block, Reading};
 use super::progress::{Forecast, words};
 use super::values::{functions_of, observation, round_number, transactions_of};
 use super::{note, stopping};
-use crate::meter::Counts;
-use perfquilt_store::{Brought, ExperimentId, Meanwhile, SliceBlob, Store};
-use crate::workload::Measured;
+use perfquilt_machine::meter::Counts;
+use perfquilt_machine::workload::Measured;
 use perfquilt_config::{Workload, WorkloadKind};
 use perfquilt_judge::attribution::{self, Stopping};
 use perfquilt_judge::stats::{self, BlockValue};
@@ -20,6 +19,7 @@ use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{Meter, Moment, Observation, Planned, Supplement};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Step};
+use perfquilt_store::{Brought, ExperimentId, Meanwhile, SliceBlob, Store};
 use perfquilt_system::process::check_interrupted;
 
 /// Nanoseconds of undisturbed work that a counted block aims at, for every workload: callgrind makes

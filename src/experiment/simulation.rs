@@ -8,9 +8,8 @@ use rand::{RngExt, SeedableRng};
 use super::executor::{Event, Executor, Report};
 use super::plan::{Block, Reading, Scope, plan};
 use super::runner::Runner;
-use crate::meter::{Counted, Counts};
-use perfquilt_store::{ExperimentId, Store};
-use crate::workload::Measured;
+use perfquilt_machine::meter::{Counted, Counts};
+use perfquilt_machine::workload::Measured;
 use perfquilt_config::{Workload, WorkloadKind};
 use perfquilt_judge::attribution::{self, Attribution, Interval, Kind as EffectKind, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -18,6 +17,7 @@ use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Planned, Supplement};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
+use perfquilt_store::{ExperimentId, Store};
 
 const POINTS: [Point; 4] = [
     Point::Step(0),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::plan::{Block, direct_blocks};
 use super::progress::words;
-use perfquilt_store::{ExperimentId, Store};
 use perfquilt_config::default_margin;
 use perfquilt_judge::attribution::{self, Collector, Stopping};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Observation, Planned, Supplement};
 use perfquilt_model::point::Point;
+use perfquilt_store::{ExperimentId, Store};
 
 /// Stores what is `planned` and returns it. An experiment that had come to its end, so that its
 /// intervals were there to be seen, and is to have more blocks now is marked as extended: a person

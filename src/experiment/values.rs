@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::plan::Block;
-use crate::meter::{Counts, plain_name};
+use perfquilt_machine::meter::{Counts, plain_name};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{Meter, Observation, PointFunctions, SCHEMA};
 use perfquilt_model::point::Point;

@@ -4,6 +4,7 @@ pub mod bisect;
 mod comment;
 mod escape;
 mod export;
+mod flame_graph;
 mod functions;
 mod guided;
 pub mod history;
@@ -33,6 +34,7 @@ use perfquilt_model::observation::Conditions;
 
 pub use comment::{Comment, Held, Notice, Standing, Subject, comment};
 pub use export::{bencher, csv, github_action_benchmark, go_benchmark, openmetrics};
+pub use flame_graph::flame_graph;
 pub(crate) use html::frame::{Name, page, scroll};
 pub use html::{Beside, Data, Distribution, MOST_EMBEDDED, html};
 pub use markdown::markdown;

@@ -6,7 +6,7 @@ use super::escape::{code, fenced};
 use super::number;
 use super::page::{BOLD, DIM, Page};
 use super::text::{clean, fit, fit_end, width};
-use crate::profile::{Change, Difference, Edge, Function, Hot};
+use perfquilt_judge::profile::{Change, Difference, Edge, Function, Hot};
 
 /// Columns narrower than this are not worth fitting into.
 const NARROWEST: usize = 72;
@@ -418,7 +418,7 @@ fn calls(change: &Change) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Costs, Table};
+    use perfquilt_model::profile::{CostTable, FunctionCosts};
 
     #[test]
     fn counts_are_readable() {
@@ -440,18 +440,18 @@ mod tests {
 
     /// One function, called so many times, in so many runs.
     fn difference(calls: f64, runs: u32) -> Difference {
-        let tables = |own: f64, step: f64| -> Vec<Table> {
+        let tables = |own: f64, step: f64| -> Vec<CostTable> {
             let table = |run: u32| {
                 let own = own + step * f64::from(run);
-                let costs = Costs {
+                let costs = FunctionCosts {
                     own,
                     inclusive: own + 50.0,
                     calls,
                 };
-                Table {
+                CostTable {
                     total: own + 50.0,
                     functions: [("scan(int)".to_owned(), costs)].into(),
-                    ..Table::default()
+                    ..CostTable::default()
                 }
             };
             (0..runs).map(table).collect()

@@ -8,10 +8,9 @@ use super::explain;
 use super::sessions::{self, Kept, Sessions};
 use super::states::States;
 use super::{StoredTrees, builder_on};
-use crate::build::{Builder, Built};
+use perfquilt_machine::build::{Builder, Built};
 use crate::experiment::probe::{self, Names, Probe, Values};
 use crate::report;
-use perfquilt_store::Store;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
@@ -21,6 +20,7 @@ use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{ExperimentHeader, FunctionChange, Meter, Metric};
 use perfquilt_model::progress::Progress;
+use perfquilt_store::Store;
 
 /// The standard deviation of the log ratio of two counts: what counts of real servers vary by from start
 /// to start is less (docs/results), and more is believed when it is seen.

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 
 use super::bisect::Ask;
 use super::states::States;
-use crate::build::BuildItem;
-use perfquilt_patches::rebase;
-use perfquilt_patches::series::Series;
-use perfquilt_patches::upstream::{self, Release};
+use perfquilt_machine::build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Next, State};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_patches::rebase;
+use perfquilt_patches::series::Series;
+use perfquilt_patches::upstream::{self, Release};
 use perfquilt_system::git::{Git, nul_separated};
 
 /// Upstream's commits from one release to the next, first parents only.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::bisect::Ask;
-use crate::build::Built;
-use crate::profile::{self, Subject, Table};
+use perfquilt_machine::build::Built;
+use perfquilt_machine::profile::{self, Subject};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution;
 use perfquilt_judge::bisect::FileStat;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::FunctionChange;
+use perfquilt_model::profile::CostTable;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
 
@@ -67,8 +68,8 @@ pub(super) fn functions(
         RUNS,
         progress,
     )?;
-    let own = |tables: &[Table]| -> Vec<BTreeMap<String, f64>> {
-        let costs = |table: &Table| {
+    let own = |tables: &[CostTable]| -> Vec<BTreeMap<String, f64>> {
+        let costs = |table: &CostTable| {
             let functions = table.functions.iter();
             functions
                 .map(|(name, costs)| (name.clone(), costs.own))

@@ -7,10 +7,9 @@ use sha2::{Digest, Sha256};
 
 use super::bisect::{Ask, results};
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
-use crate::build::Built;
+use perfquilt_machine::build::Built;
 use crate::experiment::Claim;
 use crate::experiment::probe::{self, Probe, Values};
-use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, Table, TwoWay};
 use perfquilt_judge::bisect::{Question, State};
@@ -18,6 +17,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_store::Store;
 use perfquilt_system::digest::hex;
 
 /// Measures the releases called `old` and `new`, without and with the patch `which` of each series or the
@@ -244,7 +244,7 @@ impl Side {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::BuildSeconds;
+    use perfquilt_machine::build::BuildSeconds;
 
     #[test]
     fn a_fresh_comparison_is_a_new_one_and_goes_on_until_it_is_decided() {

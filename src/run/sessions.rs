@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use perfquilt_store::Store;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Action, Question, Session};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_store::Store;
 use perfquilt_system::digest::hex;
 use perfquilt_system::files::write_file;
 use perfquilt_system::locks::{self, Lock};
@@ -112,7 +112,11 @@ impl Sessions {
                 let path = self.path(name);
                 if !is_name(name) || !path.is_file() {
                     let names = self.names()?;
-                    return Err(perfquilt_model::error::Error::unknown("bisection", name, names.iter()));
+                    return Err(perfquilt_model::error::Error::unknown(
+                        "bisection",
+                        name,
+                        names.iter(),
+                    ));
                 }
                 read(&path, name.to_owned())
             }

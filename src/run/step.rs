@@ -4,14 +4,14 @@ use std::path::Path;
 
 use super::bisect::{Ask, Hunt, results};
 use super::states::States;
-use crate::build::BuildItem;
-use perfquilt_store::Store;
-use perfquilt_patches::upstream::Objects;
+use perfquilt_machine::build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Decision, How, Next, State};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_patches::upstream::Objects;
+use perfquilt_store::Store;
 use perfquilt_system::git::Git;
 
 /// Which side of the change the middle one of three states is on.

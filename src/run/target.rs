@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{build_points, prepare};
-use crate::build::{BuildSeconds, Built, of_files};
+use perfquilt_machine::build::{BuildSeconds, Built, of_files};
 use perfquilt_config::INSTALL_RESERVED;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};

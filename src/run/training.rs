@@ -5,9 +5,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::Prepared;
-use crate::build::{BuildItem, Builder, Built, Training};
-use crate::server::{self, Launch, Scratch, prepare_template};
-use crate::workload::{self, Clients};
+use perfquilt_machine::build::{BuildItem, Builder, Built, Training};
+use perfquilt_machine::server::{self, Launch, Scratch, prepare_template};
+use perfquilt_machine::workload::{self, Clients};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Profile, Workload};
 use perfquilt_model::error::{Error, Result};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use perfquilt::build::{BuildItem, Builder, Built, SourceTree, steers};
-use perfquilt_patches::stack::Counts;
+use perfquilt_machine::build::{BuildItem, Builder, Built, SourceTree, steers};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::Result;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_patches::stack::Counts;
 
 pub const RECIPE: &str = r#"
 [recipe.quick]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use perfquilt::build::{Builder, Built, Training};
+use perfquilt_machine::build::{Builder, Built, Training};
 use perfquilt_config::Profile;
 use perfquilt_model::Result;
 use perfquilt_model::progress::{Progress, Silent};

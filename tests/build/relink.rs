@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use perfquilt::build::Relink;
+use perfquilt_machine::build::Relink;
 use perfquilt_config::Layouts;
 use perfquilt_system::process::{Command, find_program};
 

@@ -1,11 +1,11 @@
 //! What perfquilt makes of a series.
 
-use perfquilt_patches::series::Series;
-use perfquilt_patches::stack;
-use perfquilt_patches::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
+use perfquilt_patches::series::Series;
+use perfquilt_patches::stack;
+use perfquilt_patches::upstream;
 
 use super::{Space, listing};
 

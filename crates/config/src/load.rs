@@ -155,7 +155,9 @@ fn resolve_inheritance(
             while let Some(parent_name) = parent.take() {
                 let at = line_of(text, &format!("[recipe.{}]", chain[chain.len() - 1]));
                 let Some((key, recipe)) = recipes.get_key_value(&parent_name) else {
-                    return Err(Error::unknown("recipe", &parent_name, recipes.keys()).at(CONFIG_FILE, at));
+                    return Err(
+                        Error::unknown("recipe", &parent_name, recipes.keys()).at(CONFIG_FILE, at)
+                    );
                 };
                 if chain.contains(&key.as_str()) {
                     return Err(Error::usage(format!(

@@ -4,4 +4,5 @@
 
 pub mod attribution;
 pub mod bisect;
+pub mod profile;
 pub mod stats;

@@ -6,6 +6,7 @@ pub mod cut;
 pub mod error;
 pub mod observation;
 pub mod point;
+pub mod profile;
 pub mod progress;
 pub mod repository;
 

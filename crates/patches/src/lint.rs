@@ -5,10 +5,10 @@ mod fix;
 use std::collections::BTreeMap;
 
 use crate::series::{Location, Patch, Series, SeriesFile, Survey, survey, write};
-use crate::stack::{Stack, format};
-use crate::upstream::Objects;
 use crate::stack;
+use crate::stack::{Stack, format};
 use crate::upstream;
+use crate::upstream::Objects;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;

@@ -356,7 +356,11 @@ impl Store {
             return Ok(found.id);
         }
         let names: Vec<String> = listed.into_iter().map(|l| l.header.experiment).collect();
-        Err(perfquilt_model::error::Error::unknown("experiment", name, names.iter()))
+        Err(perfquilt_model::error::Error::unknown(
+            "experiment",
+            name,
+            names.iter(),
+        ))
     }
 
     /// All experiments, the latest first.

@@ -44,7 +44,10 @@ impl WithinBlocks {
             reason: "slices whose time is no number above 0".to_owned(),
         });
         let left_out = left_out.collect();
-        let within = self.workloads.into_iter().filter(|(_, sums)| sums.values > 0);
+        let within = self
+            .workloads
+            .into_iter()
+            .filter(|(_, sums)| sums.values > 0);
         let within = within.map(|(workload, sums)| Within {
             workload,
             meter: Meter::Time,
@@ -76,7 +79,11 @@ mod tests {
         blocks.add("x", &[slices(0), slices(1)]);
         let (within, left_out) = blocks.finish();
         assert_eq!(within.len(), 1);
-        assert!(within[0].sd > 0.0 && within[0].sd < 0.01, "{}", within[0].sd);
+        assert!(
+            within[0].sd > 0.0 && within[0].sd < 0.01,
+            "{}",
+            within[0].sd
+        );
         assert_eq!((left_out[0].workload.as_str(), left_out[0].count), ("x", 2));
     }
 }

@@ -378,7 +378,7 @@ fn not_ready(limit: Duration) -> String {
 
 /// Whether a server failed for the `reason` that it was not ready in time, and has another time with
 /// `start_seconds`.
-pub(crate) fn has_other_time(reason: &str, start_seconds: f64) -> bool {
+pub fn has_other_time(reason: &str, start_seconds: f64) -> bool {
     let same = |slowness: f64| reason.ends_with(&not_ready(seconds(start_seconds * slowness)));
     reason.contains(NOT_READY) && !same(1.0) && !same(VALGRIND_SLOWNESS)
 }
@@ -436,7 +436,7 @@ pub(super) fn under_words(under: &Under, dir: &Path, uncounted: &[&str]) -> Vec<
 }
 
 /// Prefix of the pipes through which valgrind is controlled, for a start in `dir`.
-pub(crate) fn vgdb_prefix(dir: &Path) -> PathBuf {
+pub fn vgdb_prefix(dir: &Path) -> PathBuf {
     dir.join("vgdb")
 }
 

@@ -27,7 +27,6 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::server::{Running, ServerAdapter};
-use perfquilt_patches::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{
     CommandWorkload, HandlerWorkload, SysbenchWorkload, Workload, WorkloadKind, config_files,
@@ -36,6 +35,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
+use perfquilt_patches::upstream;
 use perfquilt_system::digest::{self, hex};
 
 pub use placement::{Placement, allowed_cpus};

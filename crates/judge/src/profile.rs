@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::table::{Costs, Table};
-use perfquilt_judge::stats::{Interval, LEVEL, benjamini_hochberg};
+use perfquilt_model::profile::{CostTable, FunctionCosts};
+
+use crate::stats::{Interval, LEVEL, benjamini_hochberg};
 
 /// A number of two servers, a transaction, and how well their difference is known.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -118,15 +119,16 @@ pub struct Difference {
 
 impl Difference {
     /// The functions of `before` and `after`, one table a run.
-    pub fn functions_of(before: &[Table], after: &[Table]) -> Vec<Function> {
+    pub fn functions_of(before: &[CostTable], after: &[CostTable]) -> Vec<Function> {
         let tables = || before.iter().chain(after);
         let names: std::collections::BTreeSet<&String> =
             tables().flat_map(|table| table.functions.keys()).collect();
         let mut functions: Vec<Function> = names
             .into_iter()
             .map(|name| {
-                let of = |table: &Table| table.functions.get(name).copied();
-                let change = |number: fn(&Costs) -> f64| changed([before, after], &of, number);
+                let of = |table: &CostTable| table.functions.get(name).copied();
+                let change =
+                    |number: fn(&FunctionCosts) -> f64| changed([before, after], &of, number);
                 Function {
                     name: name.clone(),
                     inlined: tables().any(|table| table.inlined.contains(name)),
@@ -152,14 +154,14 @@ impl Difference {
     }
 
     /// All costs of `before` and `after`.
-    pub fn total_of(before: &[Table], after: &[Table]) -> Change {
+    pub fn total_of(before: &[CostTable], after: &[CostTable]) -> Change {
         let all =
-            |tables: &[Table]| -> Vec<f64> { tables.iter().map(|table| table.total).collect() };
+            |tables: &[CostTable]| -> Vec<f64> { tables.iter().map(|table| table.total).collect() };
         Change::of(&all(before), &all(after))
     }
 
     /// The calls of `callee`, the caller whose calls' cost changed most first.
-    pub fn callers(before: &[Table], after: &[Table], callee: &str) -> Vec<Edge> {
+    pub fn callers(before: &[CostTable], after: &[CostTable], callee: &str) -> Vec<Edge> {
         let names: std::collections::BTreeSet<&(String, String)> = before
             .iter()
             .chain(after)
@@ -169,8 +171,9 @@ impl Difference {
         let mut edges: Vec<Edge> = names
             .into_iter()
             .map(|key| {
-                let of = |table: &Table| table.calls.get(key).copied();
-                let change = |number: fn(&Costs) -> f64| changed([before, after], &of, number);
+                let of = |table: &CostTable| table.calls.get(key).copied();
+                let change =
+                    |number: fn(&FunctionCosts) -> f64| changed([before, after], &of, number);
                 Edge {
                     caller: key.0.clone(),
                     callee: key.1.clone(),
@@ -189,7 +192,7 @@ impl Difference {
     }
 
     /// The lines of `function` in one server's `tables`, in the order of the source.
-    pub fn lines(tables: &[Table], function: &str) -> Vec<Hot> {
+    pub fn lines(tables: &[CostTable], function: &str) -> Vec<Hot> {
         let mut lines: BTreeMap<(&String, u32), f64> = BTreeMap::new();
         for table in tables {
             for ((name, file, line), cost) in &table.lines {
@@ -211,11 +214,11 @@ impl Difference {
 
 /// Of a number of the costs that `of` finds in the table of a run; 0 where there are none.
 fn changed(
-    [before, after]: [&[Table]; 2],
-    of: &dyn Fn(&Table) -> Option<Costs>,
-    number: fn(&Costs) -> f64,
+    [before, after]: [&[CostTable]; 2],
+    of: &dyn Fn(&CostTable) -> Option<FunctionCosts>,
+    number: fn(&FunctionCosts) -> f64,
 ) -> Change {
-    let all = |tables: &[Table]| -> Vec<f64> {
+    let all = |tables: &[CostTable]| -> Vec<f64> {
         let costs = tables.iter().map(|table| of(table).unwrap_or_default());
         costs.map(|costs| number(&costs)).collect()
     };
@@ -226,19 +229,19 @@ fn changed(
 mod tests {
     use super::*;
 
-    fn table(costs: &[(&str, f64)]) -> Table {
+    fn table(costs: &[(&str, f64)]) -> CostTable {
         let functions = costs.iter().map(|&(name, own)| {
-            let costs = Costs {
+            let costs = FunctionCosts {
                 own,
                 inclusive: 2.0 * own,
                 calls: 1.0,
             };
             (name.to_owned(), costs)
         });
-        Table {
+        CostTable {
             total: costs.iter().map(|(_, own)| own).sum(),
             functions: functions.collect(),
-            ..Table::default()
+            ..CostTable::default()
         }
     }
 
@@ -278,7 +281,7 @@ mod tests {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             f64::from(state >> 16) / 65_536.0
         };
-        let mut run = |changed: f64| -> Table {
+        let mut run = |changed: f64| -> CostTable {
             let names: Vec<String> = (0..1000).map(|k| format!("f{k}")).collect();
             let costs: Vec<(&str, f64)> = names
                 .iter()
@@ -287,8 +290,8 @@ mod tests {
                 .collect();
             table(&costs)
         };
-        let before: Vec<Table> = (0..5).map(|_| run(100.0)).collect();
-        let after: Vec<Table> = (0..5).map(|_| run(60.0)).collect();
+        let before: Vec<CostTable> = (0..5).map(|_| run(100.0)).collect();
+        let after: Vec<CostTable> = (0..5).map(|_| run(60.0)).collect();
         let functions = Difference::functions_of(&before, &after);
         let by_chance = functions.iter().filter(|f| f.own.is_shown()).count();
         let changed: Vec<&str> = functions

@@ -24,7 +24,7 @@ use perfquilt_model::progress::Progress;
 
 pub use copy::{copy_tree, size_of_tree};
 pub use running::{Endpoint, Running, processor_time};
-pub(crate) use running::{has_other_time, vgdb_prefix};
+pub use running::{has_other_time, vgdb_prefix};
 pub use scratch::Scratch;
 pub use template::prepare_template;
 

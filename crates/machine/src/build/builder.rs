@@ -16,7 +16,7 @@ use super::run::Log;
 use super::toolchain::Toolchain;
 use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
-use crate::doctor::{self, FoundBy};
+use crate::packages::{self, FoundBy};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BuildSystem, Profile, Recipe, expand, expand_word};
 use perfquilt_model::error::{DISK_FULL, Error, Result};
@@ -107,7 +107,7 @@ impl Builder {
             }
             _ => None,
         };
-        let packages: Vec<String> = doctor::packages(Some(ws))?
+        let packages: Vec<String> = packages::packages(Some(ws))?
             .into_iter()
             .filter(|package| {
                 matches!(package.found_by, FoundBy::Header(_) | FoundBy::PkgConfig(_))

@@ -37,7 +37,7 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 
 pub use builder::Builder;
-pub(crate) use identity::of_files;
+pub use identity::of_files;
 pub use perfquilt_model::observation::Profiled;
 pub use profile::Training;
 pub use relink::{Relink, sweep};

@@ -113,7 +113,7 @@ impl Relink {
     }
 
     /// Bytes that [`Relink::link`] needs for a while beside its output.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         match self.layouts {
             Layouts::Padded => list(&self.dir).map_or(0, |files| files.values().sum()),
             Layouts::Off | Layouts::Shuffled => 0,

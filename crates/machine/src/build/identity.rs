@@ -24,7 +24,7 @@ const SHT_NOBITS: u32 = 8;
 const BUILD_ID: &[u8] = b".note.gnu.build-id";
 
 /// The identity of the files below `dir`, given by relative path and size.
-pub(crate) fn of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
+pub fn of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
     let mut all = Sha256::new();
     for name in files.keys() {
         let path = dir.join(name);

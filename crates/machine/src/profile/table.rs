@@ -1,127 +1,96 @@
 //! What each function cost, from a call graph or from samples.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::frames::{DebugInfo, Frame};
 use crate::meter::call_graph::{CallGraph, Site};
 use crate::meter::plain_name;
 use crate::meter::samples::Samples;
+use perfquilt_model::profile::CostTable;
 
-/// What a function costs a transaction, in instructions or whatever was sampled by, and calls of it.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Costs {
-    /// Its own cost, without that of what it calls.
-    pub own: f64,
-    /// With that of what it calls; from samples, of what was inlined into it alone. Calls of itself are counted
-    /// once; in larger cycles, what is on the way round is counted more than once.
-    pub inclusive: f64,
-    /// Calls of it; none where it was inlined, and from samples.
-    pub calls: f64,
-}
-
-/// What a transaction costs one server, by function.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Table {
-    /// Everything.
-    pub total: f64,
-    /// By name.
-    pub functions: BTreeMap<String, Costs>,
-    /// The names that were, somewhere, inlined into another function.
-    pub inlined: BTreeSet<String>,
-    /// Calls and what they cost altogether, by the names of caller and callee.
-    pub calls: BTreeMap<(String, String), Costs>,
-    /// What inlined functions cost altogether, by the names of the function they were inlined into and their
-    /// own.
-    pub nested: BTreeMap<(String, String), f64>,
-    /// Own cost by function, file and line; where lines are known.
-    pub lines: BTreeMap<(String, String, u32), f64>,
-}
-
-impl Table {
-    /// The costs in `graph` of `transactions`. `executable` is the server's own file, whose debug information
-    /// tells which instructions came from inlined functions.
-    pub fn new(graph: &CallGraph, transactions: u64, executable: &Path) -> Self {
-        let each = 1.0 / transactions.max(1) as f64;
-        let mut places = Places::new(graph, executable);
-        let mut table = Table {
-            total: graph.instructions as f64 * each,
-            ..Table::default()
-        };
-        for (&(function, site), &cost) in &graph.own {
-            table.add(&places.at(function, site), cost as f64 * each);
-        }
-        for (&(caller, site, callee), calls) in &graph.calls {
-            let (count, cost) = (calls.count as f64 * each, calls.inclusive as f64 * each);
-            let callee = plain_name(&graph.functions[callee]);
-            table.functions.entry(callee.clone()).or_default().calls += count;
-            let at = places.at(caller, site);
-            for (depth, name) in at.names.iter().enumerate() {
-                // What a function does by calling itself is in its cost already.
-                if *name == callee || at.names[..depth].contains(name) {
-                    continue;
-                }
-                table.functions.entry(name.clone()).or_default().inclusive += cost;
-            }
-            table.nest(&at, cost);
-            if let Some(caller) = at.names.first() {
-                let edge = table.calls.entry((caller.clone(), callee)).or_default();
-                edge.calls += count;
-                edge.inclusive += cost;
-            }
-        }
-        for costs in table.functions.values_mut() {
-            costs.inclusive = costs.inclusive.min(table.total);
-        }
-        table
+/// The costs in `graph` of `transactions`. `executable` is the server's own file, whose debug information
+/// tells which instructions came from inlined functions.
+pub fn of_calls(graph: &CallGraph, transactions: u64, executable: &Path) -> CostTable {
+    let each = 1.0 / transactions.max(1) as f64;
+    let mut places = Places::new(graph, executable);
+    let mut table = CostTable {
+        total: graph.instructions as f64 * each,
+        ..CostTable::default()
+    };
+    for (&(function, site), &cost) in &graph.own {
+        add(&mut table, &places.at(function, site), cost as f64 * each);
     }
-
-    /// The costs in `samples` of `transactions`; `executable` as in [`Table::new`].
-    pub fn sampled(samples: &Samples, transactions: u64, executable: &Path) -> Self {
-        let each = 1.0 / transactions.max(1) as f64;
-        let debug = DebugInfo::open(executable);
-        let mut table = Table::default();
-        for (place, cost) in &samples.spent {
-            let frames = match (&debug, place.address) {
-                (Some(debug), Some(address)) => debug.frames(address),
-                _ => Vec::new(),
-            };
-            let cost = cost * each;
-            table.total += cost;
-            table.add(&At::of(&frames, place.function.clone()), cost);
-        }
-        table
-    }
-
-    /// Adds the own cost of a place.
-    fn add(&mut self, at: &At, cost: f64) {
+    for (&(caller, site, callee), calls) in &graph.calls {
+        let (count, cost) = (calls.count as f64 * each, calls.inclusive as f64 * each);
+        let callee = plain_name(&graph.functions[callee]);
+        table.functions.entry(callee.clone()).or_default().calls += count;
+        let at = places.at(caller, site);
         for (depth, name) in at.names.iter().enumerate() {
-            if at.names[..depth].contains(name) {
+            // What a function does by calling itself is in its cost already.
+            if *name == callee || at.names[..depth].contains(name) {
                 continue;
             }
-            let costs = self.functions.entry(name.clone()).or_default();
-            costs.inclusive += cost;
-            costs.own += if depth == 0 { cost } else { 0.0 };
-            if depth + 1 < at.names.len() {
-                self.inlined.insert(name.clone());
-            }
+            table.functions.entry(name.clone()).or_default().inclusive += cost;
         }
-        if let (Some((file, line)), Some(name)) = (&at.place, at.names.first()) {
-            let key = (name.clone(), file.clone(), *line);
-            *self.lines.entry(key).or_default() += cost;
+        nest(&mut table, &at, cost);
+        if let Some(caller) = at.names.first() {
+            let edge = table.calls.entry((caller.clone(), callee)).or_default();
+            edge.calls += count;
+            edge.inclusive += cost;
         }
-        self.nest(at, cost);
     }
+    for costs in table.functions.values_mut() {
+        costs.inclusive = costs.inclusive.min(table.total);
+    }
+    table
+}
 
-    /// Adds what was spent at a place, or in calls from there, to the inlined functions around it.
-    fn nest(&mut self, at: &At, cost: f64) {
-        for names in at.names.windows(2) {
-            if let [inner, outer] = names
-                && inner != outer
-            {
-                let key = (outer.clone(), inner.clone());
-                *self.nested.entry(key).or_default() += cost;
-            }
+/// The costs in `samples` of `transactions`; `executable` as in [`of_calls`].
+pub fn of_samples(samples: &Samples, transactions: u64, executable: &Path) -> CostTable {
+    let each = 1.0 / transactions.max(1) as f64;
+    let debug = DebugInfo::open(executable);
+    let mut table = CostTable::default();
+    for (place, cost) in &samples.spent {
+        let frames = match (&debug, place.address) {
+            (Some(debug), Some(address)) => debug.frames(address),
+            _ => Vec::new(),
+        };
+        let cost = cost * each;
+        table.total += cost;
+        add(&mut table, &At::of(&frames, place.function.clone()), cost);
+    }
+    table
+}
+
+/// Adds the own cost of a place.
+fn add(table: &mut CostTable, at: &At, cost: f64) {
+    for (depth, name) in at.names.iter().enumerate() {
+        if at.names[..depth].contains(name) {
+            continue;
+        }
+        let costs = table.functions.entry(name.clone()).or_default();
+        costs.inclusive += cost;
+        costs.own += if depth == 0 { cost } else { 0.0 };
+        if depth + 1 < at.names.len() {
+            table.inlined.insert(name.clone());
+        }
+    }
+    if let (Some((file, line)), Some(name)) = (&at.place, at.names.first()) {
+        let key = (name.clone(), file.clone(), *line);
+        *table.lines.entry(key).or_default() += cost;
+    }
+    nest(table, at, cost);
+}
+
+/// Adds what was spent at a place, or in calls from there, to the inlined functions around it.
+fn nest(table: &mut CostTable, at: &At, cost: f64) {
+    for names in at.names.windows(2) {
+        if let [inner, outer] = names
+            && inner != outer
+        {
+            let key = (outer.clone(), inner.clone());
+            *table.nested.entry(key).or_default() += cost;
         }
     }
 }

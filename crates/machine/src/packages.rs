@@ -12,7 +12,7 @@ use perfquilt_system::files::read_text;
 use perfquilt_system::process::{Command, find_program};
 
 /// What every workspace needs; `ci/install-deps` reads the same file.
-const BASE: &str = include_str!("../../ci/packages.txt");
+const BASE: &str = include_str!("../../../ci/packages.txt");
 /// Where a workspace lists what its own server needs.
 const OWN: &str = "bench-config/packages.txt";
 
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn the_lists_of_this_repository_are_well_formed() {
         assert!(parse("ci/packages.txt", BASE, None).unwrap().len() > 10);
-        let own = include_str!("../../bench-config/packages.txt");
+        let own = include_str!("../bench-config/packages.txt");
         let packages = parse(OWN, own, None).unwrap();
         assert!(packages.iter().any(|package| package.name == "libfmt-dev"));
     }

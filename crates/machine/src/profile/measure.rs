@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::table::Table;
+use super::table;
 use crate::meter::call_graph::CallGraph;
 use crate::meter::samples::{self, Sampled, Samples};
 use crate::meter::{self, Counter, WARM_UP};
@@ -12,6 +12,7 @@ use crate::workload::{Clients, Serving};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::profile::CostTable;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
 
@@ -70,9 +71,9 @@ pub struct Subject {
 #[derive(Debug, Clone, Default)]
 pub struct Pair {
     /// The first server's.
-    pub before: Vec<Table>,
+    pub before: Vec<CostTable>,
     /// The second's.
-    pub after: Vec<Table>,
+    pub after: Vec<CostTable>,
     /// Transactions of a run.
     pub transactions: u64,
 }
@@ -232,7 +233,7 @@ impl<'a> Side<'a> {
         })
     }
 
-    fn run(&self, transactions: u64, seed: u64) -> Result<Table> {
+    fn run(&self, transactions: u64, seed: u64) -> Result<CostTable> {
         let warm_up = transactions.div_ceil(WARM_UP);
         let executable = &self.subject.executable;
         let (table, done) = match self.source {
@@ -243,7 +244,7 @@ impl<'a> Side<'a> {
                         serving.request(running, n)
                     })
                 })?;
-                (Table::new(&graph, done, executable), done)
+                (table::of_calls(&graph, done, executable), done)
             }
             Source::Perf(by) => {
                 let (samples, done): (Samples, u64) = self.with(seed, |running, serving, _| {
@@ -256,7 +257,7 @@ impl<'a> Side<'a> {
                         &|running, n| serving.request(running, n),
                     )
                 })?;
-                (Table::sampled(&samples, done, executable), done)
+                (table::of_samples(&samples, done, executable), done)
             }
         };
         match done {

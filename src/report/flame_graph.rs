@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::table::Table;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::profile::CostTable;
 
 /// Ways that cost less than this share of everything are drawn as one.
 const LEAST: f64 = 0.0005;
@@ -17,7 +17,7 @@ const LEAST: f64 = 0.0005;
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when nothing was executed or it cannot be drawn.
-pub fn flame_graph(title: &str, before: &[Table], after: &[Table]) -> Result<String> {
+pub fn flame_graph(title: &str, before: &[CostTable], after: &[CostTable]) -> Result<String> {
     let mut stacks: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (stack, cost) in folded(before) {
         stacks.entry(stack).or_default().0 = cost;
@@ -40,7 +40,7 @@ pub fn flame_graph(title: &str, before: &[Table], after: &[Table]) -> Result<Str
 }
 
 /// Own cost by stack (`main;f;g`), the mean over `tables`.
-fn folded(tables: &[Table]) -> BTreeMap<String, f64> {
+fn folded(tables: &[CostTable]) -> BTreeMap<String, f64> {
     let mut stacks = BTreeMap::new();
     for table in tables {
         let walk = Walk::new(table, tables.len() as f64);
@@ -55,7 +55,7 @@ fn folded(tables: &[Table]) -> BTreeMap<String, f64> {
 }
 
 struct Walk<'a> {
-    table: &'a Table,
+    table: &'a CostTable,
     /// What is called from a function or inlined into it, and at what cost.
     callees: BTreeMap<&'a str, Vec<(&'a String, f64)>>,
     least: f64,
@@ -63,7 +63,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(table: &'a Table, runs: f64) -> Self {
+    fn new(table: &'a CostTable, runs: f64) -> Self {
         // A function may be called in some places and inlined in others.
         let mut costs: BTreeMap<(&str, &String), f64> = BTreeMap::new();
         let calls = table.calls.iter().map(|(pair, of)| (pair, of.inclusive));
@@ -126,18 +126,18 @@ impl<'a> Walk<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::Costs;
     use super::*;
+    use perfquilt_model::profile::FunctionCosts;
 
-    fn table(leaf: f64) -> Table {
-        let costs = |own, inclusive| Costs {
+    fn table(leaf: f64) -> CostTable {
+        let costs = |own, inclusive| FunctionCosts {
             own,
             inclusive,
             calls: 1.0,
         };
         let edge = |inclusive| costs(0.0, inclusive);
         let key = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-        Table {
+        CostTable {
             total: 100.0 + leaf,
             functions: BTreeMap::from([
                 ("main".to_owned(), costs(10.0, 100.0 + leaf)),
@@ -151,7 +151,7 @@ mod tests {
                 (key("f", "leaf"), edge(0.75 * leaf)),
                 (key("g", "leaf"), edge(0.25 * leaf)),
             ]),
-            ..Table::default()
+            ..CostTable::default()
         }
     }
 
@@ -166,13 +166,13 @@ mod tests {
 
     #[test]
     fn inlined_functions_are_drawn_in_those_around_them() {
-        let costs = |own, inclusive| Costs {
+        let costs = |own, inclusive| FunctionCosts {
             own,
             inclusive,
             calls: 1.0,
         };
         let key = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-        let table = Table {
+        let table = CostTable {
             total: 100.0,
             functions: BTreeMap::from([
                 ("main".to_owned(), costs(10.0, 100.0)),
@@ -182,7 +182,7 @@ mod tests {
             inlined: ["step".to_owned()].into(),
             calls: BTreeMap::from([(key("step", "leaf"), costs(0.0, 50.0))]),
             nested: BTreeMap::from([(key("main", "step"), 90.0)]),
-            ..Table::default()
+            ..CostTable::default()
         };
         let stacks = folded(&[table]);
         let drawn: Vec<(&str, f64)> = stacks.iter().map(|(s, cost)| (s.as_str(), *cost)).collect();
@@ -196,7 +196,7 @@ mod tests {
         let back = ("leaf".to_owned(), "f".to_owned());
         table.calls.insert(
             back,
-            Costs {
+            FunctionCosts {
                 own: 0.0,
                 inclusive: 40.0,
                 calls: 1.0,
@@ -205,7 +205,7 @@ mod tests {
         assert!(folded(&[table.clone()]).len() < 20);
         table.functions.insert(
             "a;b\n<script>".to_owned(),
-            Costs {
+            FunctionCosts {
                 own: 50.0,
                 inclusive: 50.0,
                 calls: 0.0,
