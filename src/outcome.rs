@@ -14,9 +14,9 @@ use crate::run;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Meter;
-use perfquilt_model::point::Point;
 use perfquilt_store::{ExperimentId, Store, jsonl};
 use perfquilt_system::files::write_file;
 use perfquilt_system::git::Git;
@@ -31,10 +31,6 @@ const BISECTION_FILE: &str = "bisection.json";
 /// Bytes of a session that are read.
 const LARGEST_SESSION: u64 = 16 << 20;
 
-/// Characters of one line that are kept.
-const LONGEST: usize = 1000;
-/// Lines of another program's words that are kept.
-const MOST_LINES: usize = 40;
 /// Failures that are kept: nobody reads more.
 const MOST_FAILURES: usize = 100;
 /// Bytes of an outcome file that are read.
@@ -53,58 +49,6 @@ pub struct Outcome {
     /// Why a bisection of the same commit came to nothing, where it did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bisection: Vec<Failure>,
-}
-
-/// Why there are no figures, or none of one point.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// What it is, for those who sort.
-    pub kind: Kind,
-    /// The point it is about; `None` when it is about all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub point: Option<Point>,
-    /// File and line, where there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
-    /// The cause in one fragment.
-    pub message: String,
-    /// What another program said.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub details: Vec<String>,
-    /// The next command or the likely mend.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
-}
-
-impl Failure {
-    /// The failure that `error` tells of, about `point` if it is about one.
-    pub fn new(error: &Error, point: Option<Point>) -> Self {
-        Failure {
-            kind: error.kind(),
-            point,
-            place: error.place().map(ToString::to_string),
-            message: error.message().to_owned(),
-            details: error.detail_lines().to_vec(),
-            hint: error.hint_text().map(str::to_owned),
-        }
-        .cut()
-    }
-
-    /// The same with no more text than anybody reads.
-    fn cut(mut self) -> Self {
-        let cut = |text: &mut String| {
-            if let Some((end, _)) = text.char_indices().nth(LONGEST) {
-                text.truncate(end);
-                text.push('…');
-            }
-        };
-        cut(&mut self.message);
-        self.place.as_mut().into_iter().for_each(cut);
-        self.hint.as_mut().into_iter().for_each(cut);
-        self.details.truncate(MOST_LINES);
-        self.details.iter_mut().for_each(cut);
-        self
-    }
 }
 
 impl Outcome {

@@ -13,10 +13,10 @@ mod training;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use perfquilt_machine::build::{self, BuildItem, Built, SourceTree};
 use crate::experiment;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_machine::build::{self, BuildItem, Built, SourceTree};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use github::{Fault, GitHub, LOGIN, TOKEN};
 use perfquilt::forge::event::Target;
 use perfquilt::forge::{Client, Credentials, Policy, Posted, Posting, Secret, find_pull_request};
-use perfquilt::outcome::Failure;
 use perfquilt::report::{Notice, Subject};
 use perfquilt_judge::attribution::{Attribution, attribute};
 use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Silent;
 
 const FIRST: &str = "1111111111111111111111111111111111111111";

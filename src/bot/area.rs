@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use super::places::Places;
 use crate::forge::Repository;
-use perfquilt_machine::server::copy_tree;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_machine::server::copy_tree;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::upstream::Release;
 use perfquilt_store::Store;

@@ -9,9 +9,9 @@ use super::area::Area;
 use super::command::Command;
 use super::places::Places;
 use super::source;
-use perfquilt_machine::sandbox::{End, Inside, Sandbox, Watched, too_long, watch};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, Untrusted, UseSandbox};
+use perfquilt_machine::sandbox::{End, Inside, Sandbox, Watched, too_long, watch};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{self, Child, Sink};
 

@@ -7,7 +7,7 @@ use super::random::Noise;
 use super::scenario::{EXPERIMENT, header, no_slices, points};
 use super::{is_above, is_below, parallel};
 use crate::experiment;
-use perfquilt_config::{DEFAULT_MIN_BLOCKS, default_margin};
+use perfquilt_config::DEFAULT_MIN_BLOCKS;
 use perfquilt_judge::attribution::{self, Attribution, Collector, Effect, Kind, SUITE, Verdict};
 use perfquilt_judge::stats;
 use perfquilt_model::error::Result;
@@ -334,7 +334,7 @@ fn observation(workload: &str, meter: Meter, block: u32, point: Point, log: f64)
 }
 
 fn judged(patches: usize, observations: &[Observation]) -> Result<Attribution> {
-    attribution::attribute(&header(patches), observations, &default_margin)
+    attribution::attribute(&header(patches), observations, &Meter::default_margin)
 }
 
 /// `blocks` blocks of time of `patches`, the log of whose cost is `log` of point, block and noise.
@@ -538,7 +538,7 @@ fn by_workload(noise: &mut Noise) -> Result<Hits> {
 }
 
 fn at_the_margin(noise: &mut Noise) -> Result<Hits> {
-    let margin = default_margin(Meter::Time).ln_1p();
+    let margin = Meter::default_margin(Meter::Time).ln_1p();
     let found = timed(20, 60, noise, &|point, noise| {
         // Faster and slower by turns: each patch in order has the margin's effect.
         let gain = match point {
@@ -628,7 +628,7 @@ fn ended(
         }
         state = collector.stopping();
     }
-    Ok(collector.finish(&default_margin))
+    Ok(collector.finish(&Meter::default_margin))
 }
 
 fn without_effect(

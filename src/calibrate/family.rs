@@ -6,7 +6,7 @@ use super::parallel;
 use super::random::Noise;
 use super::scenario::{PATCHES, Scenario, header, points};
 use crate::experiment;
-use perfquilt_config::{DEFAULT_MIN_BLOCKS, default_margin};
+use perfquilt_config::DEFAULT_MIN_BLOCKS;
 use perfquilt_judge::attribution::{Collector, Effect, Kind, PatchEffects};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Planned, Supplement};
@@ -134,13 +134,13 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
         for observation in scenario.block(number, &points, &workloads, &mut drift, noise) {
             collector.add(&observation.borrowed())?;
         }
-        let (patches, stopping) = collector.patches(&default_margin);
+        let (patches, stopping) = collector.patches(&Meter::default_margin);
         let goes_on = stopping.as_ref().is_none_or(|stopping| !stopping.ended);
         one.peeking |= goes_on && claims(&patches);
         one.naive |= main_effects(&patches).any(|effect| student(effect) < 0.05);
         state = stopping;
     }
-    let end = collector.finish(&default_margin);
+    let end = collector.finish(&Meter::default_margin);
     if !end.is_complete() {
         return Err(Error::internal("a simulated experiment did not end"));
     }

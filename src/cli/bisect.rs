@@ -13,7 +13,7 @@ use super::Context;
 use super::bench::with_recipe;
 use super::choices;
 use super::form::{TextForm, TextFormat};
-use crate::outcome::{self, Failure, Made};
+use crate::outcome::{self, Made};
 use crate::report;
 use crate::run::bisect::{Ask, DEFAULT_PRESET, bisect};
 use crate::run::commits::CommitStates;
@@ -28,6 +28,7 @@ use perfquilt_judge::bisect::{
     Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session,
 };
 use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Metric;
 use perfquilt_model::point::Point;
 
@@ -266,6 +267,7 @@ impl Asking {
             recipe,
             fresh: self.fresh,
             profile: false,
+            describe: crate::report::bisect::step,
         })
     }
 }

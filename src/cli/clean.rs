@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::Context;
 use super::output::{plain, size};
-use perfquilt_machine::build;
 use crate::report::fit;
 use perfquilt_config::workspace::cache_dir;
+use perfquilt_machine::build;
 use perfquilt_model::error::Result;
 use perfquilt_system::caches::{self, Entry};
 

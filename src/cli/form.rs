@@ -8,7 +8,6 @@ use rustix::fs::{Access, access};
 
 use super::Context;
 use crate::report::{self, Beside, Data, Distribution};
-use perfquilt_config::default_margin;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -390,7 +389,7 @@ fn identity(file: &Path) -> Option<(u64, u64)> {
 pub fn margin(ws: Option<&Workspace>) -> impl Fn(Meter) -> f64 {
     move |meter| match ws {
         Some(ws) => ws.config.margin(meter),
-        None => default_margin(meter),
+        None => Meter::default_margin(meter),
     }
 }
 

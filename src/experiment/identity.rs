@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Layouts, Preset, Workload};
+use perfquilt_judge::stats::REDUCTION;
 use perfquilt_machine::build::Built;
 use perfquilt_machine::meter::Counter;
 use perfquilt_machine::server;
 use perfquilt_machine::workload;
 use perfquilt_machine::workload::{Placement, allowed_cpus};
-use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Layouts, Preset, Workload};
-use perfquilt_judge::stats::REDUCTION;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;

@@ -9,14 +9,14 @@ use super::executor::{Event, Executor, Report};
 use super::fleet::with_fleet;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
+use perfquilt_config::Workload;
+use perfquilt_config::workspace::Workspace;
 use perfquilt_machine::build::Relink;
 use perfquilt_machine::meter::{Counter, Counts, WARM_UP};
 use perfquilt_machine::server::{
     self, Launch, Running, Scratch, ServerAdapter, prepare_template, size_of_tree,
 };
 use perfquilt_machine::workload::{Clients, Failure, Measured, Timed, Watch, allowed_cpus};
-use perfquilt_config::Workload;
-use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{Meter, Moment};
 use perfquilt_model::point::Point;

@@ -21,12 +21,12 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use perfquilt_machine::build::{Built, Relink};
-use perfquilt_machine::meter::Counter;
-use perfquilt_machine::server::has_other_time;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::attribution::Stopping;
+use perfquilt_machine::build::{Built, Relink};
+use perfquilt_machine::meter::Counter;
+use perfquilt_machine::server::has_other_time;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Planned};
 use perfquilt_model::point::Point;

@@ -10,10 +10,10 @@ use super::machine::{Setup, ThisMachine};
 use super::plan::{Reading, Scope, single};
 use super::runner::Runner;
 use super::{Candidates, candidate, identity, vary_layouts};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_machine::build::Built;
 use perfquilt_machine::meter::Counter;
-use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Layouts, Preset, Workload, default_margin};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
 use perfquilt_model::point::Point;
@@ -238,7 +238,7 @@ impl<'a> Probe<'a> {
             &counted,
             &[&self.workload],
             Vec::new(),
-            &default_margin,
+            &Meter::default_margin,
         )?;
         let mut failed: BTreeMap<usize, Error> = BTreeMap::new();
         for number in numbers {

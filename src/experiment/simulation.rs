@@ -8,10 +8,10 @@ use rand::{RngExt, SeedableRng};
 use super::executor::{Event, Executor, Report};
 use super::plan::{Block, Reading, Scope, plan};
 use super::runner::Runner;
-use perfquilt_machine::meter::{Counted, Counts};
-use perfquilt_machine::workload::Measured;
 use perfquilt_config::{Workload, WorkloadKind};
 use perfquilt_judge::attribution::{self, Attribution, Interval, Kind as EffectKind, Verdict};
+use perfquilt_machine::meter::{Counted, Counts};
+use perfquilt_machine::workload::Measured;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Planned, Supplement};
@@ -238,7 +238,7 @@ impl Fixture {
             direct: &[],
         });
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
-        let margin = perfquilt_config::default_margin;
+        let margin = Meter::default_margin;
         let of_timed = blocks.iter().filter(|b| b.reading == Reading::Timed);
         let planned = self.planned(u32::try_from(of_timed.count()).unwrap());
         let planned = super::stopping::plan(&self.store, self.id(), planned).unwrap();
@@ -261,7 +261,7 @@ impl Fixture {
 
     fn attribution(&self) -> Attribution {
         let (header, observations) = self.store.load(self.id()).unwrap();
-        let margin = &perfquilt_config::default_margin;
+        let margin = &Meter::default_margin;
         attribution::attribute_with(&header, &observations, &self.supplement(), margin).unwrap()
     }
 

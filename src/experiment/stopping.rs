@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::plan::{Block, direct_blocks};
 use super::progress::words;
-use perfquilt_config::default_margin;
 use perfquilt_judge::attribution::{self, Collector, Stopping};
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{ExperimentHeader, Observation, Planned, Supplement};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Planned, Supplement};
 use perfquilt_model::point::Point;
 use perfquilt_store::{ExperimentId, Store};
 
@@ -30,7 +29,7 @@ pub(super) fn plan(
             planned: planned.to_vec(),
             ..Supplement::default()
         };
-        let margin = default_margin;
+        let margin = Meter::default_margin;
         let state = attribution::attribute_with(&header, &observations, &supplement, &margin)?;
         let progress = state.progress.into_iter();
         Ok(progress

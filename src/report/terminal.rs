@@ -392,7 +392,6 @@ fn colour(tone: Tone) -> &'static str {
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
-    use perfquilt_config::default_margin;
     use perfquilt_judge::attribution::attribute_with;
     use perfquilt_model::observation::Observation;
     use perfquilt_model::point::Point;
@@ -400,7 +399,7 @@ mod tests {
     /// The words of an experiment's report, with one blank between them.
     fn words(experiment: &Experiment, observations: &[Observation]) -> String {
         let (header, supplement) = (&experiment.header, &experiment.supplement);
-        let attribution = attribute_with(header, observations, supplement, &default_margin);
+        let attribution = attribute_with(header, observations, supplement, &Meter::default_margin);
         let text = terminal(&attribution.unwrap(), 80, false);
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use perfquilt_config::default_margin;
 use perfquilt_judge::attribution::{Kind, Provenance, attribute_with};
 use perfquilt_model::observation::{
     Conditions, ExperimentHeader, FunctionChange, Meter, Moment, Observation, Origin, Planned,
@@ -158,7 +157,7 @@ impl Experiment {
             &self.header,
             &observations,
             &self.supplement,
-            &default_margin,
+            &Meter::default_margin,
         )
         .unwrap()
     }
@@ -330,7 +329,7 @@ fn carried_over_and_stale() {
         &experiment.header,
         &observations,
         &experiment.supplement,
-        &default_margin,
+        &Meter::default_margin,
     )
     .unwrap();
     insta::assert_snapshot!(terminal(&attribution, 80, false));
@@ -469,7 +468,8 @@ fn unfinished() {
 fn no_patches_and_no_observations() {
     let experiment = Experiment::new(&[]);
     let empty =
-        perfquilt_judge::attribution::attribute(&experiment.header, &[], &default_margin).unwrap();
+        perfquilt_judge::attribution::attribute(&experiment.header, &[], &Meter::default_margin)
+            .unwrap();
     let text = terminal(&empty, 80, false);
     assert!(text.contains("Nothing was measured"), "{text}");
     assert!(markdown(&empty).starts_with("## Nothing was measured"));
@@ -581,7 +581,7 @@ proptest::proptest! {
             .map(|(a, b)| (Point::Step(a), Point::Step(b)))
             .collect();
         let attribution =
-            attribute_with(header, &observations, &experiment.supplement, &default_margin).unwrap();
+            attribute_with(header, &observations, &experiment.supplement, &Meter::default_margin).unwrap();
         for patch in &attribution.patches {
             let in_order = patch.effects.iter().any(|effect| effect.workload != SUITE);
             proptest::prop_assert!(in_order || patch.reason.is_some() || patch.identical_to.is_some());

@@ -8,15 +8,15 @@ use super::explain;
 use super::sessions::{self, Kept, Sessions};
 use super::states::States;
 use super::{StoredTrees, builder_on};
-use perfquilt_machine::build::{Builder, Built};
 use crate::experiment::probe::{self, Names, Probe, Values};
-use crate::report;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
-    Action, Block, Direction, Engine, Event, Explained, FileStat, Outcome, Question, State,
+    Action, Block, Decision, Direction, Engine, Event, Explained, FileStat, Outcome, Question,
+    State,
 };
 use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
+use perfquilt_machine::build::{Builder, Built};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{ExperimentHeader, FunctionChange, Meter, Metric};
 use perfquilt_model::progress::Progress;
@@ -54,6 +54,8 @@ pub struct Ask {
     pub fresh: bool,
     /// Look which functions a change that was found made dearer or cheaper.
     pub profile: bool,
+    /// Words a decision for the progress output.
+    pub describe: fn(&Question, &Decision) -> String,
 }
 
 impl Ask {
@@ -187,6 +189,7 @@ pub(super) struct Hunt<'a> {
     told: BTreeMap<(String, u32), usize>,
     /// Why states cannot be used, in full.
     errors: BTreeMap<usize, Error>,
+    describe: fn(&Question, &Decision) -> String,
     progress: &'a dyn Progress,
 }
 
@@ -251,6 +254,7 @@ impl<'a> Hunt<'a> {
             servers: BTreeMap::new(),
             names,
             told: BTreeMap::new(),
+            describe: ask.describe,
             errors: BTreeMap::new(),
             progress,
         };
@@ -313,7 +317,7 @@ impl<'a> Hunt<'a> {
         self.engine.apply(&event);
         self.kept.session.events.push(event);
         for decision in &self.engine.path()[before..] {
-            let line = report::bisect::step(self.engine.question(), decision);
+            let line = (self.describe)(self.engine.question(), decision);
             self.progress.note(&line);
         }
         Ok(())
@@ -598,6 +602,7 @@ mod tests {
             recipe: recipe.map(str::to_owned),
             fresh: false,
             profile: true,
+            describe: |_, _| String::new(),
         };
         let options = |ask: Ask| (ask.with_preset(), ask.with_recipe());
         let told = |run: &str, profile: &str| (run.to_owned(), profile.to_owned());

@@ -7,12 +7,12 @@ use sha2::{Digest, Sha256};
 
 use super::bisect::{Ask, results};
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
-use perfquilt_machine::build::Built;
 use crate::experiment::Claim;
 use crate::experiment::probe::{self, Probe, Values};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, Table, TwoWay};
 use perfquilt_judge::bisect::{Question, State};
+use perfquilt_machine::build::Built;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;

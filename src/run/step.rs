@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::bisect::{Ask, Hunt, results};
 use super::states::States;
-use perfquilt_machine::build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Decision, How, Next, State};
+use perfquilt_machine::build::BuildItem;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;

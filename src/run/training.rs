@@ -5,11 +5,11 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::Prepared;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Profile, Workload};
 use perfquilt_machine::build::{BuildItem, Builder, Built, Training};
 use perfquilt_machine::server::{self, Launch, Scratch, prepare_template};
 use perfquilt_machine::workload::{self, Clients};
-use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Profile, Workload};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;

@@ -310,7 +310,8 @@ fn a_cmake_file_from_outside_changes_targets_and_counts_in_the_key() {
     assert_ne!(first.key, second.key);
     assert_eq!(second.compiled_units, 3);
     std::fs::remove_file(&extra).unwrap();
-    let error = perfquilt_machine::build::Builder::new(&fixture.workspace(), "quick", "app-1").unwrap_err();
+    let error =
+        perfquilt_machine::build::Builder::new(&fixture.workspace(), "quick", "app-1").unwrap_err();
     assert!(error.message().contains("extra.cmake"), "{error}");
 }
 

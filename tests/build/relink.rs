@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use perfquilt_machine::build::Relink;
 use perfquilt_config::Layouts;
+use perfquilt_machine::build::Relink;
 use perfquilt_system::process::{Command, find_program};
 
 use crate::fixture::{Fixture, RECIPE};

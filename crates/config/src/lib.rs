@@ -68,21 +68,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// The equivalence margin of a meter: the configured one, else that of [`default_margin`].
+    /// The equivalence margin of a meter: the configured one, else that of [`Meter::default_margin`].
     pub fn margin(&self, meter: Meter) -> f64 {
         self.margin
             .get(&meter)
             .copied()
-            .unwrap_or_else(|| default_margin(meter))
-    }
-}
-
-/// The equivalence margin used where none is configured, as a fraction of speed.
-pub fn default_margin(meter: Meter) -> f64 {
-    match meter {
-        Meter::Time | Meter::Cpu | Meter::Cycles => 0.01,
-        Meter::Instructions => 0.001,
-        Meter::L1iMisses | Meter::BranchMisses | Meter::FrontendBound => 0.01,
+            .unwrap_or_else(|| meter.default_margin())
     }
 }
 

@@ -4,10 +4,12 @@
 
 pub mod cut;
 pub mod error;
+pub mod failure;
 pub mod observation;
 pub mod point;
 pub mod profile;
 pub mod progress;
+pub mod rebase;
 pub mod repository;
 
 pub use error::{Error, Result};

@@ -53,6 +53,15 @@ pub enum Meter {
 }
 
 impl Meter {
+    /// The equivalence margin of this meter where none is configured, as a fraction of speed.
+    pub fn default_margin(self) -> f64 {
+        match self {
+            Meter::Time | Meter::Cpu | Meter::Cycles => 0.01,
+            Meter::Instructions => 0.001,
+            Meter::L1iMisses | Meter::BranchMisses | Meter::FrontendBound => 0.01,
+        }
+    }
+
     /// Every meter, in the order reports show them.
     pub const ALL: [Meter; 7] = [
         Meter::Time,

@@ -8,9 +8,9 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-use crate::outcome::Failure;
 use perfquilt_judge::attribution::{Attribution, changes};
 use perfquilt_judge::bisect;
+use perfquilt_model::failure::Failure;
 use perfquilt_model::point::Point;
 
 use super::number;

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use super::length::Section;
 use super::{Held, Notice, Standing, Subject};
-use crate::outcome::Failure;
 use crate::report::bisect::markdown as bisect_page;
 use crate::report::escape::{address, code, fenced};
 use crate::report::markdown as page;
@@ -13,6 +12,7 @@ use crate::report::text::capital;
 use crate::report::view::{Apart, Label, Row, Tone, View, words_of};
 use perfquilt_judge::attribution::{Attribution, SUITE};
 use perfquilt_model::error::Kind;
+use perfquilt_model::failure::Failure;
 
 /// Rows of workloads that stand open; more are folded away.
 const OPEN_ROWS: usize = 12;

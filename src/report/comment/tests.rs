@@ -449,7 +449,7 @@ fn hostile(words: &[&str]) -> Comment {
         &experiment.header,
         &observations,
         &experiment.supplement,
-        &perfquilt_config::default_margin,
+        &Meter::default_margin,
     )
     .unwrap();
     let error = Error::build(word(16))

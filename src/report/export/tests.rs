@@ -1,6 +1,5 @@
 use super::*;
 use crate::report::tests::Experiment;
-use perfquilt_config::default_margin;
 use perfquilt_judge::attribution::attribute_with;
 use perfquilt_judge::attribution::{Operation, Provenance};
 use perfquilt_model::observation::{Meter, Observation, Origin};
@@ -17,7 +16,7 @@ fn attribution(experiment: &Experiment) -> Attribution {
         &experiment.header,
         &experiment.observations(),
         &experiment.supplement,
-        &default_margin,
+        &Meter::default_margin,
     )
     .unwrap()
 }
@@ -149,7 +148,8 @@ fn names_in_a_line_reorder_and_hide_nothing() {
 fn a_table_without_effects_has_a_head() {
     let empty = Experiment::new(&[]);
     let header = &empty.header;
-    let nothing = perfquilt_judge::attribution::attribute(header, &[], &default_margin).unwrap();
+    let nothing =
+        perfquilt_judge::attribution::attribute(header, &[], &Meter::default_margin).unwrap();
     let text = csv(&nothing).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.starts_with("experiment,release,kind,"), "{text}");

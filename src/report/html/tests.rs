@@ -1,6 +1,5 @@
 use super::*;
 use crate::report::tests::Experiment;
-use perfquilt_config::default_margin;
 use perfquilt_judge::attribution::attribute_with;
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{FunctionChange, Meter, Planned, PointBuild};
@@ -12,7 +11,7 @@ fn page(experiment: &Experiment) -> String {
         &experiment.header,
         &observations,
         &experiment.supplement,
-        &default_margin,
+        &Meter::default_margin,
     )
     .unwrap();
     let slices = Slices {
@@ -160,7 +159,8 @@ fn unfinished_and_failed_experiments_say_so_first() {
 #[test]
 fn no_patches_and_no_observations_are_a_page_too() {
     let header = ExperimentHeader::new("r", "");
-    let attribution = attribute_with(&header, &[], &Default::default(), &default_margin).unwrap();
+    let attribution =
+        attribute_with(&header, &[], &Default::default(), &Meter::default_margin).unwrap();
     let beside = Beside {
         header: &header,
         observations: &[],

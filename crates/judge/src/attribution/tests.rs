@@ -58,7 +58,7 @@ pub(crate) fn observation(
 }
 
 fn margin(meter: Meter) -> f64 {
-    perfquilt_config::default_margin(meter)
+    Meter::default_margin(meter)
 }
 
 /// A block's costs by point: base, step 1, step 2, ….

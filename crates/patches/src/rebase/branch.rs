@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::Rebased;
-use super::report::Written;
 use super::write::{Options, Plan, names};
 use crate::series::path;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::rebase::Written;
 use perfquilt_system::git::{Git, nul_separated};
 use perfquilt_system::process::{check_interrupted, quoted};
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::Step;
-use super::report::{Closest, Decision};
 use super::three_way::{FileMerge, Part, Trouble};
 use crate::series::Patch;
 use crate::series::path::shown;
@@ -11,6 +10,7 @@ use crate::stack::merge::{Region, Run, runs};
 use crate::stack::trial::Trial;
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
+use perfquilt_model::rebase::{Closest, Decision};
 
 /// Lines shown of one side of a conflict.
 const MOST_LINES: usize = 24;

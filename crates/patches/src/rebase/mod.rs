@@ -16,13 +16,12 @@ mod history;
 mod moved;
 mod mover;
 mod range_diff;
-mod report;
 pub mod resolve;
 mod three_way;
 pub mod write;
 
 pub use evidence::named_paths;
-pub use report::{
+pub use perfquilt_model::rebase::{
     Closest, Decision, Drop, EffectChange, PatchReport, Report, Rung, Status, Worth, Written,
 };
 

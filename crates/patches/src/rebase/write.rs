@@ -7,7 +7,6 @@ use std::path::{Component, Path, PathBuf};
 
 use super::branch::write_branch;
 use super::configuration::{with_current, with_folder};
-use super::report::{Drop, Status, Written};
 use super::{PatchReport, Rebased, Step};
 use crate::series::write::{Listed, compose, header_bytes, series as series_text};
 use crate::series::{Entry, Patch, SeriesFile, compression, patch_bytes, path, survey};
@@ -17,6 +16,7 @@ use crate::upstream::Objects;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::rebase::{Drop, Status, Written};
 use perfquilt_system::process::check_interrupted;
 
 /// What to write, and where.
