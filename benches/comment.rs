@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use clap::Parser;
 use perfquilt::forge::LONGEST_COMMENT;
-use perfquilt::report::{Notice, comment};
 use perfquilt_judge::attribution::attribute;
 use perfquilt_model::observation::{Meter, Observation};
 use perfquilt_model::point::Point;
+use perfquilt_report::{Notice, comment};
 
 #[derive(Parser)]
 struct Arguments {

@@ -15,6 +15,5 @@ pub mod experiment;
 pub mod forge;
 pub mod init;
 pub mod outcome;
-pub mod report;
 pub mod run;
 pub mod worth;

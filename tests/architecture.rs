@@ -132,7 +132,7 @@ fn judgement_does_not_know_the_machine() {
             "perfquilt_machine::server",
             "perfquilt_machine::build",
             "crate::experiment",
-            "crate::report",
+            "perfquilt_report",
         ],
     );
     only_in(
@@ -144,7 +144,7 @@ fn judgement_does_not_know_the_machine() {
             "perfquilt_machine::build",
             "crate::experiment",
             "crate::run",
-            "crate::report",
+            "perfquilt_report",
             "perfquilt_config::workspace",
         ],
     );
@@ -155,7 +155,7 @@ fn judgement_does_not_know_the_machine() {
             "perfquilt_store",
             "perfquilt_machine::server",
             "perfquilt_machine::build",
-            "crate::report",
+            "perfquilt_report",
         ],
     );
 }

@@ -9,13 +9,16 @@ mod github;
 use std::time::Duration;
 
 use github::{Fault, GitHub, LOGIN, TOKEN};
+use perfquilt::forge::Draft;
 use perfquilt::forge::event::Target;
 use perfquilt::forge::{Client, Credentials, Policy, Posted, Posting, Secret, find_pull_request};
-use perfquilt::report::{Notice, Subject};
 use perfquilt_judge::attribution::{Attribution, attribute};
+use perfquilt_model::comment::Subject;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Silent;
+use perfquilt_report::Notice;
+use perfquilt_report::comment;
 
 const FIRST: &str = "1111111111111111111111111111111111111111";
 const SECOND: &str = "2222222222222222222222222222222222222222";
@@ -81,7 +84,16 @@ fn post_as(
         },
         ..Notice::default()
     };
-    perfquilt::forge::post(&client, &posting(), &found, &notice, &Silent)
+    perfquilt::forge::post(
+        &client,
+        &posting(),
+        &found,
+        &Draft {
+            subject: &notice.subject,
+            write: &|subject, limit| comment(&notice.about(subject), limit),
+        },
+        &Silent,
+    )
 }
 
 #[test]
@@ -478,7 +490,17 @@ fn a_failure_is_a_comment_too() {
         failures: &[Failure::new(&error, None)],
         ..Notice::default()
     };
-    let posted = perfquilt::forge::post(&client, &posting(), &found, &notice, &Silent).unwrap();
+    let posted = perfquilt::forge::post(
+        &client,
+        &posting(),
+        &found,
+        &Draft {
+            subject: &notice.subject,
+            write: &|subject, limit| comment(&notice.about(subject), limit),
+        },
+        &Silent,
+    )
+    .unwrap();
     assert_eq!(
         (posted.standing.as_str(), posted.conclusion),
         ("failed", "failure")

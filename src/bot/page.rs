@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::json;
 
-use crate::report::{self, Name, clean};
+use perfquilt_report::{Name, clean};
 use perfquilt_store::queue::{Job, JobState};
 
 /// What there is to show.
@@ -40,7 +40,7 @@ pub(super) fn html(snapshot: &Snapshot) -> String {
         }
         footer { p { "Looked at again every " (REFRESH) " seconds." } }
     };
-    report::page(&title, Some(REFRESH), &body)
+    perfquilt_report::page(&title, Some(REFRESH), &body)
 }
 
 fn open(snapshot: &Snapshot) -> Markup {
@@ -80,7 +80,7 @@ fn open(snapshot: &Snapshot) -> Markup {
             tbody { @for (place, job) in snapshot.open.iter().enumerate() { (line(place, job)) } }
         }
     };
-    report::scroll("Running and waiting", &table)
+    perfquilt_report::scroll("Running and waiting", &table)
 }
 
 fn past(snapshot: &Snapshot) -> Markup {
@@ -107,7 +107,7 @@ fn past(snapshot: &Snapshot) -> Markup {
             tbody { @for job in &snapshot.past { (line(job)) } }
         }
     };
-    report::scroll("Last results", &table)
+    perfquilt_report::scroll("Last results", &table)
 }
 
 /// The same for programs.

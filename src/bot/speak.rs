@@ -3,13 +3,16 @@
 use super::places::Places;
 use super::serve::{PAST, now};
 use super::worker::{Bot, GLANCE, guarded, told};
+use crate::forge::Draft;
 use crate::forge::{self, Client, Credentials, Found, Posting};
 use crate::outcome::{self, Outcome};
-use crate::report::{Held, Notice, Subject};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
+use perfquilt_model::comment::Subject;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_report::comment;
+use perfquilt_report::{Held, Notice};
 use perfquilt_store::queue::{Job, JobState, Queue, Reply};
 use perfquilt_system::process;
 
@@ -165,7 +168,17 @@ impl Bot {
                 label: None,
                 ..self.posting()
             };
-            forge::post(client, &quiet, found, &notice, progress).map(|_| ())
+            forge::post(
+                client,
+                &quiet,
+                found,
+                &Draft {
+                    subject: &notice.subject,
+                    write: &|subject, limit| comment(&notice.about(subject), limit),
+                },
+                progress,
+            )
+            .map(|_| ())
         })
     }
 

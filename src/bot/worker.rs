@@ -12,6 +12,7 @@ use super::places::Places;
 use super::prepare::{Brought, Prepared};
 use super::serve::now;
 use super::{ahead, source};
+use crate::forge::Draft;
 use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Found, Policy, Repository};
 use crate::outcome::{self, Made};
@@ -19,6 +20,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
+use perfquilt_report::comment;
 use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::locks;
 use perfquilt_system::process;
@@ -418,7 +420,17 @@ impl Bot {
         let kept = self.kept(job.job.number)?;
         let found = self.find(client, job.job.number)?;
         let _speaking = Self::wait(&self.state.speaking, &|| false)?;
-        let posted = forge::post(client, &self.posting(), &found, &kept.notice(), progress)?;
+        let notice = kept.notice();
+        let posted = forge::post(
+            client,
+            &self.posting(),
+            &found,
+            &Draft {
+                subject: &notice.subject,
+                write: &|subject, limit| comment(&notice.about(subject), limit),
+            },
+            progress,
+        )?;
         queue.end(job.id, JobState::Done, &posted.title, now())?;
         Ok((JobState::Done, posted.title))
     }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, power, scenario};
-use crate::report::capital;
 use perfquilt_model::error::Result;
+use perfquilt_report::capital;
 
 /// A page with one part that is replaced, the rest kept as it is.
 #[derive(Debug)]

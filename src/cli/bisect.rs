@@ -14,7 +14,6 @@ use super::bench::with_recipe;
 use super::choices;
 use super::form::{TextForm, TextFormat};
 use crate::outcome::{self, Made};
-use crate::report;
 use crate::run::bisect::{Ask, DEFAULT_PRESET, bisect};
 use crate::run::commits::CommitStates;
 use crate::run::prepare;
@@ -267,7 +266,7 @@ impl Asking {
             recipe,
             fresh: self.fresh,
             profile: false,
-            describe: crate::report::bisect::step,
+            describe: perfquilt_report::bisect::step,
         })
     }
 }
@@ -447,8 +446,10 @@ fn over_releases(context: &Context, arguments: &Releases) -> Result<()> {
     let table = compare(&ws, releases, arguments.patch.as_deref(), &ask, progress)?;
     let output = &context.output;
     match format {
-        TextFormat::Terminal => output.print(&report::two_way::terminal(&table, output.width()))?,
-        TextFormat::Markdown => output.print(&report::two_way::markdown(&table))?,
+        TextFormat::Terminal => {
+            output.print(&perfquilt_report::two_way::terminal(&table, output.width()))?
+        }
+        TextFormat::Markdown => output.print(&perfquilt_report::two_way::markdown(&table))?,
         TextFormat::Json => output.print_json(&table)?,
     }
     match table.whose {
@@ -532,12 +533,12 @@ fn replayed(context: &Context, replay: &Replay) -> Result<()> {
 pub fn show(context: &Context, form: &TextForm, outcome: &Outcome) -> Result<()> {
     let output = &context.output;
     match form.format(context)? {
-        TextFormat::Terminal => output.print(&report::bisect::terminal(
+        TextFormat::Terminal => output.print(&perfquilt_report::bisect::terminal(
             outcome,
             output.width(),
             output.color(),
         )),
-        TextFormat::Markdown => output.print(&report::bisect::markdown(outcome)),
+        TextFormat::Markdown => output.print(&perfquilt_report::bisect::markdown(outcome)),
         TextFormat::Json => output.print_json(outcome),
     }
 }

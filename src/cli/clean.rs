@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::Context;
 use super::output::{plain, size};
-use crate::report::fit;
 use perfquilt_config::workspace::cache_dir;
 use perfquilt_machine::build;
 use perfquilt_model::error::Result;
+use perfquilt_report::fit;
 use perfquilt_system::caches::{self, Entry};
 
 /// Arguments of `perfquilt clean`.

@@ -7,9 +7,9 @@ use clap::Args;
 use super::Context;
 use super::output::{plain, plain_lines, size};
 use crate::doctor::{Examination, Found, Need, WANTED_DISK, examine};
-use crate::report::wrap;
 use perfquilt_config::workspace::cache_dir;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_report::wrap;
 
 /// Check that this machine has what the workspace needs.
 ///

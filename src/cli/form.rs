@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum};
 use rustix::fs::{Access, access};
 
 use super::Context;
-use crate::report::{self, Beside, Data, Distribution};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{Meter, RecordedRow};
+use perfquilt_report::{Beside, Data, Distribution};
 use perfquilt_store::jsonl;
 use perfquilt_system::files::write_file;
 
@@ -214,13 +214,13 @@ pub fn show(
             jsonl::write(&mut bytes, header, supplement, observations)?;
             String::from_utf8_lossy(&bytes).into_owned()
         }
-        Format::Gobench => report::go_benchmark(header, observations),
-        Format::Markdown => report::markdown(&attribution, shown.stored),
+        Format::Gobench => perfquilt_report::go_benchmark(header, observations),
+        Format::Markdown => perfquilt_report::markdown(&attribution, shown.stored),
         _ => of_attribution(context, format, &attribution, shown.recorded.as_deref())?,
     };
     deliver(context, form.output.as_deref(), &text)?;
     if shown.stored && format == Format::Terminal {
-        let next = report::next_command(&attribution);
+        let next = perfquilt_report::next_command(&attribution);
         context.output.progress().note(&next);
     }
     fail(&attribution, &form.fail_on)
@@ -244,17 +244,17 @@ fn of_attribution(
 ) -> Result<String> {
     let output = &context.output;
     Ok(match format {
-        Format::Terminal => report::terminal(attribution, output.width(), output.color()),
-        Format::Markdown => report::markdown(attribution, false),
-        Format::Json => report::json(attribution)?,
+        Format::Terminal => perfquilt_report::terminal(attribution, output.width(), output.color()),
+        Format::Markdown => perfquilt_report::markdown(attribution, false),
+        Format::Json => perfquilt_report::json(attribution)?,
         Format::SqlBench => {
-            report::sql_bench(attribution, recorded, output.width(), output.color())?
+            perfquilt_report::sql_bench(attribution, recorded, output.width(), output.color())?
         }
-        Format::Rates => report::rates(attribution),
-        Format::Csv => report::csv(attribution)?,
-        Format::Bmf => report::bencher(attribution)?,
-        Format::GithubActionBenchmark => report::github_action_benchmark(attribution)?,
-        Format::Openmetrics => report::openmetrics(attribution),
+        Format::Rates => perfquilt_report::rates(attribution),
+        Format::Csv => perfquilt_report::csv(attribution)?,
+        Format::Bmf => perfquilt_report::bencher(attribution)?,
+        Format::GithubActionBenchmark => perfquilt_report::github_action_benchmark(attribution)?,
+        Format::Openmetrics => perfquilt_report::openmetrics(attribution),
         Format::Html | Format::Jsonl | Format::Gobench => {
             return Err(Error::internal("there are no raw observations to print"));
         }
@@ -281,25 +281,25 @@ fn page(
     let output = form.output.as_deref();
     let output = output.filter(|output| output.is_file() || !output.exists());
     // Too many are not even compressed, where nobody would get the result.
-    let few = shown.file.observations.len() <= report::MOST_EMBEDDED / LEAST_BYTES;
+    let few = shown.file.observations.len() <= perfquilt_report::MOST_EMBEDDED / LEAST_BYTES;
     let bytes = if few || output.is_some() {
         Some(jsonl::compressed(&shown.file)?)
     } else {
         None
     };
     match (bytes, output) {
-        (Some(bytes), _) if bytes.len() <= report::MOST_EMBEDDED => {
+        (Some(bytes), _) if bytes.len() <= perfquilt_report::MOST_EMBEDDED => {
             beside.data = Data::Embedded(&bytes);
-            report::html(attribution, &beside)
+            perfquilt_report::html(attribution, &beside)
         }
         (Some(bytes), Some(output)) => {
             let file = beside_page(output);
             write_file(&file, &bytes)?;
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             beside.data = Data::File(&name, bytes.len() as u64);
-            report::html(attribution, &beside)
+            perfquilt_report::html(attribution, &beside)
         }
-        _ => report::html(attribution, &beside),
+        _ => perfquilt_report::html(attribution, &beside),
     }
 }
 

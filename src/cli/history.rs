@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 
 use super::Context;
 use super::form::{chosen, deliver, writable};
-use crate::report;
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
@@ -118,7 +117,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         }
     }
     let workload = arguments.workload.as_deref();
-    let history = report::history::history(&attributions, arguments.meter, workload);
+    let history = perfquilt_report::history::history(&attributions, arguments.meter, workload);
     let text = match format {
         Format::Terminal => history.terminal(context.output.width(), context.output.color()),
         Format::Html if arguments.output.is_none() && context.output.is_terminal() => {

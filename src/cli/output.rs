@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::Global;
 use super::terminal::Terminal;
-use crate::report::{fit_end, is_deceptive, width};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_report::{fit_end, is_deceptive, width};
 
 /// Where a command's words go.
 pub struct Output {

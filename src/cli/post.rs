@@ -9,14 +9,17 @@ use super::Context;
 use super::form::{FailOn, margin};
 use super::report::named;
 use crate::analyse;
+use crate::forge::Draft;
 use crate::forge::event::Target;
 use crate::forge::{self, Client, Credentials, Policy, Posting, Repository};
 use crate::outcome::{self, Outcome};
-use crate::report::{self, Notice, Subject};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_judge::bisect;
+use perfquilt_model::comment::Subject;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_report::Notice;
+use perfquilt_report::comment;
 use perfquilt_store::Store;
 
 /// Arguments of `perfquilt post`.
@@ -130,7 +133,16 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if !found.open {
         progress.note(&format!("pull request {} is closed", found.number));
     }
-    let posted = forge::post(&client, &posting, &found, &notice, progress)?;
+    let posted = forge::post(
+        &client,
+        &posting,
+        &found,
+        &Draft {
+            subject: &notice.subject,
+            write: &|subject, limit| comment(&notice.about(subject), limit),
+        },
+        progress,
+    )?;
     if context.output.json() {
         return context.output.print_json(&json!({ "schema": 1, "repository": client.repository().to_string(), "posted": posted }));
     }
@@ -148,7 +160,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 }
 
 fn dry(context: &Context, posting: &Posting, notice: &Notice<'_>) -> Result<()> {
-    let comment = report::comment(notice, posting.limit()?);
+    let comment = perfquilt_report::comment(notice, posting.limit()?);
     if !context.output.json() {
         return context.output.print(&comment.body);
     }

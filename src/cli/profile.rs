@@ -9,7 +9,6 @@ use serde_json::json;
 
 use super::Context;
 use super::form::chosen;
-use crate::report::{self, Annotated, Line, Shown};
 use crate::run::Target;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
@@ -20,6 +19,7 @@ use perfquilt_machine::profile::{self, Pair, Source, Subject};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
 use perfquilt_patches::upstream;
+use perfquilt_report::{Annotated, Line, Shown};
 
 /// Arguments of `perfquilt profile`.
 #[derive(Debug, Args)]
@@ -212,8 +212,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let output = &context.output;
     let done = match format {
-        Format::Terminal => output.print(&report::profile(&shown, output.width(), output.color())),
-        Format::Markdown => output.print(&report::profile_markdown(&shown)),
+        Format::Terminal => output.print(&perfquilt_report::profile(
+            &shown,
+            output.width(),
+            output.color(),
+        )),
+        Format::Markdown => output.print(&perfquilt_report::profile_markdown(&shown)),
         Format::Json => {
             let mut difference = difference.clone();
             let all = difference.functions.len();
@@ -255,7 +259,7 @@ fn draw(file: &Path, difference: &Difference, pair: &Pair) -> Result<()> {
         "{} → {}, {}",
         difference.before, difference.after, difference.workload
     );
-    let svg = crate::report::flame_graph(&title, &pair.before, &pair.after)?;
+    let svg = perfquilt_report::flame_graph(&title, &pair.before, &pair.after)?;
     std::fs::write(file, svg).map_err(|error| Error::io("write", file, &error))
 }
 

@@ -7,7 +7,6 @@ use clap::Args;
 use super::Context;
 use super::form::{TextForm, TextFormat};
 use super::output::{counted, plain_lines, shown};
-use crate::report;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -163,12 +162,12 @@ fn show_open(context: &Context, report: &Report, request: &Request, open: &Opene
 fn show(context: &Context, format: TextFormat, report: &Report) -> Result<()> {
     let output = &context.output;
     match format {
-        TextFormat::Terminal => output.print(&report::rebase::terminal(
+        TextFormat::Terminal => output.print(&perfquilt_report::rebase::terminal(
             report,
             output.width(),
             output.color(),
         )),
-        TextFormat::Markdown => output.print(&report::rebase::markdown(report)),
+        TextFormat::Markdown => output.print(&perfquilt_report::rebase::markdown(report)),
         TextFormat::Json => output.print_json(report),
     }
 }

@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::Context;
 use super::output::{counted, cut, pad};
-use crate::report::width;
 use perfquilt_model::error::Result;
 use perfquilt_patches::series::Series;
 use perfquilt_patches::stack;
 use perfquilt_patches::upstream::{self, Objects};
+use perfquilt_report::width;
 
 /// Show the release, the series and how each patch fits
 #[derive(Debug, Args)]

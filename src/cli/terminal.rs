@@ -7,8 +7,8 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
 use super::output::{plain, plain_lines};
-use crate::report::fit;
 use perfquilt_model::progress::{Progress, Step};
+use perfquilt_report::fit;
 
 /// Draws progress on standard error.
 pub struct Terminal {

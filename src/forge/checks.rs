@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::client::{Call, Fault, Method, Shared, part};
 use super::model::{CheckRun, CheckRuns};
-use crate::report::{Comment, Standing};
+use perfquilt_model::comment::{Comment, Standing};
 use perfquilt_model::cut::at_most;
 use perfquilt_model::error::{Error, Result};
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::client::{Call, Fault, Method, Shared, part};
 use super::model::Label;
-use crate::report::Standing;
+use perfquilt_model::comment::Standing;
 use perfquilt_model::error::Result;
 
 /// The label for a standing: `perf: faster`.

@@ -1,6 +1,6 @@
 //! GitHub: the one comment, check run and label of a pull request. Only this module knows octocrab.
 //!
-//! What is posted is made elsewhere ([`crate::report::comment()`]); here it gets to its place exactly once,
+//! What is posted is made elsewhere ([`perfquilt_report::comment()`]); here it gets to its place exactly once,
 //! whatever fails on the way.
 
 mod auth;
@@ -24,7 +24,7 @@ pub use perfquilt_model::repository::Repository;
 pub use auth::Credentials;
 pub use checks::Conclusion;
 pub use client::Client;
-pub use post::{Found, Posted, Posting, find_pull_request, post};
+pub use post::{Draft, Found, Posted, Posting, find_pull_request, post};
 pub use reactions::react;
 pub use retry::Policy;
 pub use secret::Secret;

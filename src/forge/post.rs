@@ -7,7 +7,7 @@ use super::event::Target;
 use super::model::PullRequest;
 use super::sticky::{self, Kept, Mark};
 use super::{Client, Conclusion, LONGEST_COMMENT, checks, labels};
-use crate::report::{self, Notice, Standing, Subject};
+use perfquilt_model::comment::{Comment, Standing, Subject};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
@@ -49,6 +49,14 @@ impl Posting {
         }
         Ok(LONGEST_COMMENT - 512)
     }
+}
+
+/// A comment to be written for a pull request.
+pub struct Draft<'a> {
+    /// What it is about, as far as that is known before the forge is asked.
+    pub subject: &'a Subject,
+    /// Writes it about the whole subject, in at most so many bytes.
+    pub write: &'a dyn Fn(&Subject, usize) -> Comment,
 }
 
 /// What was posted.
@@ -148,7 +156,7 @@ async fn find(shared: &Shared, target: &Target) -> Result<Found> {
     })
 }
 
-/// Posts the comment that `notice` makes, and what `posting` asks for beside it, to the pull request.
+/// Posts the comment of `draft`, and what `posting` asks for beside it, to the pull request.
 /// Whatever is there already is brought up to date; nothing is ever there twice.
 ///
 /// # Errors
@@ -159,25 +167,22 @@ pub fn post(
     client: &Client,
     posting: &Posting,
     found: &Found,
-    notice: &Notice<'_>,
+    draft: &Draft<'_>,
     progress: &dyn Progress,
 ) -> Result<Posted> {
     let limit = posting.limit()?;
-    let head = match notice.subject.head.as_str() {
+    let head = match draft.subject.head.as_str() {
         "" => found.newest.clone(),
         head => head.to_owned(),
     };
-    let notice = Notice {
-        subject: Subject {
-            number: Some(found.number),
-            base: found.base.clone(),
-            moved_on: (found.newest != head).then(|| found.newest.clone()),
-            head: head.clone(),
-            ..notice.subject.clone()
-        },
-        ..notice.clone()
+    let subject = Subject {
+        number: Some(found.number),
+        base: found.base.clone(),
+        moved_on: (found.newest != head).then(|| found.newest.clone()),
+        head: head.clone(),
+        ..draft.subject.clone()
     };
-    let comment = report::comment(&notice, limit);
+    let comment = (draft.write)(&subject, limit);
     let conclusion = posting.conclusion(comment.standing);
     let mark = Mark {
         id: posting.id.clone(),
@@ -189,7 +194,7 @@ pub fn post(
         // All that can be written is written; the first thing that cannot is the error.
         let kept = sticky::keep(shared, number, &mark, &found.newest, &comment.body).await;
         let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
-        let details = notice.subject.run.as_deref();
+        let details = subject.run.as_deref();
         let check_run = if posting.check {
             checks::keep(shared, &head, &posting.id, &comment, conclusion, details)
                 .await

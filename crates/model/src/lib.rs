@@ -2,6 +2,7 @@
 //!
 //! Nothing here does input or output.
 
+pub mod comment;
 pub mod cut;
 pub mod error;
 pub mod failure;

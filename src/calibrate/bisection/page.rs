@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::{Bisections, Case, DRIFT, Method, RIGHT, VALUE_SD, VALUE_SECONDS};
-use crate::report::capital;
 use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE};
+use perfquilt_report::capital;
 
 impl Bisections {
     /// The part of the page on bisections.

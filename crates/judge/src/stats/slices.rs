@@ -500,7 +500,7 @@ mod tests {
                 value.slices
             );
         }
-        let digest = perfquilt_system::digest::hex(&Sha256::digest(&text));
+        let digest = format!("{:x}", Sha256::digest(&text));
         assert_eq!(
             (REDUCTION, &digest[..16]),
             (2, "ad6be2a9aa6c2dbd"),

@@ -150,7 +150,7 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
             }
         }
     }
-    let text = crate::report::go_benchmark(&header, &observations);
+    let text = perfquilt_report::go_benchmark(&header, &observations);
     let file = of(Form::GoBenchmark, &[("y.txt", &text)]).unwrap();
     assert_eq!(file.header.experiment, "x");
     assert_eq!(file.header.carried, [origin("y")]);

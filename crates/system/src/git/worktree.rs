@@ -115,13 +115,15 @@ impl Git {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_patches::upstream::Objects;
 
     /// A home with a store and a worktree of it.
     fn home(root: &Path) -> (PathBuf, PathBuf) {
         let (store, tree) = (root.join("home/store"), root.join("home/tree"));
-        drop(Objects::open_or_create(&store).unwrap());
+        std::fs::create_dir_all(&store).unwrap();
         let git = Git::bare(&store);
+        Git::new(&store)
+            .ok(&["init", "--quiet", "--bare"])
+            .unwrap();
         let empty = git.feed(&["mktree"], b"").unwrap();
         let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
         let commit = git

@@ -1,0 +1,367 @@
+//! The parts of a comment, in the order they stand.
+
+use std::fmt::Write;
+
+use super::length::Section;
+use super::{Held, Notice, Standing, Subject};
+use crate::bisect::markdown as bisect_page;
+use crate::escape::{address, code, fenced};
+use crate::markdown as page;
+use crate::number;
+use crate::text::capital;
+use crate::view::{Apart, Label, Row, Tone, View, words_of};
+use perfquilt_judge::attribution::{Attribution, SUITE};
+use perfquilt_model::error::Kind;
+use perfquilt_model::failure::Failure;
+
+/// Rows of workloads that stand open; more are folded away.
+const OPEN_ROWS: usize = 12;
+/// Failures that are told in full.
+pub(super) const TOLD: usize = 5;
+/// Files to be approved that are named.
+const HELD_FILES: usize = 20;
+/// What is said of a run that somebody stopped.
+const INTERRUPTED: &str =
+    "The run was interrupted. What was measured is kept; the next run goes on from there.";
+/// Digits of a commit's id that are shown.
+const SHORT_ID: usize = 12;
+
+pub(super) fn of(
+    notice: &Notice<'_>,
+    view: Option<&View<'_>>,
+    standing: Standing,
+    title: &str,
+) -> Vec<Section> {
+    let mut sections = vec![
+        Section::new(
+            0,
+            format!("## {} {title}\n", super::standing::mark(standing)),
+        ),
+        Section::new(1, introduction(notice, view)),
+    ];
+    if let Some(view) = view {
+        sections.push(main_table(view));
+    }
+    sections.push(Section::new(2, failures(notice.failures)));
+    if let Some(view) = view {
+        // In the order they stand; the numbers say in which they go.
+        let mut part = |rank, write: &dyn Fn(&mut String)| {
+            let mut text = String::new();
+            write(&mut text);
+            sections.push(Section::new(rank, text));
+        };
+        part(2, &|text| {
+            let _ = writeln!(text, "\n{}", view.legend());
+            page::warnings(text, view.attribution);
+        });
+        part(4, &|text| page::provenance(text, view));
+        part(5, &|text| workloads(text, view));
+        part(2, &|text| text.push_str(&bisection(notice)));
+        part(7, &|text| page::apart(text, view));
+        part(13, &|text| page::all_workloads(text, view));
+        part(8, &|text| page::changed_functions(text, view.attribution));
+        part(9, &|text| page::noise(text, view.attribution));
+        part(11, &|text| page::method(text, view.attribution));
+        part(10, &|text| page::machine(text, view.attribution));
+        part(12, &|text| page::builds(text, view.attribution));
+        part(6, &|text| {
+            let mut lines = checkout(&notice.subject);
+            lines.extend(page::commands(view.attribution, "markdown", true));
+            page::reproduce(text, &lines);
+        });
+    }
+    if view.is_none() {
+        sections.push(Section::new(2, bisection(notice)));
+    }
+    sections.push(Section::new(1, links(&notice.subject)));
+    sections
+}
+
+/// What stands at the end of a comment that leaves something out.
+pub(super) fn shortened(notice: &Notice<'_>) -> String {
+    let whole = match (&notice.subject.report, notice.attribution) {
+        (Some(link), _) if address(link).is_some() => format!("[the whole report]({link})"),
+        (_, Some(attribution)) => {
+            let name = code(&attribution.experiment);
+            format!("`perfquilt report --format markdown` of {name}")
+        }
+        _ => "the log of the run".to_owned(),
+    };
+    format!("\nThis comment was too long and leaves something out, which is in {whole}.\n")
+}
+
+/// What goes on, how many patches got which verdict, and what was measured.
+fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
+    let mut text = String::new();
+    if let Some(activity) = &notice.activity {
+        // Four blanks behind the mark would begin a block of code.
+        let _ = writeln!(text, "\n> {}", page::sentence(activity).trim());
+    }
+    if let Some(held) = &notice.held {
+        text.push_str(&approval(held));
+    }
+    if !notice.answer.is_empty() {
+        let _ = writeln!(text, "\n{}", notice.answer.trim_end());
+    }
+    if let Some(moved) = &notice.subject.moved_on {
+        let _ = writeln!(
+            text,
+            "\n> This is about {}; the pull request has moved on to {}.",
+            commit(&notice.subject.head),
+            commit(moved)
+        );
+    }
+    let Some(view) = view else {
+        return text;
+    };
+    let _ = writeln!(text, "\n{}.", view.tally(&|name| code(name)));
+    if let Some(line) = notice.earlier.and_then(|before| was(before, view)) {
+        let _ = writeln!(text, "\n{line}");
+    }
+    let attribution = view.attribution;
+    let recipe = match attribution.recipe.as_str() {
+        "" => String::new(),
+        recipe => format!(", recipe {}", code(recipe)),
+    };
+    let _ = writeln!(
+        text,
+        "\n{}{recipe}: {}",
+        code(attribution.base()),
+        view.scope(&|name| code(name))
+    );
+    text
+}
+
+/// Which files must be looked at, and the command that says that they were.
+fn approval(held: &Held) -> String {
+    let mut text = format!(
+        "\n> Not run yet: {} changes files that steer the build. Whoever may command can read them and then say \
+         `@{} approve {}`. A newer commit needs an approval of its own.\n",
+        commit(&held.head),
+        held.name,
+        held.head
+    );
+    text.push('\n');
+    for file in held.files.iter().take(HELD_FILES) {
+        let _ = writeln!(text, "- {}", code(file));
+    }
+    let more = held.files.len().saturating_sub(HELD_FILES);
+    if more > 0 {
+        let _ = writeln!(text, "- and {more} more");
+    }
+    text
+}
+
+/// A bisection's own page, one heading further down. Which files a change touches stands in the pull request.
+fn bisection(notice: &Notice<'_>) -> String {
+    let failed = match failures(notice.bisection_failures) {
+        none if none.is_empty() => none,
+        failed => format!("\n### Bisection\n{failed}"),
+    };
+    let Some(mut found) = notice.bisection.cloned() else {
+        return failed;
+    };
+    for culprit in &mut found.culprits {
+        culprit.files.clear();
+    }
+    found.next.clear();
+    format!(
+        "{failed}\n#{}",
+        bisect_page(&found).trim_start_matches('\n')
+    )
+}
+
+/// What the whole series was worth before, on what it is measured on now.
+fn was(before: &Attribution, view: &View<'_>) -> Option<String> {
+    let now = view.attribution;
+    let meter = now.main_meter()?;
+    let workload = now.main_workload(meter)?;
+    // The mean over other workloads is another figure.
+    if workload == SUITE && before.workloads != now.workloads {
+        return None;
+    }
+    let mut totals = before.total.iter();
+    let total = totals.find(|total| total.meter == meter && total.workload == workload)?;
+    let places = number::decimals(meter, [total].into_iter());
+    Some(format!(
+        "Before, on {}, it was {}.",
+        code(&before.release),
+        number::effect(total, places)
+    ))
+}
+
+fn commit(id: &str) -> String {
+    match id.char_indices().nth(SHORT_ID) {
+        Some((end, _)) => code(&id[..end]),
+        None => code(id),
+    }
+}
+
+/// One row a patch, with its effect in the whole series beside the one in order where both are known.
+fn main_table(view: &View<'_>) -> Section {
+    let mut heads = view.heads();
+    if let (Some((_, places)), Some(_)) = (heads.first().copied(), without(view)) {
+        heads.insert(1, ("without it", places));
+    }
+    let rows: Vec<Row<'_>> = view.rows.iter().map(|row| widened(row, view)).collect();
+    let all: Vec<&Row<'_>> = rows.iter().collect();
+    let write = |rows: &[&Row<'_>]| {
+        let mut text = String::from("\n");
+        page::columns(&mut text, &heads, "verdict", rows);
+        let left_out = all.len() - rows.len();
+        if left_out > 0 {
+            let _ = writeln!(text, "\n{left_out} further rows are left out here.");
+        }
+        text
+    };
+    let mut shorter = Vec::new();
+    let mut keep = all.len();
+    while keep > 2 {
+        keep /= 2;
+        shorter.push(write(&most_telling(&all, keep)));
+    }
+    Section {
+        rank: 0,
+        text: write(&all),
+        shorter,
+    }
+}
+
+/// The table of the main meter that has effects without a patch.
+fn without<'v, 'a>(view: &'v View<'a>) -> Option<&'v Apart<'a>> {
+    let (meter, _) = view.columns.first()?;
+    let table = view.apart.iter().find(|table| table.meter == *meter)?;
+    let known = table
+        .rows
+        .iter()
+        .any(|row| row.effects[Apart::WITHOUT].is_some());
+    known.then_some(table)
+}
+
+/// A main row with the effect without the patch behind the first figure, where there is a column for it.
+fn widened<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
+    let mut effects = row.effects.clone();
+    if let (Some(table), false) = (without(view), effects.is_empty()) {
+        let effect = match row.label {
+            Label::Patch { index, .. } => table
+                .rows
+                .iter()
+                .find(|apart| matches!(apart.label, Label::Patch { index: i, .. } if i == index))
+                .and_then(|apart| apart.effects[Apart::WITHOUT]),
+            _ => None,
+        };
+        effects.insert(1, effect);
+    }
+    Row {
+        label: row.label,
+        effects,
+        verdict: row.verdict,
+        tone: row.tone,
+        notes: row.notes.clone(),
+        no_longer_helps: row.no_longer_helps,
+    }
+}
+
+/// At most `keep` of the rows, in their order: the total, what is slower or failed, what is faster, the
+/// rest.
+fn most_telling<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
+    let weight = |row: &Row<'_>| match (row.label, row.tone) {
+        (Label::Total, _) => 0,
+        (_, Tone::Bad) => 1,
+        (_, Tone::Good) => 2,
+        (Label::Control, _) => 3,
+        _ => 4,
+    };
+    let mut places: Vec<usize> = (0..rows.len()).collect();
+    places.sort_by_key(|&place| weight(rows[place]));
+    places.truncate(keep);
+    places.sort_unstable();
+    places.into_iter().map(|place| rows[place]).collect()
+}
+
+/// The workloads on which a patch has an effect.
+fn workloads(text: &mut String, view: &View<'_>) {
+    let rows = view.striking();
+    if view.has_suite() && view.has_intervals() && !rows.is_empty() {
+        let words = "By workload, where there is an effect";
+        let mut table = String::new();
+        page::table(&mut table, view, &rows);
+        if rows.len() > OPEN_ROWS {
+            page::details(text, &format!("{words} ({} rows)", rows.len()), &table);
+        } else {
+            let _ = write!(text, "\n{words}:\n\n{table}");
+        }
+    } else if view.has_suite() && view.has_intervals() {
+        text.push_str("\nNo single workload shows an effect.\n");
+    }
+    page::further(text, view);
+}
+
+/// What failed, each with its place and what the other program said.
+fn failures(failures: &[Failure]) -> String {
+    let mut text = String::new();
+    for failure in failures.iter().take(TOLD) {
+        if failure.kind == Kind::Interrupted {
+            let _ = writeln!(text, "\n{INTERRUPTED}");
+            continue;
+        }
+        let about = match failure.point {
+            Some(point) => format!("**{}**: ", capital(&words_of(point))),
+            None => String::new(),
+        };
+        let place = match &failure.place {
+            Some(place) => format!("{}: ", code(place)),
+            None => String::new(),
+        };
+        let _ = writeln!(text, "\n{about}{place}{}", page::sentence(&failure.message));
+        if !failure.details.is_empty() {
+            let said = match failure.kind {
+                Kind::Build => "What the compiler said",
+                Kind::Bench => "What the server or its client said",
+                _ => "Details",
+            };
+            page::details(&mut text, said, &fenced("text", &failure.details));
+        }
+        if let Some(hint) = &failure.hint {
+            let _ = writeln!(text, "\nNext: {}", page::sentence(hint));
+        }
+    }
+    if failures.len() > TOLD {
+        let _ = writeln!(text, "\nAnd {} more.", failures.len() - TOLD);
+    }
+    text
+}
+
+/// The commands that fetch what was measured.
+fn checkout(subject: &Subject) -> Vec<String> {
+    let id = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
+    match subject.number {
+        Some(number) if id(&subject.head) => vec![
+            "# the commit that was measured".to_owned(),
+            format!(
+                "git fetch origin pull/{number}/head && git checkout {}",
+                subject.head
+            ),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// Commits and pages, in one line.
+fn links(subject: &Subject) -> String {
+    let mut parts = Vec::new();
+    if !subject.head.is_empty() {
+        let base = match subject.base.as_str() {
+            "" => String::new(),
+            base => format!(" on {}", commit(base)),
+        };
+        parts.push(format!("{}{base}", commit(&subject.head)));
+    }
+    for (words, link) in [("run", &subject.run), ("whole report", &subject.report)] {
+        if let Some(link) = link.as_deref().and_then(address) {
+            parts.push(format!("[{words}]({link})"));
+        }
+    }
+    parts.push(concat!("perfquilt ", env!("CARGO_PKG_VERSION")).to_owned());
+    format!("\n<sub>{}</sub>\n", parts.join(" · "))
+}

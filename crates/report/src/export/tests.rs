@@ -1,0 +1,232 @@
+use super::*;
+use crate::tests::Experiment;
+use perfquilt_judge::attribution::attribute_with;
+use perfquilt_judge::attribution::{Operation, Provenance};
+use perfquilt_model::observation::{Meter, Observation, Origin};
+
+fn hostile() -> Experiment {
+    let mut experiment = Experiment::new(&[(0.02, 0.01), (-0.01, 0.0)]);
+    experiment.header.series = vec!["=cmd|' /C calc'!A0,\"x\"\n".into(), "b\\\" c.patch".into()];
+    experiment.workloads = vec!["a b/c", "oltp"];
+    experiment
+}
+
+fn attribution(experiment: &Experiment) -> Attribution {
+    attribute_with(
+        &experiment.header,
+        &experiment.observations(),
+        &experiment.supplement,
+        &Meter::default_margin,
+    )
+    .unwrap()
+}
+
+#[test]
+fn comma_separated_values_read_back_to_the_same_effects() {
+    let attribution = attribution(&hostile());
+    let text = csv(&attribution).unwrap();
+    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+    let heads = reader.headers().unwrap().clone();
+    let column = |name: &str| heads.iter().position(|head| head == name).unwrap();
+    let lines: Vec<::csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    let effects: Vec<_> = attribution
+        .patches
+        .iter()
+        .flat_map(|patch| &patch.effects)
+        .chain(&attribution.total)
+        .chain(attribution.noise.control.iter().map(|c| &c.effect))
+        .collect();
+    assert_eq!(lines.len(), effects.len());
+    for (line, effect) in lines.iter().zip(effects) {
+        let number = |name: &str| line[column(name)].parse::<f64>().ok();
+        assert_eq!(number("estimate"), Some(effect.estimate));
+        assert_eq!(number("low"), effect.low);
+        assert_eq!(number("p_adjusted"), effect.p_adjusted);
+        assert_eq!(line[column("workload")], effect.workload);
+        assert_eq!(line[column("point")], effect.point.to_string());
+        // No spreadsheet computes a name.
+        assert!(!line.iter().any(|field| field.starts_with('=')), "{line:?}");
+    }
+}
+
+#[test]
+fn effects_on_operations_are_there_with_their_patch() {
+    let mut attribution = attribution(&hostile());
+    let mut effect = attribution.patches[1].effects[0].clone();
+    effect.point = Point::Step(2);
+    effect.workload = "oltp/join".into();
+    attribution.operations = vec![Operation {
+        workload: "oltp".into(),
+        operation: "join".into(),
+        meter: effect.meter,
+        effects: vec![effect],
+    }];
+    let text = csv(&attribution).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|l| l.contains(",oltp/join,")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    assert!(
+        lines[0].contains(",2,") && lines[0].contains("c.patch"),
+        "{text}"
+    );
+    let text = openmetrics(&attribution);
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.contains(r#"workload="oltp/join""#));
+    assert!(line.unwrap().contains("c.patch\""), "{line:?}");
+}
+
+#[test]
+fn go_benchmarks_have_a_line_an_observation() {
+    let experiment = hostile();
+    let mut observations = experiment.observations();
+    let text = go_benchmark(&experiment.header, &observations);
+    // The bare release first, whichever came first on that day; else in order.
+    observations.sort_by_key(|observation| observation.point);
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|l| l.starts_with("Benchmark"))
+        .collect();
+    assert_eq!(lines.len(), observations.len());
+    for (line, observation) in lines.iter().zip(&observations) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, n, value, unit] = words[..] else {
+            panic!("{line}");
+        };
+        assert!(
+            name.ends_with(&format!("/point={}", observation.point)),
+            "{line}"
+        );
+        assert_eq!(n.parse(), Ok(observation.n));
+        assert_eq!(value.parse(), Ok(observation.value));
+        assert_eq!(unit == "ns/op", observation.meter == Meter::Time);
+    }
+    assert!(text.contains("workload=a_b_c/"), "{text}");
+}
+
+#[test]
+fn what_is_carried_stands_under_its_own_experiment_and_what_is_stale_nowhere() {
+    let mut experiment = Experiment::new(&[(0.02, 0.01)]);
+    let origin = |experiment: &str, stale: Option<&str>| Origin {
+        experiment: experiment.into(),
+        stale: stale.map(str::to_owned),
+        ..Origin::default()
+    };
+    experiment.header.carried = vec![
+        origin("quick-0", None),
+        origin("old", Some("another kernel")),
+    ];
+    let own = experiment.observations();
+    let of = |name: &str| {
+        let renamed = own.iter().map(|o| Observation {
+            experiment: name.into(),
+            ..o.clone()
+        });
+        renamed.collect::<Vec<_>>()
+    };
+    let all = [of("old"), own.clone(), of("quick-0")].concat();
+    let text = go_benchmark(&experiment.header, &all);
+    let named: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("experiment: "))
+        .collect();
+    assert_eq!(named, ["experiment: quick-1", "experiment: quick-0"]);
+    let groups: Vec<usize> = text
+        .split("experiment: ")
+        .map(|group| group.matches("BenchmarkServer/").count())
+        .collect();
+    assert_eq!(groups, [0, own.len(), own.len()]);
+}
+
+#[test]
+fn names_in_a_line_reorder_and_hide_nothing() {
+    assert_eq!(
+        one_line("a\u{202e}b\u{2028}c\nd\te"),
+        "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e"
+    );
+}
+
+#[test]
+fn a_table_without_effects_has_a_head() {
+    let empty = Experiment::new(&[]);
+    let header = &empty.header;
+    let nothing =
+        perfquilt_judge::attribution::attribute(header, &[], &Meter::default_margin).unwrap();
+    let text = csv(&nothing).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("experiment,release,kind,"), "{text}");
+}
+
+#[test]
+fn where_a_figure_is_from_is_told_and_is_no_formula() {
+    let mut attribution = Experiment::new(&[(0.02, 0.01)]).attribution();
+    let name = "=HYPERLINK(\"x\")";
+    attribution.total.clear();
+    attribution.noise.control.clear();
+    attribution.patches[0].effects.truncate(2);
+    attribution.patches[0].effects[0].provenance = Some(Provenance::Stale(name.into()));
+    attribution.patches[0].effects[1].provenance = Some(Provenance::Carried(name.into()));
+    let text = csv(&attribution).unwrap();
+    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+    let ends: Vec<(String, String)> = reader
+        .records()
+        .map(|line| {
+            let line = line.unwrap();
+            (line[21].to_owned(), line[22].to_owned())
+        })
+        .collect();
+    let from = format!("'{name}");
+    let expected = [
+        (from.clone(), "true".to_owned()),
+        (from, "false".to_owned()),
+    ];
+    assert_eq!(ends, expected);
+}
+
+#[test]
+fn services_get_the_costs() {
+    let attribution = attribution(&hostile());
+    let metrics: serde_json::Value = serde_json::from_str(&bencher(&attribution).unwrap()).unwrap();
+    let entries = github_action_benchmark(&attribution).unwrap();
+    let entries: Vec<serde_json::Value> = serde_json::from_str(&entries).unwrap();
+    assert_eq!(entries.len(), attribution.costs.len());
+    for (cost, entry) in attribution.costs.iter().zip(&entries) {
+        let name = name_of(&attribution, cost);
+        let measure = match cost.meter {
+            Meter::Time => "latency",
+            _ => "instructions",
+        };
+        assert_eq!(metrics[&name][measure]["value"], cost.estimate, "{name}");
+        assert_eq!(metrics[&name][measure]["lower_value"].as_f64(), cost.low);
+        assert_eq!(entry["value"], cost.estimate);
+        assert_eq!(entry["unit"], cost.meter.unit());
+    }
+}
+
+fn name_of(attribution: &Attribution, cost: &perfquilt_judge::attribution::Cost) -> String {
+    let point = one_line(&point_words(attribution, cost.point));
+    format!("{}/{point}", cost.workload)
+}
+
+/// Line by line by the grammar of OpenMetrics 1.0: metadata before samples, escaped labels, one end.
+#[test]
+fn metrics_are_well_formed() {
+    let attribution = attribution(&hostile());
+    let text = openmetrics(&attribution);
+    assert!(text.ends_with("\n# EOF\n"));
+    let sample = regex::Regex::new(
+        r#"^([a-z_]+)\{[a-z_]+="(?:[^"\\]|\\["\\n])*"(?:,[a-z_]+="(?:[^"\\]|\\["\\n])*")*\} (\S+)$"#,
+    )
+    .unwrap();
+    let mut family = String::new();
+    let mut values = 0;
+    for line in text.lines().take_while(|line| *line != "# EOF") {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            family = rest.split(' ').next().unwrap().to_owned();
+        } else if !line.starts_with("# ") {
+            let found = sample.captures(line).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(found[1], family);
+            assert!(found[2].parse::<f64>().unwrap().is_finite());
+            values += 1;
+        }
+    }
+    assert!(values > 3 * attribution.total.len());
+}

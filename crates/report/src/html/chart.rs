@@ -1,0 +1,548 @@
+//! Drawings for pages: SVG whose colours are the page's variables, so that one drawing serves light and dark.
+
+use std::ops::Range;
+
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::super::text::{clean, fit};
+use perfquilt_model::error::{Error, Result};
+
+/// Columns of a drawing. Narrow, so that letters stay readable when a phone shrinks it.
+const WIDTH: u32 = 480;
+const ROW: u32 = 22;
+const LABELS: u32 = 150;
+/// The most letters of a row's label.
+const LETTERS: usize = 23;
+const BOTTOM: u32 = 38;
+const TOP: u32 = 8;
+/// Rows of a drawing with a vertical axis.
+const HEIGHT: u32 = 220;
+/// Half of the last figure below the axis hangs over its end.
+const RIGHT: u32 = 24;
+
+/// A colour by its meaning; `style.css` says which it is, by the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ink {
+    /// Letters.
+    Text,
+    /// What must not be looked at first: axes.
+    Line,
+    /// Lines of the grid.
+    Grid,
+    /// Faster.
+    Good,
+    /// Slower.
+    Bad,
+    /// No effect.
+    Quiet,
+    /// Unclear.
+    Open,
+    /// The first of several things beside each other, and so on.
+    First,
+    Second,
+    Third,
+    Fourth,
+}
+
+impl Ink {
+    const ALL: [(Ink, &'static str); 11] = [
+        (Ink::Text, "text"),
+        (Ink::Line, "soft"),
+        (Ink::Grid, "grid"),
+        (Ink::Good, "good"),
+        (Ink::Bad, "bad"),
+        (Ink::Quiet, "quiet"),
+        (Ink::Open, "open"),
+        (Ink::First, "first"),
+        (Ink::Second, "second"),
+        (Ink::Third, "third"),
+        (Ink::Fourth, "fourth"),
+    ];
+
+    /// Its variable in `style.css`.
+    pub(super) fn name(self) -> &'static str {
+        Ink::ALL
+            .iter()
+            .find(|(ink, _)| *ink == self)
+            .map_or("text", |(_, name)| name)
+    }
+
+    /// What stands for it until the drawing is finished: a colour nobody would choose.
+    fn color(self) -> RGBColor {
+        let place = Ink::ALL.iter().position(|(ink, _)| *ink == self);
+        RGBColor(1, 254, u8::try_from(place.unwrap_or(0)).unwrap_or(0))
+    }
+}
+
+/// A mark in a row of [`rows`]. Offsets are pixels below the middle of the row.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Mark {
+    /// A filled bar, so many pixels high.
+    Bar(Ends, u32, Ink),
+    /// A line with ends.
+    Whisker(Ends, i32, Ink),
+    /// A disc.
+    Dot(f64, i32, Ink),
+    /// A square.
+    Square(f64, i32, Ink),
+    /// A short line across.
+    Tick(f64, Ink),
+}
+
+/// The ends of what is drawn: from, to.
+pub(super) type Ends = (f64, f64);
+
+impl Mark {
+    fn ends(self) -> Ends {
+        match self {
+            Mark::Bar(ends, ..) | Mark::Whisker(ends, ..) => ends,
+            Mark::Dot(at, ..) | Mark::Square(at, ..) | Mark::Tick(at, _) => (at, at),
+        }
+    }
+}
+
+/// A row of [`rows`]: its name, which may be anybody's text, and what is drawn in it.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) label: String,
+    pub(super) marks: Vec<Mark>,
+}
+
+/// Rows from the top down over one horizontal axis that holds 0. `about` says to those who do not see it what
+/// is drawn; `unit` stands below the axis; `None` when there is nothing to draw.
+pub(super) fn rows(about: &str, unit: &str, rows: &[Row]) -> Result<Option<String>> {
+    drawing_of_rows(about, unit, rows, Some((0.0, 0.0)))
+}
+
+/// As [`rows()`], but the axis holds what is drawn and need not hold 0.
+pub(super) fn rows_without_zero(about: &str, unit: &str, rows: &[Row]) -> Result<Option<String>> {
+    drawing_of_rows(about, unit, rows, None)
+}
+
+fn drawing_of_rows(
+    about: &str,
+    unit: &str,
+    rows: &[Row],
+    least: Option<Ends>,
+) -> Result<Option<String>> {
+    let ends = || rows.iter().flat_map(|row| row.marks.iter());
+    let range = span(ends().map(|mark| mark.ends()).chain(least));
+    let Some(range) = range.filter(|_| ends().next().is_some()) else {
+        return Ok(None);
+    };
+    let count = u32::try_from(rows.len()).unwrap_or(u32::MAX).min(2000);
+    let size = (WIDTH, TOP + count * ROW + BOTTOM);
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let mut chart = ChartBuilder::on(&root)
+            .margin_top(TOP)
+            .margin_right(RIGHT)
+            .x_label_area_size(BOTTOM)
+            .y_label_area_size(LABELS)
+            .build_cartesian_2d(range.clone(), 0.0..f64::from(count))
+            .map_err(failed)?;
+        let inside = range.start..range.end;
+        mesh(&mut chart, unit, None)?;
+        let place = |value: f64, row: usize| -> (i32, i32) {
+            let value = value.clamp(inside.start, inside.end);
+            let row = f64::from(count) - row as f64 - 0.5;
+            chart.plotting_area().map_coordinate(&(value, row))
+        };
+        if least.is_some() {
+            let top = place(0.0, 0);
+            let bottom = place(0.0, rows.len().saturating_sub(1));
+            let half = i32::try_from(ROW / 2).unwrap_or(0);
+            let ends = vec![(top.0, top.1 - half), (bottom.0, bottom.1 + half)];
+            draw(&root, PathElement::new(ends, Ink::Line.color()))?;
+        }
+        let style = letters(HPos::Right);
+        for (number, row) in rows.iter().take(count as usize).enumerate() {
+            let (_, y) = place(range.start, number);
+            let at = (i32::try_from(LABELS).unwrap_or(0) - 6, y);
+            let label = fit(&clean(&row.label), LETTERS);
+            draw(&root, Text::new(label, at, style.clone()))?;
+            for mark in &row.marks {
+                one(&root, *mark, &|value| place(value, number))?;
+            }
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(Some(finished(&svg, about)))
+}
+
+type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+fn one(root: &Root<'_>, mark: Mark, place: &dyn Fn(f64) -> (i32, i32)) -> Result<()> {
+    match mark {
+        Mark::Bar((from, to), height, ink) => {
+            let half = i32::try_from(height / 2).unwrap_or(0);
+            let ((x0, y), (x1, _)) = (place(from), place(to));
+            // What is there is seen, however small.
+            let x1 = if x0 == x1 { x0 + 1 } else { x1 };
+            let corners = [(x0.min(x1), y - half), (x0.max(x1), y + half)];
+            draw(root, Rectangle::new(corners, ink.color().filled()))
+        }
+        Mark::Whisker((low, high), dy, ink) => {
+            let ((x0, y), (x1, _)) = (place(low), place(high));
+            let y = y + dy;
+            for ends in [
+                vec![(x0, y), (x1, y)],
+                vec![(x0, y - 3), (x0, y + 3)],
+                vec![(x1, y - 3), (x1, y + 3)],
+            ] {
+                draw(root, PathElement::new(ends, ink.color().stroke_width(1)))?;
+            }
+            Ok(())
+        }
+        Mark::Dot(at, dy, ink) => {
+            let (x, y) = place(at);
+            draw(root, Circle::new((x, y + dy), 4, ink.color().filled()))
+        }
+        Mark::Square(at, dy, ink) => {
+            let (x, y) = place(at);
+            let corners = [(x - 3, y + dy - 3), (x + 3, y + dy + 3)];
+            draw(root, Rectangle::new(corners, ink.color().filled()))
+        }
+        Mark::Tick(at, ink) => {
+            let (x, y) = place(at);
+            let ends = vec![(x, y - 7), (x, y + 7)];
+            draw(root, PathElement::new(ends, ink.color().stroke_width(2)))
+        }
+    }
+}
+
+fn draw<'a, 'b>(
+    root: &Root<'a>,
+    element: impl IntoDynElement<'b, SVGBackend<'a>, (i32, i32)>,
+) -> Result<()>
+where
+    'a: 'b,
+{
+    root.draw(&element.into_dyn()).map_err(failed)
+}
+
+/// A chart with room for the words at both axes.
+fn framed<'a, 'b>(root: &'a Root<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut builder = ChartBuilder::on(root);
+    builder
+        .margin_top(TOP)
+        .margin_right(RIGHT)
+        .x_label_area_size(BOTTOM)
+        .y_label_area_size(58);
+    builder
+}
+
+/// Points over a horizontal axis, each with its interval where there is one.
+#[derive(Debug, Clone)]
+pub(super) struct Series {
+    pub(super) ink: Ink,
+    /// Whether a line joins the points.
+    pub(super) joined: bool,
+    /// Place, value, interval.
+    pub(super) points: Vec<(f64, f64, Option<Ends>)>,
+}
+
+/// Series over one axis of whole numbers (`across` says of what) and one of values, which holds 0.
+pub(super) fn series(
+    about: &str,
+    across: &str,
+    unit: &str,
+    shown: &[Series],
+) -> Result<Option<String>> {
+    let all = || shown.iter().flat_map(|one| &one.points);
+    let places = span(all().map(|(at, ..)| (*at - 0.5, *at + 0.5)));
+    let Some(places) = places else {
+        return Ok(None);
+    };
+    let ends = all().map(|(_, value, interval)| interval.unwrap_or((*value, *value)));
+    let Some(values) = span(ends.chain([(0.0, 0.0)])) else {
+        return Ok(None);
+    };
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        let mut chart = framed(&root)
+            .build_cartesian_2d(places.clone(), values)
+            .map_err(failed)?;
+        mesh(&mut chart, across, Some(unit))?;
+        let zero = [(places.start, 0.0), (places.end, 0.0)];
+        let line = LineSeries::new(zero, Ink::Line.color());
+        chart.draw_series(line).map_err(failed)?;
+        for one in shown {
+            let color = one.ink.color();
+            if one.joined {
+                let points = one.points.iter().map(|(at, value, _)| (*at, *value));
+                let line = LineSeries::new(points, color.stroke_width(1));
+                chart.draw_series(line).map_err(failed)?;
+            }
+            for (at, value, interval) in &one.points {
+                if let Some((low, high)) = interval {
+                    let ends = vec![(*at, *low), (*at, *high)];
+                    let line = PathElement::new(ends, color.stroke_width(1));
+                    chart.plotting_area().draw(&line).map_err(failed)?;
+                }
+                if !one.joined {
+                    let dot = Circle::new((*at, *value), 3, color.filled());
+                    chart.plotting_area().draw(&dot).map_err(failed)?;
+                }
+            }
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(Some(finished(&svg, about)))
+}
+
+/// A falling curve of [`survival`].
+#[derive(Debug, Clone)]
+pub(super) struct Curve {
+    pub(super) ink: Ink,
+    /// Ratio above 0, share above 0.
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// Shares (down to `rarest`) over ratios, both axes logarithmic; `None` when there is nothing to draw.
+pub(super) fn survival(
+    about: &str,
+    across: &str,
+    unit: &str,
+    rarest: f64,
+    curves: &[Curve],
+) -> Result<Option<String>> {
+    let reached = curves.iter().flat_map(|curve| &curve.points);
+    let reached = reached.filter(|(_, share)| *share >= rarest);
+    let Some(ends) = span(reached.map(|(ratio, _)| (ratio.log2(), ratio.log2()))) else {
+        return Ok(None);
+    };
+    let ends = ends.start.max(-1.0)..ends.end.max(1.0);
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        let mut chart = framed(&root)
+            .build_cartesian_2d(ends.clone(), rarest.log10()..0.0)
+            .map_err(failed)?;
+        let ratio = |value: &f64| {
+            if is_whole(*value) {
+                format!("{} ×", value.exp2())
+            } else {
+                String::new()
+            }
+        };
+        let share = |value: &f64| {
+            if is_whole(*value) {
+                format!("{} %", 100.0 * 10f64.powf(*value))
+            } else {
+                String::new()
+            }
+        };
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(Ink::Grid.color())
+            .axis_style(Ink::Line.color())
+            .label_style(letters(HPos::Center))
+            .x_labels(8)
+            .x_label_formatter(&ratio)
+            .x_desc(across)
+            .y_labels(5)
+            .y_label_formatter(&share)
+            .y_desc(unit)
+            .draw()
+            .map_err(failed)?;
+        for curve in curves {
+            let points = curve.points.iter();
+            let points = points.map(|(ratio, share)| (ratio.log2(), share.log10()));
+            let inside = points.filter(|(ratio, _)| *ratio >= ends.start);
+            let line = LineSeries::new(inside, curve.ink.color().stroke_width(2));
+            chart.draw_series(line).map_err(failed)?;
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(Some(finished(&svg, about)))
+}
+
+/// Whether a label's value is a whole number but for rounding.
+fn is_whole(value: f64) -> bool {
+    (value - value.round()).abs() <= 1e-6
+}
+
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Grid, axes and the words at them; `values` is the word at the vertical axis, which is not drawn without.
+fn mesh(chart: &mut Chart<'_, '_>, across: &str, values: Option<&str>) -> Result<()> {
+    let (x, y) = (chart.x_range(), chart.y_range());
+    let whole = values.is_some();
+    let across_label = move |value: &f64| {
+        if !whole {
+            figure(*value, &x)
+        } else if is_whole(*value) {
+            format!("{value:.0}")
+        } else {
+            String::new()
+        }
+    };
+    let value_label = move |value: &f64| figure(*value, &y);
+    let mut mesh = chart.configure_mesh();
+    mesh.light_line_style(TRANSPARENT)
+        .bold_line_style(Ink::Grid.color())
+        .axis_style(Ink::Line.color())
+        .label_style(letters(HPos::Center))
+        .x_labels(6)
+        .x_label_formatter(&across_label)
+        .x_desc(across);
+    match values {
+        Some(words) => mesh
+            .y_labels(6)
+            .y_label_formatter(&value_label)
+            .y_desc(words)
+            .draw(),
+        None => mesh.disable_y_axis().disable_y_mesh().draw(),
+    }
+    .map_err(failed)
+}
+
+/// Letters of the size that all drawings have; the backend divides sizes by 1.24.
+fn letters(side: HPos) -> TextStyle<'static> {
+    TextStyle {
+        font: ("sans-serif", 11.0 * 1.24).into_font(),
+        color: Ink::Text.color().to_backend_color(),
+        pos: Pos::new(side, VPos::Center),
+    }
+}
+
+/// A label of an axis over `range`: with the decimals that tell its steps apart, and a true minus sign.
+fn figure(value: f64, range: &Range<f64>) -> String {
+    let step = (range.end - range.start) / 10.0;
+    let places = (0..6)
+        .find(|&places| step >= 10f64.powi(-places))
+        .unwrap_or(6);
+    let text = format!("{value:.0$}", usize::try_from(places).unwrap_or(0));
+    match text.strip_prefix('-') {
+        Some(zero) if zero.bytes().all(|b| b == b'0' || b == b'.') => zero.to_owned(),
+        Some(rest) => format!("−{rest}"),
+        None => text,
+    }
+}
+
+/// The range that holds all of `ends` and some room; `None` when there is nothing in it, or more than numbers
+/// can tell.
+fn span(ends: impl Iterator<Item = Ends>) -> Option<Range<f64>> {
+    let finite = ends.filter(|(a, b)| a.is_finite() && b.is_finite());
+    let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (a, b)| {
+        (low.min(a).min(b), high.max(a).max(b))
+    });
+    if low > high {
+        return None;
+    }
+    let room = match high - low {
+        width if width > 0.0 => 0.04 * width,
+        _ => (0.01 * high.abs()).max(1e-9),
+    };
+    let range = low - room..high + room;
+    (range.start.is_finite() && range.end.is_finite()).then_some(range)
+}
+
+/// The page's variables instead of colours, no bytes without meaning, and words for those who cannot see it.
+fn finished(svg: &str, about: &str) -> String {
+    let mut text = svg.to_owned();
+    for (ink, name) in Ink::ALL {
+        let RGBColor(r, g, b) = ink.color();
+        text = text.replace(
+            &format!("\"#{r:02X}{g:02X}{b:02X}\""),
+            &format!("\"var(--{name})\""),
+        );
+    }
+    for idle in [
+        " opacity=\"1\"",
+        " stroke=\"none\"",
+        " stroke-width=\"1\"",
+        " font-family=\"sans-serif\"",
+        "\n",
+    ] {
+        text = text.replace(idle, "");
+    }
+    let about = maud::html! { (about) }.into_string().replace('"', "&quot;");
+    match text
+        .split_once(" width=\"")
+        .zip(text.split_once(" viewBox"))
+    {
+        Some((_, (_, behind))) => {
+            let size = format!("<svg role=\"img\" aria-label=\"{about}\" viewBox{behind}");
+            size.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1)
+        }
+        None => text,
+    }
+}
+
+fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> Error {
+    Error::internal(format!("cannot draw: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawings_have_the_pages_colours_and_harmless_words() {
+        let marks = vec![
+            Mark::Bar((0.0, 1.5), 8, Ink::Good),
+            Mark::Whisker((1.0, 2.0), 0, Ink::Text),
+            Mark::Dot(1.5, 0, Ink::Bad),
+        ];
+        let label = "<script>&\"\u{202e}".to_owned();
+        let row = Row { label, marks };
+        let svg = rows("effects of \"a\" <b>", "%", std::slice::from_ref(&row))
+            .unwrap()
+            .unwrap();
+        for part in [
+            "var(--good)",
+            "var(--bad)",
+            "aria-label=\"effects of &quot;a&quot; &lt;b&gt;\"",
+            "&lt;script&gt;",
+        ] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+        assert!(!svg.contains("#01FE") && !svg.contains("<script") && !svg.contains('\u{202e}'));
+        assert!(!svg.contains("xmlns") && !svg.contains(" width=\"480\""));
+    }
+
+    #[test]
+    fn nothing_is_no_drawing_and_odd_numbers_are_no_panic() {
+        assert_eq!(rows("x", "%", &[]).unwrap(), None);
+        let endless = Row {
+            label: String::new(),
+            marks: vec![Mark::Bar((0.0, f64::MAX), 8, Ink::Good)],
+        };
+        assert_eq!(rows("x", "%", &[endless]).unwrap(), None);
+        assert_eq!(rows_without_zero("x", "%", &[]).unwrap(), None);
+        for ends in [
+            (0.0, 0.0),
+            (f64::NAN, 1.0),
+            (-1e300, 1e300),
+            (1e-300, 1e-300),
+        ] {
+            let row = Row {
+                label: String::new(),
+                marks: vec![Mark::Whisker(ends, 0, Ink::Open)],
+            };
+            assert!(rows("x", "%", &[row]).unwrap().is_some(), "{ends:?}");
+        }
+        let one = Series {
+            ink: Ink::First,
+            joined: true,
+            points: vec![(3.0, 1.0, None)],
+        };
+        assert!(series("x", "block", "%", &[one]).unwrap().is_some());
+        assert_eq!(series("x", "block", "%", &[]).unwrap(), None);
+    }
+
+    #[test]
+    fn figures_of_an_axis() {
+        assert_eq!(figure(-0.5, &(-2.0..2.0)), "−0.5");
+        assert_eq!(figure(-0.0001, &(-2.0..2.0)), "0.0");
+        assert_eq!(figure(40.0, &(0.0..100.0)), "40");
+    }
+}

@@ -1,0 +1,242 @@
+use super::*;
+use crate::tests::Experiment;
+use perfquilt_judge::attribution::attribute_with;
+use perfquilt_model::observation::Slices;
+use perfquilt_model::observation::{FunctionChange, Meter, Planned, PointBuild};
+use perfquilt_model::point::Point;
+
+fn page(experiment: &Experiment) -> String {
+    let observations = experiment.observations();
+    let attribution = attribute_with(
+        &experiment.header,
+        &observations,
+        &experiment.supplement,
+        &Meter::default_margin,
+    )
+    .unwrap();
+    let slices = Slices {
+        point: Point::BASE,
+        nanoseconds: vec![100.0, 120.0, 110.0],
+        transactions_per_slice: 1,
+    };
+    let beside = Beside {
+        header: &experiment.header,
+        observations: &observations,
+        distributions: &Distribution::of(experiment.workloads[0], &[vec![slices]]),
+        data: Data::Embedded(b"gzip"),
+        flame_graph: Some(b"<svg><script>alert(1)</script></svg>"),
+        stored: true,
+    };
+    html(&attribution, &beside).unwrap()
+}
+
+/// Every section has something to show.
+fn whole() -> Experiment {
+    let mut experiment = Experiment::new(&[(0.02, 0.01), (-0.01, -0.01), (0.0, 0.0)]);
+    experiment.supplement.functions = vec![FunctionChange {
+        patch: 1,
+        workload: "oltp_read_only".into(),
+        function: "String::append(char const*)".into(),
+        before: 200.0,
+        after: 100.0,
+        half_width: 1.0,
+        share: -0.01,
+    }];
+    experiment.supplement.builds = vec![PointBuild {
+        point: Point::BASE,
+        key: "k".into(),
+        configure: 40.0,
+        compile: 1300.0,
+        link: 3.0,
+        overhead: 1.0,
+        units: 860,
+        cached: false,
+        profile: None,
+    }];
+    experiment.apart = vec![(Point::Alone(1), 0.02), (Point::Without(1), 0.03)];
+    experiment
+}
+
+#[test]
+fn every_section_is_there_and_every_drawing_has_a_table() {
+    let page = page(&whole());
+    // Every section that the navigation names is in the list below.
+    assert_eq!(page.matches("<li><a href=\"#").count(), 12);
+    for (id, times) in [
+        ("patches", 2),
+        ("adds-up", 2),
+        ("apart", 2),
+        ("workloads", 2),
+        ("functions", 2),
+        ("flame-graph", 2),
+        ("slices", 2),
+        ("blocks", 2),
+        ("noise", 2),
+        ("builds", 2),
+        ("method", 2),
+        ("data", 2),
+    ] {
+        let found = page.matches(&format!("=\"{id}\"")).count();
+        assert_eq!(found, times, "{id}");
+        assert!(page.contains(&format!("href=\"#{id}\"")), "{id}");
+    }
+    let drawings = page.matches("<svg role=\"img\" aria-label=").count();
+    assert_eq!(drawings, page.matches("The same as a table").count());
+    assert!(drawings >= 10, "{drawings}");
+    assert_eq!(
+        page.matches("<svg").count(),
+        drawings,
+        "the flame graph is an image"
+    );
+}
+
+#[test]
+fn nothing_acts_and_nothing_is_loaded() {
+    let mut experiment = whole();
+    let hostile = "\"><script>alert(1)</script><img src=x onerror=alert(1)>' style=x {{7*7}} \u{202e}\u{1b}[31m";
+    experiment.header.series[0] = hostile.into();
+    experiment.header.titles[0] = hostile.into();
+    experiment.header.release = hostile.into();
+    experiment.header.harness = hostile.into();
+    experiment
+        .header
+        .machine
+        .insert(hostile.into(), hostile.into());
+    experiment
+        .header
+        .failed
+        .insert(Point::Step(3), hostile.into());
+    experiment.supplement.functions[0].function = hostile.into();
+    let page = page(&experiment);
+    for active in ["<script", "<img src=x", "\u{202e}", "\u{1b}"] {
+        assert!(!page.contains(active), "{active}");
+    }
+    // Attributes of elements hold it as text only.
+    let tags = regex::Regex::new(r#"<[a-z][^<>"]*(?:"[^"]*"[^<>"]*)*>"#).unwrap();
+    let quoted = regex::Regex::new(r#""[^"]*""#).unwrap();
+    assert!(tags.find_iter(&page).count() > 100);
+    for tag in tags.find_iter(&page) {
+        let names = quoted.replace_all(tag.as_str(), "\"\"");
+        assert!(
+            !names.contains(" on") && !names.contains(" style=") && !names.contains("'"),
+            "{names}"
+        );
+    }
+    for loads in [
+        "src=\"http",
+        "href=\"http",
+        "url(",
+        "@import",
+        "<link",
+        "<iframe",
+    ] {
+        assert!(!page.contains(loads), "{loads}");
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn unfinished_and_failed_experiments_say_so_first() {
+    let mut experiment = whole();
+    experiment.supplement.planned = vec![Planned::fixed("oltp_read_only", Meter::Time, 40)];
+    experiment
+        .header
+        .failed
+        .insert(Point::Step(3), "the server did not start".into());
+    let page = page(&experiment);
+    let first = page.split("</header>").next().unwrap();
+    assert!(
+        first.contains("This experiment is not finished."),
+        "{first}"
+    );
+    assert!(
+        first.contains("patch 3: the server did not start"),
+        "{first}"
+    );
+    assert!(!self::page(&whole()).contains("role=\"note\""));
+}
+
+#[test]
+fn no_patches_and_no_observations_are_a_page_too() {
+    let header = ExperimentHeader::new("r", "");
+    let attribution =
+        attribute_with(&header, &[], &Default::default(), &Meter::default_margin).unwrap();
+    let beside = Beside {
+        header: &header,
+        observations: &[],
+        distributions: &[],
+        data: Data::Command,
+        flame_graph: None,
+        stored: false,
+    };
+    let page = html(&attribution, &beside).unwrap();
+    assert!(page.contains("<h1>Nothing was measured"), "{page}");
+    // There is nothing that a workspace could go on with.
+    assert!(
+        page.contains("perfquilt analyse FILE --format html"),
+        "{page}"
+    );
+    assert!(!page.contains("perfquilt run"), "{page}");
+}
+
+#[test]
+fn names_of_files_are_plain() {
+    assert_eq!(file_name("../../a b"), "-..-a-b");
+    assert_eq!(file_name(""), "experiment");
+}
+
+/// The contrast of two colours `#rrggbb` (WCAG 2.2, section 1.4.3).
+fn contrast(a: &str, b: &str) -> f64 {
+    let light = |color: &str| {
+        let digits = color.trim_start_matches('#');
+        let digits: String = match digits.len() {
+            3 => digits.chars().flat_map(|c| [c, c]).collect(),
+            _ => digits.to_owned(),
+        };
+        let part = |at: usize| {
+            let value = f64::from(u8::from_str_radix(&digits[at..at + 2], 16).unwrap()) / 255.0;
+            match value {
+                v if v <= 0.04045 => v / 12.92,
+                v => ((v + 0.055) / 1.055).powf(2.4),
+            }
+        };
+        0.2126 * part(0) + 0.7152 * part(2) + 0.0722 * part(4)
+    };
+    let (a, b) = (light(a), light(b));
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
+
+#[test]
+fn letters_and_marks_are_seen_in_light_and_dark() {
+    let style = include_str!("style.css");
+    let palettes: Vec<std::collections::BTreeMap<&str, &str>> = style
+        .split(":root{")
+        .skip(1)
+        .map(|rest| {
+            let rules = rest.split('}').next().unwrap().split(';');
+            rules
+                .filter_map(|rule| rule.strip_prefix("--")?.split_once(':'))
+                .collect()
+        })
+        .collect();
+    assert_eq!(palettes.len(), 2);
+    for palette in &palettes {
+        for ground in ["page", "panel"] {
+            for letters in ["text", "soft", "link", "good", "bad", "open", "quiet"] {
+                let found = contrast(palette[letters], palette[ground]);
+                assert!(found >= 4.5, "{letters} on {ground}: {found:.2}");
+            }
+            for mark in ["first", "second", "third", "fourth"] {
+                let found = contrast(palette[mark], palette[ground]);
+                assert!(found >= 3.0, "{mark} on {ground}: {found:.2}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_beside_the_page_is_reached_whatever_its_name_is() {
+    assert_eq!(address("run#1 50%?.gz"), "run%231%2050%25%3F.gz");
+    assert_eq!(address("a:b"), "a%3Ab");
+    assert_eq!(address("ä-_.~"), "%C3%A4-_.~");
+}

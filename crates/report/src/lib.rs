@@ -1,0 +1,86 @@
+//! Reports: one attribution, several forms. Pure.
+
+pub mod bisect;
+mod comment;
+mod escape;
+mod export;
+mod flame_graph;
+mod functions;
+mod guided;
+pub mod history;
+mod html;
+mod legend;
+mod markdown;
+mod next;
+mod number;
+mod origin;
+mod page;
+mod profile;
+mod rates;
+pub mod rebase;
+mod sentences;
+mod sql_bench;
+mod tail;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod text;
+pub mod two_way;
+mod view;
+
+use perfquilt_judge::attribution::{Attribution, SUITE};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Conditions;
+
+pub use comment::{Held, Notice, comment};
+pub use export::{bencher, csv, github_action_benchmark, go_benchmark, openmetrics};
+pub use flame_graph::flame_graph;
+pub use html::frame::{Name, page, scroll};
+pub use html::{Beside, Data, Distribution, MOST_EMBEDDED, html};
+pub use markdown::markdown;
+pub use next::next_command;
+pub use profile::{Annotated, Line, Shown, profile, profile_markdown};
+pub use rates::rates;
+pub use sql_bench::sql_bench;
+pub use terminal::terminal;
+pub use text::{capital, clean, fit, fit_end, is_deceptive, width, wrap};
+
+/// The attribution document as indented JSON with a line end.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written as JSON.
+pub fn json(attribution: &Attribution) -> Result<String> {
+    let mut text = serde_json::to_string_pretty(attribution)
+        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// A workload's name as a reader knows it.
+fn workload_words(workload: &str) -> &str {
+    match workload {
+        SUITE => "all workloads",
+        name => name,
+    }
+}
+
+/// What else happened on the machine, in a sentence; of several workloads, where it was worst.
+fn conditions_words(conditions: &[Conditions]) -> Option<String> {
+    let most = |of: fn(&Conditions) -> f64| conditions.iter().map(of).fold(0.0, f64::max);
+    let share = |of: fn(&Conditions) -> f64| format!("{:.1} %", 100.0 * most(of));
+    let pages: u64 = conditions.iter().map(|of| of.major_faults).sum();
+    let at_most = match conditions.len() {
+        0 => return None,
+        1 => "",
+        _ => "at most ",
+    };
+    Some(format!(
+        "Of the processor's time meanwhile, the hypervisor took {at_most}{} ({} in the worst block) \
+         and {at_most}{} went unused. Servers were interrupted {at_most}{:.0} × a second; pages they \
+         read from a disk: {pages}.",
+        share(|of| of.steal.mean),
+        share(|of| of.steal.worst),
+        share(|of| of.idle.mean),
+        most(|of| of.preempted),
+    ))
+}

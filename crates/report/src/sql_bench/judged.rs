@@ -1,0 +1,331 @@
+//! What is known of a point's rows: their intervals, and what each says about the patch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{costs, head, label, operations, program, seconds, seconds_words};
+use crate::legend::level;
+use crate::page::{BOLD, DIM, Page};
+use crate::text::{clean, fit, width};
+use perfquilt_judge::attribution::{Attribution, Cost, Effect, Kind, Verdict};
+use perfquilt_model::observation::{Level, Meter, RecordedRow};
+use perfquilt_model::point::Point;
+
+/// A row of which no effect below this would have been seen says nothing about patches.
+const BLIND: f64 = 0.1;
+
+/// What a row says about a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Judgement {
+    Faster,
+    Slower,
+    NoEffect,
+    Unclear,
+    TooNoisy,
+    OneRun,
+    TooShort,
+    NotMeasured,
+}
+
+impl Judgement {
+    const ALL: [Judgement; 8] = [
+        Judgement::Faster,
+        Judgement::Slower,
+        Judgement::NoEffect,
+        Judgement::Unclear,
+        Judgement::TooNoisy,
+        Judgement::OneRun,
+        Judgement::TooShort,
+        Judgement::NotMeasured,
+    ];
+
+    /// `measured` says whether both points ran the program: a time of nothing is no observation.
+    fn of(effect: Option<&Effect>, too_short: bool, measured: bool) -> Self {
+        let Some(effect) = effect.filter(|_| !too_short) else {
+            return if too_short || measured {
+                Judgement::TooShort
+            } else {
+                Judgement::NotMeasured
+            };
+        };
+        if effect.unpaired && effect.low.is_none() {
+            return Judgement::OneRun;
+        }
+        match effect.verdict {
+            Verdict::Faster => Judgement::Faster,
+            Verdict::Slower => Judgement::Slower,
+            Verdict::NoEffect => Judgement::NoEffect,
+            // Operations have no tail that could say otherwise.
+            Verdict::Mixed | Verdict::Unclear => match effect.minimum_detectable {
+                Some(smallest) if smallest <= BLIND => Judgement::Unclear,
+                _ => Judgement::TooNoisy,
+            },
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Judgement::Faster => "faster",
+            Judgement::Slower => "slower",
+            Judgement::NoEffect => "no effect",
+            Judgement::Unclear => "unclear",
+            Judgement::TooNoisy => "too noisy",
+            Judgement::OneRun => "one run",
+            Judgement::TooShort => "too short",
+            Judgement::NotMeasured => "not measured",
+        }
+    }
+
+    fn style(self) -> &'static str {
+        match self {
+            Judgement::Faster => "\x1b[32m",
+            Judgement::Slower => "\x1b[31m",
+            Judgement::NoEffect | Judgement::Unclear => "",
+            Judgement::TooNoisy
+            | Judgement::OneRun
+            | Judgement::TooShort
+            | Judgement::NotMeasured => DIM,
+        }
+    }
+}
+
+/// A judged row.
+struct Judged<'a> {
+    /// The program of an operation, where it is known.
+    program: Option<&'a str>,
+    label: String,
+    level: Level,
+    seconds: Option<f64>,
+    effect: Option<&'a Effect>,
+    judgement: Judgement,
+}
+
+impl Page {
+    /// One point's rows with intervals and verdicts.
+    pub(super) fn judged(
+        &mut self,
+        attribution: &Attribution,
+        point: Point,
+        recorded: Option<&[RecordedRow]>,
+    ) {
+        let rows = judged_rows(attribution, point, recorded);
+        if rows.iter().all(|row| row.effect.is_none()) {
+            return;
+        }
+        self.blank();
+        let head = format!("What is known of {}", head(attribution, point));
+        self.line(&fit(&head, self.width), BOLD);
+        let intervals: Vec<String> = rows.iter().map(interval_words).collect();
+        let widest = intervals.iter().map(|text| width(text));
+        let widest = widest.fold(13, usize::max);
+        let verdicts = rows.iter().map(|row| width(row.judgement.words()));
+        let figures = 10 + 10 + 2 + widest + 2 + verdicts.fold(9, usize::max);
+        let longest = rows.iter().map(|row| width(&row.label)).fold(9, usize::max);
+        let room = longest.min(self.width.saturating_sub(figures)).max(12);
+        let interval = format!("{:.0} % interval", level(attribution, Meter::Time));
+        let line = format!(
+            "{:room$}{:>10}{:>10}  {interval:<widest$}  verdict",
+            "operation", "seconds", "relative"
+        );
+        self.line(&line, BOLD);
+        let mut group = None;
+        for (row, interval) in rows.iter().zip(&intervals) {
+            if group != Some((row.level, row.program)) {
+                self.rule();
+                if let (Level::Operation, Some(program)) = (row.level, row.program) {
+                    self.line(&clean(program), BOLD);
+                }
+                group = Some((row.level, row.program));
+            }
+            let label = fit(&row.label, room);
+            let pad = room - width(&label);
+            let seconds = row.seconds.map_or_else(|| "–".to_owned(), seconds_words);
+            let relative = row.effect.map(|effect| ratio(effect.estimate));
+            let line = format!(
+                "{label}{:pad$}{seconds:>10}{:>10}  {interval:<widest$}  {}",
+                "",
+                relative.unwrap_or_else(|| "–".to_owned()),
+                row.judgement.words()
+            );
+            self.line(&line, row.judgement.style());
+        }
+        self.rule();
+        self.paragraph(&tally(&rows), "");
+    }
+}
+
+/// The rows of `point`: as in the published table where there is one, else programs with their operations.
+fn judged_rows<'a>(
+    attribution: &'a Attribution,
+    point: Point,
+    recorded: Option<&[RecordedRow]>,
+) -> Vec<Judged<'a>> {
+    let wanted = |effect: &&Effect| {
+        effect.kind == Kind::Cumulative && effect.meter == Meter::Time && effect.point == point
+    };
+    let parts = attribution.operations.iter().flat_map(|of| &of.effects);
+    let all = attribution.patches.iter().flat_map(|patch| &patch.effects);
+    let effects: BTreeMap<&str, &Effect> = all
+        .chain(parts)
+        .filter(wanted)
+        .map(|effect| (effect.workload.as_str(), effect))
+        .collect();
+    let base: BTreeMap<&str, &Cost> = costs(attribution)
+        .filter(|cost| cost.point == Point::BASE)
+        .map(|cost| (cost.workload.as_str(), cost))
+        .collect();
+    let too_short: Vec<&str> = costs(attribution)
+        .filter(|cost| cost.too_short)
+        .map(|cost| cost.workload.as_str())
+        .collect();
+    // Programs that ran at both points.
+    let ran = |wanted: Point| -> BTreeSet<&str> {
+        costs(attribution)
+            .filter(|cost| cost.point == wanted)
+            .filter_map(|cost| Some(program(attribution, &cost.workload)?.0))
+            .collect()
+    };
+    let ran: BTreeSet<&str> = ran(Point::BASE)
+        .intersection(&ran(point))
+        .copied()
+        .collect();
+    let row = |level: Level, workload: &str, label: String, seconds: Option<f64>| {
+        let effect = effects.get(workload).copied();
+        let measured = program(attribution, workload).is_some_and(|of| ran.contains(of.0));
+        Judged {
+            program: None,
+            label,
+            level,
+            seconds,
+            effect,
+            judgement: Judgement::of(effect, too_short.contains(&workload), measured),
+        }
+    };
+    if let Some(rows) = recorded {
+        return rows
+            .iter()
+            .map(|of| {
+                let workload = of.workload();
+                row(
+                    of.level,
+                    &workload,
+                    label(&of.name, of.commands),
+                    Some(of.seconds),
+                )
+            })
+            .collect();
+    }
+    let programs = attribution.workloads.iter().map(|workload| {
+        let seconds = base.get(workload.as_str()).map(|cost| seconds(cost));
+        row(Level::Program, workload, clean(workload), seconds)
+    });
+    let operations = operations(attribution).map(|of| {
+        let workload = format!("{}/{}", of.workload, of.operation);
+        let cost = base.get(workload.as_str());
+        let commands = cost.map(|cost| cost.transactions.round() as u64);
+        let label = label(&of.operation, commands);
+        let seconds = cost.map(|cost| seconds(cost));
+        Judged {
+            program: Some(&of.workload),
+            ..row(Level::Operation, &workload, label, seconds)
+        }
+    });
+    programs.chain(operations).collect()
+}
+
+/// How much of a table is evidence.
+fn tally(rows: &[Judged<'_>]) -> String {
+    let rows: Vec<&Judged<'_>> = rows
+        .iter()
+        .filter(|row| row.level == Level::Operation)
+        .collect();
+    let counted: Vec<String> = Judgement::ALL
+        .into_iter()
+        .map(|judgement| {
+            let count = rows.iter().filter(|row| row.judgement == judgement).count();
+            (judgement, count)
+        })
+        // Rarely is anything not measured.
+        .filter(|(judgement, count)| *judgement != Judgement::NotMeasured || *count > 0)
+        .map(|(judgement, count)| format!("{count} {}", judgement.words()))
+        .collect();
+    let evident = [Judgement::Faster, Judgement::Slower];
+    let evident = rows.iter().filter(|row| evident.contains(&row.judgement));
+    format!(
+        "{} of {} operations show an effect: {}. Too short: a run takes fewer than four steps of its clock, or \
+         none. Too noisy: an effect of {:.0} % would not have been seen. Neither says anything of the patch.",
+        evident.count(),
+        rows.len(),
+        counted.join(", "),
+        100.0 * BLIND
+    )
+}
+
+/// The ends of a row's interval as ratios of times, or a dash.
+fn interval_words(row: &Judged<'_>) -> String {
+    // A faster server needs less time: the ends change places.
+    match row.effect.and_then(|of| Some((of.high?, of.low?))) {
+        Some((high, low)) => format!("{}–{}", ratio(high), ratio(low)),
+        None => "–".to_owned(),
+    }
+}
+
+/// An effect on speed as a ratio of times.
+fn ratio(speed: f64) -> String {
+    let ratio = 1.0 / (1.0 + speed);
+    if ratio > 1e6 {
+        return ">10⁶".to_owned();
+    }
+    let text = format!("{ratio:.3}");
+    // An end that is not 1 must not look like it.
+    if text == "1.000" && speed.abs() > 1e-6 {
+        format!("{ratio:.4}")
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sql_bench;
+    use super::super::tests::experiment;
+    use super::*;
+
+    #[test]
+    fn long_names_and_wide_intervals_stay_within_the_columns() {
+        let mut attribution = experiment();
+        let name = "an_operation_whose_name_takes_all_of_the_room_of_its_column";
+        let effect = Effect {
+            kind: Kind::Cumulative,
+            meter: Meter::Time,
+            point: Point::Step(1),
+            verdict: Verdict::Unclear,
+            minimum_detectable: None,
+            workload: format!("program/{name}"),
+            low: Some(-0.999),
+            high: Some(-0.99),
+            ..attribution.patches[0].effects[0].clone()
+        };
+        attribution.operations[0].operation = name.to_owned();
+        attribution.operations[0].effects = vec![effect];
+        let text = sql_bench(&attribution, None, 80, false).unwrap();
+        assert!(text.contains("100.000–1000.000  too noisy"), "{text}");
+        for line in text.lines() {
+            assert!(width(line) <= 80, "{line}");
+        }
+        assert_eq!(ratio(-1.0), ">10⁶");
+    }
+
+    #[test]
+    fn what_did_not_run_is_not_too_short() {
+        let mut attribution = experiment();
+        let of = |attribution: &Attribution| -> Vec<Judgement> {
+            let rows = judged_rows(attribution, Point::Step(1), None);
+            let rows = rows.iter().filter(|row| row.level == Level::Operation);
+            rows.map(|row| row.judgement).collect()
+        };
+        // It ran, and took less than a step of its clock.
+        assert_eq!(of(&attribution), [Judgement::TooShort; 2]);
+        attribution.costs.retain(|cost| cost.point == Point::BASE);
+        assert_eq!(of(&attribution), [Judgement::NotMeasured; 2]);
+    }
+}

@@ -1,0 +1,184 @@
+//! The table as sql-bench's `compare-results --relative` has it, without intervals.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::{costs, head, label, program, seconds, seconds_words};
+use crate::page::{BOLD, Page};
+use crate::text::{clean, fit, width};
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_model::observation::{CLIENT_OPERATION, Level, RecordedRow};
+use perfquilt_model::point::Point;
+
+/// Seconds by point and by what they were measured of, and commands.
+type Sum<'a> = (BTreeMap<Point, BTreeMap<&'a str, f64>>, f64);
+
+/// The table without intervals.
+pub(super) struct Table {
+    /// What each column after the first is.
+    heads: Vec<String>,
+    rows: Vec<RecordedRow>,
+}
+
+impl Table {
+    pub(super) fn recorded(attribution: &Attribution, rows: &[RecordedRow]) -> Self {
+        let runs = rows.iter().map(|row| row.relative.len()).max().unwrap_or(0);
+        let name = attribution.patches.first().map_or("", |patch| &patch.name);
+        Table {
+            heads: (1..=runs)
+                .map(|run| format!("{}, run {run}", clean(name)))
+                .collect(),
+            rows: rows.to_vec(),
+        }
+    }
+
+    pub(super) fn measured(attribution: &Attribution) -> Self {
+        let points: Vec<Point> = (0..=attribution.patches.len())
+            .map(Point::Step)
+            .filter(|point| costs(attribution).any(|cost| cost.point == *point))
+            .collect();
+        // Operations of one name in several programs together.
+        let mut sums: BTreeMap<(Level, &str), Sum<'_>> = BTreeMap::new();
+        for cost in costs(attribution) {
+            let seconds = seconds(cost);
+            let (level, name) = match program(attribution, &cost.workload) {
+                Some((_, Some(CLIENT_OPERATION))) => continue,
+                Some((_, Some(operation))) => (Level::Operation, operation),
+                _ => (Level::Program, cost.workload.as_str()),
+            };
+            let mut add = |row: (Level, &'_ str)| {
+                let row = sums.entry((
+                    row.0,
+                    if row.0 == Level::Total {
+                        "TOTALS"
+                    } else {
+                        name
+                    },
+                ));
+                let (by_point, commands) = row.or_default();
+                let parts = by_point.entry(cost.point).or_default();
+                parts.insert(&cost.workload, seconds);
+                if cost.point == Point::BASE {
+                    *commands += cost.transactions;
+                }
+            };
+            add((level, name));
+            if level == Level::Operation {
+                add((Level::Total, name));
+            }
+        }
+        let rows = sums.into_iter().filter_map(|((level, name), sum)| {
+            let (by_point, commands) = sum;
+            let base = by_point.get(&Point::BASE)?;
+            let seconds: f64 = base.values().sum();
+            let relative = points.iter().filter(|point| **point != Point::BASE);
+            Some(RecordedRow {
+                level,
+                name: name.to_owned(),
+                commands: (level == Level::Operation).then_some(commands.round() as u64),
+                seconds,
+                // Sums of different parts say nothing of each other.
+                relative: relative
+                    .map(|point| {
+                        let parts = by_point.get(point)?;
+                        let sum: f64 = parts.values().sum();
+                        parts.keys().eq(base.keys()).then_some(sum / seconds)
+                    })
+                    .collect(),
+            })
+        });
+        Table {
+            rows: rows.collect(),
+            heads: points
+                .iter()
+                .filter(|point| **point != Point::BASE)
+                .map(|point| head(attribution, *point))
+                .collect(),
+        }
+    }
+}
+
+impl Page {
+    /// sql-bench's table: as many columns as fit, the last ones first where they do not all.
+    pub(super) fn relative(&mut self, table: &Table) {
+        const FIGURE: usize = 8;
+        let labels: Vec<String> = table
+            .rows
+            .iter()
+            .map(|row| label(&row.name, row.commands))
+            .collect();
+        let longest = labels.iter().map(|label| width(label)).fold(9, usize::max);
+        let fit_columns = self.width.saturating_sub(longest.min(36) + 10) / FIGURE;
+        let skipped = table.heads.len().saturating_sub(fit_columns.max(1));
+        let shown = table.heads.len() - skipped;
+        let room = (self.width - 10 - FIGURE * shown).min(longest);
+        self.paragraph(
+            "Time relative to the first column, which is in seconds: below 1 is faster. As \
+             sql-bench's compare-results prints it:",
+            "",
+        );
+        for (number, head) in table.heads.iter().enumerate().skip(skipped) {
+            let head = fit(head, self.width - 6);
+            self.line(&format!("{:>4}  {head}", number + 1), "");
+        }
+        if skipped > 0 {
+            self.paragraph(
+                &format!("({skipped} more columns need a wider terminal, or a pipe.)"),
+                "",
+            );
+        }
+        let mut line = format!("{:room$}{:>10}", "operation", "seconds");
+        for number in skipped + 1..=table.heads.len() {
+            let _ = write!(line, "{number:>FIGURE$}");
+        }
+        self.line(&line, BOLD);
+        let mut level = None;
+        for (row, label) in table.rows.iter().zip(&labels) {
+            if level != Some(row.level) {
+                self.rule();
+                level = Some(row.level);
+            }
+            let label = fit(label, room);
+            let pad = room - width(&label);
+            let mut line = format!("{label}{:pad$}{:>10}", "", seconds_words(row.seconds));
+            for value in &row.relative[skipped.min(row.relative.len())..] {
+                let _ = match value {
+                    Some(value) => write!(line, "{value:>FIGURE$.3}"),
+                    None => write!(line, "{:>FIGURE$}", "–"),
+                };
+            }
+            self.line(&line, "");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sql_bench;
+    use super::super::tests::experiment;
+    use super::*;
+
+    #[test]
+    fn sums_of_different_parts_are_not_compared() {
+        let table = Table::measured(&experiment());
+        let relative = |name: &str| {
+            let mut rows = table.rows.iter();
+            rows.find(|row| row.name == name).unwrap().relative[0]
+        };
+        assert_eq!(relative("a"), Some(1.0));
+        assert_eq!(relative("b"), None);
+        assert_eq!(relative("TOTALS"), None);
+    }
+
+    #[test]
+    fn a_clients_own_time_is_no_operation() {
+        let mut attribution = experiment();
+        for of in &mut attribution.operations {
+            of.operation = CLIENT_OPERATION.to_owned();
+        }
+        assert!(sql_bench(&attribution, None, 80, false).is_err());
+        attribution.costs[0].workload = format!("program/{CLIENT_OPERATION}");
+        let rows = Table::measured(&attribution).rows;
+        assert!(rows.iter().all(|row| row.name != CLIENT_OPERATION));
+    }
+}

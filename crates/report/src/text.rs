@@ -1,0 +1,172 @@
+//! Names and titles come from patches, which anyone may send: text that must not steer a terminal or
+//! a web page, and how it is laid out in columns.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Nobody's title needs more.
+const LONGEST: usize = 160;
+
+/// One harmless line: control characters, line ends and marks that reorder or hide text are replaced,
+/// and what is too long is cut.
+pub fn clean(text: &str) -> String {
+    cleaned(text, LONGEST)
+}
+
+/// As [`clean`], but cut at `longest` characters.
+pub(super) fn cleaned(text: &str, longest: usize) -> String {
+    let mut result: String = text
+        .chars()
+        .take(longest)
+        .map(|c| match c {
+            '\t' | '\n' | '\r' => ' ',
+            c if c.is_control() || is_deceptive(c) => '\u{fffd}',
+            c => c,
+        })
+        .collect();
+    if text.chars().nth(longest).is_some() {
+        result.push('…');
+    }
+    result
+}
+
+/// A sentence of this program that holds names, as one harmless line: the sentence is not cut, but each of
+/// its words is.
+pub(super) fn long(text: &str) -> String {
+    text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
+}
+
+/// Marks that change the direction of text, or take no room.
+pub fn is_deceptive(c: char) -> bool {
+    matches!(c,
+        '\u{00ad}' | '\u{061c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Columns that `text` takes on a terminal.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// `text` cut in its middle to at most `room` columns: both ends of a name tell names apart.
+pub fn fit(text: &str, room: usize) -> String {
+    if width(text) <= room {
+        return text.to_owned();
+    }
+    let sides = room.saturating_sub(1);
+    let head = take(text.chars(), sides - sides / 2);
+    let tail: String = take(text.chars().rev(), sides - width(&head))
+        .chars()
+        .rev()
+        .collect();
+    format!("{head}…{tail}")
+}
+
+fn take(chars: impl Iterator<Item = char>, room: usize) -> String {
+    let mut used = 0;
+    chars
+        .take_while(|&c| {
+            used += most(c);
+            used <= room
+        })
+        .collect()
+}
+
+/// The most columns that `c` adds to a text: a variation selector has none of its own, but may widen what stands
+/// before it.
+fn most(c: char) -> usize {
+    match c {
+        '\u{fe00}'..='\u{fe0f}' => 1,
+        c => c.width().unwrap_or(1),
+    }
+}
+
+/// `text` broken at spaces into lines of at most `room` columns; a longer word keeps a line of its
+/// own.
+pub fn wrap(text: &str, room: usize) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        // A figure keeps its unit.
+        match words.last_mut() {
+            Some(figure) if word.starts_with('%') => {
+                figure.push(' ');
+                figure.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(&word) <= room => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
+/// `text` cut at its end to at most `room` columns: of a line of source, the beginning tells most.
+pub fn fit_end(text: &str, room: usize) -> String {
+    if width(text) <= room {
+        return text.to_owned();
+    }
+    take(text.chars(), room.saturating_sub(1)) + "…"
+}
+
+/// `text` with a capital letter at its beginning.
+pub fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_and_deceptive_characters_go() {
+        assert_eq!(clean("a\x1b[31mb\nc\u{202e}d"), "a\u{fffd}[31mb c\u{fffd}d");
+        assert_eq!(clean(&"x".repeat(1000)).chars().count(), LONGEST + 1);
+    }
+
+    #[test]
+    fn names_are_cut_in_the_middle() {
+        assert_eq!(fit("0001-a.patch", 12), "0001-a.patch");
+        assert_eq!(fit("0001-string-append.patch", 12), "0001-s…patch");
+        assert_eq!(width(&fit("漢字漢字漢字", 6)), 5);
+        assert_eq!(fit("abc", 1), "…");
+        // Pictures take two columns, of which neither of their characters has two.
+        let pictures = "\u{263a}\u{fe0f}".repeat(20);
+        assert!(width(&fit(&pictures, 12)) <= 12);
+        assert!(width(&fit_end(&pictures, 12)) <= 12);
+        assert!(width(&fit(&"a\t".repeat(20), 12)) <= 12);
+    }
+
+    #[test]
+    fn wrapping_keeps_words() {
+        assert_eq!(wrap("a bb ccc", 4), ["a bb", "ccc"]);
+        assert_eq!(wrap("abcdefgh i", 4), ["abcdefgh", "i"]);
+        assert_eq!(wrap("of 0.42 %", 7), ["of", "0.42 %"]);
+    }
+
+    #[test]
+    fn sentences_begin_with_a_capital_letter() {
+        assert_eq!(capital("patch 3"), "Patch 3");
+        assert_eq!(capital("ärger"), "Ärger");
+        assert_eq!(capital(""), "");
+    }
+
+    #[test]
+    fn the_end_of_a_line_goes() {
+        assert_eq!(fit_end("12  return 漢字;", 12), "12  return …");
+        assert_eq!(fit_end("12  return;", 11), "12  return;");
+        assert_eq!(fit_end("漢字", 3), "漢…");
+        assert_eq!(fit_end("漢字", 1), "…");
+    }
+}
