@@ -9,7 +9,7 @@ mod made_up;
 use std::time::Instant;
 
 use clap::Parser;
-use perfquilt::forge::LONGEST_COMMENT;
+use perfquilt_forge::LONGEST_COMMENT;
 use perfquilt_judge::attribution::attribute;
 use perfquilt_model::observation::{Meter, Observation};
 use perfquilt_model::point::Point;

@@ -264,10 +264,7 @@ fn no_difference_and_the_other_direction_are_told() {
     let faster = environment(&changes(4, &[(1, Rounds(180_000)), (2, Rounds(500))]));
     let found = outcome(&bisect(&faster, &["--good", "1"]));
     assert_eq!(found["conclusion"], "opposite");
-    let found = outcome(&bisect(
-        &faster,
-        &["--good", "1", "--direction", "faster"],
-    ));
+    let found = outcome(&bisect(&faster, &["--good", "1", "--direction", "faster"]));
     assert_eq!(culprits(&found), [(1, 2)]);
 }
 

@@ -9,9 +9,9 @@ mod github;
 use std::time::Duration;
 
 use github::{Fault, GitHub, LOGIN, TOKEN};
-use perfquilt::forge::Draft;
-use perfquilt::forge::event::Target;
-use perfquilt::forge::{Client, Credentials, Policy, Posted, Posting, Secret, find_pull_request};
+use perfquilt_forge::Draft;
+use perfquilt_forge::event::Target;
+use perfquilt_forge::{Client, Credentials, Policy, Posted, Posting, Secret, find_pull_request};
 use perfquilt_judge::attribution::{Attribution, attribute};
 use perfquilt_model::comment::Subject;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -84,7 +84,7 @@ fn post_as(
         },
         ..Notice::default()
     };
-    perfquilt::forge::post(
+    perfquilt_forge::post(
         &client,
         &posting(),
         &found,
@@ -490,7 +490,7 @@ fn a_failure_is_a_comment_too() {
         failures: &[Failure::new(&error, None)],
         ..Notice::default()
     };
-    let posted = perfquilt::forge::post(
+    let posted = perfquilt_forge::post(
         &client,
         &posting(),
         &found,

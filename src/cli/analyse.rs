@@ -6,9 +6,9 @@ use clap::Args;
 
 use super::Context;
 use super::form::{self, Form, Shown, print, show};
-use crate::analyse;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
+use perfquilt_results::analyse;
 use perfquilt_store::{import, jsonl, sql_bench};
 
 /// Arguments of `perfquilt analyse`.

@@ -13,23 +13,23 @@ use super::Context;
 use super::bench::with_recipe;
 use super::choices;
 use super::form::{TextForm, TextFormat};
-use crate::outcome::{self, Made};
-use crate::run::bisect::{Ask, DEFAULT_PRESET, bisect};
-use crate::run::commits::CommitStates;
-use crate::run::prepare;
-use crate::run::releases::compare;
-use crate::run::sessions::Sessions;
-use crate::run::states::SeriesStates;
-use crate::run::step::{CommitsHere, Side, side};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::Whose;
 use perfquilt_judge::bisect::{
     Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session,
 };
+use perfquilt_measure::run::bisect::{Ask, DEFAULT_PRESET, bisect};
+use perfquilt_measure::run::commits::CommitStates;
+use perfquilt_measure::run::prepare;
+use perfquilt_measure::run::releases::compare;
+use perfquilt_measure::run::sessions::Sessions;
+use perfquilt_measure::run::states::SeriesStates;
+use perfquilt_measure::run::step::{CommitsHere, Side, side};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Metric;
 use perfquilt_model::point::Point;
+use perfquilt_results::outcome::{self, Made};
 
 /// Arguments of `perfquilt bisect`.
 #[derive(Debug, Args)]
@@ -419,7 +419,7 @@ fn search_series(
         *session = Some(Sessions::of(ws).find(Some(&finished.name))?.session);
     }
     // Patches may be edited while it runs; what was asked about are those of before.
-    let trees = |prepared: &crate::run::Prepared| -> Vec<String> {
+    let trees = |prepared: &perfquilt_measure::run::Prepared| -> Vec<String> {
         let steps = prepared.stack.steps.iter();
         steps.map(|step| step.tree.clone()).collect()
     };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 
 use super::Context;
-use crate::bot::{Bot, Service, State, check_processors, listen, serve};
-use crate::forge::{self, Credentials, Policy, Repository, Secret};
+use perfquilt_bot::{Bot, Service, State, check_processors, listen, serve};
+use perfquilt_forge::{Credentials, Policy, Repository, Secret};
 use perfquilt_model::error::{Error, Result};
 
 /// The subcommands of `perfquilt bot`.
@@ -65,7 +65,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let bot = Bot {
         workspace,
         repository: repository.clone(),
-        api: api.unwrap_or_else(|| forge::API.to_owned()),
+        api: api.unwrap_or_else(|| perfquilt_forge::API.to_owned()),
         credentials: Credentials::from_environment(&|name| std::env::var(name).ok())?,
         policy: Policy::default(),
         tool,

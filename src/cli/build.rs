@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::Context;
 use super::output::cut;
-use crate::run::{BuiltPoint, Wanted, build_points, prepare};
 use perfquilt_machine::build::Built;
+use perfquilt_measure::run::{BuiltPoint, Wanted, build_points, prepare};
 use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
 

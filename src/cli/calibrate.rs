@@ -7,7 +7,7 @@ use clap::Args;
 use super::Context;
 use super::bench::with_blocks;
 use super::form::writable;
-use crate::calibrate::{self, Page, Real, Simulated};
+use perfquilt_calibrate::{Page, Real, Simulated};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::files::write_file;
 
@@ -58,7 +58,7 @@ pub struct Arguments {
 /// # Errors
 /// [`Kind::Usage`] for nonsensical numbers, and when there is no place for the page; [`Kind::Internal`] when a file
 /// cannot be written, once the results are printed;
-/// [`Kind::Inconclusive`] when a promise is not kept; those of [`calibrate::real::real`].
+/// [`Kind::Inconclusive`] when a promise is not kept; those of [`perfquilt_calibrate::real::real`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if let Some(file) = &arguments.output {
         writable(file)?;
@@ -76,7 +76,8 @@ fn bisected(context: &Context, arguments: &Arguments) -> Result<()> {
         return Err(Error::usage("--experiments is at least 1"));
     }
     let sessions = arguments.experiments.div_ceil(10);
-    let found = calibrate::bisections(sessions, arguments.seed, context.output.progress())?;
+    let found =
+        perfquilt_calibrate::bisections(sessions, arguments.seed, context.output.progress())?;
     let written = match &arguments.output {
         Some(file) => update(file, |page| page.with("bisections", &found.markdown())),
         None => Ok(()),
@@ -103,7 +104,7 @@ fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
         return Err(Error::usage("--experiments is at least 1"));
     }
     let progress = context.output.progress();
-    let found = calibrate::simulated(arguments.experiments, arguments.seed, progress)?;
+    let found = perfquilt_calibrate::simulated(arguments.experiments, arguments.seed, progress)?;
     let written = match &arguments.output {
         Some(file) => write_simulated(file, &found),
         None => Ok(()),
@@ -111,7 +112,7 @@ fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
     if context.output.json() {
         context.output.print_json(&found)?
     } else {
-        context.output.print(&calibrate::text(&found))?
+        context.output.print(&perfquilt_calibrate::text(&found))?
     }
     context.output.told(kept(found.faults()), written)
 }
@@ -138,7 +139,7 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
         Some(file) => update(file, |page| page.with("real", &found.markdown())),
         None => Ok(()),
     };
-    let found = calibrate::real::real(
+    let found = perfquilt_calibrate::real::real(
         &ws,
         &preset,
         &arguments.preset,

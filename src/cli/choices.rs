@@ -2,9 +2,9 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use crate::run::Effects;
 use perfquilt_config::Layouts;
 use perfquilt_judge::bisect::Direction;
+use perfquilt_measure::run::Effects;
 
 /// A word, its help and what it stands for.
 type Choice<T> = (&'static str, &'static str, T);

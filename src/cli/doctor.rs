@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::Context;
 use super::output::{plain, plain_lines, size};
-use crate::doctor::{Examination, Found, Need, WANTED_DISK, examine};
 use perfquilt_config::workspace::cache_dir;
+use perfquilt_machine::doctor::{Examination, Found, Need, WANTED_DISK, examine};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::wrap;
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Context;
 use super::output::shown;
-use crate::run::prepare;
+use perfquilt_measure::run::prepare;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_patches::stack;

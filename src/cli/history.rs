@@ -96,7 +96,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     for (place, one) in listed.iter().enumerate() {
         step.update(place as u64, None, &one.header.experiment);
         let (header, observations) = store.load(one.id)?;
-        let supplement = crate::analyse::supplement(&store, one.id)?;
+        let supplement = perfquilt_results::analyse::supplement(&store, one.id)?;
         let margin = |meter| ws.config.margin(meter);
         attributions.push(attribute_with(
             &header,

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Context;
 use super::output::shown;
-use crate::init::init;
+use perfquilt_config::init::init;
 use perfquilt_model::error::Result;
 
 /// Arguments of `perfquilt init`.

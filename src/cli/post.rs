@@ -8,18 +8,18 @@ use serde_json::json;
 use super::Context;
 use super::form::{FailOn, margin};
 use super::report::named;
-use crate::analyse;
-use crate::forge::Draft;
-use crate::forge::event::Target;
-use crate::forge::{self, Client, Credentials, Policy, Posting, Repository};
-use crate::outcome::{self, Outcome};
 use perfquilt_config::workspace::Workspace;
+use perfquilt_forge::Draft;
+use perfquilt_forge::event::Target;
+use perfquilt_forge::{Client, Credentials, Policy, Posting, Repository};
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_judge::bisect;
 use perfquilt_model::comment::Subject;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::Notice;
 use perfquilt_report::comment;
+use perfquilt_results::analyse;
+use perfquilt_results::outcome::{self, Outcome};
 use perfquilt_store::Store;
 
 /// Arguments of `perfquilt post`.
@@ -92,7 +92,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let head = arguments.head.clone().or(target.head.clone());
     let mut head = head.unwrap_or_else(|| material.outcome.head.clone());
     if !head.is_empty() {
-        head = forge::commit(&head)?;
+        head = perfquilt_forge::commit(&head)?;
     }
     let notice = Notice {
         attribution: material.attribution.as_ref(),
@@ -126,14 +126,14 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let api = arguments.api_url.clone();
     let api = api.or_else(|| variable("GITHUB_API_URL").filter(|url| !url.is_empty()));
     let credentials = Credentials::from_environment(&variable)?;
-    let api = api.as_deref().unwrap_or(forge::API);
+    let api = api.as_deref().unwrap_or(perfquilt_forge::API);
     let client = Client::new(repository, api, credentials, Policy::default())?;
-    let found = forge::find_pull_request(&client, &target)?;
+    let found = perfquilt_forge::find_pull_request(&client, &target)?;
     let progress = context.output.progress();
     if !found.open {
         progress.note(&format!("pull request {} is closed", found.number));
     }
-    let posted = forge::post(
+    let posted = perfquilt_forge::post(
         &client,
         &posting,
         &found,

@@ -9,13 +9,13 @@ use serde_json::json;
 
 use super::Context;
 use super::form::chosen;
-use crate::run::Target;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::profile::{Difference, Edge, Hot};
 use perfquilt_machine::meter::Counter;
 use perfquilt_machine::meter::samples::Sampled;
 use perfquilt_machine::profile::{self, Pair, Source, Subject};
+use perfquilt_measure::run::Target;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
 use perfquilt_patches::upstream;

@@ -93,7 +93,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let open = resolve::open(&ws, &rebased, which, progress)?;
         return show_open(context, &rebased.report, &request, &open);
     }
-    crate::worth::add_effects(&ws, &mut rebased.report)?;
+    perfquilt_results::worth::add_effects(&ws, &mut rebased.report)?;
     if arguments.write {
         let options = rebase::write::Options {
             hold: arguments.hold,

@@ -8,10 +8,10 @@ use serde::Serialize;
 use super::Context;
 use super::form::{Form, Format, Shown, show};
 use super::output::{counted, plain};
-use crate::analyse;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::Distribution;
+use perfquilt_results::analyse;
 use perfquilt_store::{ExperimentId, Listed, Store};
 
 /// Arguments of `perfquilt report`.

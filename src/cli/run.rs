@@ -11,16 +11,15 @@ use super::Context;
 use super::bench::{Measuring, with_recipe};
 use super::form::Form;
 use super::report;
-use crate::forge;
-use crate::outcome;
-use crate::run::run as run_job;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_machine::sandbox::{self, End, Sandbox};
+use perfquilt_measure::run::run as run_job;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_patches::series::Location;
 use perfquilt_patches::upstream;
+use perfquilt_results::outcome;
 use perfquilt_store::Store;
 use perfquilt_system::process::Sink;
 
@@ -58,7 +57,7 @@ pub struct Arguments {
 /// Runs `perfquilt run`.
 ///
 /// # Errors
-/// Those of [`crate::run::run`]; after the report, the error of the first point that failed; what
+/// Those of [`perfquilt_measure::run::run`]; after the report, the error of the first point that failed; what
 /// `--fail-on` asks for.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     let folder = arguments.outcome.as_deref();
@@ -106,7 +105,10 @@ fn settle(
     let ws = context.workspace();
     *commit = match &ws {
         Ok(ws) if arguments.outcome.is_some() => head(ws, given)?,
-        _ => given.map(forge::commit).transpose()?.unwrap_or_default(),
+        _ => given
+            .map(perfquilt_forge::commit)
+            .transpose()?
+            .unwrap_or_default(),
     };
     let ws = ws?;
     arguments.form.check(context)?;
@@ -130,7 +132,7 @@ fn tell(told: Option<(&Path, &str)>, error: &Error) -> Result<()> {
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when what is given is no commit.
 pub(super) fn head(ws: &Workspace, given: Option<&str>) -> Result<String> {
     match given {
-        Some(given) => forge::commit(given),
+        Some(given) => perfquilt_forge::commit(given),
         None => Ok(outcome::head(ws)),
     }
 }
@@ -278,7 +280,7 @@ fn here(
     let told = match told {
         Some((folder, head)) => {
             let experiment = Some((&store, outcome.experiment));
-            outcome::write(folder, head, outcome::failures(&outcome), experiment)
+            outcome::write(folder, head, outcome.failures(), experiment)
         }
         None => Ok(()),
     };

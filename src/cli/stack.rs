@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Context;
 use super::output::cut;
-use crate::run::prepare_with;
+use perfquilt_measure::run::prepare_with;
 use perfquilt_model::error::Result;
 
 /// Apply the series to a release and print the chain of commits

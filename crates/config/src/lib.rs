@@ -4,6 +4,7 @@ mod bot;
 mod check;
 mod commands;
 mod files;
+pub mod init;
 mod load;
 mod patterns;
 mod placeholders;

@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn the_lists_of_this_repository_are_well_formed() {
         assert!(parse("ci/packages.txt", BASE, None).unwrap().len() > 10);
-        let own = include_str!("../bench-config/packages.txt");
+        let own = include_str!("../../../bench-config/packages.txt");
         let packages = parse(OWN, own, None).unwrap();
         assert!(packages.iter().any(|package| package.name == "libfmt-dev"));
     }

@@ -9,7 +9,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{
     Conditions, ExperimentHeader, LeftOut, Meter, Moment, Observation, Planned, PointBuild,
-    PointFunctions, SCHEMA, Supplement, Within,
+    PointFunctions, SCHEMA, Supplement,
 };
 use perfquilt_model::point::Point;
 

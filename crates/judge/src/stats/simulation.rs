@@ -4,6 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
 
 const POINTS: usize = 5;

@@ -500,10 +500,10 @@ mod tests {
                 value.slices
             );
         }
-        let digest = format!("{:x}", Sha256::digest(&text));
+        let digest = Sha256::digest(&text);
         assert_eq!(
-            (REDUCTION, &digest[..16]),
-            (2, "ad6be2a9aa6c2dbd"),
+            (REDUCTION, &digest[..8]),
+            (2, &0xad6b_e2a9_aa6c_2dbd_u64.to_be_bytes()[..]),
             "other values for the same slices: take the next REDUCTION\n{text}"
         );
     }

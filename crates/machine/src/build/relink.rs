@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::cache::{has_stars, list};
 use super::{link_command, padding};
-use perfquilt_config::{self, Layouts};
+use perfquilt_config::Layouts;
 use perfquilt_config::{RELINK_FOLDER, RELINK_RECORD};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::digest::hex;

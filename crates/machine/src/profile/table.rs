@@ -169,8 +169,11 @@ impl At {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::meter::call_graph::Calls;
+    use perfquilt_model::profile::FunctionCosts;
 
     fn graph() -> CallGraph {
         let site = |address: u64| Site {
@@ -204,10 +207,10 @@ mod tests {
 
     #[test]
     fn own_and_inclusive_costs_are_those_of_a_transaction() {
-        let table = Table::new(&graph(), 10, Path::new("/none/server"));
+        let table = of_calls(&graph(), 10, Path::new("/none/server"));
         assert_eq!(table.total, 100.0);
         let of = |name: &str| table.functions[name];
-        let costs = |own, inclusive, calls| Costs {
+        let costs = |own, inclusive, calls| FunctionCosts {
             own,
             inclusive,
             calls,
@@ -227,10 +230,10 @@ mod tests {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             place: None,
         };
-        let mut table = Table::default();
-        table.add(&at(&["step", "walk", "main"]), 5.0);
-        table.add(&at(&["walk", "main"]), 3.0);
-        table.add(&at(&["main"]), 1.0);
+        let mut table = CostTable::default();
+        add(&mut table, &at(&["step", "walk", "main"]), 5.0);
+        add(&mut table, &at(&["walk", "main"]), 3.0);
+        add(&mut table, &at(&["main"]), 1.0);
         let of = |outer: &str, inner: &str| table.nested[&(outer.into(), inner.into())];
         assert_eq!((of("main", "walk"), of("walk", "step")), (8.0, 5.0));
         assert_eq!(table.nested.len(), 2);

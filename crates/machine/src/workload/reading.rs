@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use perfquilt_config::{self, CommandWorkload, Workload};
+use perfquilt_config::{CommandWorkload, Workload};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::Output;
 

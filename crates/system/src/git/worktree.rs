@@ -121,9 +121,7 @@ mod tests {
         let (store, tree) = (root.join("home/store"), root.join("home/tree"));
         std::fs::create_dir_all(&store).unwrap();
         let git = Git::bare(&store);
-        Git::new(&store)
-            .ok(&["init", "--quiet", "--bare"])
-            .unwrap();
+        Git::new(&store).ok(&["init", "--quiet", "--bare"]).unwrap();
         let empty = git.feed(&["mktree"], b"").unwrap();
         let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
         let commit = git

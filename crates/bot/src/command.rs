@@ -1,0 +1,414 @@
+//! Commands in comments. The grammar is small and nothing is guessed: a comment that means to be a command
+//! and is none is told so, and nothing is done.
+
+use std::fmt;
+
+use super::spoken;
+use perfquilt_forge::is_commit;
+use perfquilt_model::cut::at_most;
+
+/// A command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Measure the whole series, with this preset or the usual one.
+    Run {
+        /// The preset.
+        preset: Option<String>,
+    },
+    /// Measure one patch.
+    RunPatch {
+        /// Its number, from 1.
+        patch: usize,
+    },
+    /// Find the patch behind a change on a workload.
+    Bisect {
+        /// The workload.
+        workload: String,
+    },
+    /// Say what the series would be worth, and whether it would apply, without a patch.
+    DropDryRun {
+        /// Its number, from 1.
+        patch: usize,
+    },
+    /// Run the code of a commit that changes how the server is built.
+    Approve {
+        /// The whole commit id, in small letters.
+        commit: String,
+    },
+    /// Stop what runs or waits for this pull request.
+    Cancel,
+    /// Say what runs and what waits.
+    Status,
+    /// Say which commands there are.
+    Help,
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Command::Run { preset: None } => f.write_str("run"),
+            Command::Run {
+                preset: Some(preset),
+            } if is_digits(preset) => write!(f, "run --preset {preset}"),
+            Command::Run {
+                preset: Some(preset),
+            } => write!(f, "run {preset}"),
+            Command::RunPatch { patch } => write!(f, "run {patch:04}"),
+            Command::Bisect { workload } => write!(f, "bisect {workload}"),
+            Command::DropDryRun { patch } => write!(f, "drop {patch:04} --dry-run"),
+            Command::Approve { commit } => write!(f, "approve {commit}"),
+            Command::Cancel => f.write_str("cancel"),
+            Command::Status => f.write_str("status"),
+            Command::Help => f.write_str("help"),
+        }
+    }
+}
+
+impl Command {
+    /// The command that is written so, without a name before it.
+    pub fn written(text: &str) -> Option<Self> {
+        command(text).ok()
+    }
+}
+
+/// What a comment asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parsed {
+    /// Nothing: it does not speak to the bot.
+    Nothing,
+    /// This.
+    Command(Command),
+    /// Something that is no command.
+    Wrong(Wrong),
+}
+
+/// Why something is no command: this program's words, with nothing of the comment in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrong {
+    /// No such word; perhaps this one was meant.
+    Unknown(Option<&'static str>),
+    /// The word is right, what follows is not; this is how it is written.
+    Usage(&'static str),
+    /// More than one command.
+    Several,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Unknown(Some(word)) => {
+                write!(f, "there is no such command; did you mean `{word}`?")
+            }
+            Wrong::Unknown(None) => f.write_str("there is no such command; `help` lists them"),
+            Wrong::Usage(usage) => write!(f, "this command is written `{usage}`"),
+            Wrong::Several => f.write_str("one comment can have one command"),
+        }
+    }
+}
+
+/// The words, how they are written, and what they do.
+const COMMANDS: [(&str, &str, &str); 7] = [
+    (
+        "run",
+        "run [PRESET|PATCH NUMBER]",
+        "measure the series, or one patch",
+    ),
+    (
+        "bisect",
+        "bisect WORKLOAD",
+        "find the patch behind a change on a workload",
+    ),
+    (
+        "drop",
+        "drop PATCH-NUMBER --dry-run",
+        "what the series is without a patch",
+    ),
+    (
+        "approve",
+        "approve COMMIT",
+        "run a commit that changes how the server is built; its whole id",
+    ),
+    (
+        "cancel",
+        "cancel",
+        "stop what runs or waits for this pull request",
+    ),
+    ("status", "status", "what runs and what waits"),
+    ("help", "help", "this list"),
+];
+
+/// Bytes of a comment that are looked at.
+const LONGEST: usize = 65_536;
+/// The longest name of a preset or workload.
+const LONGEST_NAME: usize = 64;
+
+/// The commands as Markdown, for a bot called `name`.
+pub fn help(name: &str) -> String {
+    COMMANDS
+        .iter()
+        .map(|(_, usage, what)| format!("- `@{name} {usage}`: {what}\n"))
+        .collect()
+}
+
+/// What `comment` asks of the bot called `name`. A command is a line of its own that begins with `@name`;
+/// quotes and code are not looked at.
+pub fn parse(comment: &str, name: &str) -> Parsed {
+    match &spoken::to(at_most(comment, LONGEST), name)[..] {
+        [] => Parsed::Nothing,
+        [line] => match command(line) {
+            Ok(command) => Parsed::Command(command),
+            Err(wrong) => Parsed::Wrong(wrong),
+        },
+        _ => Parsed::Wrong(Wrong::Several),
+    }
+}
+
+fn command(line: &str) -> Result<Command, Wrong> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let Some((&first, rest)) = words.split_first() else {
+        return Err(Wrong::Unknown(Some("help")));
+    };
+    let Some((_, usage, _)) = COMMANDS.iter().find(|(word, _, _)| *word == first) else {
+        return Err(Wrong::Unknown(nearest(first)));
+    };
+    let command = match (first, rest) {
+        ("run", []) => Some(Command::Run { preset: None }),
+        ("run", [patch]) if is_digits(patch) => {
+            number(patch).map(|patch| Command::RunPatch { patch })
+        }
+        // The longer form is for a preset whose name is a number.
+        ("run", [preset] | ["--preset", preset]) => word(preset).map(|preset| Command::Run {
+            preset: Some(preset),
+        }),
+        ("bisect", [workload]) => word(workload).map(|workload| Command::Bisect { workload }),
+        ("drop", [patch, "--dry-run"]) => number(patch).map(|patch| Command::DropDryRun { patch }),
+        ("approve", [commit]) => whole_id(commit).map(|commit| Command::Approve { commit }),
+        ("cancel", []) => Some(Command::Cancel),
+        ("status", []) => Some(Command::Status),
+        ("help", []) => Some(Command::Help),
+        _ => None,
+    };
+    command.ok_or(Wrong::Usage(usage))
+}
+
+/// A patch's number: `3` or `0003`.
+fn number(text: &str) -> Option<usize> {
+    let short = text.len() <= 4 && is_digits(text);
+    text.parse().ok().filter(|&number| short && number > 0)
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// A whole commit id. Beginnings of ids are no names: two commits with the same first digits are quickly made.
+fn whole_id(text: &str) -> Option<String> {
+    is_commit(text).then(|| text.to_ascii_lowercase())
+}
+
+/// A preset's or workload's name. It begins with a letter or digit, so that it is no option and no path.
+fn word(text: &str) -> Option<String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let first = text
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphanumeric());
+    let name = first && text.len() <= LONGEST_NAME && text.bytes().all(plain);
+    (name && !text.contains("..")).then(|| text.to_owned())
+}
+
+fn nearest(word: &str) -> Option<&'static str> {
+    let word: String = word.chars().take(LONGEST_NAME).collect();
+    let word = word.to_ascii_lowercase();
+    COMMANDS
+        .iter()
+        .map(|(known, _, _)| (strsim::jaro_winkler(known, &word), *known))
+        .filter(|(similarity, _)| *similarity > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn of(comment: &str) -> Parsed {
+        parse(comment, "perfquilt")
+    }
+
+    fn ok(comment: &str) -> Command {
+        match of(comment) {
+            Parsed::Command(command) => command,
+            other => panic!("{comment:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_command() {
+        assert_eq!(ok("@perfquilt run"), Command::Run { preset: None });
+        let thorough = Command::Run {
+            preset: Some("thorough".into()),
+        };
+        assert_eq!(ok("@perfquilt run thorough"), thorough);
+        assert_eq!(ok("@perfquilt run 0003"), Command::RunPatch { patch: 3 });
+        let bisect = Command::Bisect {
+            workload: "oltp_read_only".into(),
+        };
+        assert_eq!(ok("@perfquilt bisect oltp_read_only"), bisect);
+        let bisect = Command::Bisect {
+            workload: "10k.reads".into(),
+        };
+        assert_eq!(ok("@perfquilt bisect 10k.reads"), bisect);
+        let ten = Command::Run {
+            preset: Some("10".into()),
+        };
+        assert_eq!(ok("@perfquilt run --preset 10"), ten);
+        assert_eq!(ok("@perfquilt run 10"), Command::RunPatch { patch: 10 });
+        assert_eq!(
+            ok("@perfquilt drop 0003 --dry-run"),
+            Command::DropDryRun { patch: 3 }
+        );
+        let commit = "0123456789abcdef0123456789abcdef01234567".to_owned();
+        assert_eq!(
+            ok(&format!("@perfquilt approve {}", commit.to_uppercase())),
+            Command::Approve { commit }
+        );
+        assert_eq!(ok("@perfquilt cancel"), Command::Cancel);
+        assert_eq!(ok("@perfquilt status"), Command::Status);
+        assert_eq!(ok("@perfquilt help"), Command::Help);
+        for (word, usage, _) in COMMANDS {
+            assert!(usage.starts_with(word));
+            assert!(help("perfquilt").contains(usage));
+        }
+        let texts = [
+            "run",
+            "run thorough",
+            "run 0003",
+            "run quick.x",
+            "run --preset 10",
+            "bisect a",
+            "drop 0003 --dry-run",
+            "approve 0123456789abcdef0123456789abcdef01234567",
+            "cancel",
+            "status",
+            "help",
+        ];
+        for text in texts {
+            assert_eq!(Command::written(text).unwrap().to_string(), text);
+        }
+        for (word, _, _) in COMMANDS {
+            assert!(texts.iter().any(|text| text.starts_with(word)), "{word}");
+        }
+    }
+
+    #[test]
+    fn where_a_command_may_stand() {
+        assert_eq!(
+            ok("Please:\r\n\r\n@PerfQuilt  cancel \r\n\r\nThanks."),
+            Command::Cancel
+        );
+        assert_eq!(ok("  @perfquilt cancel"), Command::Cancel);
+        assert_eq!(
+            ok("```\n@perfquilt run\n```\n@perfquilt cancel"),
+            Command::Cancel
+        );
+        for silent in [
+            "",
+            "cancel",
+            "hello @perfquilt cancel",
+            "@perfquiltx cancel",
+            "@perfquilt-test cancel",
+            "@perf cancel",
+            "> @perfquilt cancel",
+            "`@perfquilt cancel`",
+            "```\n@perfquilt cancel\n```",
+            "~~~~\n@perfquilt cancel\n~~~\n@perfquilt cancel",
+            "```\n@perfquilt cancel",
+            "    @perfquilt cancel",
+            "\t@perfquilt cancel",
+            "<!--\n@perfquilt cancel\n-->",
+            "@perfquilt\u{a0}cancel",
+        ] {
+            assert_eq!(of(silent), Parsed::Nothing, "{silent:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_guessed() {
+        let unknown = |word| Parsed::Wrong(Wrong::Unknown(word));
+        assert_eq!(of("@perfquilt"), unknown(Some("help")));
+        assert_eq!(of("@perfquilt canel"), unknown(Some("cancel")));
+        assert_eq!(of("@perfquilt Run"), unknown(Some("run")));
+        assert_eq!(of("@perfquilt deploy"), unknown(None));
+        let several = "@perfquilt run\n@perfquilt cancel";
+        assert_eq!(of(several), Parsed::Wrong(Wrong::Several));
+        for wrong in [
+            "@perfquilt run a b",
+            "@perfquilt run --fresh",
+            "@perfquilt run ../x",
+            "@perfquilt run 0",
+            "@perfquilt run 99999",
+            "@perfquilt run .x",
+            "@perfquilt run x..y",
+            "@perfquilt run -1",
+            "@perfquilt run --preset",
+            "@perfquilt run --preset ../x",
+            "@perfquilt run $(id)",
+            "@perfquilt run qu\u{456}ck",
+            "@perfquilt bisect",
+            "@perfquilt bisect 1;2",
+            "@perfquilt drop 3",
+            "@perfquilt drop 3 --yes",
+            "@perfquilt drop --dry-run 3",
+            "@perfquilt cancel now",
+            "@perfquilt approve",
+            "@perfquilt approve 0123456789ab",
+            "@perfquilt approve HEAD",
+            "@perfquilt approve 0123456789abcdef0123456789abcdef0123456g",
+        ] {
+            assert!(
+                matches!(of(wrong), Parsed::Wrong(Wrong::Usage(_))),
+                "{wrong}"
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
+        #[test]
+        fn whatever_is_written_has_an_answer(comment in "(@perfquilt|[ -~\\n\\t`~>é]){0,12}", name in "[a-z]{0,9}") {
+            parse(&comment, &name);
+        }
+
+        fn word_case(
+            verb in proptest::sample::select(vec!["run --preset", "bisect"]),
+            rest in "[-._a-z0-9/;]{1,6}|\\PC{0,40}",
+        ) {
+            CASES.fetch_add(1, Ordering::Relaxed);
+            if let Parsed::Command(Command::Run { preset: Some(word) } | Command::Bisect { workload: word }) =
+                of(&format!("@perfquilt {verb} {rest}"))
+            {
+                CAME_THROUGH.fetch_add(1, Ordering::Relaxed);
+                let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+                let path = word.starts_with(['-', '.']) || word.contains("..");
+                proptest::prop_assert!(word.bytes().all(plain) && !path);
+            }
+        }
+    }
+
+    static CASES: AtomicUsize = AtomicUsize::new(0);
+    static CAME_THROUGH: AtomicUsize = AtomicUsize::new(0);
+
+    #[test]
+    fn what_comes_through_is_harmless() {
+        word_case();
+        let (cases, came) = (
+            CASES.load(Ordering::Relaxed),
+            CAME_THROUGH.load(Ordering::Relaxed),
+        );
+        // About a quarter are names.
+        assert!(cases > 0 && came * 10 >= cases, "{came} of {cases}");
+    }
+}

@@ -1,0 +1,233 @@
+//! Null experiments through the whole pipeline: how often is something claimed that is not there?
+
+use serde::Serialize;
+
+use super::parallel;
+use super::random::Noise;
+use super::scenario::{PATCHES, Scenario, header, points};
+use perfquilt_config::DEFAULT_MIN_BLOCKS;
+use perfquilt_judge::attribution::{Collector, Effect, Kind, PatchEffects};
+use perfquilt_measure::experiment;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{Meter, Planned, Supplement};
+
+/// The most blocks of a simulated experiment, and the half-width at which it ends.
+pub(super) const BLOCKS: u32 = 40;
+/// See [`BLOCKS`].
+pub(super) const RESOLUTION: f64 = 0.005;
+
+/// What came of the null experiments of a scenario. Shares are between 0 and 1.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Family {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    /// What it is, in words.
+    pub description: &'static str,
+    /// Experiments.
+    pub experiments: usize,
+    /// Experiments in which some patch was called faster or slower at the end.
+    pub false_positives: f64,
+    /// The same when the person who looks after every block stops the experiment by hand at the first
+    /// patch that is called faster or slower.
+    pub false_positives_peeking: f64,
+    /// Experiments in which Student's test, as if the number of blocks had been fixed and without
+    /// Holm's adjustment, calls some patch faster or slower at some look: what the rules are for.
+    pub false_positives_naive: f64,
+    /// The share of the patches' intervals at the end that hold the true effect.
+    pub coverage: f64,
+    /// The share of the total's intervals at the end that hold the true effect.
+    pub coverage_total: f64,
+    /// Blocks measured, on average over experiments and workloads.
+    pub blocks: f64,
+    /// Experiments that used all blocks.
+    pub budget_used: f64,
+    /// The share of patches whose verdict at the end is `no effect`.
+    pub no_effect: f64,
+}
+
+/// What came of one experiment.
+#[derive(Default)]
+struct One {
+    false_positive: bool,
+    peeking: bool,
+    naive: bool,
+    held: u32,
+    intervals: u32,
+    total_held: u32,
+    totals: u32,
+    blocks: f64,
+    budget_used: bool,
+    no_effect: u32,
+}
+
+/// Runs `experiments` null experiments of `scenario`, reporting each that is done to `done`.
+///
+/// # Errors
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
+pub(super) fn family(
+    scenario: Scenario,
+    experiments: usize,
+    seed: u64,
+    done: &(dyn Fn() + Sync),
+) -> Result<Family> {
+    let (name, description) = scenario.words();
+    let all: Vec<One> = parallel(experiments, |index| {
+        let mut noise = Noise::of(seed, name, index);
+        let one = one(scenario, &mut noise)?;
+        done();
+        Ok(one)
+    })?;
+    let n = all.len().max(1) as f64;
+    let share = |of: fn(&One) -> bool| all.iter().filter(|one| of(one)).count() as f64 / n;
+    let sum = |of: fn(&One) -> u32| all.iter().map(|one| f64::from(of(one))).sum::<f64>();
+    let intervals = sum(|one| one.intervals).max(1.0);
+    Ok(Family {
+        scenario: name,
+        description,
+        experiments: all.len(),
+        false_positives: share(|one| one.false_positive),
+        false_positives_peeking: share(|one| one.peeking),
+        false_positives_naive: share(|one| one.naive),
+        coverage: sum(|one| one.held) / intervals,
+        coverage_total: sum(|one| one.total_held) / sum(|one| one.totals).max(1.0),
+        blocks: all.iter().map(|one| one.blocks).sum::<f64>() / n,
+        budget_used: share(|one| one.budget_used),
+        no_effect: sum(|one| one.no_effect) / intervals,
+    })
+}
+
+/// One experiment from the first block to the end, through the tables, intervals, adjustments and
+/// verdicts that a real one goes through.
+fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
+    let header = header(PATCHES);
+    let workloads: Vec<String> = scenario
+        .workloads()
+        .iter()
+        .map(|w| (*w).to_owned())
+        .collect();
+    let supplement = Supplement {
+        planned: workloads
+            .iter()
+            .map(|workload| Planned {
+                min_blocks: Some(DEFAULT_MIN_BLOCKS),
+                resolution: Some(RESOLUTION),
+                ..Planned::fixed(workload, Meter::Time, BLOCKS)
+            })
+            .collect(),
+        ..Supplement::default()
+    };
+    let points = points(PATCHES);
+    let mut collector = Collector::new(&header, &supplement)?;
+    let mut one = One::default();
+    let mut drift = 0.0;
+    let mut measured = 0;
+    let mut state = None;
+    for number in 0..BLOCKS {
+        let (points, workloads) = match &state {
+            Some(state) => experiment::needed(&points, &workloads, state),
+            None => (points.clone(), workloads.clone()),
+        };
+        if workloads.is_empty() {
+            break;
+        }
+        measured += workloads.len();
+        for observation in scenario.block(number, &points, &workloads, &mut drift, noise) {
+            collector.add(&observation.borrowed())?;
+        }
+        let (patches, stopping) = collector.patches(&Meter::default_margin);
+        let goes_on = stopping.as_ref().is_none_or(|stopping| !stopping.ended);
+        one.peeking |= goes_on && claims(&patches);
+        one.naive |= main_effects(&patches).any(|effect| student(effect) < 0.05);
+        state = stopping;
+    }
+    let end = collector.finish(&Meter::default_margin);
+    if !end.is_complete() {
+        return Err(Error::internal("a simulated experiment did not end"));
+    }
+    one.false_positive = claims(&end.patches);
+    one.peeking |= one.false_positive;
+    for effect in judged(&end.patches) {
+        one.intervals += 1;
+        one.held += u32::from(!effect.leaves_out_zero());
+        one.no_effect +=
+            u32::from(effect.verdict == perfquilt_judge::attribution::Verdict::NoEffect);
+    }
+    for effect in &end.total {
+        one.totals += 1;
+        one.total_held += u32::from(!effect.leaves_out_zero());
+    }
+    one.blocks = measured as f64 / workloads.len() as f64;
+    one.budget_used = end.stopping.is_some_and(|state| !state.open.is_empty());
+    Ok(one)
+}
+
+/// The in-order effects of all patches on all workloads and the suite.
+fn judged(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
+    let effects = patches.iter().flat_map(|patch| &patch.effects);
+    effects.filter(|effect| effect.kind == Kind::InOrder)
+}
+
+/// The effects that the patches' verdicts are about: of the suite, or the only workload.
+fn main_effects(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
+    patches.iter().filter_map(|patch| {
+        let mut effects = patch.effects.iter();
+        // The suite comes first.
+        effects.find(|effect| effect.kind == Kind::InOrder)
+    })
+}
+
+/// Whether a patch is called faster or slower, by the effect its verdict is about.
+fn claims(patches: &[PatchEffects]) -> bool {
+    main_effects(patches).any(Effect::is_shown)
+}
+
+/// The probability by Student's test, as if the number of blocks had been fixed.
+fn student(effect: &Effect) -> f64 {
+    use statrs::distribution::{ContinuousCDF, StudentsT};
+    let freedom = effect.blocks.saturating_sub(1) as f64;
+    let error = effect.standard_error.unwrap_or(f64::INFINITY);
+    let statistic = (effect.estimate.ln_1p() / error).abs();
+    StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |t| 2.0 * t.sf(statistic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_goes_to_its_end_and_together_they_keep_the_promises() {
+        let all = Scenario::ALL.map(|scenario| family(scenario, 15, 1, &|| ()).unwrap());
+        let mean = |of: fn(&Family) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        // The limits of the calibration, and two standard errors of so many experiments and intervals.
+        let allowed = |share: f64, of: f64| 2.0 * (share * (1.0 - share) / of).sqrt();
+        let experiments = 15.0 * all.len() as f64;
+        let most = 0.055 + allowed(0.055, experiments);
+        assert!(
+            mean(|family| family.false_positives) < most,
+            "{most} {all:?}"
+        );
+        assert!(
+            mean(|family| family.false_positives_peeking) < most,
+            "{most} {all:?}"
+        );
+        let coverage = mean(|family| family.coverage);
+        // Patches next to each other share a point: half as many intervals are independent.
+        let allowed = allowed(0.94, 2.0 * experiments);
+        assert!(
+            (0.94 - allowed..=0.97 + allowed).contains(&coverage),
+            "{all:?}"
+        );
+        for found in &all {
+            assert!((10.0..=40.0).contains(&found.blocks), "{found:?}");
+        }
+        // Somebody must be fooled by looking at every block.
+        assert!(mean(|family| family.false_positives_naive) > 0.2, "{all:?}");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_result() {
+        let run = |seed| family(Scenario::Missing, 6, seed, &|| ()).unwrap();
+        assert_eq!(run(3), run(3));
+        assert_ne!(run(3), run(4));
+    }
+}

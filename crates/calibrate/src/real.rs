@@ -1,0 +1,285 @@
+//! The bare release measured against copies of itself, again and again: whatever is found is false.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use perfquilt_config::Preset;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::attribution::{self, Attribution, Effect, Kind, Verdict};
+use perfquilt_judge::stats::{self, BlockTable, Interval, Units};
+use perfquilt_measure::experiment;
+use perfquilt_measure::run::{build_points, prepare};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_store::Store;
+
+/// What came of the experiments on a real server.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Real {
+    /// Version of this document: 1.
+    pub schema: u32,
+    /// The release.
+    pub release: String,
+    /// The preset.
+    pub preset: String,
+    /// The machine: processor, cores, virtualisation.
+    pub machine: String,
+    /// The measuring harness.
+    pub harness: String,
+    /// Copies of the release in the place of patches.
+    pub copies: usize,
+    /// Experiments asked for.
+    pub wanted: u32,
+    /// The finished experiments.
+    pub repeats: Vec<Repeat>,
+    /// The probability of differences between copies as large as these if nothing stays with a copy from block
+    /// to block: all experiments together.
+    pub exchangeable: f64,
+    /// By place in a block's order: the mean deviation of its values from their blocks' means, and its standard
+    /// error, as fractions.
+    pub places: Vec<(f64, f64)>,
+}
+
+/// One experiment. Verdicts and intervals are the copies', in order, on the main meter.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Repeat {
+    /// Blocks of the main meter.
+    pub blocks: u32,
+    /// Copies called faster.
+    pub faster: u32,
+    /// Copies called slower.
+    pub slower: u32,
+    /// Copies shown to have no effect.
+    pub no_effect: u32,
+    /// Copies of which nothing could be said.
+    pub unclear: u32,
+    /// Intervals that hold 0.
+    pub held: u32,
+    /// Intervals.
+    pub intervals: u32,
+    /// Their half-widths, as fractions of speed.
+    pub half_widths: Vec<f64>,
+    /// Copies that have a verdict on instructions.
+    pub counted: u32,
+    /// Copies called faster or slower by instructions.
+    pub counted_claims: u32,
+    /// The probability of differences between copies as large as these if nothing stays with a copy from block
+    /// to block.
+    pub exchangeable: f64,
+}
+
+impl Real {
+    /// Verdicts on time that claim an effect.
+    pub fn claims(&self) -> u32 {
+        self.sum(|repeat| repeat.faster + repeat.slower)
+    }
+
+    /// Verdicts on time.
+    pub fn judged(&self) -> u32 {
+        self.claims() + self.sum(|repeat| repeat.no_effect + repeat.unclear)
+    }
+
+    /// Verdicts on instructions that claim an effect.
+    pub fn counted_claims(&self) -> u32 {
+        self.sum(|repeat| repeat.counted_claims)
+    }
+
+    /// Verdicts on instructions.
+    pub fn counted_judged(&self) -> u32 {
+        self.sum(|repeat| repeat.counted)
+    }
+
+    /// Intervals that hold 0.
+    pub fn held(&self) -> u32 {
+        self.sum(|repeat| repeat.held)
+    }
+
+    /// Intervals.
+    pub fn intervals(&self) -> u32 {
+        self.sum(|repeat| repeat.intervals)
+    }
+
+    /// Blocks an experiment took on average; 0 without experiments.
+    pub fn blocks_on_average(&self) -> f64 {
+        f64::from(self.sum(|repeat| repeat.blocks)) / self.repeats.len().max(1) as f64
+    }
+
+    /// The median half-width of the intervals, as a fraction of speed; 0 without any.
+    pub fn half_width(&self) -> f64 {
+        let widths = self.repeats.iter().flat_map(|repeat| &repeat.half_widths);
+        stats::median(&mut widths.copied().collect::<Vec<_>>()).unwrap_or(0.0)
+    }
+
+    fn sum(&self, of: impl Fn(&Repeat) -> u32) -> u32 {
+        self.repeats.iter().map(of).sum()
+    }
+}
+
+/// Runs `repeats` experiments of `preset` on `copies` of the bare release, each from fresh servers.
+/// Finished experiments and blocks are stored apart from the results and not measured again.
+///
+/// After each experiment `each` gets what is known so far.
+///
+/// # Errors
+/// As [`experiment::run`], and those of building the release.
+pub fn real(
+    ws: &Workspace,
+    preset: &Preset,
+    name: &str,
+    copies: usize,
+    repeats: u32,
+    progress: &dyn Progress,
+    each: &mut dyn FnMut(&Real) -> Result<()>,
+) -> Result<Real> {
+    let prepared = prepare(ws, None, progress)?;
+    let mut built = build_points(ws, &prepared, &preset.recipe, &[Point::BASE], progress)?;
+    let base = match built.pop() {
+        Some(point) => point.built?,
+        None => return Err(Error::internal("the release was not built")),
+    };
+    let store = Store::open(&ws.state().join("calibration.db"))?;
+    let mut real = Real {
+        schema: 1,
+        release: prepared.release.name.clone(),
+        preset: name.to_owned(),
+        machine: String::new(),
+        harness: String::new(),
+        copies,
+        wanted: repeats,
+        repeats: Vec::new(),
+        exchangeable: 1.0,
+        places: Vec::new(),
+    };
+    let mut tables: Vec<Vec<Vec<f64>>> = Vec::new();
+    let mut places: Vec<Vec<f64>> = Vec::new();
+    for repeat in 1..=repeats {
+        let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+        header.experiment = format!("{}-against-itself-{repeat}", prepared.release.name);
+        header.series = (1..=copies)
+            .map(|copy| format!("copy {copy} of experiment {repeat}"))
+            .collect();
+        progress.note(&format!("experiment {repeat} of {repeats}"));
+        let outcome = experiment::against_itself(ws, preset, &base, header, &store, progress)?;
+        if let Some((_, error)) = outcome.failed.into_iter().next() {
+            return Err(error);
+        }
+        let (header, observations) = store.load(outcome.id)?;
+        let supplement = perfquilt_results::analyse::supplement(&store, outcome.id)?;
+        let margin = |meter| ws.config.margin(meter);
+        let attribution =
+            attribution::attribute_with(&header, &observations, &supplement, &margin)?;
+        real.machine = ["processor", "cores", "virtualisation"]
+            .into_iter()
+            .filter_map(|fact| {
+                let value = header.machine.get(fact)?;
+                Some(match fact {
+                    "cores" => format!("{value} cores"),
+                    _ => value.clone(),
+                })
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
+        real.harness = header.harness;
+        real.repeats.push(judged(&attribution));
+        let meter = attribution.main_meter().unwrap_or(Meter::Time);
+        tables.push(rows(&observations, meter, &mut places));
+        let found = stats::exchangeability(&tables, PERMUTATIONS, 1);
+        real.exchangeable = found.all;
+        for (repeat, own) in real.repeats.iter_mut().zip(&found.each) {
+            repeat.exchangeable = *own;
+        }
+        real.places = places.iter().map(|values| mean(values)).collect();
+        each(&real)?;
+    }
+    Ok(real)
+}
+
+/// Exchanges of copies behind a probability.
+const PERMUTATIONS: u32 = 9999;
+
+/// The logarithms of an experiment's values, a row a unit and workload, the copies in one order. Adds each value's
+/// deviation from its block's mean to its place.
+fn rows(observations: &[Observation], meter: Meter, places: &mut Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    let mut tables: BTreeMap<&str, BlockTable> = BTreeMap::new();
+    let mut units = Units::default();
+    let of_meter = || {
+        observations
+            .iter()
+            .filter(|o| o.meter == meter && !o.direct)
+    };
+    let mut blocks: BTreeMap<(&str, u32), Vec<(usize, f64)>> = BTreeMap::new();
+    for o in of_meter() {
+        let table = tables.entry(&o.workload).or_default();
+        table.insert(o.block, o.point, o.value, o.n);
+        units.note(o.block, o.point, o.layout);
+        let block = blocks.entry((&o.workload, o.block)).or_default();
+        block.push((o.order as usize, o.value.ln()));
+    }
+    for values in blocks.values() {
+        let mean = values.iter().map(|(_, log)| log).sum::<f64>() / values.len() as f64;
+        for (place, log) in values {
+            if places.len() <= *place {
+                places.resize(place + 1, Vec::new());
+            }
+            places[*place].push(log - mean);
+        }
+    }
+    tables
+        .values()
+        .flat_map(|table| units.mean_rows(&table.complete()))
+        .collect()
+}
+
+/// The mean and its standard error; not a number where they are not known.
+fn mean(values: &[f64]) -> (f64, f64) {
+    Interval::of(values).map_or((f64::NAN, f64::NAN), |interval| {
+        (interval.estimate, interval.standard_error)
+    })
+}
+
+fn judged(attribution: &Attribution) -> Repeat {
+    let of = |meter: Meter| -> Vec<&Effect> {
+        let patches = attribution.patches.iter();
+        patches
+            .filter_map(|patch| attribution.main_effect(&patch.effects, Kind::InOrder, meter))
+            .collect()
+    };
+    let meter = attribution.main_meter().unwrap_or(Meter::Time);
+    let effects = of(meter);
+    let with = |effects: &[&Effect], wanted: &[Verdict]| {
+        let found = effects.iter().filter(|e| wanted.contains(&e.verdict));
+        u32::try_from(found.count()).unwrap_or(u32::MAX)
+    };
+    let half_widths: Vec<f64> = effects
+        .iter()
+        .filter_map(|effect| Some((effect.high? - effect.low?) / 2.0))
+        .collect();
+    let counted = match meter {
+        Meter::Instructions => Vec::new(),
+        _ => of(Meter::Instructions),
+    };
+    let intervals = u32::try_from(half_widths.len()).unwrap_or(u32::MAX);
+    let missed = effects.iter().filter(|effect| effect.leaves_out_zero());
+    Repeat {
+        blocks: attribution
+            .progress
+            .iter()
+            .filter(|progress| progress.meter == meter)
+            .map(|progress| progress.done)
+            .max()
+            .unwrap_or(0),
+        faster: with(&effects, &[Verdict::Faster]),
+        slower: with(&effects, &[Verdict::Slower]),
+        no_effect: with(&effects, &[Verdict::NoEffect]),
+        unclear: with(&effects, &[Verdict::Unclear]),
+        held: intervals - u32::try_from(missed.count()).unwrap_or(0),
+        intervals,
+        half_widths,
+        counted: u32::try_from(counted.len()).unwrap_or(u32::MAX),
+        counted_claims: with(&counted, &[Verdict::Faster, Verdict::Slower]),
+        exchangeable: 1.0,
+    }
+}

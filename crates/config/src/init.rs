@@ -1,0 +1,150 @@
+//! A new workspace: the configuration for MariaDB that this repository itself uses, and an empty series.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::CONFIG_FILE;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::files::write_file;
+
+/// Path in the workspace and content.
+type File = (&'static str, &'static str);
+
+macro_rules! bundled {
+    ($path:literal) => {
+        ($path, include_str!(concat!("../../../", $path)))
+    };
+}
+
+/// `tests/init.rs` holds this list against the repository's own `bench-config/`.
+const FILES: &[File] = &[
+    bundled!("bench-config/cmake/precompile.cmake"),
+    bundled!("bench-config/handler/reads.sql"),
+    bundled!("bench-config/packages.txt"),
+    bundled!("bench-config/server.cnf"),
+    bundled!("bench-config/sysbench/oltp_utf8mb4.lua"),
+    bundled!("bench-config/sysbench/statement.lua"),
+    bundled!("bench-config/workloads/handler_binary_aria.toml"),
+    bundled!("bench-config/workloads/handler_binary_aria_64.toml"),
+    bundled!("bench-config/workloads/handler_binary_innodb.toml"),
+    bundled!("bench-config/workloads/handler_binary_innodb_64.toml"),
+    bundled!("bench-config/workloads/handler_binary_myisam.toml"),
+    bundled!("bench-config/workloads/handler_binary_myisam_64.toml"),
+    bundled!("bench-config/workloads/handler_prepare_aria.toml"),
+    bundled!("bench-config/workloads/handler_prepare_aria_64.toml"),
+    bundled!("bench-config/workloads/handler_prepare_innodb.toml"),
+    bundled!("bench-config/workloads/handler_prepare_innodb_64.toml"),
+    bundled!("bench-config/workloads/handler_prepare_myisam.toml"),
+    bundled!("bench-config/workloads/handler_prepare_myisam_64.toml"),
+    bundled!("bench-config/workloads/handler_slap_aria.toml"),
+    bundled!("bench-config/workloads/handler_slap_aria_64.toml"),
+    bundled!("bench-config/workloads/handler_slap_innodb.toml"),
+    bundled!("bench-config/workloads/handler_slap_innodb_64.toml"),
+    bundled!("bench-config/workloads/handler_slap_myisam.toml"),
+    bundled!("bench-config/workloads/handler_slap_myisam_64.toml"),
+    bundled!("bench-config/workloads/handler_text_aria.toml"),
+    bundled!("bench-config/workloads/handler_text_aria_64.toml"),
+    bundled!("bench-config/workloads/handler_text_innodb.toml"),
+    bundled!("bench-config/workloads/handler_text_innodb_64.toml"),
+    bundled!("bench-config/workloads/handler_text_myisam.toml"),
+    bundled!("bench-config/workloads/handler_text_myisam_64.toml"),
+    bundled!("bench-config/workloads/hash_distinct.toml"),
+    bundled!("bench-config/workloads/hash_distinct_latin1.toml"),
+    bundled!("bench-config/workloads/join_setup.toml"),
+    bundled!("bench-config/workloads/oltp_point_select.toml"),
+    bundled!("bench-config/workloads/oltp_read_only.toml"),
+    bundled!("bench-config/workloads/oltp_read_only_4.toml"),
+    bundled!("bench-config/workloads/oltp_read_write.toml"),
+    bundled!("bench-config/workloads/oltp_update_index.toml"),
+    bundled!("bench-config/workloads/oltp_update_non_index.toml"),
+    bundled!("bench-config/workloads/oltp_write_only.toml"),
+    bundled!("bench-config/workloads/row_guards.toml"),
+    bundled!("bench-config/workloads/row_guards_read.toml"),
+    bundled!("bench-config/workloads/select_random_points.toml"),
+    bundled!("bench-config/workloads/select_random_ranges.toml"),
+    bundled!("bench-config/workloads/sql_bench_alter_table.toml"),
+    bundled!("bench-config/workloads/sql_bench_atis.toml"),
+    bundled!("bench-config/workloads/sql_bench_big_tables.toml"),
+    bundled!("bench-config/workloads/sql_bench_connect.toml"),
+    bundled!("bench-config/workloads/sql_bench_create.toml"),
+    bundled!("bench-config/workloads/sql_bench_insert.toml"),
+    bundled!("bench-config/workloads/sql_bench_select.toml"),
+    bundled!("bench-config/workloads/sql_bench_transactions.toml"),
+    bundled!("bench-config/workloads/sql_bench_wisconsin.toml"),
+    bundled!("bench-config/workloads/string_append.toml"),
+    bundled!("bench-config/workloads/string_append_concat.toml"),
+    bundled!("bench-config/workloads/string_append_quote.toml"),
+    (
+        "series",
+        "# The patches in order, one a line, in quilt's format.\n",
+    ),
+    (".gitignore", ".perfquilt/\n"),
+    // The last: it is what makes a folder a workspace, so whatever interrupts `init`, the same command
+    // goes on from there.
+    bundled!("bench-config/perfquilt.toml"),
+];
+
+/// Where this repository has series of releases' own, which a new workspace has not.
+const OWN_SERIES: &str = "patches = ";
+
+/// Makes a workspace in `dir`, which is created when missing. Files that are there already are never
+/// changed. Returns the files written, relative to `dir`.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `dir` is a workspace already;
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
+pub fn init(dir: &Path) -> Result<Vec<PathBuf>> {
+    if dir.join(CONFIG_FILE).exists() {
+        return Err(
+            Error::usage(format!("{} is a workspace already", dir.display()))
+                .hint("`perfquilt status` shows it"),
+        );
+    }
+    let mut written = Vec::new();
+    let patches = dir.join("patches");
+    fs::create_dir_all(&patches).map_err(|e| Error::io("create", &patches, &e))?;
+    let link = patches.join("series");
+    // `git quiltimport`, gbp and StGit look for the series beside the patches.
+    if link.symlink_metadata().is_err() {
+        std::os::unix::fs::symlink("../series", &link).map_err(|e| Error::io("link", &link, &e))?;
+        written.push(PathBuf::from("patches/series"));
+    }
+    for (name, content) in FILES {
+        let path = dir.join(name);
+        if path.exists() {
+            continue;
+        }
+        if *name == CONFIG_FILE {
+            let lines = content.split_inclusive('\n');
+            let config: String = lines.filter(|l| !l.starts_with(OWN_SERIES)).collect();
+            write_file(&path, config.as_bytes())?;
+        } else {
+            write_file(&path, content.as_bytes())?;
+        }
+        written.push(PathBuf::from(name));
+    }
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_interrupted_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let obstacle = folder.path().join("bench-config/workloads");
+        fs::create_dir(folder.path().join("bench-config")).unwrap();
+        fs::write(&obstacle, "").unwrap();
+        init(folder.path()).unwrap_err();
+        assert!(!folder.path().join(CONFIG_FILE).exists());
+        fs::remove_file(&obstacle).unwrap();
+        init(folder.path()).unwrap();
+        assert!(
+            FILES
+                .iter()
+                .all(|(name, _)| folder.path().join(name).is_file())
+        );
+        assert!(init(folder.path()).is_err());
+    }
+}

@@ -1,0 +1,596 @@
+//! Experiments: randomised blocks over all points, planned purely, carried out by an executor (this
+//! machine), stored block by block, resumed where they stopped.
+
+mod carry;
+mod claim;
+mod executor;
+mod fleet;
+mod identity;
+mod machine;
+mod note;
+mod plan;
+mod private;
+pub mod probe;
+mod progress;
+mod runner;
+#[cfg(test)]
+mod simulation;
+mod stopping;
+mod values;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Layouts, Preset, Workload};
+use perfquilt_judge::attribution::Stopping;
+use perfquilt_machine::build::{Built, Relink};
+use perfquilt_machine::meter::Counter;
+use perfquilt_machine::server::has_other_time;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Planned};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_store::{ExperimentId, Store};
+
+use carry::Question;
+pub(crate) use claim::Claim;
+use machine::{Candidate, Setup, ThisMachine};
+use plan::{Scope, plan};
+use runner::Runner;
+
+/// What is to be measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The built points.
+    pub points: &'a [(Point, Built)],
+    /// Whose data points of other releases need.
+    pub data: &'a Data,
+    /// Measure every point, also what an earlier experiment measured.
+    pub fresh: bool,
+}
+
+/// What an experiment came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Where its observations are.
+    pub id: ExperimentId,
+    /// Points that could not be measured to the end, with the whole error; the stored header has them with
+    /// the reason in one line, which is all that is left of it where everything was measured before.
+    pub failed: BTreeMap<Point, Error>,
+}
+
+/// Measures the built points as `preset` says, going on where an earlier run of the same experiment
+/// stopped. What other experiments measured that still holds is carried over, unless every point is asked to be
+/// measured. `header` names series, release and recipe, and the points that could not be built;
+/// machine, harness and identical points are filled in. A second server of the base joins as
+/// [`Point::Control`].
+///
+/// Points that fail alone are in the outcome; whoever calls decides what that means.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for wrong settings or missing tools, or while another process
+/// carries the same experiment out;
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the base itself or a workload fails;
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted), everything finished being kept.
+pub fn run(
+    ws: &Workspace,
+    preset: &Preset,
+    asked: &Asked<'_>,
+    header: ExperimentHeader,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let points = asked.points;
+    let (mut candidates, identical) = distinct(points, &header)?;
+    for (point, candidate) in &mut candidates {
+        candidate.data = asked.data.get(point).cloned();
+    }
+    let header = ExperimentHeader {
+        identical,
+        ..header
+    };
+    let servers = Servers { points, candidates };
+    let past = if asked.fresh {
+        Past::Repeated
+    } else {
+        Past::Carried
+    };
+    run_on(ws, preset, servers, header, past, store, progress)
+}
+
+/// What becomes of what was measured before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Past {
+    /// It is used where it still holds.
+    Carried,
+    /// It is left alone; an experiment of this kind goes on, finished or not.
+    Apart,
+    /// It is measured again; an experiment of this kind goes on unless it is finished.
+    Repeated,
+}
+
+/// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
+///
+/// # Errors
+/// As [`run`].
+pub fn against_itself(
+    ws: &Workspace,
+    preset: &Preset,
+    base: &Built,
+    header: ExperimentHeader,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let points: Vec<(Point, Built)> = (0..=header.series.len())
+        .map(|k| (Point::Step(k), base.clone()))
+        .collect();
+    let mut candidates: Candidates = points
+        .iter()
+        .map(|(point, built)| (*point, candidate(*point, built, &header)))
+        .collect();
+    candidates.insert(Point::Control, candidate(Point::Control, base, &header));
+    let servers = Servers {
+        points: &points,
+        candidates,
+    };
+    run_on(ws, preset, servers, header, Past::Apart, store, progress)
+}
+
+fn run_on(
+    ws: &Workspace,
+    preset: &Preset,
+    Servers {
+        points,
+        mut candidates,
+    }: Servers<'_>,
+    header: ExperimentHeader,
+    past: Past,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let settled: Vec<Workload> = preset
+        .workloads
+        .iter()
+        .map(|name| preset.workload(&ws.config, name))
+        .collect::<Result<_>>()?;
+    let workloads: Vec<&Workload> = settled.iter().collect();
+    let layouts = vary_layouts(preset, &mut candidates, progress)?;
+    if let Some(words) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
+        progress.warn(&words);
+    }
+    let timed: Vec<Meter> = meters(preset, Meter::is_timed);
+    let mut counted: Vec<Meter> = meters(preset, |meter| !meter.is_timed());
+    let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
+    if let Some(counter) = &counter {
+        counted.retain(|meter| {
+            let known = counter.meters().contains(meter);
+            if !known {
+                progress.warn(&format!(
+                    "{meter} cannot be read with {}",
+                    counter.describe()
+                ));
+            }
+            known
+        });
+    }
+    if timed.is_empty() && counted.is_empty() {
+        return Err(Error::usage("none of the preset's meters can be read here")
+            .hint("`meters` of the preset names others; `time` can be read everywhere"));
+    }
+    let mut header = header;
+    header.machine = identity::machine_facts(counter.as_ref());
+    header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
+    let mut key = identity::key(ws, &header, preset, &workloads, points)?;
+    let asked = planned(preset, &timed, &counted);
+    let identity = identity::of(ws, &header, preset, &workloads, points)?;
+    if past == Past::Carried {
+        let question = Question {
+            header: &header,
+            identity: &identity,
+            planned: &asked,
+        };
+        let earlier = store.earlier(&header.release)?;
+        // An experiment goes on with what it was begun with, as long as that answers what is asked.
+        key = numbered(&key, |key| {
+            let Some(begun) = store.begun(key)? else {
+                return Ok(true);
+            };
+            let over = store.is_finished(key)? && failed_for_time(ws, &begun);
+            Ok(!over && question.is_told_by(&begun.carried, &earlier))
+        })?;
+        let carried = match store.begun(&key)? {
+            Some(begun) => begun.carried,
+            None => question.origins(&earlier),
+        };
+        let left = question.left(&carried);
+        candidates.retain(|point, _| left.contains(point));
+        header.carried = carried;
+    } else {
+        key.push_str(" fresh");
+    }
+    if past == Past::Repeated {
+        key = numbered(&key, |key| Ok(!store.is_finished(key)?))?;
+    }
+    let _claim = Claim::of(&ws.state(), &key)?;
+    let measured: Vec<Point> = candidates.keys().copied().collect();
+    let begun = store.begun(&key)?;
+    let mut failed_before = begun.map(|begun| begun.failed).unwrap_or_default();
+    failed_before.retain(|point, _| measured.contains(point));
+    header.failed.extend(failed_before.clone());
+    let failed_before: BTreeMap<Point, Error> = failed_before
+        .into_iter()
+        .map(|(point, reason)| {
+            let hint = "this was found before and not tried again; `--fresh` measures again";
+            (point, Error::bench(reason).hint(hint))
+        })
+        .collect();
+    let id = store.begin(&header, &key)?;
+    store.identify(id, &identity)?;
+    if candidates.is_empty() {
+        store.plan(id, &without_blocks(&asked))?;
+        return Ok(Outcome {
+            id,
+            failed: BTreeMap::new(),
+        });
+    }
+    let planned = stopping::plan(store, id, asked)?;
+
+    let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
+    let blocks = plan(&Scope {
+        seed: identity::seed(&key),
+        points: &measured,
+        workloads: &preset.workloads,
+        blocks: blocks_of(&timed, preset.blocks),
+        count_blocks: blocks_of(&counted, preset.count_blocks),
+        layouts: layouts != Layouts::Off,
+        direct: &match past {
+            // A release against itself has no series whose total could be checked.
+            Past::Apart => Vec::new(),
+            _ => direct(points, &header, &measured),
+        },
+    });
+    let margin = |meter| ws.config.margin(meter);
+    let runner = || {
+        let planned = planned.clone();
+        Runner::new(store, id, &timed, &counted, &workloads, planned, &margin)
+    };
+    // With the base and its control alone, every point is the same binary or nothing was built.
+    if measured.len() < 3 || runner()?.is_complete(&blocks, &failed_before)? {
+        store.finish(id)?;
+        return Ok(Outcome {
+            id,
+            failed: failed_before,
+        });
+    }
+    if !failed_before.is_empty() {
+        // They are tried again in what is left.
+        let failed = &mut header.failed;
+        failed.retain(|point, _| !failed_before.contains_key(point));
+        store.begin(&header, &key)?;
+    }
+    let mut runner = runner()?;
+    let setup = Setup {
+        candidates,
+        workloads,
+        block_seconds: preset.block_seconds,
+        release: header.release.clone(),
+        binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
+        count_meters: counted.clone(),
+    };
+    let mut machine = ThisMachine::new(ws, setup, progress)?;
+    let (failed, end) = runner.drive(&blocks, preset.block_seconds, &mut machine, progress);
+    if !failed.is_empty() {
+        for (point, error) in &failed {
+            header.failed.insert(*point, error.to_string());
+        }
+        store.begin(&header, &key)?;
+    }
+    end?;
+    store.finish(id)?;
+    Ok(Outcome { id, failed })
+}
+
+/// Whether servers of `begun` were not ready in time, and have another time now. Of all that decides how a
+/// server starts this alone makes no other experiment.
+fn failed_for_time(ws: &Workspace, begun: &ExperimentHeader) -> bool {
+    let start_seconds = ws.config.server.start_seconds;
+    let mut reasons = begun.failed.values();
+    reasons.any(|reason| has_other_time(reason, start_seconds))
+}
+
+/// The first of `key`, `key 2`, `key 3`, … that `fits`.
+fn numbered(key: &str, fits: impl Fn(&str) -> Result<bool>) -> Result<String> {
+    let mut found = key.to_owned();
+    let mut number = 1;
+    while !fits(&found)? {
+        number += 1;
+        found = format!("{key} {number}");
+    }
+    Ok(found)
+}
+
+/// The points of the closure check: the release and the last step that was built. None when no other
+/// patch is measured with them, since every block compares them directly then.
+fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Point]) -> Vec<Point> {
+    let is_step = |point: &Point| matches!(point, Point::Step(_));
+    let last = points.iter().map(|(point, _)| *point).filter(is_step).max();
+    let Some(full) = last.map(|last| header.server_of(last)) else {
+        return Vec::new();
+    };
+    let steps: Vec<&Point> = measured.iter().filter(|point| is_step(point)).collect();
+    if steps.len() > 2 && steps.contains(&&full) && full != Point::BASE {
+        vec![Point::BASE, full]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Everything is carried: the workloads and meters are the same, the blocks are another experiment's. How
+/// their number came about decides what intervals promise.
+fn without_blocks(planned: &[Planned]) -> Vec<Planned> {
+    let none = |plan: &Planned| Planned {
+        min_blocks: plan.min_blocks,
+        ..Planned::fixed(&plan.workload, plan.meter, 0)
+    };
+    planned.iter().map(none).collect()
+}
+
+/// Which of `points` and `workloads` the next block is measured with, in the state `stopping`; no
+/// workload at the end.
+pub fn needed(
+    points: &[Point],
+    workloads: &[String],
+    stopping: &Stopping,
+) -> (Vec<Point>, Vec<String>) {
+    let block = plan::Block {
+        number: 0,
+        direct: false,
+        reading: plan::Reading::Timed,
+        points: points.to_vec(),
+        workloads: workloads.to_vec(),
+        seed: 0,
+        layouts: BTreeMap::new(),
+        copies: 1,
+    };
+    let block = stopping::needed(block, stopping, &BTreeMap::new());
+    (block.points, block.workloads)
+}
+
+fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
+    Meter::ALL
+        .into_iter()
+        .filter(|meter| preset.meters.contains(meter) && wanted(*meter))
+        .collect()
+}
+
+fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<Planned> {
+    let mut all = Vec::new();
+    for workload in &preset.workloads {
+        for (place, &meter) in timed.iter().enumerate() {
+            all.push(Planned {
+                min_blocks: preset.min_blocks(),
+                resolution: preset.resolution.filter(|_| place == 0),
+                ..Planned::fixed(workload, meter, preset.blocks)
+            });
+        }
+        for &meter in counted {
+            all.push(Planned::fixed(workload, meter, preset.count_blocks));
+        }
+    }
+    all
+}
+
+/// Of points whose data is not that of the experiment's release: what the data is known by, and the folder
+/// of the server that prepares it.
+pub type Data = BTreeMap<Point, (String, PathBuf)>;
+
+/// The servers to measure, one for each different binary and the control.
+type Candidates = BTreeMap<Point, Candidate>;
+
+/// The points that were built, and those that are measured.
+struct Servers<'a> {
+    points: &'a [(Point, Built)],
+    candidates: Candidates,
+}
+
+/// What to measure, and which other points are the same server as which of those.
+fn distinct(
+    points: &[(Point, Built)],
+    header: &ExperimentHeader,
+) -> Result<(Candidates, BTreeMap<Point, Point>)> {
+    let mut sorted: Vec<&(Point, Built)> = points
+        .iter()
+        .filter(|(point, _)| *point != Point::Control)
+        .collect();
+    sorted.sort_by_key(|(point, _)| *point);
+    let Some((Point::BASE, base)) = sorted.first() else {
+        return Err(Error::bench(
+            "the release itself was not built, so there is nothing to compare with",
+        ));
+    };
+    let mut first: BTreeMap<&str, Point> = BTreeMap::new();
+    let mut candidates = BTreeMap::new();
+    let mut identical = BTreeMap::new();
+    for (point, built) in &sorted {
+        match first.get(built.identity.as_str()) {
+            Some(&same) => {
+                identical.insert(*point, same);
+            }
+            None => {
+                first.insert(&built.identity, *point);
+                candidates.insert(*point, candidate(*point, built, header));
+            }
+        }
+    }
+    candidates.insert(Point::Control, candidate(Point::Control, base, header));
+    Ok((candidates, identical))
+}
+
+fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidate {
+    let patch = match point {
+        Point::Step(k) | Point::Alone(k) | Point::Without(k) => {
+            k.checked_sub(1).and_then(|index| header.series.get(index))
+        }
+        Point::Control => None,
+    };
+    Candidate {
+        label: match patch {
+            Some(patch) => format!("{point} ({patch})"),
+            None => format!("{point} (the release)"),
+        },
+        dir: built.dir.clone(),
+        relink: None,
+        data: None,
+    }
+}
+
+/// How the servers' code layouts are varied: as the preset says, if every server can be linked again, which
+/// is prepared then.
+fn vary_layouts(
+    preset: &Preset,
+    candidates: &mut Candidates,
+    progress: &dyn Progress,
+) -> Result<Layouts> {
+    let layouts = preset.layouts.unwrap_or(Layouts::Padded);
+    if layouts == Layouts::Off || meters(preset, Meter::is_timed).is_empty() {
+        return Ok(Layouts::Off);
+    }
+    let mut relinks = BTreeMap::new();
+    for (&point, candidate) in candidates.iter() {
+        match Relink::of(&candidate.dir, layouts) {
+            Ok(relink) => relinks.insert(point, relink),
+            Err(reason) => {
+                let reason = format!("{}: {reason}", candidate.label);
+                if preset.layouts.is_some() {
+                    return Err(
+                        Error::usage(format!("code layouts cannot be varied: {reason}"))
+                            .hint("`--layouts off` measures the servers as they were linked"),
+                    );
+                }
+                progress.warn(&format!(
+                    "code layouts are not varied, so times include the luck of one: {reason}"
+                ));
+                return Ok(Layouts::Off);
+            }
+        };
+    }
+    for (point, relink) in relinks {
+        if let Some(candidate) = candidates.get_mut(&point) {
+            candidate.relink = Some(relink);
+        }
+    }
+    Ok(layouts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perfquilt_model::progress::Silent;
+
+    fn built(point: usize, identity: &str) -> (Point, Built) {
+        let built = Built {
+            key: format!("key-{point}"),
+            dir: format!("/{point}").into(),
+            identity: identity.into(),
+            seconds: perfquilt_machine::build::BuildSeconds::default(),
+            compiled_units: 0,
+            cached: true,
+            profile: None,
+        };
+        (Point::Step(point), built)
+    }
+
+    #[test]
+    fn the_same_binary_is_measured_once_and_the_base_twice() {
+        let points = [built(0, "a"), built(1, "b"), built(2, "b"), built(3, "a")];
+        let (candidates, identical) =
+            distinct(&points, &ExperimentHeader::new("toy-1", "quick")).unwrap();
+        let measured: Vec<Point> = candidates.keys().copied().collect();
+        assert_eq!(measured, [Point::Step(0), Point::Step(1), Point::Control]);
+        assert_eq!(
+            candidates[&Point::Control].dir,
+            candidates[&Point::BASE].dir
+        );
+        assert_eq!(
+            identical,
+            BTreeMap::from([
+                (Point::Step(2), Point::Step(1)),
+                (Point::Step(3), Point::Step(0))
+            ])
+        );
+    }
+
+    #[test]
+    fn layouts_are_varied_where_every_server_can_be_linked_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = |name: &str, link: &str| {
+            let dir = folder.path().join(name);
+            std::fs::create_dir_all(dir.join("relink")).unwrap();
+            std::fs::write(dir.join("relink/link.json"), link).unwrap();
+            Candidate {
+                label: name.into(),
+                dir,
+                relink: None,
+                data: None,
+            }
+        };
+        let preset = |layouts: Option<Layouts>| Preset {
+            description: String::new(),
+            recipe: "r".into(),
+            workloads: Vec::new(),
+            meters: vec![Meter::Time],
+            blocks: 2,
+            block_seconds: 1.0,
+            count_blocks: 0,
+            layouts,
+            sql_bench: Default::default(),
+            min_blocks: None,
+            resolution: None,
+        };
+        let vary = |layouts, candidates: &mut Candidates| {
+            vary_layouts(&preset(layouts), candidates, &Silent)
+        };
+        let good = r#"{"words":["cc"],"shuffle":[],"env":{}}"#;
+        let mut candidates = BTreeMap::from([(Point::BASE, server("a", good))]);
+        assert_eq!(
+            vary(Some(Layouts::Off), &mut candidates).unwrap(),
+            Layouts::Off
+        );
+        assert!(candidates[&Point::BASE].relink.is_none());
+        assert_eq!(vary(None, &mut candidates).unwrap(), Layouts::Padded);
+        assert!(candidates[&Point::BASE].relink.is_some());
+        let error = vary(Some(Layouts::Shuffled), &mut candidates).unwrap_err();
+        assert!(error.message().contains("install mold"), "{error}");
+        let bad = r#"{"words":[],"shuffle":[],"env":{},"reason":"no linker"}"#;
+        candidates.insert(Point::Step(1), server("b", bad));
+        assert_eq!(vary(None, &mut candidates).unwrap(), Layouts::Off);
+        let error = vary(Some(Layouts::Padded), &mut candidates).unwrap_err();
+        assert!(error.message().contains("b: no linker"), "{error}");
+    }
+
+    #[test]
+    fn keys_are_numbered_until_one_fits() {
+        let taken = ["k", "k 2"];
+        let free = |key: &str| Ok(!taken.contains(&key));
+        assert_eq!(numbered("k", free).unwrap(), "k 3");
+        assert_eq!(numbered("other", free).unwrap(), "other");
+    }
+
+    #[test]
+    fn what_is_all_carried_keeps_the_kind_of_its_intervals() {
+        let planned = [Planned {
+            min_blocks: Some(10),
+            resolution: Some(0.01),
+            ..Planned::fixed("w", Meter::Time, 200)
+        }];
+        let none = without_blocks(&planned);
+        assert_eq!((none[0].min_blocks, none[0].blocks), (Some(10), 0));
+        assert_eq!(none[0].resolution, None);
+    }
+
+    #[test]
+    fn without_a_base_there_is_nothing_to_compare_with() {
+        assert!(distinct(&[built(1, "b")], &ExperimentHeader::new("toy-1", "quick")).is_err());
+    }
+}

@@ -1,0 +1,380 @@
+//! The main job: stack, build and measure, in a row.
+
+pub mod bisect;
+pub mod commits;
+mod explain;
+pub mod releases;
+pub mod sessions;
+pub mod states;
+pub mod step;
+mod target;
+#[cfg(test)]
+mod testing;
+mod training;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::experiment;
+use perfquilt_config::Preset;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_machine::build::{self, BuildItem, Built, SourceTree};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::failure::Failure;
+use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_patches::series::Series;
+use perfquilt_patches::stack::{self, CountedTrees, Stack, Worktree};
+use perfquilt_patches::upstream::{self, Release};
+use perfquilt_store::{ExperimentId, Store};
+
+pub use target::Target;
+pub use training::{builder, builder_on};
+
+/// A series applied to a release.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The release.
+    pub release: Release,
+    /// The series.
+    pub series: Series,
+    /// The stack.
+    pub stack: Stack,
+}
+
+/// Fetches and imports the release if need be and applies the series to it.
+///
+/// # Errors
+/// Those of [`upstream::ensure`], [`Series::load`] and [`stack::apply`].
+pub fn prepare(ws: &Workspace, release: Option<&str>, progress: &dyn Progress) -> Result<Prepared> {
+    prepare_with(ws, release, ws.config.series.fuzz, progress)
+}
+
+/// As [`prepare`], where a hunk may ignore `fuzz` lines of context.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_with(
+    ws: &Workspace,
+    release: Option<&str>,
+    fuzz: usize,
+    progress: &dyn Progress,
+) -> Result<Prepared> {
+    let series = Series::load_for(ws, release)?;
+    let release = upstream::ensure(ws, release, progress)?;
+    let stack = stack::apply_with(ws, &release, &series, fuzz)
+        .map_err(|error| of_another_release(ws, &release, error))?;
+    Ok(Prepared {
+        release,
+        series,
+        stack,
+    })
+}
+
+/// Says how a series that is the current release's gets to another one, to which it does not apply.
+fn of_another_release(ws: &Workspace, release: &Release, error: Error) -> Error {
+    let version = &release.version;
+    let configured = ws.config.release(Some(version));
+    let has_own = configured.is_ok_and(|release| release.patches.is_some());
+    if error.kind() == Kind::Series && *version != ws.config.upstream.current && !has_own {
+        error.hint(format!(
+            "the series is that of {}; `perfquilt rebase {version}` moves it to this release",
+            ws.config.upstream.current
+        ))
+    } else {
+        error
+    }
+}
+
+/// Source trees of a workspace's object store.
+#[derive(Debug)]
+pub struct StoredTrees {
+    store: PathBuf,
+    steering: CountedTrees,
+}
+
+impl StoredTrees {
+    /// Trees of the object store of `ws`.
+    pub fn new(ws: &Workspace) -> Self {
+        StoredTrees {
+            store: ws.object_store(),
+            steering: CountedTrees::new(build::steers),
+        }
+    }
+}
+
+impl SourceTree for StoredTrees {
+    fn steering(&self, tree: &str) -> Result<String> {
+        self.steering.digest(&self.store, tree)
+    }
+
+    fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()> {
+        Worktree::open(&self.store, dir)?.move_to(tree, progress)?;
+        Ok(())
+    }
+}
+
+/// A point and its server, or why it has none.
+#[derive(Debug)]
+pub struct BuiltPoint {
+    /// The point.
+    pub point: Point,
+    /// For people: the release, or the patch that makes the point.
+    pub label: String,
+    /// The server.
+    pub built: Result<Built>,
+}
+
+/// Builds `points` with the recipe called `recipe`. A point that fails keeps the others from
+/// nothing; only an interruption ends it early.
+///
+/// # Errors
+/// [`Kind::Usage`] for an unknown recipe, a missing tool or a point outside the series;
+/// [`Kind::Interrupted`].
+pub fn build_points(
+    ws: &Workspace,
+    prepared: &Prepared,
+    recipe: &str,
+    points: &[Point],
+    progress: &dyn Progress,
+) -> Result<Vec<BuiltPoint>> {
+    let builder = builder(ws, recipe, prepared)?;
+    let source = StoredTrees::new(ws);
+    let mut done = Vec::new();
+    for &point in points {
+        let item = match build_item(prepared, point) {
+            Err(error) if is_separate(point) && error.kind() == Kind::Series => {
+                progress.note(&error.to_string());
+                done.push(BuiltPoint {
+                    point,
+                    label: point.to_string(),
+                    built: Err(error),
+                });
+                continue;
+            }
+            item => item?,
+        };
+        let built = builder.build(&item, &source, progress);
+        match &built {
+            Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
+                return Err(error.clone());
+            }
+            Err(error) => progress.warn(&format!("point {point} failed: {error}")),
+            Ok(built) if built.cached => {
+                progress.note(&format!("point {point}: {} is in the cache", item.label));
+            }
+            Ok(_) => {}
+        }
+        done.push(BuiltPoint {
+            point,
+            label: item.label,
+            built,
+        });
+    }
+    Ok(done)
+}
+
+/// Whether a point exists only to tell what a patch does apart from the others: that it cannot be
+/// built is an answer, not a fault.
+pub fn is_separate(point: Point) -> bool {
+    matches!(point, Point::Alone(_) | Point::Without(_))
+}
+
+fn build_item(prepared: &Prepared, point: Point) -> Result<BuildItem> {
+    let release = &prepared.release.name;
+    let patch = match point {
+        Point::Step(0) | Point::Control => None,
+        Point::Step(k) | Point::Alone(k) | Point::Without(k) => {
+            Some(prepared.series.patches()[k - 1].name.clone())
+        }
+    };
+    Ok(BuildItem {
+        label: match (&patch, point) {
+            (None, _) => release.clone(),
+            (Some(patch), Point::Without(_)) => format!("{release} without {patch}"),
+            (Some(patch), Point::Alone(_)) => format!("{release} with {patch} alone"),
+            (Some(patch), _) => format!("{release} up to {patch}"),
+        },
+        point,
+        tree: prepared.stack.tree(point)?,
+        patch,
+        touches: touched(prepared, point),
+        release: release.clone(),
+    })
+}
+
+/// The files that the patch which makes `point` changes, for the error when it does not compile.
+fn touched(prepared: &Prepared, point: Point) -> Vec<String> {
+    let (Point::Step(k) | Point::Alone(k)) = point else {
+        return Vec::new();
+    };
+    let files = prepared.series.patch(k).map(|patch| &patch.files);
+    let paths = files
+        .into_iter()
+        .flatten()
+        .filter_map(|file| file.new.as_ref().or(file.old.as_ref()));
+    paths
+        .map(|path| String::from_utf8_lossy(path).into_owned())
+        .collect()
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The experiment in the workspace's store.
+    pub experiment: ExperimentId,
+    /// Points that could not be built, with the whole error.
+    pub build_errors: Vec<(Point, Error)>,
+    /// Points whose server failed while being measured.
+    pub failed: Vec<(Point, Error)>,
+    /// What ended measuring before its time, where something did: a signal, or a server of the bare
+    /// release that failed. What was measured before counts.
+    pub stopped: Option<Error>,
+}
+
+impl Outcome {
+    /// Returns the failures of the run: what ended it, then those of single points.
+    pub fn failures(&self) -> Vec<Failure> {
+        let stopped = self.stopped.iter().map(|error| Failure::new(error, None));
+        let points = self.build_errors.iter().chain(&self.failed);
+        stopped
+            .chain(points.map(|(point, error)| Failure::new(error, Some(*point))))
+            .collect()
+    }
+}
+
+/// Does the main job: `preset` on the `wanted` points of `release` (`None`: the current one).
+/// Everything that is there already is taken from the caches and the store.
+///
+/// # Errors
+/// The errors of its steps; points that cannot be built or measured are in the outcome instead, as
+/// long as the bare release can.
+pub fn run(
+    ws: &Workspace,
+    preset: &Preset,
+    release: Option<&str>,
+    wanted: &Wanted,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let prepared = prepare(ws, release, progress)?;
+    let points = wanted.points(&prepared)?;
+    let built = build_points(ws, &prepared, &preset.recipe, &points, progress)?;
+    measure(ws, preset, &prepared, built, wanted.fresh, progress)
+}
+
+/// Which effects of a patch are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effects {
+    /// Against the point before it.
+    Order,
+    /// On the bare release, without the other patches.
+    Alone,
+    /// The whole series against the series without it.
+    Without,
+}
+
+/// What a run is asked to measure.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// These points only; none: all of the series in order.
+    pub points: Vec<Point>,
+    /// Which effects of the patches; those in order are always among them.
+    pub effects: Vec<Effects>,
+    /// Measure every point, also those that an earlier experiment measured.
+    pub fresh: bool,
+}
+
+impl Wanted {
+    /// The points to build and measure, the bare release first.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a point outside the series.
+    pub fn points(&self, prepared: &Prepared) -> Result<Vec<Point>> {
+        let count = prepared.series.patches().len();
+        let mut points: Vec<Point> = (0..=count).map(Point::Step).collect();
+        if !self.points.is_empty() {
+            points = vec![Point::BASE];
+            points.extend_from_slice(&self.points);
+            points.retain(|point| *point != Point::Control);
+        }
+        for point in points.clone() {
+            let (Point::Step(k) | Point::Alone(k) | Point::Without(k)) = point else {
+                continue;
+            };
+            if k > count {
+                return Err(Error::usage(format!(
+                    "there is no point {point}: the series has {count} patches"
+                )));
+            }
+            if let Point::Step(k @ 1..) = point {
+                if self.effects.contains(&Effects::Alone) {
+                    points.push(Point::Alone(k));
+                }
+                if self.effects.contains(&Effects::Without) {
+                    points.extend([Point::Without(k), Point::Step(count)]);
+                }
+            }
+        }
+        points.sort_unstable();
+        points.dedup();
+        Ok(points)
+    }
+}
+
+fn measure(
+    ws: &Workspace,
+    preset: &Preset,
+    prepared: &Prepared,
+    built: Vec<BuiltPoint>,
+    fresh: bool,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let mut measurable = Vec::new();
+    let mut build_errors = Vec::new();
+    let mut failed = BTreeMap::new();
+    let mut builds = Vec::new();
+    for point in built {
+        match point.built {
+            Ok(server) => {
+                builds.push(server.record(point.point));
+                measurable.push((point.point, server));
+            }
+            Err(error) if point.point == Point::BASE => return Err(error),
+            Err(error) => {
+                if is_separate(point.point) {
+                    failed.insert(point.point, error.message().to_owned());
+                } else {
+                    failed.insert(point.point, error.to_string());
+                    build_errors.push((point.point, error));
+                }
+            }
+        }
+    }
+    let patches = prepared.series.patches();
+    let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+    header.series = patches.iter().map(|patch| patch.name.clone()).collect();
+    header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
+    header.failed = failed;
+    let store = Store::open(&ws.results())?;
+    let asked = experiment::Asked {
+        points: &measurable,
+        data: &experiment::Data::new(),
+        fresh,
+    };
+    let measured = experiment::run(ws, preset, &asked, header, &store, progress);
+    let (experiment, failed, stopped) = match measured {
+        Ok(outcome) => (outcome.id, outcome.failed.into_iter().collect(), None),
+        Err(error) => match store.current() {
+            Some(experiment) => (experiment, Vec::new(), Some(error)),
+            None => return Err(error),
+        },
+    };
+    store.record_builds(experiment, &builds)?;
+    Ok(Outcome {
+        experiment,
+        build_errors,
+        failed,
+        stopped,
+    })
+}

@@ -1,0 +1,298 @@
+//! The same patches on two releases, all four servers in every block.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use sha2::{Digest, Sha256};
+
+use super::bisect::{Ask, results};
+use super::{Prepared, StoredTrees, build_item, builder, prepare};
+use crate::experiment::Claim;
+use crate::experiment::probe::{self, Probe, Values};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::bisect::two_way::{CELLS, Table, TwoWay};
+use perfquilt_judge::bisect::{Question, State};
+use perfquilt_machine::build::Built;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_store::Store;
+use perfquilt_system::digest::hex;
+
+/// Measures the releases called `old` and `new`, without and with the patch `which` of each series or the
+/// whole series, until it is known whose a loss is.
+///
+/// # Errors
+/// Those of [`prepare`], of building and of measuring, all four servers being needed;
+/// [`Kind::Usage`] when there is no such patch.
+pub fn compare(
+    ws: &Workspace,
+    (old, new): (&str, &str),
+    which: Option<&str>,
+    ask: &Ask,
+    progress: &dyn Progress,
+) -> Result<Table> {
+    if ws.config.release(Some(old))?.version == ws.config.release(Some(new))?.version {
+        return Err(Error::usage("the old release and the new one are the same"));
+    }
+    let sides = [old, new].map(|version| Side::new(ws, version, which, progress));
+    let [old_side, new_side] = sides;
+    let sides = [old_side?, new_side?];
+    let states: Vec<State> = sides.iter().flat_map(Side::states).collect();
+    let releases = [0, 1].map(|side: usize| sides[side].prepared.release.name.clone());
+    let question = Question {
+        states: states.clone(),
+        change: "patch".to_owned(),
+        release: releases[0].clone(),
+        ..ask.question_of(&states)
+    };
+    question.check()?;
+    let mut comparison = TwoWay::new(question.clone(), releases.clone());
+
+    let source = StoredTrees::new(ws);
+    let mut servers = Vec::with_capacity(CELLS);
+    for side in &sides {
+        let builder = builder(ws, &ask.preset.recipe, &side.prepared)?;
+        for point in side.points {
+            let started = Instant::now();
+            let built = builder.build(&build_item(&side.prepared, point)?, &source, progress)?;
+            if !built.cached {
+                comparison.built(started.elapsed().as_secs_f64());
+            }
+            servers.push(built);
+        }
+    }
+    let context = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
+    let mut digest = Sha256::new();
+    digest.update(format!("{context} {}", ask.meter));
+    servers.iter().for_each(|built| digest.update(&built.key));
+    let name = &hex(&digest.finalize())[..12];
+    let mut header = ExperimentHeader::new(&releases[0], &ask.preset.recipe);
+    header.experiment = format!("releases-{name}");
+    header.series = states[1..]
+        .iter()
+        .map(|state| state.label.clone())
+        .collect();
+    let store = Store::open(&results(ws))?;
+    let cells = cells(&servers);
+    let measured: BTreeSet<usize> = cells.into_iter().collect();
+    let measured: Vec<usize> = measured.into_iter().collect();
+    let add = |comparison: &mut TwoWay, values: &Values, seconds: f64| {
+        let cost = |state: usize| values.costs.get(&state).copied().unwrap_or(f64::NAN);
+        comparison.add(cells.map(cost), measured.len(), seconds);
+    };
+    let is_decided = |key: &str| -> Result<bool> {
+        let mut so_far = TwoWay::new(question.clone(), releases.clone());
+        for values in probe::stored(&store, key, (&ask.workload, ask.meter))? {
+            add(&mut so_far, &values, 0.0);
+        }
+        Ok(so_far.wanted() == 0)
+    };
+    let key = if ask.fresh {
+        fresh_key(&store, name, &question, &is_decided)?
+    } else {
+        latest_key(&store, name)?
+    };
+    let _claim = Claim::of(&ws.state(), &key)?;
+    let mut probe = Probe::open(
+        ws,
+        &ask.preset,
+        (&ask.workload, ask.meter),
+        header,
+        &key,
+        &store,
+    )?;
+    for (state, built) in servers.iter().enumerate() {
+        probe.add(state, built, progress)?;
+    }
+    // The new release's servers get data that its own bare server prepared.
+    for state in [2, 3] {
+        probe.data_of(state, &releases[1], 2);
+    }
+    let mut next = 0;
+    let mut seconds = 0.0;
+    loop {
+        for values in probe.blocks(next)? {
+            next = next.max(values.number + 1);
+            add(&mut comparison, &values, seconds);
+        }
+        let wanted = u32::try_from(comparison.wanted()).unwrap_or(u32::MAX);
+        if wanted == 0 {
+            return Ok(comparison.table());
+        }
+        let step = progress.begin("measure", Some(u64::from(wanted)));
+        step.update(
+            0,
+            None,
+            &format!("{wanted} blocks of both releases, after {next}"),
+        );
+        let started = Instant::now();
+        let failed = probe.measure(&measured, next..next.saturating_add(wanted), progress)?;
+        seconds = started.elapsed().as_secs_f64() / f64::from(wanted);
+        step.finish("");
+        if let Some((state, error)) = failed.into_iter().next() {
+            return Err(Error::new(
+                Kind::Bench,
+                format!("{} cannot be measured: {error}", states[state].label),
+            )
+            .details(error.detail_lines().to_vec()));
+        }
+    }
+}
+
+/// The key of the comparison called `name` that was carried out last.
+fn latest_key(store: &Store, name: &str) -> Result<String> {
+    let first = format!("releases {name}");
+    Ok(store.keys(&first)?.into_iter().next().unwrap_or(first))
+}
+
+/// The key of a comparison called `name` that uses nothing measured before it: that of one which asks the same and
+/// is not decided, or a new one.
+fn fresh_key(
+    store: &Store,
+    name: &str,
+    question: &Question,
+    is_decided: &dyn Fn(&str) -> Result<bool>,
+) -> Result<String> {
+    let keys = store.keys(&format!("releases {name}"))?;
+    let asked = (question.size, question.error, question.most_blocks);
+    let mark = format!(" fresh {} {} {}", asked.0, asked.1, asked.2);
+    if let Some(last) = keys.iter().find(|key| key.ends_with(&mark))
+        && !is_decided(last)?
+    {
+        return Ok(last.clone());
+    }
+    Ok(format!("releases {name} {}{mark}", keys.len() + 1))
+}
+
+/// The state that stands for each: a server that both states of a release are is started once a block.
+fn cells(servers: &[Built]) -> [usize; CELLS] {
+    [0, 1, 2, 3].map(|state| {
+        let before = state / 2 * 2;
+        if servers[state].identity == servers[before].identity {
+            before
+        } else {
+            state
+        }
+    })
+}
+
+/// A release with its series, and the two points that are compared.
+struct Side {
+    prepared: Prepared,
+    points: [Point; 2],
+}
+
+impl Side {
+    fn new(
+        ws: &Workspace,
+        version: &str,
+        which: Option<&str>,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let prepared = prepare(ws, Some(version), progress)?;
+        let patches = prepared.series.patches();
+        let (before, after) = match which {
+            None => (0, patches.len()),
+            Some(wanted) => {
+                let by_name = patches.iter().position(|patch| patch.name == wanted);
+                let by_number = wanted
+                    .parse::<usize>()
+                    .ok()
+                    .filter(|k| (1..=patches.len()).contains(k))
+                    .map(|k| k - 1);
+                let place = by_name.or(by_number).ok_or_else(|| {
+                    let names = patches.iter().map(|patch| &patch.name);
+                    perfquilt_model::error::Error::unknown("patch", wanted, names)
+                })?;
+                (place, place + 1)
+            }
+        };
+        if before == after {
+            return Err(Error::usage(format!(
+                "the series on {} has no patches",
+                prepared.release.name
+            )));
+        }
+        Ok(Side {
+            prepared,
+            points: [before, after].map(Point::Step),
+        })
+    }
+
+    fn states(&self) -> Vec<State> {
+        let patches = self.prepared.series.patches();
+        self.points
+            .iter()
+            .map(|&point| {
+                let patch = match point {
+                    Point::Step(k) => k.checked_sub(1).and_then(|index| patches.get(index)),
+                    _ => None,
+                };
+                State {
+                    label: format!("{} at point {point}", self.prepared.release.name),
+                    name: patch.map_or(String::new(), |patch| patch.name.clone()),
+                    title: patch.map_or(String::new(), |patch| patch.title.clone()),
+                    tree: self.prepared.stack.tree(point).unwrap_or_default(),
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perfquilt_machine::build::BuildSeconds;
+
+    #[test]
+    fn a_fresh_comparison_is_a_new_one_and_goes_on_until_it_is_decided() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("bisect.db")).unwrap();
+        let begin = |key: String| {
+            let header = ExperimentHeader::new("toy-1", "make");
+            store.begin(&header, &key).unwrap();
+            key
+        };
+        let latest = || begin(latest_key(&store, "x").unwrap());
+        let fresh = |size: f64, decided: bool| {
+            let question = Question {
+                size,
+                ..super::super::testing::question(4)
+            };
+            begin(fresh_key(&store, "x", &question, &|_| Ok(decided)).unwrap())
+        };
+        assert_eq!(latest(), "releases x");
+        assert_eq!(latest(), "releases x");
+        // One that may use what was measured is not gone on with.
+        let second = fresh(0.01, false);
+        assert!(second.starts_with("releases x 2 fresh 0.01 "), "{second}");
+        assert_eq!(fresh(0.01, false), second);
+        assert_eq!(latest(), second);
+        // Another size is another question.
+        let third = fresh(0.05, false);
+        assert!(third.starts_with("releases x 3 fresh 0.05 "), "{third}");
+        let fourth = fresh(0.01, true);
+        assert!(fourth.starts_with("releases x 4 fresh 0.01 "), "{fourth}");
+        assert_eq!(fresh(0.01, false), fourth);
+    }
+
+    #[test]
+    fn a_server_is_started_once_for_both_states_of_a_release() {
+        let built = |identity: &str| Built {
+            key: String::new(),
+            dir: std::path::PathBuf::new(),
+            identity: identity.to_owned(),
+            seconds: BuildSeconds::default(),
+            compiled_units: 0,
+            cached: true,
+            profile: None,
+        };
+        let of = |identities: [&str; CELLS]| cells(&identities.map(built));
+        assert_eq!(of(["a", "b", "c", "d"]), [0, 1, 2, 3]);
+        assert_eq!(of(["a", "a", "c", "d"]), [0, 0, 2, 3]);
+        // Data are a release's own.
+        assert_eq!(of(["a", "b", "a", "a"]), [0, 1, 2, 2]);
+    }
+}

@@ -1,0 +1,304 @@
+//! Where the sessions of bisections are kept: one JSON file each, written whole.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::bisect::{Action, Question, Session};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_store::Store;
+use perfquilt_system::digest::hex;
+use perfquilt_system::files::write_file;
+use perfquilt_system::locks::{self, Lock};
+
+/// A session in its file.
+#[derive(Debug)]
+pub struct Kept {
+    path: PathBuf,
+    /// Held while the session is carried out.
+    _lock: Option<Lock>,
+    /// Its name: the file's.
+    pub name: String,
+    /// The session.
+    pub session: Session,
+}
+
+/// The sessions of a workspace.
+#[derive(Debug)]
+pub struct Sessions {
+    folder: PathBuf,
+}
+
+impl Sessions {
+    /// The sessions of `ws`.
+    pub fn of(ws: &Workspace) -> Self {
+        Sessions {
+            folder: ws.state().join("bisect"),
+        }
+    }
+
+    /// The session that asks `question` in `context` (machine, harness, settings, recipe), begun now or
+    /// before; with `fresh`, one that uses no stored measurement and is not finished. One whose end could
+    /// not be used is over: whatever that was may be mended. `store` has the observations.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when files cannot be read or written;
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process carries it out.
+    pub fn open(
+        &self,
+        question: &Question,
+        context: &str,
+        fresh: bool,
+        store: &Store,
+    ) -> Result<Kept> {
+        let text = serde_json::to_string(question)
+            .map_err(|error| Error::internal(format!("cannot write the question: {error}")))?;
+        let digest = hex(&Sha256::digest(format!("{text}\n{context}")));
+        for number in 1.. {
+            let name = match number {
+                1 => digest[..12].to_owned(),
+                _ => format!("{}-{number}", &digest[..12]),
+            };
+            let path = self.path(&name);
+            // Held before the file is looked at: another process may be about to write it.
+            let lock = self.lock(&name)?;
+            if !path.is_file() {
+                // The file was removed: a session of this name would take what that one measured for its own.
+                if store.begun(&key(&name))?.is_some() {
+                    continue;
+                }
+                let kept = Kept {
+                    _lock: lock,
+                    path,
+                    name,
+                    session: Session {
+                        fresh,
+                        ..Session::new(question.clone())
+                    },
+                };
+                kept.write()?;
+                return Ok(kept);
+            }
+            let kept = Kept {
+                _lock: lock,
+                ..read(&path, name)?
+            };
+            let next = self.path(&format!("{}-{}", &digest[..12], number + 1));
+            let over = match kept.session.replay().action() {
+                Action::Broken { .. } => true,
+                Action::Done => fresh,
+                Action::Build { .. } | Action::Measure { .. } => fresh && !kept.session.fresh,
+            };
+            if over || next.is_file() {
+                continue;
+            }
+            return Ok(kept);
+        }
+        Err(Error::internal("there are too many sessions"))
+    }
+
+    /// The session called `name`, by default the one that was written last.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none.
+    pub fn find(&self, name: Option<&str>) -> Result<Kept> {
+        let none = || {
+            Error::usage("there is no bisection yet")
+                .hint("`perfquilt bisect --workload NAME` begins one")
+        };
+        match name {
+            Some(name) => {
+                let path = self.path(name);
+                if !is_name(name) || !path.is_file() {
+                    let names = self.names()?;
+                    return Err(perfquilt_model::error::Error::unknown(
+                        "bisection",
+                        name,
+                        names.iter(),
+                    ));
+                }
+                read(&path, name.to_owned())
+            }
+            None => {
+                let name = self.names()?.into_iter().next().ok_or_else(none)?;
+                read(&self.path(&name), name)
+            }
+        }
+    }
+
+    /// The names of all sessions, the one that was written last first. What else lies in the folder is none.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the folder cannot be read.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let entries = match std::fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::io("read", &self.folder, &error)),
+        };
+        let mut found = Vec::new();
+        for entry in entries.flatten() {
+            let file = entry.file_name();
+            let name = file.to_str().and_then(|file| file.strip_suffix(".json"));
+            let Some(name) = name.filter(|name| is_name(name) && entry.path().is_file()) else {
+                continue;
+            };
+            if let Ok(written) = entry.metadata().and_then(|metadata| metadata.modified()) {
+                found.push((std::cmp::Reverse(written), name.to_owned()));
+            }
+        }
+        found.sort();
+        Ok(found.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// Keeps other processes from carrying out the same session.
+    fn lock(&self, name: &str) -> Result<Option<Lock>> {
+        match locks::try_now(&self.folder.join(format!("{name}.lock"))) {
+            Ok(None) => Err(Error::usage(format!(
+                "bisection {name} is being carried out by another process"
+            ))
+            .hint("`perfquilt bisect log` shows how far it is")),
+            Ok(held) => Ok(held),
+            // A file system without locks is no reason to give up.
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.json"))
+    }
+}
+
+/// Under what the session called `name` keeps its observations.
+pub(super) fn key(name: &str) -> String {
+    format!("bisect {name}")
+}
+
+/// Whether a session may have this name.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
+fn read(path: &Path, name: String) -> Result<Kept> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, &e))?;
+    let session = Session::parse(&text).map_err(|error| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        error
+            .at(format!(".perfquilt/bisect/{file}"), None)
+            .hint("remove the file: the session then begins anew, with what was measured")
+    })?;
+    Ok(Kept {
+        _lock: None,
+        path: path.to_owned(),
+        name,
+        session,
+    })
+}
+
+impl Kept {
+    /// Writes the session; a kill at any moment leaves the old file or the new one.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
+    pub fn write(&self) -> Result<()> {
+        let mut text = serde_json::to_vec(&self.session)
+            .map_err(|error| Error::internal(format!("cannot write the session: {error}")))?;
+        text.push(b'\n');
+        write_file(&self.path, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::question;
+    use super::*;
+    use perfquilt_judge::bisect::Event;
+    use perfquilt_model::observation::ExperimentHeader;
+
+    fn sessions(folder: &Path) -> (Sessions, Store) {
+        let sessions = Sessions {
+            folder: folder.join("bisect"),
+        };
+        (sessions, Store::open(&folder.join("bisect.db")).unwrap())
+    }
+
+    /// Opens the session, tells it `events` and puts it away; returns its name, and whether it is fresh.
+    fn told(
+        (sessions, store): &(Sessions, Store),
+        context: &str,
+        fresh: bool,
+        events: &[Event],
+    ) -> (String, bool) {
+        let mut kept = sessions.open(&question(2), context, fresh, store).unwrap();
+        kept.session.events.extend_from_slice(events);
+        kept.write().unwrap();
+        (kept.name.clone(), kept.session.fresh)
+    }
+
+    #[test]
+    fn a_session_goes_on_unless_it_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let sessions = sessions(folder.path());
+        let open = |fresh, events: &[Event]| told(&sessions, "here", fresh, events);
+        let (first, _) = open(false, &[]);
+        assert_eq!(open(false, &[]), (first.clone(), false));
+        let (elsewhere, _) = told(&sessions, "another recipe", false, &[]);
+        assert_ne!(elsewhere, first);
+        // One that may use stored measurements is not gone on with where none are to be used, and one
+        // that may not goes on so.
+        let second = format!("{first}-2");
+        assert_eq!(open(true, &[]), (second.clone(), true));
+        for fresh in [true, false] {
+            assert_eq!(open(fresh, &[]), (second.clone(), true));
+        }
+        // An end that could not be used is tried again.
+        let unusable = Event::Unusable {
+            state: 1,
+            reason: "no compiler".into(),
+            crashed: false,
+        };
+        assert_eq!(open(false, &[unusable]).0, second);
+        let third = format!("{first}-3");
+        assert_eq!(open(false, &[]), (third.clone(), false));
+        // What is finished is answered again, unless a new answer is wanted.
+        let built = |state: usize| Event::Built {
+            state,
+            identity: "one".into(),
+            seconds: 0.0,
+            cached: false,
+        };
+        open(false, &[built(0), built(1)]);
+        assert_eq!(open(false, &[]).0, third);
+        assert_eq!(open(true, &[]), (format!("{first}-4"), true));
+    }
+
+    #[test]
+    fn what_a_removed_session_measured_is_not_taken_for_another_ones_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = sessions(folder.path());
+        let (first, _) = told(&all, "here", true, &[]);
+        let (sessions, store) = &all;
+        let header = ExperimentHeader::new("toy-1", "make");
+        store.begin(&header, &key(&first)).unwrap();
+        std::fs::remove_file(sessions.path(&first)).unwrap();
+        let second = format!("{first}-2");
+        assert_eq!(told(&all, "here", true, &[]), (second.clone(), true));
+        // It goes on as any other.
+        assert_eq!(told(&all, "here", false, &[]), (second, true));
+    }
+
+    #[test]
+    fn what_is_no_session_is_not_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = sessions(folder.path());
+        let (name, _) = told(&all, "here", false, &[]);
+        let (sessions, _) = &all;
+        for file in ["old_one.json", ".json", "notes.txt"] {
+            std::fs::copy(sessions.path(&name), sessions.folder.join(file)).unwrap();
+        }
+        std::fs::create_dir(sessions.folder.join("folder.json")).unwrap();
+        assert_eq!(sessions.names().unwrap(), std::slice::from_ref(&name));
+        assert_eq!(sessions.find(None).unwrap().name, name);
+    }
+}
