@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfquilt::series::diff::{self, Options};
-use perfquilt::series::{Form, Patch, SeriesFile, path};
+use perfquilt_patches::series::diff::{self, Options};
+use perfquilt_patches::series::{Form, Patch, SeriesFile, path};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&choice, bytes)) = bytes.split_first() else {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::random::Noise;
 use super::scenario::{EXPERIMENT, header, no_slices, points};
-use super::{is_above, is_below, parallel};
+use super::{Figure, parallel};
 use perfquilt_config::DEFAULT_MIN_BLOCKS;
 use perfquilt_judge::attribution::{self, Attribution, Collector, Effect, Kind, SUITE, Verdict};
 use perfquilt_judge::stats;
@@ -32,14 +32,15 @@ pub struct Check {
 }
 
 impl Check {
-    /// What does not hold, if it does not: where chance cannot explain it, with fewer than 10,000 experiments.
-    pub fn fault(&self) -> Option<String> {
-        let kept = !is_below(self.share, self.least, self.experiments)
-            && !is_above(self.share, self.most, self.experiments);
-        (!kept).then(|| {
-            let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-            format!("{}: {} of {}", self.name, percent(self.share), self.what)
-        })
+    pub(super) fn figure(&self) -> Figure<'_> {
+        Figure {
+            of: &self.name,
+            what: self.what,
+            share: self.share,
+            experiments: self.experiments,
+            least: self.least,
+            most: self.most,
+        }
     }
 }
 
@@ -731,7 +732,8 @@ mod tests {
     fn promises_are_kept_as_far_as_a_small_simulation_tells() {
         let found = checks(100, 1, &|| ()).unwrap();
         assert_eq!(found.len(), count());
-        let faults: Vec<String> = found.iter().filter_map(Check::fault).collect();
+        let figures = found.iter().map(Check::figure).filter(Figure::is_missed);
+        let faults: Vec<String> = figures.map(|figure| figure.describe()).collect();
         assert!(faults.is_empty(), "{faults:#?}");
     }
 
@@ -745,8 +747,11 @@ mod tests {
             least: 0.0,
             most: MOST,
         };
-        assert!(check(0.06, 10_000).fault().is_some());
-        assert!(check(0.06, 400).fault().is_none());
-        assert!(check(0.12, 400).fault().unwrap().contains("12.0 %"));
+        assert!(check(0.06, 10_000).figure().is_missed());
+        assert!(!check(0.06, 400).figure().is_missed() && check(0.06, 400).figure().is_outside());
+        assert!(
+            check(0.12, 400).figure().is_missed()
+                && check(0.12, 400).figure().describe().contains("12.0 %")
+        );
     }
 }

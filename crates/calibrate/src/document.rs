@@ -142,16 +142,21 @@ impl Simulated {
                 percent(check.most),
             );
         }
-        let faults = self.faults();
+        let (faults, by_chance) = (self.faults(), self.outside_by_chance());
+        let mut note = |text: &str, figures: &[String]| {
+            let _ = writeln!(page, "\n{text}: {}.", figures.join("; "));
+        };
         if !faults.is_empty() {
-            let _ = writeln!(page, "\n**Outside the limits:** {}.", faults.join("; "));
-        } else if self.experiments >= super::ENOUGH {
-            page.push_str("\nEvery figure is within its limits.\n");
-        } else {
-            page.push_str(
-                "\nNo figure is farther outside its limits than chance explains with so many experiments (binomial \
-                 distribution).\n",
+            note("**Outside the limits**", &faults);
+        }
+        if !by_chance.is_empty() {
+            note(
+                "Outside the limits by no more than chance explains (binomial distribution)",
+                &by_chance,
             );
+        }
+        if faults.is_empty() && by_chance.is_empty() {
+            page.push_str("\nEvery figure is within its limits.\n");
         }
         self.powers(&mut page, plots);
         page

@@ -63,36 +63,80 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// What does not hold, one fragment each. With fewer than 10,000 experiments a limit counts as missed when
-    /// chance does not explain it.
+    /// Returns the limits that were missed, one fragment each. With fewer than 10,000 experiments a limit counts as
+    /// missed when chance does not explain it.
     pub fn faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        for family in &self.families {
-            let n = family.experiments;
-            for (share, when) in [
-                (family.false_positives, "at the end"),
-                (family.false_positives_peeking, "when stopped by hand"),
-            ] {
-                if is_above(share, FALSE_POSITIVES, n) {
-                    faults.push(format!(
-                        "{}: {:.1} % of experiments have a false claim {when}",
-                        family.scenario,
-                        100.0 * share
-                    ));
-                }
-            }
-            let (least, most) = COVERAGE;
-            let covered = family.coverage;
-            if is_below(covered, least, n) || is_above(covered, most, n) {
-                faults.push(format!(
-                    "{}: {:.1} % of the intervals hold the true effect",
-                    family.scenario,
-                    100.0 * family.coverage
-                ));
-            }
-        }
-        faults.extend(self.checks.iter().filter_map(Check::fault));
-        faults
+        self.described(|figure| figure.is_missed())
+    }
+
+    /// Returns the figures outside their limits by no more than chance explains, one fragment each.
+    pub fn outside_by_chance(&self) -> Vec<String> {
+        self.described(|figure| figure.is_outside() && !figure.is_missed())
+    }
+
+    fn described(&self, filter: impl Fn(&Figure<'_>) -> bool) -> Vec<String> {
+        let families = self.families.iter().flat_map(|family| {
+            let figure = |share, (least, most), what| Figure {
+                of: family.scenario,
+                what,
+                share,
+                experiments: family.experiments,
+                least,
+                most,
+            };
+            let false_claims = (0.0, FALSE_POSITIVES);
+            [
+                figure(
+                    family.false_positives,
+                    false_claims,
+                    "experiments with a false claim at the end",
+                ),
+                figure(
+                    family.false_positives_peeking,
+                    false_claims,
+                    "experiments with a false claim when stopped by hand",
+                ),
+                figure(
+                    family.coverage,
+                    COVERAGE,
+                    "intervals that hold the true effect",
+                ),
+            ]
+        });
+        let checks = self.checks.iter().map(Check::figure);
+        families
+            .chain(checks)
+            .filter(|figure| filter(figure))
+            .map(|figure| figure.describe())
+            .collect()
+    }
+}
+
+/// A share with its limits.
+struct Figure<'a> {
+    /// The scenario or simulation.
+    of: &'a str,
+    /// What the share is of.
+    what: &'a str,
+    share: f64,
+    experiments: usize,
+    least: f64,
+    most: f64,
+}
+
+impl Figure<'_> {
+    fn is_outside(&self) -> bool {
+        self.share < self.least || self.share > self.most
+    }
+
+    /// Whether it is outside its limits beyond chance.
+    fn is_missed(&self) -> bool {
+        is_below(self.share, self.least, self.experiments)
+            || is_above(self.share, self.most, self.experiments)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}: {:.1} % of {}", self.of, 100.0 * self.share, self.what)
     }
 }
 
