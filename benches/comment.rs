@@ -9,7 +9,7 @@ mod made_up;
 use std::time::Instant;
 
 use clap::Parser;
-use perfquilt_forge::LONGEST_COMMENT;
+use perfquilt_forge::MAX_COMMENT_BYTES;
 use perfquilt_judge::attribution::attribute;
 use perfquilt_model::observation::{Meter, Observation};
 use perfquilt_model::point::Point;
@@ -70,7 +70,7 @@ fn main() {
     let mut seconds: Vec<f64> = (0..wanted.runs)
         .map(|_| {
             let started = Instant::now();
-            std::hint::black_box(comment(&notice, LONGEST_COMMENT));
+            std::hint::black_box(comment(&notice, MAX_COMMENT_BYTES));
             started.elapsed().as_secs_f64()
         })
         .collect();

@@ -1,3 +1,3 @@
-//! The command line of perfquilt. ARCHITECTURE.md has the map of the crates behind it and their invariants.
+//! The command line of perfquilt. ARCHITECTURE.md lists the crates behind it and their invariants.
 
 pub mod cli;

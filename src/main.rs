@@ -1,8 +1,8 @@
-//! Arguments in, exit code out; everything else is in the library.
+//! The program: passes its arguments to the library and exits with the code that it returns.
 
 use std::process::ExitCode;
 
-/// Applying a long series takes a fifth less time than with the C library's (`ci/bench/stack`).
+/// The memory allocator. Applying a long series takes a fifth less time than with the C library's (`ci/bench/stack`).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,161 +1,184 @@
-//! The invariants of ARCHITECTURE.md that can be read off the source text.
+//! The invariants of ARCHITECTURE.md that can be read off the manifests and the source text.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-/// Every Rust file under `folder`, with its text up to the unit tests.
-fn sources(folder: &str) -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let unit_tests =
-        regex::Regex::new(r"#\[cfg\(test\)\]\n(pub(\([a-z]+\))? )?mod \w+ \{").unwrap();
-    let mut pending = vec![root];
-    let mut found = Vec::new();
-    while let Some(path) = pending.pop() {
-        if path.is_dir() {
-            pending.extend(
-                fs::read_dir(&path)
-                    .unwrap()
-                    .map(|entry| entry.unwrap().path()),
-            );
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            // Unit tests are a module at the end, or a file of their own.
-            let product = unit_tests.split(&text).next().unwrap().to_owned();
-            found.push((path, product));
-        }
-    }
-    assert!(!found.is_empty(), "{folder} has no source");
-    found
+mod architecture {
+    pub mod modules;
+    pub mod sources;
 }
 
-/// Fails when a file under `folder` outside `allowed` uses one of `words`, or when none within does: the
-/// words are misspelt then.
-fn only_in(folder: &str, allowed: &[&str], words: &[&str]) {
-    let mut used = allowed.is_empty();
-    for (path, text) in sources(folder) {
-        let may_use = allowed
-            .iter()
-            .any(|part| path.to_string_lossy().contains(part));
-        for (number, line) in text.lines().enumerate() {
-            let code = line.split("//").next().unwrap();
-            if let Some(word) = words.iter().find(|word| code.contains(*word)) {
-                if may_use {
-                    used = true;
-                    break;
-                }
-                panic!(
-                    "{}:{}: `{word}` has no place here",
-                    path.display(),
-                    number + 1
-                );
-            }
-        }
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use architecture::{modules, sources};
+use serde_json::Value;
+
+/// The direct dependencies of every crate of the workspace, by its name without `perfquilt-`; `cli` is the root.
+/// Those for tests are left out.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    packages
+        .iter()
+        .map(|package| {
+            let direct = package["dependencies"].as_array().unwrap().iter();
+            let direct = direct
+                .filter(|dependency| dependency["kind"].is_null())
+                .map(|dependency| short(dependency["name"].as_str().unwrap()));
+            (short(package["name"].as_str().unwrap()), direct.collect())
+        })
+        .collect()
+}
+
+fn short(package: &str) -> String {
+    match package.strip_prefix("perfquilt-") {
+        Some(name) => name.to_owned(),
+        None if package == "perfquilt" => "cli".to_owned(),
+        None => package.to_owned(),
     }
-    assert!(used, "none of {words:?} is used in {allowed:?}");
+}
+
+/// The arrows drawn in ARCHITECTURE.md: `crate → crate crate …`, a line each, in the block that begins with
+/// "```arrows".
+fn drawn() -> BTreeMap<String, BTreeSet<String>> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, block) = page.split_once("```arrows\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    block
+        .lines()
+        .map(|line| {
+            let (from, to) = line.split_once('→').unwrap();
+            let to = to.split_whitespace().map(str::to_owned);
+            (from.trim().to_owned(), to.collect())
+        })
+        .collect()
 }
 
 #[test]
-fn judgement_and_series_do_no_io() {
-    for folder in ["src/stats", "src/attribution", "src/bisect", "src/report"] {
-        only_in(
-            folder,
+fn crates_depend_on_each_other_as_drawn() {
+    let actual = dependencies();
+    let names: BTreeSet<&String> = actual.keys().collect();
+    let among_us: BTreeMap<String, BTreeSet<String>> = actual
+        .iter()
+        .map(|(name, direct)| {
+            let ours = direct.iter().filter(|direct| names.contains(direct));
+            (name.clone(), ours.cloned().collect())
+        })
+        .collect();
+    assert_eq!(drawn(), among_us, "draw the arrows in ARCHITECTURE.md");
+}
+
+/// Asserts that exactly `users` depend on `package`.
+fn only(package: &str, users: &[&str]) {
+    let dependencies = dependencies();
+    let found = dependencies
+        .iter()
+        .filter(|(_, direct)| direct.contains(package))
+        .map(|(name, _)| name.as_str());
+    let found: BTreeSet<&str> = found.collect();
+    assert_eq!(found, users.iter().copied().collect(), "users of {package}");
+}
+
+#[test]
+fn libraries_stay_behind_their_walls() {
+    only("clap", &["cli"]);
+    only("git2", &["patches"]);
+    only("rusqlite", &["store"]);
+    only("octocrab", &["forge"]);
+    only("tokio", &["bot", "forge"]);
+    only("axum", &["bot"]);
+    only("mysql", &["machine"]);
+}
+
+#[test]
+fn pure_crates_do_no_io() {
+    for pure in ["model", "judge", "report"] {
+        let dependencies = &dependencies()[pure];
+        for impure in ["system", "config", "store", "rustix", "tempfile", "libc"] {
+            assert!(!dependencies.contains(impure), "{pure} uses {impure}");
+        }
+        sources::only_in(
+            &format!("crates/{pure}/src"),
             &[],
-            &[
-                "std::fs",
-                "std::env",
-                "perfquilt_system::process",
-                "std::net",
-            ],
+            &["std::fs", "std::env", "std::net", "std::process"],
         );
     }
-    only_in(
-        "src/series",
+    sources::only_in(
+        "crates/patches/src/series",
         &["/load.rs"],
         &["std::fs", "std::env", "perfquilt_system::process"],
     );
 }
 
 #[test]
-fn only_the_object_store_side_knows_git2() {
-    only_in("src", &["/stack/", "/upstream/"], &["git2::"]);
-}
-
-#[test]
-fn only_the_store_knows_sqlite() {
-    only_in("src", &["/store/"], &["rusqlite::"]);
-}
-
-#[test]
-fn only_the_forge_knows_octocrab() {
-    only_in("src", &["/forge/"], &["octocrab::", "use http::"]);
-    only_in(
-        "src",
-        &["/forge/", "/bot/"],
-        &["tokio::", "axum::", "use ring::"],
-    );
-}
-
-#[test]
 fn only_one_module_starts_processes() {
-    only_in(
-        "src",
-        &["/process/"],
+    sources::only_in(
+        "crates",
+        &["/system/src/process/"],
         &["std::process::Command", "libc::fork"],
     );
+    sources::only_in("src", &[], &["std::process::Command", "libc::fork"]);
 }
 
 #[test]
-fn the_library_never_prints() {
-    only_in(
-        "src",
-        &["/cli/output.rs", "/cli/terminal.rs"],
-        &[
-            "println!",
-            "eprintln!",
-            "print!(",
-            "eprint!(",
-            "stdout().lock",
-            "dbg!",
-        ],
-    );
+fn libraries_never_print() {
+    let print = [
+        "println!",
+        "eprintln!",
+        "print!(",
+        "eprint!(",
+        "stdout().lock",
+        "dbg!",
+    ];
+    sources::only_in("crates", &[], &print);
+    sources::only_in("src", &["/cli/output.rs", "/cli/terminal.rs"], &print);
 }
 
 #[test]
-fn judgement_does_not_know_the_machine() {
-    only_in(
-        "src/stats",
-        &[],
-        &[
-            "perfquilt_store",
-            "perfquilt_machine::server",
-            "perfquilt_machine::build",
-            "perfquilt_measure::experiment",
-            "perfquilt_report",
-        ],
+fn modules_of_a_folder_do_not_import_each_other_in_a_circle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources = vec![root.join("src")];
+    for entry in std::fs::read_dir(root.join("crates")).unwrap() {
+        sources.push(entry.unwrap().path().join("src"));
+    }
+    let circles: Vec<String> = sources
+        .iter()
+        .flat_map(|source| modules::circles(source))
+        .collect();
+    assert!(circles.is_empty(), "{circles:#?}");
+}
+
+#[test]
+fn circles_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("lib.rs", "mod a;\nmod b;\nmod c;\npub use b::Shared;\n");
+    write("a.rs", "use crate::c::{\n    self, x::Y,\n};\n");
+    write("b/mod.rs", "pub mod inner;\npub struct Shared;\n");
+    write("b/inner.rs", "fn f() { super::super::a::g(); }\n");
+    write(
+        "c.rs",
+        "pub mod x;\n#[cfg(test)]\nmod tests { use crate::a; }\n",
     );
-    only_in(
-        "src/bisect",
-        &[],
-        &[
-            "perfquilt_store",
-            "perfquilt_machine::server",
-            "perfquilt_machine::build",
-            "perfquilt_measure::experiment",
-            "perfquilt_measure::run",
-            "perfquilt_report",
-            "perfquilt_config::workspace",
-        ],
-    );
-    only_in(
-        "src/attribution",
-        &[],
-        &[
-            "perfquilt_store",
-            "perfquilt_machine::server",
-            "perfquilt_machine::build",
-            "perfquilt_report",
-        ],
-    );
+    assert_eq!(modules::circles(folder.path()), Vec::<String>::new());
+    // The re-exported name belongs to `b`.
+    write("c/x.rs", "use crate::Shared;\npub struct Y;\n");
+    let circles = modules::circles(folder.path());
+    assert_eq!(circles.len(), 1, "{circles:?}");
+    for name in ["a", "b", "c"] {
+        assert!(circles[0].contains(name), "{circles:?}");
+    }
 }

@@ -86,7 +86,7 @@ fn points_that_cannot_be_had_are_named_or_left_out() {
     refused(&unbuilt, 4, command);
     build(&environment);
     let only = environment.run(&["bench", "--point", "0"]);
-    refused(&only, 2, "the release is the only point there is");
+    refused(&only, 2, "the release is the only point");
     // Without patch 1, patch 2 does not apply.
     let apart = ["bench", "--blocks", "2", "--effects", "alone,without"];
     let finished = environment.run(&[&apart[..], &["--json"]].concat());

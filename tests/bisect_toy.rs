@@ -265,7 +265,8 @@ fn no_difference_and_the_other_direction_are_told() {
     let found = outcome(&bisect(&faster, &["--good", "1"]));
     assert_eq!(found["conclusion"], "opposite");
     let found = outcome(&bisect(&faster, &["--good", "1", "--direction", "faster"]));
-    assert_eq!(culprits(&found), [(1, 2)]);
+    assert_eq!(culprits(&found), [(0, 1)]);
+    assert_eq!(found["culprits"][0]["names"][0], "0002-change.patch");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const OBSERVATIONS: &str = "docs/results/2026-11-21-mariadb-10.11.18.jsonl.gz";
-/// Results of a client that timed operations apart.
+/// Results of a client that timed single operations.
 const OPERATIONS: &str = "docs/results/sql-bench-5.2.2.tsv";
 
 fn command(args: &[&str]) -> Command {

@@ -59,7 +59,7 @@ fn a_patch_that_does_not_compile_is_told_with_the_figures_of_the_others() {
         "{body}"
     );
     assert!(body.contains("`work.h:1`"), "{body}");
-    assert!(body.contains("What the compiler said"), "{body}");
+    assert!(body.contains("Output of the compiler"), "{body}");
     assert!(body.contains("| 1 | `0001-fewer-rounds.patch`"), "{body}");
 }
 

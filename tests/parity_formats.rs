@@ -206,9 +206,9 @@ fn ours(tree: &Tree, bytes: &[u8], options: &str) -> (Meaning, String) {
 fn stated(error: &str) -> bool {
     let stated = [
         "out of step",
-        "odd file mode",
+        "unsupported file mode",
         "an ed script",
-        "the range of the lines before",
+        "the range of the old lines",
         "`.git` is not allowed",
         "is to be deleted, but it is not there",
     ];

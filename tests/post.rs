@@ -11,9 +11,11 @@ use std::time::Duration;
 use github::{Fault, GitHub, LOGIN, TOKEN};
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;
-use perfquilt_forge::{Client, Credentials, Policy, Posted, Posting, Secret, find_pull_request};
+use perfquilt_forge::{
+    Client, Credentials, Posted, Posting, RetryPolicy, Secret, find_pull_request,
+};
 use perfquilt_judge::attribution::{Attribution, attribute};
-use perfquilt_model::comment::Subject;
+use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Silent;
@@ -29,12 +31,12 @@ fn attribution(gains: &[f64]) -> Attribution {
     attribute(&header, &observations, &|_| 0.005).unwrap()
 }
 
-fn policy() -> Policy {
-    Policy {
-        first: Duration::from_millis(1),
-        limited: Duration::from_millis(2),
-        patience: Duration::from_secs(5),
-        answer: Duration::from_secs(2),
+fn policy() -> RetryPolicy {
+    RetryPolicy {
+        first_wait: Duration::from_millis(1),
+        rate_limited_wait: Duration::from_millis(2),
+        max_total_wait: Duration::from_secs(5),
+        response_timeout: Duration::from_secs(2),
     }
 }
 
@@ -63,7 +65,7 @@ fn post(github: &GitHub, head: &str, gains: &[f64]) -> Result<Posted> {
 fn post_as(
     github: &GitHub,
     credentials: Credentials,
-    policy: Policy,
+    policy: RetryPolicy,
     head: &str,
     gains: &[f64],
 ) -> Result<Posted> {
@@ -77,10 +79,10 @@ fn post_as(
     let attribution = attribution(gains);
     let notice = Notice {
         attribution: Some(&attribution),
-        subject: Subject {
+        subject: PullRequestRef {
             head: head.into(),
             run: Some("https://github.com/acme/series/actions/runs/42".into()),
-            ..Subject::default()
+            ..PullRequestRef::default()
         },
         ..Notice::default()
     };
@@ -161,8 +163,8 @@ fn a_lost_answer_makes_no_second_comment() {
         github.opens(7, FIRST);
         github.fault(&format!("POST {COMMENTS}"), fault.clone());
         github.fault("POST /repos/acme/series/check-runs", fault.clone());
-        let policy = Policy {
-            answer: Duration::from_secs(1),
+        let policy = RetryPolicy {
+            response_timeout: Duration::from_secs(1),
             ..policy()
         };
         post_as(&github, token(), policy, FIRST, &[0.01]).unwrap();
@@ -313,8 +315,8 @@ fn a_server_that_stays_down_is_told() {
     let github = GitHub::start();
     github.opens(7, FIRST);
     (0..50).for_each(|_| github.fault("GET /user", Fault::Status(502)));
-    let hasty = Policy {
-        patience: Duration::from_millis(20),
+    let hasty = RetryPolicy {
+        max_total_wait: Duration::from_millis(20),
         ..policy()
     };
     let error = post_as(&github, token(), hasty, FIRST, &[0.01]).unwrap_err();
@@ -422,7 +424,7 @@ fn a_workflow_for_a_fork_finds_its_pull_request() {
         Client::new(repository, &github.uri(), credentials(login), policy()).unwrap()
     };
     let found = find_pull_request(&client(Some("github-actions[bot]")), &target).unwrap();
-    assert_eq!((found.number, found.newest.as_str()), (7, FIRST));
+    assert_eq!((found.number, found.head.as_str()), (7, FIRST));
     // A workflow's token does not say whose it is.
     let error = find_pull_request(&client(None), &target).unwrap_err();
     assert!(
@@ -502,7 +504,7 @@ fn a_failure_is_a_comment_too() {
     )
     .unwrap();
     assert_eq!(
-        (posted.standing.as_str(), posted.conclusion),
+        (posted.status.as_str(), posted.conclusion),
         ("failed", "failure")
     );
     insta::assert_snapshot!(github.conversation(7));

@@ -184,7 +184,7 @@ fn what_is_wrong_is_said_with_a_hint() {
         (
             &["post", file, "--dry-run", "--id", "a-->b"],
             2,
-            "id of a comment",
+            "valid comment id",
         ),
         (&["post", "--dry-run"], 2, "run --outcome"),
         (&["post", "missing", "--dry-run"], 2, "missing"),

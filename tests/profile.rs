@@ -125,7 +125,7 @@ fn what_cannot_be_compared_is_told() {
     assert!(shown.stdout.contains("main"), "{}", shown.stdout);
     refused(
         &["profile", "0", "1", "--flame-graph", "nowhere/flames.svg"],
-        "nowhere/flames.svg cannot be written",
+        "cannot write nowhere/flames.svg",
     );
     refused(&["profile", "0", "1", "--top", "0"], "--top");
     environment.wait_until_no_process_is_left();
@@ -138,7 +138,7 @@ fn time_is_sampled_by_function_where_perf_may() {
         "profile", "0", "1", "--source", "perf", "--runs", "2", "--json",
     ];
     let profile = environment.run(&args);
-    if perfquilt_machine::meter::samples::Sampled::detect().is_err() {
+    if perfquilt_machine::meter::samples::SamplingEvent::detect().is_err() {
         assert_eq!(profile.code, Some(2), "{}", profile.stderr);
         assert!(profile.stderr.contains("perf"), "{}", profile.stderr);
         return;

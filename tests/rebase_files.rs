@@ -61,7 +61,7 @@ fn a_file_that_upstream_deleted_is_for_a_person() {
     assert!(out.contains("gone.c"), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
     let err = space.fails(3, &["rebase", "2.0", "--write"]);
-    assert!(err.contains("something to decide"), "{err}");
+    assert!(err.contains("need a decision first"), "{err}");
 
     // Nothing is left of the patch: an empty commit says so.
     let dir = resolve(&space, 1);
@@ -73,7 +73,7 @@ fn a_file_that_upstream_deleted_is_for_a_person() {
     let report = json(&space, &["rebase", "2.0", "--continue", "--json"]);
     assert_eq!(statuses(&report)[0], "upstream", "{report}");
     let evidence = report["patches"][0]["evidence"].as_str().unwrap();
-    assert!(evidence.contains("a person decided"), "{evidence}");
+    assert!(evidence.contains("manual resolution"), "{evidence}");
     // The next patch of the file is decided on its own.
     assert_eq!(statuses(&report)[1], "conflict", "{report}");
 }

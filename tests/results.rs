@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Planned};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, PlannedBlocks};
 use perfquilt_model::point::Point;
 use perfquilt_store::{SliceBlob, Store, jsonl};
 
@@ -131,7 +131,7 @@ fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::new(),
         failed: BTreeMap::new(),
         started: "2026-01-02T03:04:05Z".into(),
-        carried: Vec::new(),
+        reused: Vec::new(),
     }
 }
 
@@ -476,7 +476,7 @@ fn stored_experiments_are_reported() {
     let mut other = header(1);
     other.experiment = "quick-2".into();
     let second = store.begin(&other, "b").unwrap();
-    let plan = [Planned::fixed("load", Meter::Time, 9)];
+    let plan = [PlannedBlocks::fixed("load", Meter::Time, 9)];
     store.plan(second, &plan).unwrap();
     let slices: Vec<SliceBlob> = (0..2)
         .map(|point| SliceBlob {

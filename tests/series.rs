@@ -41,7 +41,7 @@ fn status_and_stack() {
     );
     insta::assert_snapshot!(space.ok(&["status"]), @r"
     srv-1.0, 2 patches
-    the release is not imported yet; `perfquilt upstream fetch` does that
+    the release is not imported yet; run `perfquilt upstream fetch`
     1  0001-five.patch                     -          change line 5
     2  sub/0002-a-very-long-name-for-a-p…  -          change line 9
     ");
@@ -149,7 +149,7 @@ fn conflicts_say_what_was_expected() {
     error: patches/bad.patch:6: hunk 1 of 1 does not apply to src/a.c
       line 8 should read  `LINE 8`
                but reads  `line 8`
-    hint: with fuzz 1 it would go to line 8; check that place and refresh the patch
+    hint: with fuzz 1 it would apply at line 8; check that place and refresh the patch
     ");
     assert!(
         space
@@ -244,7 +244,7 @@ fn unsafe_and_unusable_patches() {
         ),
         (
             "diff --git a/f b/f\nold mode 100644\nnew mode 104755\n".into(),
-            "bad.patch:3: odd file mode 104755",
+            "bad.patch:3: unsupported file mode 104755",
         ),
         (
             "diff --git a/s b/s\nnew file mode 160000\nindex 0000000..1234567\n".into(),
@@ -308,7 +308,7 @@ fn unsafe_and_unusable_patches() {
         ),
         (
             "--- f\n+++ f\n@@ -1 +1 @@\n-hi\n+ho\n".into(),
-            "no file is named after -p1",
+            "no file name is left after -p1",
         ),
         ("nothing at all\n".into(), "no diff in this file"),
     ] {
@@ -407,7 +407,7 @@ fn lint_reports_everything_at_once() {
     error: series:6: path ../up/f: it leads out of the tree (`..`)
       hint: a patch is named by its path below the folder of patches
     error: series:5: patch "none.patch" not found in patches/
-      hint: add the file, or take the line out of the series
+      hint: add the file, or remove the line from the series
     warning: series:4: quilt takes this comment for a patch called `#`
       hint: begin it in the first column
     warning: patches/unused.patch: the series does not name this file
@@ -584,7 +584,7 @@ fn options_of_patch() {
         "{error}"
     );
     assert!(
-        error.contains("with fuzz 1 it would go to line 4"),
+        error.contains("with fuzz 1 it would apply at line 4"),
         "{error}"
     );
     assert!(with("-F1", fuzzy).contains("fuzz 1     p.patch"));

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::progress::Silent;
-use perfquilt_patches::stack::{Moved, Worktree};
+use perfquilt_patches::stack::{MoveResult, Worktree};
 use perfquilt_patches::upstream;
 use proptest::prelude::*;
 use support::{Space, listing};
@@ -91,7 +91,7 @@ proptest! {
             let number = step % trees.len();
             worktree.move_to(&oids[number], &Silent).unwrap();
             prop_assert_eq!(listing(&space.path("source")), listing(&space.path(&format!("t{number}"))));
-            prop_assert_eq!(worktree.move_to(&oids[number], &Silent).unwrap(), Moved::default());
+            prop_assert_eq!(worktree.move_to(&oids[number], &Silent).unwrap(), MoveResult::default());
         }
     }
 
@@ -118,7 +118,7 @@ proptest! {
         let worktree = Worktree::open(&store(&space), &source).unwrap();
         worktree.move_to(&oids[2], &Silent).unwrap();
         prop_assert_eq!(listing(&source), listing(&space.path("t2")));
-        prop_assert_eq!(worktree.move_to(&oids[2], &Silent).unwrap(), Moved::default());
+        prop_assert_eq!(worktree.move_to(&oids[2], &Silent).unwrap(), MoveResult::default());
     }
 }
 

@@ -4,20 +4,20 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfquilt_patches::series::diff::{self, Options};
-use perfquilt_patches::series::{Form, Patch, SeriesFile, path};
+use perfquilt_patches::series::diff::{self, ParseOptions};
+use perfquilt_patches::series::{DiffForm, Patch, SeriesFile, path};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&choice, bytes)) = bytes.split_first() else {
         return;
     };
-    let options = Options {
+    let options = ParseOptions {
         strip: usize::from(choice & 3),
         binary: choice & 4 != 0,
         form: match choice >> 3 & 7 {
-            1 => Some(Form::Unified),
-            2 => Some(Form::Context),
-            3 => Some(Form::Normal),
+            1 => Some(DiffForm::Unified),
+            2 => Some(DiffForm::Context),
+            3 => Some(DiffForm::Normal),
             _ => None,
         },
     };

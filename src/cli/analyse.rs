@@ -1,11 +1,11 @@
-//! `perfquilt analyse FILE`: the report of an observation file, from whatever source.
+//! `perfquilt analyse FILE`: reports on an observation file from any source.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::Context;
-use super::form::{self, Form, Shown, print, show};
+use super::form::{self, ReportInput, ReportOptions, print_attribution, show};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_results::analyse;
@@ -15,37 +15,37 @@ use perfquilt_store::{import, jsonl, sql_bench};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt analyse observations.jsonl.gz
-  perfquilt analyse base.log patched.log               logs of sysbench, one a server, several runs in each
+  perfquilt analyse base.log patched.log               sysbench logs, one per server, several runs in each
   perfquilt analyse hyperfine.json                     hyperfine --export-json: the first command against the others
   perfquilt analyse old.txt new.txt                    go test -bench . -count 10
   perfquilt analyse observations.jsonl --format html --output report.html")]
 pub struct Arguments {
-    /// An observation file (docs/json.md), a table of sql-bench results (docs/sql-bench.md), or what sysbench,
-    /// hyperfine or Go's benchmarks wrote (docs/formats.md); may be compressed with gzip; - is standard input
+    /// Observation file (docs/json.md), table of sql-bench results (docs/sql-bench.md), or output of sysbench,
+    /// hyperfine or Go benchmarks (docs/formats.md), optionally compressed with gzip; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The same of further servers, one file each: the first one is what they are compared with
+    /// Files of further servers, one each, compared with the first
     #[arg(value_name = "FURTHER")]
     further: Vec<PathBuf>,
-    /// Equivalence margin of a meter in per cent of speed, for example time=0.5
+    /// Equivalence margin of a meter in per cent of speed, such as time=0.5
     #[arg(long, value_name = "METER=PERCENT", value_parser = parse_margin)]
     margin: Vec<(Meter, f64)>,
     #[command(flatten)]
-    form: Form,
+    form: ReportOptions,
 }
 
 /// Runs `perfquilt analyse`.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, and when the report would overwrite what it
-/// is made from; as [`show`].
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with file and line for a bad input, and when the report would
+/// overwrite an input; those of [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.form.format(context)?;
     let input = analyse::open(&arguments.file)?;
     arguments.form.check(context)?;
     arguments
         .form
-        .spare(std::iter::once(&arguments.file).chain(&arguments.further))?;
+        .refuse_overwrite(std::iter::once(&arguments.file).chain(&arguments.further))?;
     let ws = context.workspace_if_any()?;
     let usual = form::margin(ws.as_ref());
     let margin = |meter| {
@@ -55,10 +55,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let (head, input) = analyse::head(input, &arguments.file)?;
     let foreign = import::detect(&head);
     if foreign.is_none() && !arguments.further.is_empty() {
-        return Err(
-            Error::usage("several files are read of sysbench, hyperfine and Go only")
-                .hint("an observation file holds all points"),
-        );
+        return Err(Error::usage(
+            "only sysbench, hyperfine and Go results may come in several files",
+        )
+        .hint("an observation file holds all points"));
     }
     let (file, recorded) = if let Some(foreign) = foreign {
         let mut inputs = vec![(arguments.file.clone(), input)];
@@ -72,11 +72,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     } else if format.needs_observations() {
         (jsonl::read(input, &arguments.file)?, None)
     } else {
-        // Large files need not be in memory.
+        // Observations are read one by one, so that a large file need not fit into memory.
         let attribution = analyse::read(input, &arguments.file, &margin)?;
-        return print(context, &arguments.form, &attribution);
+        return print_attribution(context, &arguments.form, &attribution);
     };
-    let shown = Shown {
+    let shown = ReportInput {
         file,
         recorded,
         distributions: Vec::new(),
@@ -109,7 +109,7 @@ mod tests {
         for wrong in ["time", "time=", "time=-1", "time=nan", "tim=1", "time=100"] {
             assert!(parse_margin(wrong).is_err(), "{wrong}");
         }
-        let told = parse_margin("tim=1").unwrap_err();
-        assert!(told.contains("meters are time, cpu,"), "{told}");
+        let message = parse_margin("tim=1").unwrap_err();
+        assert!(message.contains("meters are time, cpu,"), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! `perfquilt bench`: measures servers that are built already.
+//! `perfquilt bench`: measures servers that are already built.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,48 +6,47 @@ use clap::Args;
 
 use super::Context;
 use super::choices;
-use super::form::Form;
+use super::form::ReportOptions;
 use super::report;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_machine::build::Built;
-use perfquilt_measure::experiment::{self, Asked, Data};
-use perfquilt_measure::run::{Effects, Target, Wanted, builder, is_separate, prepare};
+use perfquilt_measure::experiment::{self, Data, ExperimentRequest};
+use perfquilt_measure::run::{Effects, RunRequest, Target, builder, is_separate, prepare};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
 
-/// What is measured; shared by the commands that measure.
+/// Measurement options, shared by `run` and `bench`.
 #[derive(Debug, Clone, Args)]
-pub struct Measuring {
-    /// What to measure: a [preset.NAME] of the configuration
+pub struct MeasuringOptions {
+    /// Preset for building and measuring: a [preset.NAME] of the configuration
     #[arg(long, value_name = "NAME", default_value = "quick")]
     preset: String,
-    /// Other workloads than the preset's
+    /// Workload to measure instead of the preset's; may be repeated
     #[arg(long = "workload", value_name = "NAME")]
     workloads: Vec<String>,
-    /// Another number of blocks than the preset's; the most there may be, where the experiment ends
-    /// by itself
+    /// Number of blocks instead of the preset's; the maximum with --resolution
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
-    /// How the code layouts of the servers vary from block to block (default: as the preset says, else
-    /// padded where the servers can be linked again)
+    /// Variation of code layouts from block to block (default: the preset's, else padded where the servers
+    /// can be relinked)
     #[arg(long, value_name = "HOW", value_parser = choices::layouts())]
     layouts: Option<Layouts>,
-    /// End when every patch's interval is at most ± this fraction of speed: 0.003 is 0.3 %; 0 measures
-    /// all blocks
+    /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 is 0.3 %;
+    /// 0 measures all blocks
     #[arg(long, value_name = "FRACTION")]
     resolution: Option<f64>,
-    /// The release (default: the current one)
+    /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     pub release: Option<String>,
-    /// Only these points (the bare release is always one of them)
+    /// Point to measure; may be repeated (default: all; the bare release is always measured)
     #[arg(long = "point", value_name = "POINT")]
     points: Vec<Point>,
-    /// What to measure of each patch: its effect in the series' order, alone on the bare release,
-    /// and by leaving it out of the whole series
+    /// Effects to measure of each patch: in the order of the series, alone on the bare release,
+    /// without it against the whole series
     #[arg(
         long,
         value_name = "KIND,…",
@@ -56,13 +55,13 @@ pub struct Measuring {
         value_parser = choices::effects()
     )]
     effects: Vec<Effects>,
-    /// Measure every point, also what an earlier experiment measured already and would be carried over
+    /// Measure every point, even where an earlier experiment's figures could be reused
     #[arg(long)]
     fresh: bool,
 }
 
-impl Measuring {
-    /// The preset with what the flags change.
+impl MeasuringOptions {
+    /// Returns the preset with the overrides of the flags.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown preset or workload, or too few
@@ -94,9 +93,9 @@ impl Measuring {
         Ok(preset)
     }
 
-    /// The points and effects asked for.
-    pub fn wanted(&self) -> Wanted {
-        Wanted {
+    /// Returns the requested points and effects.
+    pub fn request(&self) -> RunRequest {
+        RunRequest {
             points: self.points.clone(),
             effects: self.effects.clone(),
             fresh: self.fresh,
@@ -104,10 +103,10 @@ impl Measuring {
     }
 }
 
-/// The preset with another number of blocks, if one is asked for.
+/// Returns the preset with another number of blocks, if one is given.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for too few.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for fewer than two blocks.
 pub fn with_blocks(mut preset: Preset, blocks: Option<u32>) -> Result<Preset> {
     if let Some(blocks) = blocks {
         if blocks < 2 {
@@ -119,10 +118,10 @@ pub fn with_blocks(mut preset: Preset, blocks: Option<u32>) -> Result<Preset> {
     Ok(preset)
 }
 
-/// The preset with another recipe, if one is asked for.
+/// Returns the preset with another recipe, if one is given.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown one.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown recipe.
 pub fn with_recipe(ws: &Workspace, mut preset: Preset, recipe: Option<&str>) -> Result<Preset> {
     if let Some(recipe) = recipe {
         ws.config.recipe(recipe)?;
@@ -134,28 +133,28 @@ pub fn with_recipe(ws: &Workspace, mut preset: Preset, recipe: Option<&str>) -> 
 /// Arguments of `perfquilt bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt bench --workload oltp_point_select     every point that is built
+  perfquilt bench --workload oltp_point_select     every built point
   perfquilt bench --point 2 --blocks 40
   perfquilt bench --server 0=0 --server 1=0@pgo    the release, plain and profile-guided
   perfquilt bench --server 0=0 --server 1=11.8.6:0 two releases
   perfquilt bench --server 0=old/ --server 1=new/  servers built elsewhere")]
 pub struct Arguments {
     #[command(flatten)]
-    measuring: Measuring,
-    /// A server to measure as this point: [RELEASE:]POINT[@RECIPE], which is built if need be, or the
-    /// folder of one built elsewhere, laid out as the recipe's `install` says
+    measuring: MeasuringOptions,
+    /// Server to measure as this point: [RELEASE:]POINT[@RECIPE], built if necessary, or the folder of a
+    /// server built elsewhere, laid out as the recipe's `install`
     #[arg(long = "server", value_name = "POINT=SERVER", value_parser = parse_server,
           conflicts_with_all = ["points", "release", "effects"])]
     servers: Vec<(Point, String)>,
     #[command(flatten)]
-    form: Form,
+    form: ReportOptions,
 }
 
 fn parse_server(text: &str) -> Result<(Point, String), String> {
     let (point, server) = text.split_once('=').ok_or("POINT=SERVER is needed")?;
     let point: Point = point.parse().map_err(|error: Error| error.to_string())?;
     if point == Point::Control {
-        return Err("the control is added by itself: it is the base's server again".into());
+        return Err("the control is added automatically: it is the base's server again".into());
     }
     Ok((point, server.to_owned()))
 }
@@ -163,7 +162,7 @@ fn parse_server(text: &str) -> Result<(Point, String), String> {
 /// Runs `perfquilt bench`.
 ///
 /// # Errors
-/// As [`experiment::run`]; [`Kind::Build`](perfquilt_model::error::Kind::Build) when no point but the release
+/// Those of [`experiment::run`]; [`Kind::Build`](perfquilt_model::error::Kind::Build) when no point but the release
 /// is built; after the report, [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a point could not be
 /// measured.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
@@ -175,25 +174,25 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let (points, header) = built_here(&ws, &preset, &arguments.measuring, progress)?;
         (points, header, Data::new())
     } else {
-        named(&ws, &preset, &arguments.servers, progress)?
+        named_servers(&ws, &preset, &arguments.servers, progress)?
     };
-    let asked = Asked {
+    let request = ExperimentRequest {
         points: &points,
         data: &data,
         fresh: arguments.measuring.fresh,
     };
     let store = Store::open(&ws.results())?;
-    let outcome = experiment::run(&ws, &preset, &asked, header, &store, progress)?;
-    let judged = report::stored(context, &arguments.form, &ws, &store, outcome.id);
+    let outcome = experiment::run(&ws, &preset, &request, header, &store, progress)?;
+    let judged = report::show_stored(context, &arguments.form, &ws, &store, outcome.id);
     let errors = judged.err().into_iter().chain(outcome.failed.into_values());
     context.output.errors(errors.collect())
 }
 
-/// The points that are in the cache of built servers.
+/// Returns the points whose servers are in the cache.
 fn built_here(
     ws: &Workspace,
     preset: &Preset,
-    measuring: &Measuring,
+    measuring: &MeasuringOptions,
     progress: &dyn Progress,
 ) -> Result<(Vec<(Point, Built)>, ExperimentHeader)> {
     let prepared = prepare(ws, measuring.release.as_deref(), progress)?;
@@ -202,7 +201,7 @@ fn built_here(
     let mut points = Vec::new();
     let mut missing = BTreeMap::new();
     let mut unbuilt = Vec::new();
-    for point in measuring.wanted().points(&prepared)? {
+    for point in measuring.request().points(&prepared)? {
         let tree = match prepared.stack.tree(point) {
             Err(error) if is_separate(point) && error.kind() == Kind::Series => {
                 progress.note(&error.to_string());
@@ -220,7 +219,7 @@ fn built_here(
         }
     }
     for point in &unbuilt {
-        progress.warn(&format!("point {point} is not built and left out"));
+        progress.warn(&format!("leaving out point {point}, which is not built"));
     }
     if points.len() < 2 || missing.contains_key(&Point::BASE) {
         return Err(too_few(&unbuilt, &preset.recipe, measuring));
@@ -232,16 +231,16 @@ fn built_here(
     Ok((points, header))
 }
 
-/// The error where fewer than two points are there; `unbuilt` are those that could be built.
-fn too_few(unbuilt: &[Point], recipe: &str, measuring: &Measuring) -> Error {
+/// Returns the error for fewer than two built points; `unbuilt` are those that could be built.
+fn too_few(unbuilt: &[Point], recipe: &str, measuring: &MeasuringOptions) -> Error {
     if unbuilt.is_empty() {
-        return Error::usage("there is nothing to compare: the release is the only point there is")
-            .hint("`--point` names others; without it, every point of the series is one");
+        return Error::usage("there is nothing to compare: the release is the only point")
+            .hint("name others with `--point`; without it, every point of the series is measured");
     }
     let mut words = vec!["perfquilt build".to_owned(), format!("--recipe {recipe}")];
     let release = measuring.release.iter();
     words.extend(release.map(|release| format!("--release {release}")));
-    // Those in order are built unless others are named.
+    // Without arguments, `build` builds the points in order.
     if unbuilt.iter().any(|point| is_separate(*point)) {
         words.extend(unbuilt.iter().map(Point::to_string));
     }
@@ -251,16 +250,16 @@ fn too_few(unbuilt: &[Point], recipe: &str, measuring: &Measuring) -> Error {
     ))
 }
 
-/// Servers, what is known of them, and the data of those of other releases.
-type Named = (Vec<(Point, Built)>, ExperimentHeader, Data);
+/// Servers to measure, their header, and the data of those of other releases.
+type NamedServers = (Vec<(Point, Built)>, ExperimentHeader, Data);
 
-/// Servers by name, and the data of those of another release than the first one's.
-fn named(
+/// Finds the servers of `--server`, and the data of those of another release than the first one's.
+fn named_servers(
     ws: &Workspace,
     preset: &Preset,
     servers: &[(Point, String)],
     progress: &dyn Progress,
-) -> Result<Named> {
+) -> Result<NamedServers> {
     let given: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
     check_points(&given)?;
     let mut targets: BTreeMap<Point, Target> = BTreeMap::new();
@@ -273,7 +272,10 @@ fn named(
     header.base = base.label.clone();
     let label = |target: &Target| target.label.clone();
     let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
-    let last = targets.keys().filter_map(|point| place(*point)).max();
+    let last = targets
+        .keys()
+        .filter_map(|point| patch_number(*point))
+        .max();
     header.series = (1..=last.unwrap_or(0))
         .filter_map(|k| {
             let mut found = at(k).into_iter().filter_map(|point| targets.get(&point));
@@ -281,7 +283,7 @@ fn named(
         })
         .collect();
     let release = base.release.clone();
-    // Folders may hold any version; they get the first server's data, as if they were points.
+    // A folder may hold any version; it gets the first server's data, as if it were a point.
     let other = |target: &Target| target.tree.is_some() && target.release != release;
     let data: Data = targets
         .iter()
@@ -293,7 +295,7 @@ fn named(
     Ok((built.collect(), header, data))
 }
 
-/// Checks that each of the points `given` to servers is there once, the base too, and none before it is missing.
+/// Checks that the points `given` to servers are distinct, include the base and have no gaps.
 fn check_points(given: &[Point]) -> Result<()> {
     let points: BTreeSet<Point> = given.iter().copied().collect();
     if points.len() < given.len() {
@@ -305,9 +307,9 @@ fn check_points(given: &[Point]) -> Result<()> {
         return Err(Error::usage("there is nothing to compare with")
             .hint("`--server 0=…` names the server all others are compared with"));
     }
-    let places: BTreeSet<usize> = points.into_iter().filter_map(place).collect();
-    let last = places.last().copied().unwrap_or(0);
-    match (1..=last).find(|k| !places.contains(k)) {
+    let numbers: BTreeSet<usize> = points.into_iter().filter_map(patch_number).collect();
+    let last = numbers.last().copied().unwrap_or(0);
+    match (1..=last).find(|k| !numbers.contains(k)) {
         Some(gap) => Err(
             Error::usage(format!("there is a point {last}, but no point {gap}"))
                 .hint("`--server` numbers servers without gaps: 0, 1, 2"),
@@ -316,8 +318,8 @@ fn check_points(given: &[Point]) -> Result<()> {
     }
 }
 
-/// Which patch's point it is; `None` for the base.
-fn place(point: Point) -> Option<usize> {
+/// Returns the number of the patch that the point belongs to; `None` for the base.
+fn patch_number(point: Point) -> Option<usize> {
     match point {
         Point::Step(k) | Point::Alone(k) | Point::Without(k) => Some(k).filter(|k| *k > 0),
         Point::Control => None,

@@ -1,4 +1,4 @@
-//! `perfquilt bisect`: which change made it slower.
+//! `perfquilt bisect`: finds the change that made a workload slower.
 
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
@@ -12,172 +12,174 @@ use clap::{ArgMatches, Args, Subcommand};
 use super::Context;
 use super::bench::with_recipe;
 use super::choices;
-use super::form::{TextForm, TextFormat};
+use super::form::{TextFormat, TextReportOptions};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::bisect::two_way::Whose;
+use perfquilt_judge::bisect::two_way::LossSource;
 use perfquilt_judge::bisect::{
-    Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Outcome, Session,
+    BisectOutcome, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Session,
 };
-use perfquilt_measure::run::bisect::{Ask, DEFAULT_PRESET, bisect};
+use perfquilt_measure::run::bisect::bisect;
 use perfquilt_measure::run::commits::CommitStates;
 use perfquilt_measure::run::prepare;
 use perfquilt_measure::run::releases::compare;
+use perfquilt_measure::run::request::{BisectRequest, DEFAULT_PRESET};
+use perfquilt_measure::run::revisions::SeriesStates;
 use perfquilt_measure::run::sessions::Sessions;
-use perfquilt_measure::run::states::SeriesStates;
 use perfquilt_measure::run::step::{CommitsHere, Side, side};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Metric;
 use perfquilt_model::point::Point;
-use perfquilt_results::outcome::{self, Made};
+use perfquilt_results::outcome::{self, OutcomePart};
 
 /// Arguments of `perfquilt bisect`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt bisect --workload oltp_read_only        the whole series
   perfquilt bisect --workload oltp_read_only --meter instructions --good 1 --bad 4
-  perfquilt bisect log                              what was found, and how
+  perfquilt bisect log                              the result, and how it was found
 
-What is measured already is used, only what is needed is built, and an interrupted bisection goes on
-with the same command.")]
+Stored measurements are reused, only the necessary points are built, and the same command resumes an
+interrupted bisection.")]
 pub struct Arguments {
     #[command(subcommand)]
-    command: Option<Sub>,
+    command: Option<BisectCommand>,
     #[command(flatten)]
-    over: Over,
+    series: SeriesSearch,
 }
 
 impl Arguments {
-    /// Whether it is `git bisect run` that sees the exit code.
+    /// Returns whether the exit code is for `git bisect run`.
     pub fn is_for_git(&self) -> bool {
-        matches!(self.command, Some(Sub::Step(_)))
+        matches!(self.command, Some(BisectCommand::Step(_)))
     }
 }
 
 #[derive(Debug, Subcommand)]
-enum Sub {
-    /// Whose is the loss between two releases: the patch's, or upstream's?
+enum BisectCommand {
+    /// Attribute a loss between two releases to the patches or to upstream
     Releases(Releases),
-    /// Search upstream's commits between two releases, the series moved to each
+    /// Search upstream's commits between two releases, with the series moved to each
     Commits(Commits),
-    /// For `git bisect run`: is the commit checked out here like the good one or like the bad one?
+    /// Classify the commit checked out here as good or bad, for `git bisect run`
     Step(Step),
-    /// Show a bisection: what was found, the path, the cost
+    /// Show a bisection: result, path and cost
     Log(Log),
-    /// Decide again from a bisection's log, measuring nothing
+    /// Repeat the decisions of a bisection from its log, without measuring
     Replay(Replay),
 }
 
-/// What is compared, and how surely; shared by all ways to bisect.
+/// Options of a comparison and its error rate, shared by all kinds of bisection.
 #[derive(Debug, Clone, Args)]
-struct Asking {
-    /// The workload that got slower
+struct ComparisonOptions {
+    /// Workload that became slower
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// What is read: time, cpu, instructions, cycles, l1i_misses, branch_misses, frontend_bound; of time and cpu also
+    /// Meter: time, cpu, instructions, cycles, l1i_misses, branch_misses, frontend_bound; of time and cpu also
     /// the mean, the share of slow slices and the 99th percentile (time.mean, time.slow, time.p99)
     #[arg(long, value_name = "METER", default_value = "time")]
     meter: Metric,
-    /// The smallest change looked for: 0.5%, or 0.005 of speed
-    #[arg(long, value_name = "SIZE", value_parser = share, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
+    /// Smallest change to find: 0.5%, or 0.005 of speed
+    #[arg(long, value_name = "SIZE", value_parser = fraction, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
     size: f64,
-    /// The share of bisections that may name a wrong change, or miss one of at least the size
-    #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
+    /// Error rate: share of bisections that may name a wrong change, or miss one of at least the size
+    #[arg(long, value_name = "SHARE", value_parser = fraction, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
     error: f64,
-    /// The most blocks of one comparison; what they do not decide is undecidable
+    /// Maximum number of blocks per comparison; without a decision by then, it is undecided
     #[arg(long, value_name = "N", default_value_t = 400)]
     blocks: usize,
-    /// How is measured and built: a [preset.NAME] of the configuration
+    /// Preset for building and measuring: a [preset.NAME] of the configuration
     #[arg(long, value_name = "NAME", default_value = DEFAULT_PRESET)]
     preset: String,
-    /// Another recipe than the preset's
+    /// Recipe instead of the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
-    /// Use no stored measurement, and begin a new bisection where one is finished
+    /// Ignore stored measurements and finished bisections
     #[arg(long)]
     fresh: bool,
 }
 
-/// What is searched for; shared by all ways that search.
+/// Options of a search, shared by all kinds of bisection that search.
 #[derive(Debug, Clone, Args)]
-struct Searching {
+struct SearchOptions {
     #[command(flatten)]
-    asking: Asking,
-    /// Which changes are looked for
+    comparison: ComparisonOptions,
+    /// Direction of the changes to find
     #[arg(long, value_parser = choices::direction(), default_value = "slower")]
     direction: Direction,
 }
 
-/// A search that ends with a name.
+/// Options of a search that names the responsible change.
 #[derive(Debug, Clone, Args)]
-struct Naming {
+struct CulpritOptions {
     #[command(flatten)]
-    searching: Searching,
-    /// Do not look, at the end, which functions the change made dearer or cheaper
+    search: SearchOptions,
+    /// Skip the final profile of the functions that the change made slower or faster
     #[arg(long)]
     no_profile: bool,
 }
 
+/// Options of the search over the series.
 #[derive(Debug, Args)]
-struct Over {
+struct SeriesSearch {
     #[command(flatten)]
-    naming: Naming,
-    /// The point that is known to be good (default: the bare release)
+    culprit: CulpritOptions,
+    /// Point known to be good (default: the bare release)
     #[arg(long, value_name = "POINT")]
     good: Option<Point>,
-    /// The point that is known to be bad (default: the whole series)
+    /// Point known to be bad (default: the whole series)
     #[arg(long, value_name = "POINT")]
     bad: Option<Point>,
-    /// The release (default: the current one)
+    /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
-    /// Write what it came to into this folder, for a pull request: the session, or what failed
+    /// Folder to write the outcome to, for a pull request: the session, or the failure
     #[arg(long, value_name = "FOLDER")]
     outcome: Option<PathBuf>,
-    /// The commit that is searched, for the outcome (default: the workspace's)
+    /// Commit to record in the outcome (default: the workspace's)
     #[arg(long, value_name = "COMMIT", requires = "outcome")]
     head: Option<String>,
     #[command(flatten)]
-    form: TextForm,
+    form: TextReportOptions,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt bisect releases 10.11.18 11.8.6 --workload oltp_read_only")]
 struct Releases {
-    /// The release before
+    /// Old release
     old: String,
-    /// The release behind
+    /// New release
     new: String,
-    /// One patch, by its name or its number on both releases (default: the whole series)
+    /// Patch, by its name or its number on both releases (default: the whole series)
     #[arg(long, value_name = "PATCH")]
     patch: Option<String>,
     #[command(flatten)]
-    asking: Asking,
+    comparison: ComparisonOptions,
     #[command(flatten)]
-    form: TextForm,
+    form: TextReportOptions,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt bisect commits 10.11.17 10.11.18 --workload oltp_read_only")]
 struct Commits {
-    /// The release that is known to be good: a tag of a git remote
+    /// Release known to be good: a tag of a git remote
     old: String,
-    /// The release that is known to be bad: a later tag of the same remote
+    /// Release known to be bad: a later tag of the same remote
     new: String,
-    /// Upstream alone, without the series
+    /// Search upstream alone, without the series
     #[arg(long)]
     bare: bool,
     #[command(flatten)]
-    naming: Naming,
+    culprit: CulpritOptions,
     #[command(flatten)]
-    form: TextForm,
+    form: TextReportOptions,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes are those of `git bisect run`: 0 good, 1 bad, 125 cannot be told, 128 anything else.
+    after_help = "Exit codes are those of `git bisect run`: 0 good, 1 bad, 125 cannot be tested, 128 anything else.
 
 Examples:
   perfquilt bisect step --good v1 --bad v2 --workload oltp_read_only
@@ -187,14 +189,14 @@ In a repository of the server:
   git bisect run perfquilt -C WORKSPACE bisect step --good v1 --bad v2 --workload oltp_read_only"
 )]
 struct Step {
-    /// The good commit, for comparison
+    /// Good commit to compare with
     #[arg(long, value_name = "COMMIT")]
     good: String,
-    /// The bad commit, for comparison
+    /// Bad commit to compare with
     #[arg(long, value_name = "COMMIT")]
     bad: String,
     #[command(flatten)]
-    searching: Searching,
+    search: SearchOptions,
 }
 
 #[derive(Debug, Args)]
@@ -202,7 +204,7 @@ struct Step {
   perfquilt bisect log
   perfquilt bisect log --raw > log.json")]
 struct Log {
-    /// The bisection's name (default: the latest)
+    /// Name of the bisection (default: the latest)
     name: Option<String>,
     /// List the bisections instead
     #[arg(long, conflicts_with_all = ["name", "raw", "format"])]
@@ -211,37 +213,37 @@ struct Log {
     #[arg(long, conflicts_with = "format")]
     raw: bool,
     #[command(flatten)]
-    form: TextForm,
+    form: TextReportOptions,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt bisect replay log.json")]
 struct Replay {
-    /// A log as `bisect log --raw` prints it; - is standard input
+    /// Log printed by `bisect log --raw`; - is standard input
     file: PathBuf,
     #[command(flatten)]
-    form: TextForm,
+    form: TextReportOptions,
 }
 
-/// A share as a fraction, or in per cent.
-fn share(text: &str) -> Result<f64, String> {
+/// Parses a fraction, as such or in per cent.
+fn fraction(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.trim().strip_suffix('%') {
         Some(number) => (number.trim(), 0.01),
         None => (text.trim(), 1.0),
     };
     match number.parse::<f64>() {
         Ok(number) if number.is_finite() => Ok(number * unit),
-        _ => Err("a number is needed, as 0.5% or 0.005".to_owned()),
+        _ => Err("a number is needed, such as 0.5% or 0.005".to_owned()),
     }
 }
 
-impl Asking {
-    /// What is asked, with the preset's settings: whether something is slower.
+impl ComparisonOptions {
+    /// Returns the request to find losses, with the preset's settings.
     ///
     /// # Errors
     /// [`Kind::Usage`] for unknown names and numbers that make no sense.
-    fn ask(&self, ws: &Workspace) -> Result<Ask> {
+    fn request(&self, ws: &Workspace) -> Result<BisectRequest> {
         let preset = ws.config.preset(&self.preset)?.clone();
         let recipe = self.recipe.clone();
         let recipe = recipe.filter(|recipe| *recipe != preset.recipe);
@@ -250,11 +252,11 @@ impl Asking {
             (Some(name), _) => ws.config.workload(name)?.name.clone(),
             (None, [only]) => only.clone(),
             (None, several) => {
-                return Err(Error::usage("a bisection looks at one workload")
+                return Err(Error::usage("a bisection needs exactly one workload")
                     .hint(format!("name it with --workload: {}", several.join(", "))));
             }
         };
-        Ok(Ask {
+        Ok(BisectRequest {
             workload,
             meter: self.meter,
             direction: Direction::Slower,
@@ -271,43 +273,43 @@ impl Asking {
     }
 }
 
-impl Searching {
-    /// What is asked.
+impl SearchOptions {
+    /// Returns the request to find changes in the direction.
     ///
     /// # Errors
-    /// As [`Asking::ask`].
-    fn ask(&self, ws: &Workspace) -> Result<Ask> {
-        Ok(Ask {
+    /// Those of [`ComparisonOptions::request`].
+    fn request(&self, ws: &Workspace) -> Result<BisectRequest> {
+        Ok(BisectRequest {
             direction: self.direction,
-            ..self.asking.ask(ws)?
+            ..self.comparison.request(ws)?
         })
     }
 }
 
-impl Naming {
-    /// What is asked.
+impl CulpritOptions {
+    /// Returns the request to name the change, and to profile it unless that is disabled.
     ///
     /// # Errors
-    /// As [`Asking::ask`].
-    fn ask(&self, ws: &Workspace) -> Result<Ask> {
-        Ok(Ask {
+    /// Those of [`ComparisonOptions::request`].
+    fn request(&self, ws: &Workspace) -> Result<BisectRequest> {
+        Ok(BisectRequest {
             profile: !self.no_profile,
-            ..self.searching.ask(ws)?
+            ..self.search.request(ws)?
         })
     }
 }
 
-/// `git bisect run`: the commit checked out is good.
+/// Exit code for `git bisect run`: the commit checked out is good.
 const GOOD: u8 = 0;
-/// `git bisect run`: it is bad.
+/// Exit code for `git bisect run`: the commit is bad.
 const BAD: u8 = 1;
-/// `git bisect run`: it cannot be told.
+/// Exit code for `git bisect run`: the commit cannot be tested.
 const SKIP: u8 = 125;
-/// `git bisect run`: something is wrong, and the bisection ends.
+/// Exit code for `git bisect run`: an error that ends the bisection.
 const ABORT: u8 = 128;
 
-/// The error of a command line whose `matches` have options of the search over the series beside a subcommand, which
-/// has its own and would not heed them. The options of every command may stand there.
+/// Returns an error if `matches` have options of the search over the series before a subcommand, which has its own
+/// and would ignore them. Options of every command are allowed there.
 pub fn misplaced(command: &mut clap::Command, matches: &ArgMatches) -> Option<clap::Error> {
     let matches = matches.subcommand_matches("bisect")?;
     let sub = matches.subcommand_name()?;
@@ -320,7 +322,7 @@ pub fn misplaced(command: &mut clap::Command, matches: &ArgMatches) -> Option<cl
     Some(command.error(ErrorKind::ArgumentConflict, message))
 }
 
-/// The exit code of a command line that clap refused with `code`: `git bisect run` would take 2 for "bad".
+/// Returns the exit code of a command line that clap refused with `code`: `git bisect run` takes 2 for "bad".
 pub fn code_of_usage(args: &[OsString], code: u8) -> u8 {
     let has = |word: &str| args.iter().any(|arg| arg == word);
     if code != 0 && has("bisect") && has("step") {
@@ -330,7 +332,7 @@ pub fn code_of_usage(args: &[OsString], code: u8) -> u8 {
     }
 }
 
-/// The exit code of an error that `git bisect run` sees.
+/// Returns the exit code that tells `git bisect run` of an error.
 pub fn code_for_git(error: &Error) -> u8 {
     match error.kind() {
         Kind::Interrupted => error.kind().exit_code(),
@@ -341,39 +343,39 @@ pub fn code_for_git(error: &Error) -> u8 {
 /// Runs `perfquilt bisect`.
 ///
 /// # Errors
-/// Those of [`bisect`]; [`Kind::Inconclusive`] when it could not be decided.
+/// Those of [`bisect`]; [`Kind::Inconclusive`] when it is undecided.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
-        None => over_series(context, &arguments.over)?,
-        Some(Sub::Releases(releases)) => over_releases(context, releases)?,
-        Some(Sub::Commits(commits)) => over_commits(context, commits)?,
-        Some(Sub::Step(step)) => {
-            // git would take a panic's code for "bad".
-            let step = AssertUnwindSafe(|| one_step(context, step));
+        None => bisect_series(context, &arguments.series)?,
+        Some(BisectCommand::Releases(releases)) => compare_releases(context, releases)?,
+        Some(BisectCommand::Commits(commits)) => bisect_commits(context, commits)?,
+        Some(BisectCommand::Step(step)) => {
+            // git takes the exit code of a panic for "bad".
+            let step = AssertUnwindSafe(|| classify_commit(context, step));
             let code = std::panic::catch_unwind(step).unwrap_or(ABORT);
             return Ok(ExitCode::from(code));
         }
-        Some(Sub::Log(log)) => show_log(context, log)?,
-        Some(Sub::Replay(replay)) => replayed(context, replay)?,
+        Some(BisectCommand::Log(log)) => show_log(context, log)?,
+        Some(BisectCommand::Replay(replay)) => replay_log(context, replay)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The exit code that tells `git bisect run` what the commit is.
-fn one_step(context: &Context, step: &Step) -> u8 {
+/// Classifies the commit checked out here and returns the exit code for `git bisect run`.
+fn classify_commit(context: &Context, step: &Step) -> u8 {
     let found = context.workspace().and_then(|ws| {
-        let ask = step.searching.ask(&ws)?;
+        let request = step.search.request(&ws)?;
         let progress = context.output.progress();
         let here = std::env::current_dir()
             .map_err(|error| Error::usage(format!("there is no current folder: {error}")))?;
         let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad))?;
-        side(&ws, &states, &ask, progress)
+        side(&ws, &states, &request, progress)
     });
     match found {
         Ok(Side::Good) => GOOD,
         Ok(Side::Bad) => BAD,
         Ok(Side::Unknown(reason)) => {
-            let skipped = format!("this commit cannot be told: {reason}");
+            let skipped = format!("this commit cannot be tested: {reason}");
             context.output.progress().note(&skipped);
             SKIP
         }
@@ -384,41 +386,46 @@ fn one_step(context: &Context, step: &Step) -> u8 {
     }
 }
 
-fn over_series(context: &Context, over: &Over) -> Result<()> {
-    over.form.format(context)?;
+fn bisect_series(context: &Context, options: &SeriesSearch) -> Result<()> {
+    options.form.format(context)?;
     let ws = context.workspace()?;
-    let Some(folder) = &over.outcome else {
-        return search_series(context, over, &ws, &mut None);
+    let Some(folder) = &options.outcome else {
+        return search_series(context, options, &ws, &mut None);
     };
-    super::run::usable(folder)?;
-    let head = super::run::head(&ws, over.head.as_deref())?;
+    super::run::create_outcome_folder(folder)?;
+    let head = super::run::outcome_commit(&ws, options.head.as_deref())?;
     let mut session = None;
-    let done = search_series(context, over, &ws, &mut session);
+    let done = search_series(context, options, &ws, &mut session);
     let failures = match &done {
         Err(error) if error.kind() != Kind::Inconclusive => vec![Failure::new(error, None)],
         _ => Vec::new(),
     };
-    let told = outcome::put(folder, &head, failures, Made::Bisection(session.as_ref()));
-    context.output.told(done, told)
+    let written = outcome::put(
+        folder,
+        &head,
+        failures,
+        OutcomePart::Bisection(session.as_ref()),
+    );
+    context.output.combine(done, written)
 }
 
-/// Bisects the series and shows what it came to; `session` becomes the session of an outcome, once there is one.
+/// Bisects the series and shows the result; for an outcome, `session` is set to the session as soon as there is one.
 fn search_series(
     context: &Context,
-    over: &Over,
+    options: &SeriesSearch,
     ws: &Workspace,
     session: &mut Option<Session>,
 ) -> Result<()> {
     let progress = context.output.progress();
-    let ask = over.naming.ask(ws)?;
-    let version = over.release.as_deref();
+    let request = options.culprit.request(ws)?;
+    let version = options.release.as_deref();
     let prepared = prepare(ws, version, progress)?;
-    let states = SeriesStates::new(&prepared, version, over.good, over.bad)?;
-    let mut finished = bisect(ws, &states, &ask, progress)?;
-    if over.outcome.is_some() {
+    let states = SeriesStates::new(&prepared, version, options.good, options.bad)?;
+    let mut finished = bisect(ws, &states, &request, progress)?;
+    if options.outcome.is_some() {
         *session = Some(Sessions::of(ws).find(Some(&finished.name))?.session);
     }
-    // Patches may be edited while it runs; what was asked about are those of before.
+    // The series may have been edited meanwhile; the result is about the state at the start.
     let trees = |prepared: &perfquilt_measure::run::Prepared| -> Vec<String> {
         let steps = prepared.stack.steps.iter();
         steps.map(|step| step.tree.clone()).collect()
@@ -429,21 +436,27 @@ fn search_series(
     };
     if changed {
         finished.outcome.notes.push(
-            "The series was edited meanwhile: this is the answer for the series as it was."
+            "The series was edited during the bisection: the result is about the series as it was before."
                 .to_owned(),
         );
     }
-    show(context, &over.form, &finished.outcome)?;
-    decided(&finished.outcome)
+    show(context, &options.form, &finished.outcome)?;
+    require_decision(&finished.outcome)
 }
 
-fn over_releases(context: &Context, arguments: &Releases) -> Result<()> {
+fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
     let format = arguments.form.format(context)?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
-    let ask = arguments.asking.ask(&ws)?;
+    let request = arguments.comparison.request(&ws)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
-    let table = compare(&ws, releases, arguments.patch.as_deref(), &ask, progress)?;
+    let table = compare(
+        &ws,
+        releases,
+        arguments.patch.as_deref(),
+        &request,
+        progress,
+    )?;
     let output = &context.output;
     match format {
         TextFormat::Terminal => {
@@ -453,21 +466,21 @@ fn over_releases(context: &Context, arguments: &Releases) -> Result<()> {
         TextFormat::Json => output.print_json(&table)?,
     }
     match table.whose {
-        Whose::Undecided => Err(undecided()),
+        LossSource::Undecided => Err(undecided()),
         _ => Ok(()),
     }
 }
 
-fn over_commits(context: &Context, arguments: &Commits) -> Result<()> {
+fn bisect_commits(context: &Context, arguments: &Commits) -> Result<()> {
     arguments.form.format(context)?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
-    let ask = arguments.naming.ask(&ws)?;
+    let request = arguments.culprit.request(&ws)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
     let states = CommitStates::new(&ws, releases, arguments.bare, progress)?;
-    let finished = bisect(&ws, &states, &ask, progress)?;
+    let finished = bisect(&ws, &states, &request, progress)?;
     show(context, &arguments.form, &finished.outcome)?;
-    decided(&finished.outcome)
+    require_decision(&finished.outcome)
 }
 
 fn show_log(context: &Context, log: &Log) -> Result<()> {
@@ -476,18 +489,18 @@ fn show_log(context: &Context, log: &Log) -> Result<()> {
     if log.list {
         return list(context, &sessions);
     }
-    let kept = sessions.find(log.name.as_deref())?;
+    let stored = sessions.find(log.name.as_deref())?;
     if log.raw {
-        return context.output.print_json(&kept.session);
+        return context.output.print_json(&stored.session);
     }
-    show(context, &log.form, &kept.session.replay().outcome())
+    show(context, &log.form, &stored.session.replay().outcome())
 }
 
 fn list(context: &Context, sessions: &Sessions) -> Result<()> {
     let mut rows = Vec::new();
     for name in sessions.names()? {
-        let kept = sessions.find(Some(&name))?;
-        let outcome = kept.session.replay().outcome();
+        let stored = sessions.find(Some(&name))?;
+        let outcome = stored.session.replay().outcome();
         rows.push(serde_json::json!({
             "bisection": name,
             "release": outcome.question.release,
@@ -506,14 +519,14 @@ fn list(context: &Context, sessions: &Sessions) -> Result<()> {
         let fields = ["bisection", "release", "workload", "meter", "conclusion"];
         let words: Vec<String> = fields
             .iter()
-            .map(|field| super::output::plain(row[field].as_str().unwrap_or_default()))
+            .map(|field| super::plain::plain(row[field].as_str().unwrap_or_default()))
             .collect();
         text.push_str(&format!("{}  {} blocks\n", words.join("  "), row["blocks"]));
     }
     context.output.print(&text)
 }
 
-fn replayed(context: &Context, replay: &Replay) -> Result<()> {
+fn replay_log(context: &Context, replay: &Replay) -> Result<()> {
     let text = if replay.file.as_os_str() == "-" {
         std::io::read_to_string(std::io::stdin())
             .map_err(|error| Error::usage(format!("cannot read standard input: {error}")))?
@@ -526,11 +539,11 @@ fn replayed(context: &Context, replay: &Replay) -> Result<()> {
     show(context, &replay.form, &outcome)
 }
 
-/// Prints a bisection in the form asked for.
+/// Prints a bisection in the requested format.
 ///
 /// # Errors
-/// As [`TextForm::format`].
-pub fn show(context: &Context, form: &TextForm, outcome: &Outcome) -> Result<()> {
+/// Those of [`TextReportOptions::format`].
+pub fn show(context: &Context, form: &TextReportOptions, outcome: &BisectOutcome) -> Result<()> {
     let output = &context.output;
     match form.format(context)? {
         TextFormat::Terminal => output.print(&perfquilt_report::bisect::terminal(
@@ -543,8 +556,8 @@ pub fn show(context: &Context, form: &TextForm, outcome: &Outcome) -> Result<()>
     }
 }
 
-/// The error that stands for a bisection that could not be decided.
-fn decided(outcome: &Outcome) -> Result<()> {
+/// Returns an error if the bisection is undecided.
+fn require_decision(outcome: &BisectOutcome) -> Result<()> {
     match outcome.conclusion {
         Conclusion::Undecided | Conclusion::Unfinished => Err(undecided()),
         Conclusion::Found | Conclusion::Nothing | Conclusion::Opposite => Ok(()),
@@ -552,21 +565,24 @@ fn decided(outcome: &Outcome) -> Result<()> {
 }
 
 fn undecided() -> Error {
-    Error::new(Kind::Inconclusive, "the blocks allowed do not decide it")
-        .hint("`--blocks` allows more, a larger `--size` needs fewer")
+    Error::new(
+        Kind::Inconclusive,
+        "undecided within the allowed number of blocks",
+    )
+    .hint("`--blocks` allows more, a larger `--size` needs fewer")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::share;
+    use super::fraction;
 
     #[test]
     fn shares_are_fractions_or_per_cents() {
-        assert_eq!(share("0.5%"), Ok(0.005));
-        assert_eq!(share(" 1 % "), Ok(0.01));
-        assert_eq!(share("0.005"), Ok(0.005));
+        assert_eq!(fraction("0.5%"), Ok(0.005));
+        assert_eq!(fraction(" 1 % "), Ok(0.01));
+        assert_eq!(fraction("0.005"), Ok(0.005));
         for text in ["", "%", "x", "nan", "inf%"] {
-            assert!(share(text).is_err(), "{text}");
+            assert!(fraction(text).is_err(), "{text}");
         }
     }
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 
 use super::Context;
-use perfquilt_bot::{Bot, Service, State, check_processors, listen, serve};
-use perfquilt_forge::{Credentials, Policy, Repository, Secret};
+use perfquilt_bot::{Bot, Service, SharedState, check_processors, listen, serve};
+use perfquilt_forge::{Credentials, Repository, RetryPolicy, Secret};
 use perfquilt_model::error::{Error, Result};
 
 /// The subcommands of `perfquilt bot`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Take GitHub's webhooks and measure what is asked for
+    /// Receive GitHub's webhooks and run the requested measurements
     Serve(Serve),
 }
 
@@ -24,13 +24,14 @@ pub enum Command {
   perfquilt bot serve
   perfquilt -C /srv/series bot serve --listen 127.0.0.1:8080
 
-PERFQUILT_WEBHOOK_SECRET has the secret that GitHub signs webhooks with; who posts is said as for
-`perfquilt post`. [bot] and [commands] of the configuration say for which repository, and who may ask.")]
+PERFQUILT_WEBHOOK_SECRET has the secret that GitHub signs webhooks with. Credentials are those of
+`perfquilt post`. [bot] of the configuration names the repository, [commands] the people who may give
+commands.")]
 pub struct Serve {
-    /// Where to listen; the outside is the business of a proxy that speaks HTTPS
+    /// Address to listen at; put a proxy that speaks HTTPS in front of it
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8079")]
     listen: SocketAddr,
-    /// GitHub's interface (default: GITHUB_API_URL, else https://api.github.com)
+    /// Address of GitHub's API (default: GITHUB_API_URL, else https://api.github.com)
     #[arg(long, value_name = "URL")]
     api_url: Option<String>,
 }
@@ -38,23 +39,23 @@ pub struct Serve {
 /// Runs `perfquilt bot`.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for what is not configured, and when another bot serves this
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for missing configuration, and when another bot serves this
 /// workspace; those of [`listen`] and [`serve`].
 pub fn run(context: &Context, command: &Command) -> Result<()> {
     let Command::Serve(arguments) = command;
     let workspace = context.workspace()?;
     let config = workspace.config.clone();
     if config.bot.repository.is_empty() {
-        return Err(Error::usage("no repository is configured to be served")
+        return Err(Error::usage("no repository is configured for the bot")
             .at(perfquilt_config::CONFIG_FILE, None)
-            .hint("a section [bot] with `repository = \"OWNER/NAME\"`"));
+            .hint("add a section [bot] with `repository = \"OWNER/NAME\"`"));
     }
     let repository: Repository = config.bot.repository.parse()?;
     check_processors(&config.bot)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let secret = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
         Error::usage("PERFQUILT_WEBHOOK_SECRET is not set")
-            .hint("`openssl rand -hex 32` makes one; GitHub gets the same")
+            .hint("`openssl rand -hex 32` makes one; give GitHub the same")
     })?;
     let api = arguments
         .api_url
@@ -67,30 +68,30 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         repository: repository.clone(),
         api: api.unwrap_or_else(|| perfquilt_forge::API.to_owned()),
         credentials: Credentials::from_environment(&|name| std::env::var(name).ok())?,
-        policy: Policy::default(),
+        policy: RetryPolicy::default(),
         tool,
-        sandbox: perfquilt_machine::sandbox::works(),
-        state: State::default(),
+        sandbox: perfquilt_machine::sandbox::check_support(),
+        state: SharedState::default(),
     };
     let service = Service {
         repository,
         secret: Secret::new(&secret),
         config,
-        queue: bot.queue(),
+        queue: bot.queue_path(),
     };
     let progress = context.output.progress();
-    // Whoever begins with the queue takes jobs that run for left behind.
-    let _alone = bot.alone()?;
-    bot.forget_others(progress)?;
-    let door = listen(&service, arguments.listen)?;
-    progress.note(&format!("listening at http://{}", door.address()?));
+    // Opening the queue declares running jobs abandoned, so only one bot may do it.
+    let _workspace_lock = bot.lock_workspace()?;
+    bot.drop_foreign_jobs(progress)?;
+    let listener = listen(&service, arguments.listen)?;
+    progress.note(&format!("listening at http://{}", listener.address()?));
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| together(|| bot.work(progress)));
-        let builder = scope.spawn(|| together(|| bot.build_ahead(progress)));
+        let builder = scope.spawn(|| together(|| bot.prebuild(progress)));
         let answerer = scope.spawn(|| together(|| bot.answer(progress)));
         let doing = bot.clone();
-        let doing = Arc::new(move || doing.doing());
-        let served = together(|| serve(service, door, doing));
+        let doing = Arc::new(move || doing.progress_text());
+        let served = together(|| serve(service, listener, doing));
         let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
             let result = thread.join();
             result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -100,7 +101,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     })
 }
 
-/// Does `work`. None of the bot's threads goes on without the others, however this one ends.
+/// Runs `work` as one of the bot's threads; when it fails or panics, the other threads are ended too.
 fn together(work: impl FnOnce() -> Result<()>) -> Result<()> {
     let result = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(Error::internal("a thread of the bot ended unexpectedly")));

@@ -1,4 +1,4 @@
-//! `perfquilt build`: the first half of a run.
+//! `perfquilt build`: builds points without measuring them.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Context;
 use super::output::cut;
 use perfquilt_machine::build::Built;
-use perfquilt_measure::run::{BuiltPoint, Wanted, build_points, prepare};
+use perfquilt_measure::run::{BuiltPoint, RunRequest, build_points, prepare};
 use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
 
@@ -19,20 +19,20 @@ use perfquilt_model::point::Point;
   perfquilt build --recipe plain 0 4
   perfquilt build without:2       the whole series but patch 2
 
-What is built is kept: a point that did not change is never built again.")]
+Built servers are kept: an unchanged point is never built again.")]
 pub struct Arguments {
-    /// The points (default: all in order)
+    /// Points to build (default: all in order)
     #[arg(value_name = "POINT")]
     points: Vec<Point>,
-    /// How to build: a [recipe.NAME] of the configuration (default: as the preset quick says)
+    /// Recipe to build with: a [recipe.NAME] of the configuration (default: that of the preset quick)
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
-    /// The release (default: the current one)
+    /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
 }
 
-/// One point in the JSON document.
+/// A point in the JSON document.
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     point: Point,
@@ -44,8 +44,7 @@ struct Row<'a> {
 /// Runs `perfquilt build`.
 ///
 /// # Errors
-/// Those of [`prepare`] and [`build_points`]; after the table, the error of the last point that
-/// failed.
+/// Those of [`prepare`] and [`build_points`]; after the table, the error of the last point that failed.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
@@ -55,17 +54,17 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     ws.config.recipe(recipe)?;
     let prepared = prepare(&ws, arguments.release.as_deref(), progress)?;
-    // The control is the bare release's server once more.
+    // The control is the bare release's server measured again.
     let server = |point: &Point| match point {
         Point::Control => Point::BASE,
         point => *point,
     };
     let chosen: Vec<Point> = arguments.points.iter().map(server).collect();
-    let wanted = Wanted {
+    let request = RunRequest {
         points: chosen.clone(),
-        ..Wanted::default()
+        ..RunRequest::default()
     };
-    let mut points = wanted.points(&prepared)?;
+    let mut points = request.points(&prepared)?;
     points.retain(|point| chosen.is_empty() || chosen.contains(point));
     let built = build_points(&ws, &prepared, recipe, &points, progress)?;
     if context.output.json() {
@@ -90,8 +89,8 @@ fn row(point: &BuiltPoint) -> Row<'_> {
     }
 }
 
-/// Seconds of each point's build, as it was when it was built. Of what failed only the beginning: the errors
-/// follow.
+/// Formats a table of the points with the seconds each took when it was built. Failures are cut to one line, as
+/// the whole errors follow.
 fn table(points: &[BuiltPoint], columns: usize) -> String {
     let mut text = format!(
         "{:<10} {:>6} {:>9} {:>9} {:>9} {:>7}  {}\n",

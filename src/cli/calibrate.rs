@@ -1,4 +1,4 @@
-//! `perfquilt calibrate`: does the method keep its promises, in simulation and on this machine?
+//! `perfquilt calibrate`: checks the error rates of intervals and verdicts, by simulation or on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ use perfquilt_system::files::write_file;
 /// Arguments of `perfquilt calibrate`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt calibrate --experiments 1000             a quick look
-  perfquilt calibrate --output docs/calibration.md   the whole, with drawings beside the page
-  perfquilt calibrate --bisect --output docs/calibration.md   bisections, beside what others do
+  perfquilt calibrate --experiments 1000             a quick check
+  perfquilt calibrate --output docs/calibration.md   the full simulation, drawings in files beside the page
+  perfquilt calibrate --bisect --output docs/calibration.md   bisections, compared with other methods
   perfquilt calibrate --real --repeats 20            the release against itself, on this machine")]
 pub struct Arguments {
-    /// Simulated experiments a scenario
+    /// Number of simulated experiments per scenario
     #[arg(
         long,
         value_name = "N",
@@ -27,28 +27,28 @@ pub struct Arguments {
         conflicts_with = "real"
     )]
     experiments: usize,
-    /// The seed of the simulation: the same gives the same figures
+    /// Seed of the simulation: the same seed gives the same figures
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "real")]
     seed: u64,
-    /// Simulate bisections instead, a tenth as many a case
+    /// Simulate bisections instead, a tenth as many per case
     #[arg(long, conflicts_with = "real")]
     bisect: bool,
     /// Measure the bare release against copies of itself, instead of simulating
     #[arg(long)]
     real: bool,
-    /// Experiments of --real; finished ones are not measured again
+    /// Number of experiments of --real; finished ones are not repeated
     #[arg(long, value_name = "N", default_value_t = 20, requires = "real")]
     repeats: u32,
-    /// The preset of --real
+    /// Preset of --real
     #[arg(long, value_name = "NAME", default_value = "quick", requires = "real")]
     preset: String,
-    /// Copies of the release in the place of patches, for --real
+    /// Number of copies of the release in place of patches, for --real
     #[arg(long, value_name = "N", default_value_t = 4, requires = "real")]
     copies: usize,
-    /// Another number of blocks than the preset's, for --real
+    /// Number of blocks instead of the preset's, for --real
     #[arg(long, value_name = "N", requires = "real")]
     blocks: Option<u32>,
-    /// Write the results into their part of this Markdown page, drawings beside it
+    /// Markdown page to update with the results; drawings go beside it
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -56,13 +56,13 @@ pub struct Arguments {
 /// Runs `perfquilt calibrate`.
 ///
 /// # Errors
-/// [`Kind::Usage`] for nonsensical numbers, and when there is no place for the page; [`Kind::Internal`] when a file
-/// cannot be written, once the results are printed;
-/// [`Kind::Inconclusive`] when a promise is not kept; those of [`perfquilt_calibrate::real::real`].
+/// [`Kind::Usage`] for nonsensical numbers and a page that cannot be written; [`Kind::Internal`] when writing a file
+/// fails, after the results are printed; [`Kind::Inconclusive`] when an error rate exceeds its limit; those of
+/// [`perfquilt_calibrate::real::real`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if let Some(file) = &arguments.output {
         writable(file)?;
-        old(file)?;
+        existing_page(file)?;
     }
     match (arguments.real, arguments.bisect) {
         (true, _) => real(context, arguments),
@@ -87,11 +87,13 @@ fn bisected(context: &Context, arguments: &Arguments) -> Result<()> {
     } else {
         context.output.print(&found.text())?
     }
-    context.output.told(kept(found.faults()), written)
+    context
+        .output
+        .combine(refuse_faults(found.faults()), written)
 }
 
-/// The error that stands for promises that are not kept.
-fn kept(faults: Vec<String>) -> Result<()> {
+/// Returns an error if there are `faults`.
+fn refuse_faults(faults: Vec<String>) -> Result<()> {
     if faults.is_empty() {
         Ok(())
     } else {
@@ -114,7 +116,9 @@ fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
     } else {
         context.output.print(&perfquilt_calibrate::text(&found))?
     }
-    context.output.told(kept(found.faults()), written)
+    context
+        .output
+        .combine(refuse_faults(found.faults()), written)
 }
 
 fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {
@@ -134,8 +138,8 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let preset = ws.config.preset(&arguments.preset)?.clone();
     let preset = with_blocks(preset, arguments.blocks)?;
-    // What is known is written after every experiment: it takes hours, and may be stopped.
-    let mut keep = |found: &Real| match &arguments.output {
+    // The page is updated after every experiment, as all of them take hours and may be interrupted.
+    let mut save = |found: &Real| match &arguments.output {
         Some(file) => update(file, |page| page.with("real", &found.markdown())),
         None => Ok(()),
     };
@@ -146,7 +150,7 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
         arguments.copies,
         arguments.repeats,
         context.output.progress(),
-        &mut keep,
+        &mut save,
     )?;
     if context.output.json() {
         context.output.print_json(&found)?
@@ -163,11 +167,14 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
 }
 
 fn update(file: &Path, change: impl FnOnce(Page) -> Page) -> Result<()> {
-    write_file(file, change(Page::new(old(file)?)).text().as_bytes())
+    write_file(
+        file,
+        change(Page::new(existing_page(file)?)).text().as_bytes(),
+    )
 }
 
-/// The page as it is, if there is one.
-fn old(file: &Path) -> Result<Option<String>> {
+/// Returns the text of the existing page, if there is one.
+fn existing_page(file: &Path) -> Result<Option<String>> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

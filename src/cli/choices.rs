@@ -1,4 +1,4 @@
-//! Options whose values are words for variants of the library's types.
+//! Parsers of options whose values are words for variants of the library's types.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
@@ -6,35 +6,35 @@ use perfquilt_config::Layouts;
 use perfquilt_judge::bisect::Direction;
 use perfquilt_measure::run::Effects;
 
-/// A word, its help and what it stands for.
+/// A word, its help and its value.
 type Choice<T> = (&'static str, &'static str, T);
 
 const DIRECTIONS: &[Choice<Direction>] = &[
-    ("slower", "What costs speed", Direction::Slower),
-    ("faster", "What gains speed", Direction::Faster),
-    ("both", "Both", Direction::Both),
+    ("slower", "Losses of speed", Direction::Slower),
+    ("faster", "Gains of speed", Direction::Faster),
+    ("both", "Losses and gains", Direction::Both),
 ];
 
 const LAYOUTS: &[Choice<Layouts>] = &[
     (
         "off",
-        "Not at all: servers run as they were linked",
+        "No variation: servers run as they were linked",
         Layouts::Off,
     ),
     (
         "padded",
-        "Functions and data move apart, by some bytes each, and keep their order",
+        "Some bytes of padding between functions and data, in their original order",
         Layouts::Padded,
     ),
     (
         "shuffled",
-        "Functions and data come in a random order",
+        "Functions and data in random order",
         Layouts::Shuffled,
     ),
 ];
 
 const EFFECTS: &[Choice<Effects>] = &[
-    ("order", "Against the point before it", Effects::Order),
+    ("order", "Against the previous point", Effects::Order),
     (
         "alone",
         "On the bare release, without the other patches",
@@ -52,12 +52,12 @@ pub fn direction() -> impl TypedValueParser<Value = Direction> {
     parser(DIRECTIONS)
 }
 
-/// Parses how code layouts are varied.
+/// Parses the variation of code layouts.
 pub fn layouts() -> impl TypedValueParser<Value = Layouts> {
     parser(LAYOUTS)
 }
 
-/// Parses one of the effects of a patch.
+/// Parses a kind of effect.
 pub fn effects() -> impl TypedValueParser<Value = Effects> {
     parser(EFFECTS)
 }

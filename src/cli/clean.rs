@@ -1,4 +1,4 @@
-//! `perfquilt clean`: remove what the caches keep and nobody uses.
+//! `perfquilt clean`: removes unused entries from the caches.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
@@ -7,41 +7,43 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
-use super::output::{plain, size};
+use super::output::size;
+use super::plain::plain;
 use perfquilt_config::workspace::cache_dir;
 use perfquilt_machine::build;
 use perfquilt_model::error::Result;
 use perfquilt_report::fit;
-use perfquilt_system::caches::{self, Entry};
+use perfquilt_system::caches::{self, CacheEntry};
 
 /// Arguments of `perfquilt clean`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt clean --dry-run            what would go
-  perfquilt clean                      what nobody used for 30 days
-  perfquilt clean --unused-days 0      everything that can be made again
+  perfquilt clean --dry-run            list what would be removed
+  perfquilt clean                      remove what was unused for 30 days
+  perfquilt clean --unused-days 0      remove everything that can be rebuilt
 
-The caches are shared by all workspaces: built servers, source and build trees, prepared data. What goes
-is made again when it is needed. Downloads, measurements and the workspace's state are never touched.")]
+All workspaces share the caches: built servers, source and build trees, prepared data. Removed entries
+are rebuilt when they are needed. Downloads, measurements and the workspace's state are never touched.")]
 pub struct Arguments {
-    /// Remove what was not used for so many days
+    /// Days without use after which an entry is removed
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     unused_days: u64,
-    /// Only say what would be removed
+    /// List what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
 }
 
+/// The JSON document.
 #[derive(Serialize)]
-struct Cleaned {
+struct CleanReport {
     /// Version of this document: 1.
     schema: u32,
-    /// Whether nothing was removed, and it is only said what would be.
+    /// Whether this was a dry run, which removes nothing.
     dry_run: bool,
-    /// What was or would be removed.
-    removed: Vec<Entry>,
-    /// What would be, but is in use.
-    in_use: Vec<Entry>,
+    /// The entries that were removed, or would be.
+    removed: Vec<CacheEntry>,
+    /// The entries that are unused long enough but locked by a running command.
+    in_use: Vec<CacheEntry>,
 }
 
 /// Runs `perfquilt clean`.
@@ -62,30 +64,28 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if !arguments.dry_run {
         build::sweep(&cache)?;
     }
-    let cleaned = Cleaned {
+    let report = CleanReport {
         schema: 1,
         dry_run: arguments.dry_run,
         removed,
         in_use,
     };
     if context.output.json() {
-        context.output.print_json(&cleaned)
+        context.output.print_json(&report)
     } else {
-        context
-            .output
-            .print(&told(&cleaned, context.output.width()))
+        context.output.print(&text(&report, context.output.width()))
     }
 }
 
-fn told(cleaned: &Cleaned, columns: usize) -> String {
+fn text(report: &CleanReport, columns: usize) -> String {
     let mut text = String::new();
-    let line = |entry: &Entry, rest: &str| {
-        // The size, and what is between the three.
+    let line = |entry: &CacheEntry, rest: &str| {
+        // The size column and the gaps between the three columns take 14.
         let room = columns.saturating_sub(14 + rest.len()).max(24);
         let name = fit(&plain(&entry.name), room);
         format!("{:>10}  {name}  {rest}\n", size(entry.bytes))
     };
-    for entry in &cleaned.removed {
+    for entry in &report.removed {
         let days = match entry.unused_days {
             0 => "used today".to_owned(),
             1 => "1 day unused".to_owned(),
@@ -93,17 +93,17 @@ fn told(cleaned: &Cleaned, columns: usize) -> String {
         };
         text += &line(entry, &format!("{}, {days}", entry.what));
     }
-    for entry in &cleaned.in_use {
-        text += &line(entry, "in use, stays");
+    for entry in &report.in_use {
+        text += &line(entry, "in use, kept");
     }
-    let bytes: u64 = cleaned.removed.iter().map(|entry| entry.bytes).sum();
-    let _ = match (cleaned.removed.is_empty(), cleaned.dry_run) {
+    let bytes: u64 = report.removed.iter().map(|entry| entry.bytes).sum();
+    let _ = match (report.removed.is_empty(), report.dry_run) {
         (true, _) => writeln!(
             text,
-            "nothing to remove (`perfquilt doctor` says what the caches hold)"
+            "nothing to remove (`perfquilt doctor` shows the size of the caches)"
         ),
-        (false, true) => writeln!(text, "{} would be free", size(bytes)),
-        (false, false) => writeln!(text, "{} free", size(bytes)),
+        (false, true) => writeln!(text, "{} would be freed", size(bytes)),
+        (false, false) => writeln!(text, "{} freed", size(bytes)),
     };
     text
 }

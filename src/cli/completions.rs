@@ -1,4 +1,4 @@
-//! `perfquilt completions SHELL`.
+//! `perfquilt completions SHELL`: prints a completion script.
 
 use clap::Args;
 use clap_complete::Shell;
@@ -12,7 +12,7 @@ use perfquilt_model::error::{Error, Result};
   perfquilt completions bash > ~/.local/share/bash-completion/completions/perfquilt
   perfquilt completions zsh > ~/.zfunc/_perfquilt")]
 pub struct Arguments {
-    /// The shell
+    /// Shell to complete for
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -21,10 +21,10 @@ pub struct Arguments {
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written;
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is to be JSON.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with `--json`.
 pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
     if context.output.json() {
-        return Err(Error::usage("a completion script is no JSON document"));
+        return Err(Error::usage("a completion script has no JSON form"));
     }
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "perfquilt", &mut script);

@@ -1,30 +1,31 @@
-//! `perfquilt doctor`.
+//! `perfquilt doctor`: checks this machine for what the workspace needs.
 
 use std::fmt::Write;
 
 use clap::Args;
 
 use super::Context;
-use super::output::{plain, plain_lines, size};
+use super::output::size;
+use super::plain::{plain, plain_lines};
 use perfquilt_config::workspace::cache_dir;
-use perfquilt_machine::doctor::{Examination, Found, Need, WANTED_DISK, examine};
+use perfquilt_machine::doctor::{DoctorReport, Need, PackageStatus, RECOMMENDED_DISK, examine};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::wrap;
 
 /// Check that this machine has what the workspace needs.
 ///
-/// Outside a workspace: what every workspace needs. Exits with 2 when something required is missing;
-/// the last line printed is then the one command that brings it.
+/// Outside a workspace, it checks what every workspace needs. It exits with 2 when something required is missing;
+/// the last line is then the command that installs it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt doctor
   perfquilt doctor --json | jq -r .repair")]
 pub struct Arguments {}
 
-/// Examines, prints, and fails when something required is missing.
+/// Runs `perfquilt doctor`.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for what is missing or a wrong configuration.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for missing requirements or a wrong configuration.
 pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
     let workspace = context.workspace_if_any()?;
     let cache = match &workspace {
@@ -40,7 +41,7 @@ pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
     }
     if workspace.is_none() {
         context.output.progress().note(
-            "no workspace here: checked only what every workspace needs (`-C DIR` names one)",
+            "no workspace here: only general requirements were checked (name one with `-C DIR`)",
         );
     }
     match examination.missing().as_slice() {
@@ -49,10 +50,10 @@ pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn text(examination: &Examination, columns: usize) -> String {
+fn text(examination: &DoctorReport, columns: usize) -> String {
     let mut text = String::from("programs and packages\n");
     let found = &examination.packages;
-    let width = |of: fn(&Found) -> usize| found.iter().map(of).max().unwrap_or(0);
+    let width = |of: fn(&PackageStatus) -> usize| found.iter().map(of).max().unwrap_or(0);
     let name = width(|found| found.package.len());
     let version = width(|found| found.version.as_ref().map_or(0, |v| v.len().min(24)));
     for found in found {
@@ -91,8 +92,8 @@ fn text(examination: &Examination, columns: usize) -> String {
         size(machine.memory),
         size(machine.memory_available)
     );
-    let short = if machine.disk_free < WANTED_DISK {
-        format!("; a large server wants {}", size(WANTED_DISK))
+    let short = if machine.disk_free < RECOMMENDED_DISK {
+        format!("; a large server needs {}", size(RECOMMENDED_DISK))
     } else {
         String::new()
     };
@@ -109,8 +110,8 @@ fn text(examination: &Examination, columns: usize) -> String {
     if machine.counters.is_empty() {
         let _ = writeln!(
             text,
-            "  counting   no hardware counters to be read: valgrind counts instructions and simulates\n             \
-             the instruction cache; cycles, branch_misses and frontend_bound cannot be had"
+            "  counting   no readable hardware counters: valgrind counts instructions and simulates\n             \
+             the instruction cache; cycles, branch_misses and frontend_bound are unavailable"
         );
     }
     for (place, (meter, events)) in machine.counters.iter().enumerate() {
@@ -119,7 +120,7 @@ fn text(examination: &Examination, columns: usize) -> String {
     }
     let sandbox = match &machine.no_sandbox {
         None => "works (bubblewrap)".to_owned(),
-        Some(why) => format!("none, and strangers' patches are not run: {why}"),
+        Some(why) => format!("none, so untrusted patches are not run: {why}"),
     };
     let _ = writeln!(text, "  sandbox    {sandbox}");
     if !examination.caches.is_empty() {
@@ -135,7 +136,7 @@ fn text(examination: &Examination, columns: usize) -> String {
                 plain(&held.path.to_string_lossy())
             );
         }
-        text.push_str("  `perfquilt clean` removes what nobody used for 30 days\n");
+        text.push_str("  `perfquilt clean` removes what was unused for 30 days\n");
     }
     if let Some(release) = &examination.release {
         let state = if release.imported {
@@ -146,10 +147,14 @@ fn text(examination: &Examination, columns: usize) -> String {
         let _ = writeln!(text, "\nrelease\n  {}  {state}", release.name);
     }
     match (&examination.repair, examination.ok) {
-        (None, _) => text.push_str("\neverything needed is there\n"),
+        (None, _) => text.push_str("\nnothing is missing\n"),
         (Some(command), ok) => {
-            let what = if ok { "not there yet" } else { "missing" };
-            let _ = writeln!(text, "\nwhat is {what} comes by\n  {}", plain(command));
+            let head = if ok {
+                "complete the setup with"
+            } else {
+                "install what is missing with"
+            };
+            let _ = writeln!(text, "\n{head}\n  {}", plain(command));
         }
     }
     text

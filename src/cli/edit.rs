@@ -1,4 +1,4 @@
-//! `perfquilt edit`: the series as a git branch, or as a tree for quilt.
+//! `perfquilt edit`: checks out the series as a git branch, or as a tree for quilt.
 
 use std::path::PathBuf;
 
@@ -6,36 +6,37 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::output::{counted, plain_lines, shown};
+use super::output::{counted, shown};
+use super::plain::plain_lines;
 use perfquilt_model::error::Result;
-use perfquilt_patches::edit::{self, Opened, Request, State};
+use perfquilt_patches::edit::{self, BranchState, EditBranch, EditRequest};
 use perfquilt_system::process::quoted;
 
-/// Check the stack out as a git branch, one commit a patch, to be edited with plain git
+/// Check out the stack as a git branch, one commit per patch, for editing with git
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt edit                        the whole series as a branch
   perfquilt edit 0002-row-guards.patch  stop at this patch")]
 pub struct Edit {
-    /// Stop at this patch, the rest to follow: its name, its number or a part of its name
+    /// Patch to stop at, by its name, its number or a part of its name; the later patches follow
     patch: Option<String>,
-    /// The release (default: the current one)
+    /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
-    /// Where the worktree goes (default: .perfquilt/edit/RELEASE)
+    /// Folder of the worktree (default: .perfquilt/edit/RELEASE)
     #[arg(long, value_name = "DIR")]
     worktree: Option<PathBuf>,
-    /// Begin anew from the series; commits that are not in it are put aside
+    /// Reset the branch to the series; commits that are not in it are kept under another reference
     #[arg(long)]
     reset: bool,
-    /// Remove the worktree; refused while it has work that is not in the series
+    /// Remove the worktree, unless it has work that is not in the series
     #[arg(long, conflicts_with_all = ["patch", "worktree", "reset"])]
     close: bool,
-    /// Ignore up to N lines of context where a hunk fits nowhere otherwise (default: `fuzz` of
-    /// [series], 0 if not set)
+    /// Lines of context to ignore for a hunk that fits nowhere otherwise (default: `fuzz` of [series],
+    /// 0 if not set)
     #[arg(long, value_name = "N")]
     fuzz: Option<usize>,
-    /// Unpack the bare release into DIR instead, ready for `quilt push`
+    /// Folder to unpack the bare release into instead, ready for `quilt push`
     #[arg(long, value_name = "DIR", conflicts_with_all = ["patch", "worktree", "reset", "close", "fuzz"])]
     quilt: Option<PathBuf>,
 }
@@ -43,7 +44,7 @@ pub struct Edit {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// As [`edit::open`], [`edit::close`] and [`edit::quilt`].
+/// Those of [`edit::open`], [`edit::close`] and [`edit::quilt`].
 pub fn run(context: &Context, args: &Edit) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
@@ -76,9 +77,9 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
         }
         return context
             .output
-            .print(&format!("{} is removed\n", directory.display()));
+            .print(&format!("removed {}\n", directory.display()));
     }
-    let request = Request {
+    let request = EditRequest {
         version: args.release.clone(),
         patch: args.patch.clone(),
         directory: args.worktree.clone(),
@@ -101,17 +102,17 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
     context.output.print(&plain_lines(&text(&opened)))
 }
 
-fn word(state: State) -> &'static str {
+fn word(state: BranchState) -> &'static str {
     match state {
-        State::Created => "created",
-        State::Resumed => "resumed",
-        State::Unsaved => "unsaved",
-        State::Moved => "moved",
-        State::Reset => "reset",
+        BranchState::Created => "created",
+        BranchState::Resumed => "resumed",
+        BranchState::Unsaved => "unsaved",
+        BranchState::Moved => "moved",
+        BranchState::Reset => "reset",
     }
 }
 
-fn text(opened: &Opened) -> String {
+fn text(opened: &EditBranch) -> String {
     let mut text = format!(
         "{}: {} on branch {} in {}\n",
         opened.release,
@@ -120,22 +121,24 @@ fn text(opened: &Opened) -> String {
         opened.directory.display()
     );
     text.push_str(match opened.state {
-        State::Created => "",
-        State::Resumed => "it was there already, with nothing that is not in the series\n",
-        State::Unsaved => "it was there already, with work that is not in the series yet\n",
-        State::Moved => "it was there already and now follows the series as it is\n",
-        State::Reset => "it begins anew\n",
+        BranchState::Created => "",
+        BranchState::Resumed => "the worktree exists already, and the series has all of its work\n",
+        BranchState::Unsaved => {
+            "the worktree exists already, with work that is not in the series yet\n"
+        }
+        BranchState::Moved => "the worktree exists already, and was updated to the series\n",
+        BranchState::Reset => "the worktree was reset\n",
     });
     if let Some(kept) = &opened.kept {
-        text.push_str(&format!("the commits it had are kept as {kept}\n"));
+        text.push_str(&format!("its previous commits are kept as {kept}\n"));
     }
     let directory = quoted(&shown(&opened.directory));
     match &opened.at {
         Some((name, true)) => text.push_str(&format!(
-            "it stands at {name}; the patches after it follow\n\n  cd {directory}\n  … edit …\n  git commit --amend -a\n  git rebase --continue\n  perfquilt refresh\n"
+            "it is stopped at {name}; the later patches follow\n\n  cd {directory}\n  … edit …\n  git commit --amend -a\n  git rebase --continue\n  perfquilt refresh\n"
         )),
         Some((name, false)) => text.push_str(&format!(
-            "it stands at {name}, the last patch\n\n  cd {directory}\n  … edit …\n  git commit --amend -a\n  perfquilt refresh\n"
+            "it is stopped at {name}, the last patch\n\n  cd {directory}\n  … edit …\n  git commit --amend -a\n  perfquilt refresh\n"
         )),
         None => text.push_str(&format!(
             "\n  cd {directory}\n  git rebase -i            amend, reorder, squash, drop\n  git commit               a new patch\n  perfquilt refresh        write series and patches\n"

@@ -1,4 +1,4 @@
-//! `perfquilt export`: write a point's whole tree into a folder.
+//! `perfquilt export`: writes a point's source tree to a folder.
 
 use std::path::PathBuf;
 
@@ -12,18 +12,18 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_patches::stack;
 
-/// Write a point's whole source tree into a folder
+/// Write a point's source tree to a folder
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt export 0 /tmp/bare          the bare release
   perfquilt export without:2 /tmp/tree  the series without patch 2")]
 pub struct Export {
-    /// 0 (the bare release), K (after patch K), alone:K or without:K
+    /// Point: 0 (the bare release), K (after patch K), alone:K or without:K
     point: Point,
-    /// The folder: new or empty
+    /// Folder to write to, new or empty
     #[arg(value_name = "DIR")]
     target: PathBuf,
-    /// The release (default: the current one)
+    /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
 }
@@ -31,7 +31,7 @@ pub struct Export {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the folder is not empty, and as [`prepare`].
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the folder is not empty; those of [`prepare`].
 pub fn run(context: &Context, args: &Export) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();

@@ -1,4 +1,4 @@
-//! The form of a report: which, where it goes, and the exit code it ends with.
+//! The options of a report: its format, its destination and the exit code of its verdicts.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,58 +11,66 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{Meter, RecordedRow};
-use perfquilt_report::{Beside, Data, Distribution};
+use perfquilt_report::{Distribution, PageContent, RawData};
 use perfquilt_store::jsonl;
 use perfquilt_system::files::write_file;
 
-/// How results are shown; shared by the commands that end in a report.
+/// Report options, shared by the commands that end in a report.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Form {
-    /// The report's form (--json is short for json)
+pub struct ReportOptions {
+    /// Format of the report (--json is short for json)
     #[arg(long, value_enum)]
-    format: Option<Format>,
-    /// Write the report to FILE instead of standard output
+    format: Option<ReportFormat>,
+    /// File to write the report to instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// A flame graph that `perfquilt profile --flame-graph` wrote, to be part of the page
+    /// Flame graph to include in the page, as written by `perfquilt profile --flame-graph`
     #[arg(long, value_name = "FILE")]
     flame_graph: Option<PathBuf>,
-    /// End with exit code 6 when a patch or the whole series is slower, 7 when a patch is unclear
+    /// Result to fail on: exit code 6 when a patch or the whole series is slower, 7 when a patch is unclear
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
 }
 
-impl Form {
-    /// The form asked for by `--format` or `--json`.
+impl ReportOptions {
+    /// Returns the format requested by `--format` or `--json`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when they contradict each other, or ask for what only a page can show.
-    pub fn format(&self, context: &Context) -> Result<Format> {
-        let format = chosen(context, self.format, Format::Json, Format::Terminal)?;
-        if self.flame_graph.is_some() && format != Format::Html {
-            let fault = Error::usage("only a page has room for a flame graph");
+    /// [`Kind::Usage`] when the two contradict each other, or a flame graph is given for another format than HTML.
+    pub fn format(&self, context: &Context) -> Result<ReportFormat> {
+        let format = choose_format(
+            context,
+            self.format,
+            ReportFormat::Json,
+            ReportFormat::Terminal,
+        )?;
+        if self.flame_graph.is_some() && format != ReportFormat::Html {
+            let fault = Error::usage("only HTML reports can include a flame graph");
             return Err(fault.hint("--format html"));
         }
         Ok(format)
     }
 
-    /// Refuses, before hours of work, what [`show`] would refuse behind it.
+    /// Checks, before hours of work, everything that could make [`show`] fail after it.
     ///
     /// # Errors
-    /// [`Kind::Usage`] as [`Form::format`] and [`writable`], when a page would go to a terminal, and when the flame
-    /// graph cannot be read.
+    /// [`Kind::Usage`] as for [`ReportOptions::format`] and [`writable`], when a page would go to a terminal, and when the
+    /// flame graph cannot be read.
     pub fn check(&self, context: &Context) -> Result<()> {
-        if self.format(context)? == Format::Html {
-            self.page(context)?;
+        if self.format(context)? == ReportFormat::Html {
+            self.page_flame_graph(context)?;
         }
         self.output.as_deref().map_or(Ok(()), writable)
     }
 
-    /// Refuses to write the report over one of the files it is made from; `-` is standard input.
+    /// Checks that the report does not overwrite one of its input files; `-` is standard input.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it would.
-    pub fn spare<'f>(&self, mut inputs: impl Iterator<Item = &'f PathBuf>) -> Result<()> {
+    /// [`Kind::Usage`] if it would.
+    pub fn refuse_overwrite<'f>(
+        &self,
+        mut inputs: impl Iterator<Item = &'f PathBuf>,
+    ) -> Result<()> {
         let Some(output) = &self.output else {
             return Ok(());
         };
@@ -75,246 +83,270 @@ impl Form {
             }
         };
         if written.is_some() && inputs.any(|input| read(input) == written) {
-            Err(Error::usage("the report would overwrite what it is made from").at(output, None))
+            Err(Error::usage("the report would overwrite one of its input files").at(output, None))
         } else {
             Ok(())
         }
     }
 
-    /// The flame graph of a page that goes to where a page can.
-    fn page(&self, context: &Context) -> Result<Option<Vec<u8>>> {
+    /// Reads the flame graph of a page; refuses to write the page to a terminal.
+    fn page_flame_graph(&self, context: &Context) -> Result<Option<Vec<u8>>> {
         if self.output.is_none() && context.output.is_terminal() {
-            return Err(Error::usage("a page is not for a terminal").hint("--output report.html"));
+            return Err(
+                Error::usage("refusing to write HTML to a terminal").hint("--output report.html")
+            );
         }
-        self.flame_graph.as_deref().map(flame_graph).transpose()
+        self.flame_graph
+            .as_deref()
+            .map(read_flame_graph)
+            .transpose()
     }
 }
 
-/// The form that `--format` and `--json` ask for together.
+/// Returns the format that `--format` and `--json` request together.
 ///
 /// # Errors
-/// [`Kind::Usage`] when they contradict each other.
-pub fn chosen<F: PartialEq>(context: &Context, given: Option<F>, json: F, usual: F) -> Result<F> {
+/// [`Kind::Usage`] when the two contradict each other.
+pub fn choose_format<F: PartialEq>(
+    context: &Context,
+    given: Option<F>,
+    json: F,
+    usual: F,
+) -> Result<F> {
     match (given, context.output.json()) {
         (None, true) => Ok(json),
         (Some(format), true) if format == json => Ok(json),
-        (Some(_), true) => Err(Error::usage("--json and --format ask for different forms")),
+        (Some(_), true) => Err(Error::usage(
+            "--json and --format request different formats",
+        )),
         (format, false) => Ok(format.unwrap_or(usual)),
     }
 }
 
-/// How results that have neither page nor raw data are shown.
+/// Report options of results that have neither page nor raw data.
 #[derive(Debug, Clone, Default, Args)]
-pub struct TextForm {
-    /// The report's form (--json is short for json)
+pub struct TextReportOptions {
+    /// Format of the report (--json is short for json)
     #[arg(long, value_enum)]
     format: Option<TextFormat>,
 }
 
-/// A report's form.
+/// A format of results that have neither page nor raw data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TextFormat {
-    /// For people
+    /// Table for a terminal
     Terminal,
-    /// For a pull request or a file
+    /// Markdown for a pull request or a file
     Markdown,
-    /// For programs
+    /// JSON document for programs
     Json,
 }
 
-impl TextForm {
-    /// As [`Form::format`].
+impl TextReportOptions {
+    /// Returns the format requested by `--format` or `--json`.
     ///
     /// # Errors
-    /// As [`Form::format`].
+    /// [`Kind::Usage`] when the two contradict each other.
     pub fn format(&self, context: &Context) -> Result<TextFormat> {
-        chosen(context, self.format, TextFormat::Json, TextFormat::Terminal)
+        choose_format(context, self.format, TextFormat::Json, TextFormat::Terminal)
     }
 }
 
-/// A report's form.
+/// A report format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// A table for people
+pub enum ReportFormat {
+    /// Table for a terminal
     Terminal,
     /// The same as Markdown, with noise, method and machine folded away
     Markdown,
     /// One page with drawings and the data, for browsers
     Html,
-    /// The attribution document
+    /// Attribution document
     Json,
-    /// The raw observations
+    /// Raw observations
     Jsonl,
     /// Every effect as comma-separated values
     Csv,
-    /// The raw observations in Go's benchmark format, for `benchstat -col /point`
+    /// Raw observations in Go's benchmark format, for `benchstat -col /point`
     Gobench,
-    /// The costs of all points in the Bencher Metric Format
+    /// Costs of all points in the Bencher Metric Format
     Bmf,
-    /// The costs for github-action-benchmark's tool `customSmallerIsBetter`
+    /// Costs for github-action-benchmark's tool `customSmallerIsBetter`
     GithubActionBenchmark,
     /// Effects and costs as OpenMetrics text
     Openmetrics,
-    /// Every operation of sql-bench's programs, as sql-bench prints them and with what is known
+    /// Every operation of sql-bench's programs, as sql-bench prints them and with intervals and verdicts
     SqlBench,
-    /// What each point does in a second, and its other costs, as Markdown
+    /// Transactions per second and other costs of each point, as Markdown
     Rates,
 }
 
-impl Format {
-    /// Whether it shows more than the attribution holds.
+impl ReportFormat {
+    /// Returns whether the format needs the raw observations besides the attribution.
     pub fn needs_observations(self) -> bool {
-        matches!(self, Format::Html | Format::Jsonl | Format::Gobench)
+        matches!(
+            self,
+            ReportFormat::Html | ReportFormat::Jsonl | ReportFormat::Gobench
+        )
     }
 }
 
 /// A result that ends the program with an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FailOn {
-    /// A patch, or the whole series, is slower
+    /// A patch or the whole series is slower
     Regression,
     /// A patch is unclear or has no figures, or blocks are missing
     Inconclusive,
 }
 
-/// An experiment to be reported on.
-pub struct Shown {
-    /// What was measured.
+/// An experiment to report on.
+pub struct ReportInput {
+    /// The header, supplement and observations.
     pub file: jsonl::File,
-    /// The table of sql-bench results it was made from, if it was made from one.
+    /// The table of sql-bench results that the observations were imported from, if any.
     pub recorded: Option<Vec<RecordedRow>>,
-    /// Its slices, for a page.
+    /// The distributions of its slices, for a page.
     pub distributions: Vec<Distribution>,
-    /// Whether it is in the workspace's store, so that more can be done with it.
+    /// Whether the experiment is in the workspace's store, so that further commands can use it.
     pub stored: bool,
 }
 
-/// Prints the report of an experiment in the form asked for.
+/// Prints the report of an experiment in the requested format.
 ///
 /// # Errors
-/// [`Kind::Regression`] and [`Kind::Inconclusive`] where `--fail-on` asks for them;
-/// [`Kind::Usage`] when observations do not fit the header.
+/// [`Kind::Regression`] and [`Kind::Inconclusive`] as requested by `--fail-on`; [`Kind::Usage`] when observations do
+/// not fit the header.
 pub fn show(
     context: &Context,
-    form: &Form,
-    shown: &Shown,
+    form: &ReportOptions,
+    input: &ReportInput,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<()> {
     let jsonl::File {
         header,
         supplement,
         observations,
-    } = &shown.file;
+    } = &input.file;
     let attribution = attribution::attribute_with(header, observations, supplement, margin)?;
     let format = form.format(context)?;
     let text = match format {
-        Format::Html => page(context, form, shown, &attribution)?,
-        Format::Jsonl => {
+        ReportFormat::Html => render_page(context, form, input, &attribution)?,
+        ReportFormat::Jsonl => {
             let mut bytes = Vec::new();
             jsonl::write(&mut bytes, header, supplement, observations)?;
             String::from_utf8_lossy(&bytes).into_owned()
         }
-        Format::Gobench => perfquilt_report::go_benchmark(header, observations),
-        Format::Markdown => perfquilt_report::markdown(&attribution, shown.stored),
-        _ => of_attribution(context, format, &attribution, shown.recorded.as_deref())?,
+        ReportFormat::Gobench => perfquilt_report::go_benchmark(header, observations),
+        ReportFormat::Markdown => perfquilt_report::markdown(&attribution, input.stored),
+        _ => render_attribution(context, format, &attribution, input.recorded.as_deref())?,
     };
     deliver(context, form.output.as_deref(), &text)?;
-    if shown.stored && format == Format::Terminal {
+    if input.stored && format == ReportFormat::Terminal {
         let next = perfquilt_report::next_command(&attribution);
         context.output.progress().note(&next);
     }
-    fail(&attribution, &form.fail_on)
+    fail_on_verdict(&attribution, &form.fail_on)
 }
 
-/// Prints the report of an attribution, whose observations are not at hand, in the form asked for.
+/// Prints the report of an attribution, without its observations, in the requested format.
 ///
 /// # Errors
-/// As [`show`].
-pub fn print(context: &Context, form: &Form, attribution: &Attribution) -> Result<()> {
-    let text = of_attribution(context, form.format(context)?, attribution, None)?;
+/// Those of [`show`].
+pub fn print_attribution(
+    context: &Context,
+    form: &ReportOptions,
+    attribution: &Attribution,
+) -> Result<()> {
+    let text = render_attribution(context, form.format(context)?, attribution, None)?;
     deliver(context, form.output.as_deref(), &text)?;
-    fail(attribution, &form.fail_on)
+    fail_on_verdict(attribution, &form.fail_on)
 }
 
-fn of_attribution(
+fn render_attribution(
     context: &Context,
-    format: Format,
+    format: ReportFormat,
     attribution: &Attribution,
     recorded: Option<&[RecordedRow]>,
 ) -> Result<String> {
     let output = &context.output;
     Ok(match format {
-        Format::Terminal => perfquilt_report::terminal(attribution, output.width(), output.color()),
-        Format::Markdown => perfquilt_report::markdown(attribution, false),
-        Format::Json => perfquilt_report::json(attribution)?,
-        Format::SqlBench => {
+        ReportFormat::Terminal => {
+            perfquilt_report::terminal(attribution, output.width(), output.color())
+        }
+        ReportFormat::Markdown => perfquilt_report::markdown(attribution, false),
+        ReportFormat::Json => perfquilt_report::json(attribution)?,
+        ReportFormat::SqlBench => {
             perfquilt_report::sql_bench(attribution, recorded, output.width(), output.color())?
         }
-        Format::Rates => perfquilt_report::rates(attribution),
-        Format::Csv => perfquilt_report::csv(attribution)?,
-        Format::Bmf => perfquilt_report::bencher(attribution)?,
-        Format::GithubActionBenchmark => perfquilt_report::github_action_benchmark(attribution)?,
-        Format::Openmetrics => perfquilt_report::openmetrics(attribution),
-        Format::Html | Format::Jsonl | Format::Gobench => {
+        ReportFormat::Rates => perfquilt_report::rates(attribution),
+        ReportFormat::Csv => perfquilt_report::csv(attribution)?,
+        ReportFormat::Bmf => perfquilt_report::bencher(attribution)?,
+        ReportFormat::GithubActionBenchmark => {
+            perfquilt_report::github_action_benchmark(attribution)?
+        }
+        ReportFormat::Openmetrics => perfquilt_report::openmetrics(attribution),
+        ReportFormat::Html | ReportFormat::Jsonl | ReportFormat::Gobench => {
             return Err(Error::internal("there are no raw observations to print"));
         }
     })
 }
 
-/// The page, and beside it the observations where they are too many for it.
-fn page(
+/// Renders the page; writes the observations to a file beside it if they are too many to embed.
+fn render_page(
     context: &Context,
-    form: &Form,
-    shown: &Shown,
+    form: &ReportOptions,
+    input: &ReportInput,
     attribution: &Attribution,
 ) -> Result<String> {
-    let flame_graph = form.page(context)?;
-    let mut beside = Beside {
-        header: &shown.file.header,
-        observations: &shown.file.observations,
-        distributions: &shown.distributions,
-        data: Data::Command,
+    let flame_graph = form.page_flame_graph(context)?;
+    let mut content = PageContent {
+        header: &input.file.header,
+        observations: &input.file.observations,
+        distributions: &input.distributions,
+        data: RawData::Command,
         flame_graph: flame_graph.as_deref(),
-        stored: shown.stored,
+        stored: input.stored,
     };
-    // There is nothing beside a device or a pipe.
+    // A device or a pipe has no file beside it.
     let output = form.output.as_deref();
     let output = output.filter(|output| output.is_file() || !output.exists());
-    // Too many are not even compressed, where nobody would get the result.
-    let few = shown.file.observations.len() <= perfquilt_report::MOST_EMBEDDED / LEAST_BYTES;
+    // Too many observations are not compressed when there is no file to write them to.
+    let few = input.file.observations.len() <= perfquilt_report::MOST_EMBEDDED / LEAST_BYTES;
     let bytes = if few || output.is_some() {
-        Some(jsonl::compressed(&shown.file)?)
+        Some(jsonl::compressed(&input.file)?)
     } else {
         None
     };
     match (bytes, output) {
         (Some(bytes), _) if bytes.len() <= perfquilt_report::MOST_EMBEDDED => {
-            beside.data = Data::Embedded(&bytes);
-            perfquilt_report::html(attribution, &beside)
+            content.data = RawData::Embedded(&bytes);
+            perfquilt_report::html(attribution, &content)
         }
         (Some(bytes), Some(output)) => {
             let file = beside_page(output);
             write_file(&file, &bytes)?;
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            beside.data = Data::File(&name, bytes.len() as u64);
-            perfquilt_report::html(attribution, &beside)
+            content.data = RawData::File(&name, bytes.len() as u64);
+            perfquilt_report::html(attribution, &content)
         }
-        _ => perfquilt_report::html(attribution, &beside),
+        _ => perfquilt_report::html(attribution, &content),
     }
 }
 
-/// The observations of the page `output`. `report.jsonl.gz` may be what it is made from.
+/// Returns the path of the observations of the page `output`. It is not `report.jsonl.gz`, which may be the page's
+/// own input.
 fn beside_page(output: &Path) -> PathBuf {
     output.with_extension("observations.jsonl.gz")
 }
 
-/// A compressed observation takes more.
+/// Lower bound of the size of a compressed observation, in bytes.
 const LEAST_BYTES: usize = 8;
 
-/// The most that a flame graph may have: it is a part of the page.
-const FLAME_GRAPH: usize = 8 << 20;
+/// Largest flame graph that a page includes, in bytes.
+const MAX_FLAME_GRAPH: usize = 8 << 20;
 
-fn flame_graph(file: &Path) -> Result<Vec<u8>> {
+fn read_flame_graph(file: &Path) -> Result<Vec<u8>> {
     let bytes = std::fs::read(file).map_err(|error| {
         Error::usage(format!("cannot read {}: {error}", file.display()))
             .hint("`perfquilt profile A B --flame-graph FILE` writes one")
@@ -323,8 +355,8 @@ fn flame_graph(file: &Path) -> Result<Vec<u8>> {
     if !head.contains("<svg") {
         return Err(Error::usage("not a flame graph: no SVG").at(file, None));
     }
-    if bytes.len() > FLAME_GRAPH {
-        return Err(Error::usage("a flame graph of more than 8 MiB").at(file, None));
+    if bytes.len() > MAX_FLAME_GRAPH {
+        return Err(Error::usage("the flame graph is larger than 8 MiB").at(file, None));
     }
     Ok(bytes)
 }
@@ -338,13 +370,14 @@ pub fn deliver(context: &Context, file: Option<&Path>, text: &str) -> Result<()>
         return context.output.print(text);
     };
     write(file, text.as_bytes())?;
-    let note = format!("{} is written", file.display());
+    let note = format!("wrote {}", file.display());
     context.output.progress().note(&note);
     Ok(())
 }
 
 fn write(file: &Path, bytes: &[u8]) -> Result<()> {
-    // An old report stays until the new one is whole; what is no plain file is written into.
+    // A plain file is replaced atomically, so that the old report stays until the new one is whole; devices, pipes and
+    // links are written to directly.
     let plain = std::fs::symlink_metadata(file).is_ok_and(|found| found.is_file());
     if plain && access(folder_of(file), Access::WRITE_OK).is_ok() {
         write_file(file, bytes)
@@ -353,10 +386,10 @@ fn write(file: &Path, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Refuses a place where nothing can be written, before anything is done for it.
+/// Checks that `file` can be written, before any work is done for it.
 ///
 /// # Errors
-/// [`Kind::Usage`] when `file` is a folder, is in none, or must not be written.
+/// [`Kind::Usage`] when `file` is a folder, its folder does not exist, or permissions forbid writing it.
 pub fn writable(file: &Path) -> Result<()> {
     let refused = |why: &str| Error::usage(format!("cannot write {}: {why}", file.display()));
     let folder = folder_of(file);
@@ -379,13 +412,13 @@ fn folder_of(file: &Path) -> &Path {
     }
 }
 
-/// Device and inode of a plain file.
+/// Returns device and inode of a plain file.
 fn identity(file: &Path) -> Option<(u64, u64)> {
     let found = std::fs::metadata(file).ok()?;
     found.is_file().then(|| (found.dev(), found.ino()))
 }
 
-/// The margins of the workspace, where there is one.
+/// Returns the margins of the workspace, or the default ones without a workspace.
 pub fn margin(ws: Option<&Workspace>) -> impl Fn(Meter) -> f64 {
     move |meter| match ws {
         Some(ws) => ws.config.margin(meter),
@@ -393,7 +426,7 @@ pub fn margin(ws: Option<&Workspace>) -> impl Fn(Meter) -> f64 {
     }
 }
 
-fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
+fn fail_on_verdict(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
     let names = |verdict| {
         let patches = attribution.patches_with(verdict);
         let names: Vec<&str> = patches.iter().map(|patch| patch.name.as_str()).collect();
@@ -402,7 +435,10 @@ fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
     if fail_on.contains(&FailOn::Regression) && attribution.is_regression() {
         let patches = attribution.slower_patches();
         let names: Vec<&str> = patches.iter().map(|patch| patch.name.as_str()).collect();
-        return Err(Error::new(Kind::Regression, slower(&names.join(", "))));
+        return Err(Error::new(
+            Kind::Regression,
+            slower_message(&names.join(", ")),
+        ));
     }
     if fail_on.contains(&FailOn::Inconclusive) && attribution.is_inconclusive() {
         let mixed = names(Verdict::Mixed);
@@ -419,8 +455,8 @@ fn fail(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
     Ok(())
 }
 
-/// What is slower: the patches of these names, or all of them together where none is by itself.
-fn slower(names: &str) -> String {
+/// Returns the message for slower patches of these names, or for the whole series if no single patch is slower.
+fn slower_message(names: &str) -> String {
     match names {
         "" => "slower: the whole series".to_owned(),
         names => format!("slower: {names}"),
@@ -433,19 +469,22 @@ mod tests {
 
     #[test]
     fn a_loss_of_no_single_patch_is_named_too() {
-        assert_eq!(slower("a.patch, b.patch"), "slower: a.patch, b.patch");
-        assert_eq!(slower(""), "slower: the whole series");
+        assert_eq!(
+            slower_message("a.patch, b.patch"),
+            "slower: a.patch, b.patch"
+        );
+        assert_eq!(slower_message(""), "slower: the whole series");
     }
 
-    fn to(output: &Path) -> Form {
-        Form {
+    fn to(output: &Path) -> ReportOptions {
+        ReportOptions {
             output: Some(output.to_owned()),
-            ..Form::default()
+            ..ReportOptions::default()
         }
     }
 
     #[test]
-    fn a_report_never_overwrites_what_it_is_made_from() {
+    fn a_report_never_overwrites_its_input() {
         let folder = tempfile::tempdir().unwrap();
         let input = folder.path().join("in.jsonl");
         let link = folder.path().join("link.jsonl");
@@ -455,16 +494,20 @@ mod tests {
         std::fs::hard_link(&input, &link).unwrap();
         for (output, spared) in [(&input, false), (&link, false), (&other, true)] {
             let inputs = [folder.path().join("none"), input.clone()];
-            let found = to(output).spare(inputs.iter());
+            let found = to(output).refuse_overwrite(inputs.iter());
             assert_eq!(found.is_ok(), spared, "{}", output.display());
         }
         let device = PathBuf::from("/dev/null");
-        assert!(to(&device).spare([&device].into_iter()).is_ok());
-        assert!(Form::default().spare([&input].into_iter()).is_ok());
+        assert!(to(&device).refuse_overwrite([&device].into_iter()).is_ok());
+        assert!(
+            ReportOptions::default()
+                .refuse_overwrite([&input].into_iter())
+                .is_ok()
+        );
     }
 
     #[test]
-    fn a_bad_place_is_told_before_the_work() {
+    fn a_bad_path_is_refused_before_the_work() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("report.md");
         let refused = |file: &Path| writable(file).unwrap_err();
@@ -495,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_never_overwrites_what_it_is_made_from() {
+    fn the_observations_of_a_page_never_overwrite_its_input() {
         let beside = beside_page(Path::new("out/report.html"));
         assert_eq!(beside, Path::new("out/report.observations.jsonl.gz"));
     }

@@ -1,4 +1,4 @@
-//! `perfquilt history`: every stored experiment at once.
+//! `perfquilt history`: shows the effects of all stored experiments beside each other.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Context;
-use super::form::{chosen, deliver, writable};
+use super::form::{choose_format, deliver, writable};
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
@@ -19,72 +19,77 @@ use perfquilt_store::Store;
   perfquilt history --meter instructions --workload oltp_read_only
   perfquilt history --release mariadb-11.8.6 --format html --output history.html")]
 pub struct Arguments {
-    /// The meter that is told
+    /// Meter to show
     #[arg(long, value_name = "METER", default_value = "time")]
     meter: Meter,
-    /// One workload (default: all of each experiment together)
+    /// Workload to show (default: all of each experiment together)
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// Only experiments on this release
+    /// Release of the experiments to show (default: all)
     #[arg(long, value_name = "NAME")]
     release: Option<String>,
-    /// Only experiments with this recipe
+    /// Recipe of the experiments to show (default: all)
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
-    /// The form (--json is short for json)
+    /// Format of the history (--json is short for json)
     #[arg(long, value_enum)]
-    format: Option<Format>,
-    /// Write to FILE instead of standard output
+    format: Option<HistoryFormat>,
+    /// File to write to instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-/// A history's form.
+/// A format of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// A table for people
+enum HistoryFormat {
+    /// Table for a terminal
     Terminal,
-    /// A page for browsers
+    /// Page for browsers
     Html,
-    /// For programs
+    /// JSON document for programs
     Json,
 }
 
 /// Runs `perfquilt history`.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there are no results, no experiment is as asked for, or the file
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there are no results, no experiment matches, or the file
 /// cannot be written.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let format = chosen(context, arguments.format, Format::Json, Format::Terminal)?;
+    let format = choose_format(
+        context,
+        arguments.format,
+        HistoryFormat::Json,
+        HistoryFormat::Terminal,
+    )?;
     if let Some(file) = &arguments.output {
         writable(file)?;
     }
     let ws = context.workspace()?;
     let store = Store::open_existing(&ws.results())?;
     let mut listed = store.list()?;
-    // Servers that somebody named are no moment of the series.
+    // Experiments with servers named by hand are not about the series.
     listed.retain(|one| one.header.base.is_empty());
-    for (asked, what, of) in [
+    for (requested, what, of) in [
         (&arguments.release, "release", 0),
         (&arguments.recipe, "recipe", 1),
     ] {
-        let Some(asked) = asked else { continue };
-        let name = |one: &perfquilt_store::Listed| match of {
+        let Some(requested) = requested else { continue };
+        let name = |one: &perfquilt_store::ExperimentSummary| match of {
             0 => one.header.release.clone(),
             _ => one.header.recipe.clone(),
         };
-        if !listed.iter().any(|one| name(one) == *asked) {
+        if !listed.iter().any(|one| name(one) == *requested) {
             let mut names: Vec<String> = listed.iter().map(name).collect();
             names.sort();
             names.dedup();
             return Err(perfquilt_model::error::Error::unknown(
                 what,
-                asked,
+                requested,
                 names.iter(),
             ));
         }
-        listed.retain(|one| name(one) == *asked);
+        listed.retain(|one| name(one) == *requested);
     }
     listed.retain(|one| one.observations > 0);
     listed.sort_by(|a, b| a.header.started.cmp(&b.header.started));
@@ -119,12 +124,14 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let workload = arguments.workload.as_deref();
     let history = perfquilt_report::history::history(&attributions, arguments.meter, workload);
     let text = match format {
-        Format::Terminal => history.terminal(context.output.width(), context.output.color()),
-        Format::Html if arguments.output.is_none() && context.output.is_terminal() => {
-            return Err(Error::usage("a page is not for a terminal").hint("--output history.html"));
+        HistoryFormat::Terminal => history.terminal(context.output.width(), context.output.color()),
+        HistoryFormat::Html if arguments.output.is_none() && context.output.is_terminal() => {
+            return Err(
+                Error::usage("refusing to write HTML to a terminal").hint("--output history.html")
+            );
         }
-        Format::Html => history.html()?,
-        Format::Json => {
+        HistoryFormat::Html => history.html()?,
+        HistoryFormat::Json => {
             let text = serde_json::to_string_pretty(&history);
             text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n"
         }

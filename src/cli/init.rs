@@ -1,4 +1,4 @@
-//! `perfquilt init`: a new workspace.
+//! `perfquilt init`: creates a workspace.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,9 @@ use perfquilt_model::error::Result;
   perfquilt init my-series && cd my-series
   perfquilt upstream fetch && perfquilt status
 
-The new workspace is for MariaDB. What bench-config/ says for another server: docs/reference.md, `[server]`.")]
+The new workspace is for MariaDB. For another server, adapt bench-config/: docs/reference.md, `[server]`.")]
 pub struct Arguments {
-    /// The folder (default: this one, or that of -C)
+    /// Folder of the workspace (default: this one, or that of -C)
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -25,7 +25,7 @@ pub struct Arguments {
 /// Runs `perfquilt init`.
 ///
 /// # Errors
-/// As [`init`].
+/// Those of [`init`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let base = context
         .global

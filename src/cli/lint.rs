@@ -1,24 +1,25 @@
-//! `perfquilt lint`: everything that is wrong with the series, at once.
+//! `perfquilt lint`: reports all problems of the series at once.
 
 use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::output::{counted, plain, shown};
+use super::output::{counted, shown};
+use super::plain::plain;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::lint::{self, Severity};
 
-/// Check the series and its patches; exit 3 when something is wrong
+/// Check the series and its patches; exit with 3 on errors
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt lint
-  perfquilt lint --fix                  mend the form of patches
-  perfquilt lint --strict               in a workflow: warnings fail it")]
+  perfquilt lint --fix                  write patches in canonical form
+  perfquilt lint --strict               in a workflow that warnings should fail")]
 pub struct Lint {
-    /// Warnings are errors
+    /// Treat warnings as errors
     #[arg(long)]
     strict: bool,
-    /// Mend what can be mended without changing what any patch does
+    /// Fix the form of patches and series, without changing what any patch does
     #[arg(long)]
     fix: bool,
 }
@@ -32,7 +33,7 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
     let fixed = if args.fix {
         lint::fix(&ws, context.output.progress())?
     } else {
-        lint::Fixed::default()
+        lint::FixResult::default()
     };
     let findings = lint::lint(&ws, context.output.progress())?;
     let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
@@ -66,7 +67,7 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
         }
         if let Some(kept) = &fixed.kept {
             text.push_str(&format!(
-                "as they were, they are kept in {}\n",
+                "the original files are kept in {}\n",
                 kept.display()
             ));
         }
@@ -85,7 +86,7 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             }
         }
         if findings.is_empty() {
-            text.push_str("nothing to complain about\n");
+            text.push_str("no problems found\n");
         }
         context.output.print(&text)?;
     }

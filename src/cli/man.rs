@@ -1,4 +1,4 @@
-//! `perfquilt man`: the manual, from the same words as `--help`.
+//! `perfquilt man`: prints or writes manual pages, made from the texts of `--help`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use perfquilt_model::error::{Error, Result};
   perfquilt man | man -l -
   perfquilt man --output ~/.local/share/man/man1")]
 pub struct Arguments {
-    /// Write a page for every command into DIR instead
+    /// Folder to write a page per command to, instead of printing one
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 }
@@ -23,12 +23,12 @@ pub struct Arguments {
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be written;
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the page is to be JSON.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with `--json` but no folder.
 pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
     command.build();
     let Some(folder) = &arguments.output else {
         if context.output.json() {
-            return Err(Error::usage("a manual page is no JSON document"));
+            return Err(Error::usage("a manual page has no JSON form"));
         }
         return context.output.print(&page(&command, "perfquilt")?);
     };
@@ -46,7 +46,7 @@ pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command)
     Ok(())
 }
 
-/// Writes the page of `command`, called `name`, and those of its subcommands; how many there are.
+/// Writes the page of `command`, called `name`, and those of its subcommands; returns the number of pages.
 fn write(folder: &Path, command: &clap::Command, name: &str) -> Result<usize> {
     let file = folder.join(format!("{name}.1"));
     std::fs::write(&file, page(command, name)?)
@@ -65,7 +65,7 @@ fn page(command: &clap::Command, name: &str) -> Result<String> {
     clap_mangen::Man::new(command.clone())
         .title(name)
         .manual("perfquilt manual")
-        // The same text on every day.
+        // Without a date, the text is reproducible.
         .date("")
         .render(&mut bytes)
         .map_err(|error| Error::internal(format!("cannot write the manual: {error}")))?;

@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand; reads flags, calls the library, prints.
+//! The command line: one file per subcommand, which reads flags, calls the library and prints.
 
 mod analyse;
 mod bench;
@@ -18,6 +18,7 @@ mod init;
 mod lint;
 mod man;
 mod output;
+mod plain;
 mod post;
 mod profile;
 mod rebase;
@@ -45,7 +46,7 @@ use perfquilt_model::error::{Error, Result};
 
 pub use output::Output;
 
-/// What each patch of a performance series is worth, measured on the complete server.
+/// Measure what each patch of a performance series is worth, on the complete server
 #[derive(Debug, Parser)]
 #[command(
     name = "perfquilt",
@@ -60,19 +61,19 @@ struct Cli {
     command: Command,
 }
 
-/// Flags of every command.
+/// Flags that every command takes.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
-    /// Work in the workspace at DIR (default: this folder or the nearest above it)
+    /// Folder of the workspace (default: this folder or the nearest one above it)
     #[arg(short = 'C', long = "directory", value_name = "DIR", global = true)]
     directory: Option<PathBuf>,
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     json: bool,
-    /// No progress, only results, warnings and errors
+    /// Print only results, warnings and errors, no progress
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Name every program that is started, on standard error
+    /// Log every program that is started on standard error
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Colour: auto, always or never
@@ -84,11 +85,11 @@ pub struct Global {
 enum Command {
     /// Build every point, measure, and report what each patch is worth
     Run(run::Arguments),
-    /// Make a new workspace
+    /// Create a workspace
     Init(init::Arguments),
     /// Check that this machine has what the workspace needs
     Doctor(doctor::Arguments),
-    /// Releases: list, fetch, verify
+    /// List, fetch and verify releases
     #[command(subcommand)]
     Upstream(upstream::Upstream),
     /// Show the release, the series and how each patch applies
@@ -99,67 +100,69 @@ enum Command {
     Stack(stack::Stack),
     /// Write a point's source tree to a folder
     Export(export::Export),
-    /// Move the series to another release and say how each patch fits
+    /// Move the series to another release and report how each patch fits
     Rebase(rebase::Arguments),
-    /// Check the stack out as a git branch to be edited
+    /// Check out the stack as a git branch for editing
     Edit(edit::Edit),
     /// Write the edit branch back to series and patches
     Refresh(refresh::Refresh),
     /// Build points without measuring them
     Build(build::Arguments),
-    /// Measure servers that are built already
+    /// Measure servers that are already built
     Bench(bench::Arguments),
-    /// Report on a stored experiment again
+    /// Report on a stored experiment
     Report(report::Arguments),
-    /// What each patch was worth over releases and time
+    /// Show what each patch was worth over releases and time
     History(history::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
-    /// Where two servers differ, function by function
+    /// Compare two servers function by function
     Profile(profile::Arguments),
     /// Find the patch or upstream commit that made a workload slower
     Bisect(bisect::Arguments),
-    /// Tell a pull request what its series is worth: one comment, a check run, a label
+    /// Post results to a pull request: one comment, a check run, a label
     Post(post::Arguments),
-    /// Serve pull requests: measure what people ask for in comments
+    /// Serve pull requests: run the measurements that comments request
     #[command(subcommand)]
     Bot(bot::Command),
-    /// Remove what the caches keep and nobody uses
+    /// Remove unused entries from the caches
     Clean(clean::Arguments),
-    /// Check that intervals and verdicts keep their promises, in simulation or on this machine
+    /// Check the error rates of intervals and verdicts, by simulation or on this machine
     Calibrate(calibrate::Arguments),
     /// Print a shell's completion script
     Completions(completions::Arguments),
-    /// Print the manual page, or write one a command
+    /// Print the manual page, or write one page per command
     Man(man::Arguments),
 }
 
-/// What a subcommand works with.
+/// The environment of a subcommand.
 pub struct Context {
-    /// The flags of every command.
+    /// The flags that every command takes.
     pub global: Global,
-    /// Where results and progress go.
+    /// Prints results, progress and errors.
     pub output: Output,
 }
 
 impl Context {
-    /// The workspace the user means.
+    /// Opens the workspace of `--directory` or the current folder, and finishes what a killed command left undone.
     ///
     /// # Errors
-    /// As [`Workspace::open`], and when what a killed command left cannot be finished.
+    /// Those of [`Workspace::open`], and when an interrupted write cannot be finished.
     pub fn workspace(&self) -> Result<Workspace> {
         let ws = Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))?;
         if perfquilt_patches::edit::publish::recover(&ws)? {
             let progress = self.output.progress();
-            progress.warn("an interrupted command had not written the whole series; it is now");
+            progress.warn(
+                "finished writing the series, which an interrupted command had left incomplete",
+            );
         }
         Ok(ws)
     }
 
-    /// The workspace, if there is one here or named: one that is there must work.
+    /// Opens the workspace, if `--directory` names one or the current folder is in one.
     ///
     /// # Errors
-    /// As [`Context::workspace`].
+    /// Those of [`Context::workspace`], if there is a workspace.
     pub fn workspace_if_any(&self) -> Result<Option<Workspace>> {
         let here = std::env::current_dir().unwrap_or_default();
         let mut folders = here.ancestors();
@@ -172,16 +175,16 @@ impl Context {
     }
 }
 
-/// Runs the command line and returns the exit code of DESIGN's contract.
+/// Runs the command line and returns the exit code (docs/reference.md lists them).
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match parse(&args) {
         Ok(cli) => cli,
-        Err(error) => return worded(&error, &args),
+        Err(error) => return print_clap_error(&error, &args),
     };
     let output = Output::new(&cli.global);
     if cli.global.verbose > 0 {
-        // This program's own lines only: libraries may log what they send, a token among it.
+        // Only this program's own lines: libraries may log their requests, including tokens.
         let ours = tracing_subscriber::filter::filter_fn(|metadata| {
             metadata.target().starts_with(env!("CARGO_CRATE_NAME"))
         });
@@ -212,7 +215,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The command line's meaning; help and errors are in the colour it asks for.
+/// Parses the command line; help and errors honour its `--color`.
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = Cli::command().color(color_of(args));
     let mut matches = command.try_get_matches_from_mut(args)?;
@@ -222,7 +225,7 @@ fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// What `--color` says, wherever it stands: a command line that cannot be read has it too.
+/// Returns the value of `--color`, wherever it stands, even on a command line that cannot be parsed.
 fn color_of(args: &[OsString]) -> ColorChoice {
     let mut args = args.iter().filter_map(|arg| arg.to_str());
     while let Some(arg) = args.next() {
@@ -238,13 +241,12 @@ fn color_of(args: &[OsString]) -> ColorChoice {
     ColorChoice::Auto
 }
 
-/// Prints help or an error of usage, which clap words itself, and returns the exit code; 2 is clap's code for wrong
-/// usage too.
-fn worded(error: &clap::Error, args: &[OsString]) -> ExitCode {
+/// Prints clap's help or usage error and returns the exit code. clap's own code for wrong usage is 2, too.
+fn print_clap_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(2);
     let printed = error.print().and_then(|()| std::io::stdout().flush());
     match printed {
-        // As for results, a closed pipe is the reader's right.
+        // A reader may close the pipe early, as with results.
         Err(fault) if code == 0 && fault.kind() != std::io::ErrorKind::BrokenPipe => {
             let fault = Error::internal(format!("cannot write the help: {fault}"));
             Output::new(&Global::default()).error(&fault);

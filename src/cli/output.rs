@@ -1,4 +1,4 @@
-//! Results on standard output, progress and errors on standard error.
+//! Prints results on standard output, and progress and errors on standard error.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -6,12 +6,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::Global;
+use super::plain::plain;
 use super::terminal::Terminal;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_report::{fit_end, is_deceptive, width};
+use perfquilt_report::{fit_end, width};
 
-/// Where a command's words go.
+/// The output streams of a command.
 pub struct Output {
     terminal: Terminal,
     color: bool,
@@ -19,7 +20,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Decides on colour and bars from the flags, the streams and `NO_COLOR`.
+    /// Decides on colours and progress bars from the flags, the streams and `NO_COLOR`.
     pub fn new(global: &Global) -> Self {
         let interactive = std::io::stderr().is_terminal();
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -40,27 +41,27 @@ impl Output {
         }
     }
 
-    /// What the library reports progress to.
+    /// Returns the sink for progress reports.
     pub fn progress(&self) -> &dyn Progress {
         &self.terminal
     }
 
-    /// Whether results may be coloured.
+    /// Returns whether results may be coloured.
     pub fn color(&self) -> bool {
         self.color
     }
 
-    /// Whether standard output is a terminal.
+    /// Returns whether standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         std::io::stdout().is_terminal()
     }
 
-    /// Columns of standard output: the terminal's, else those of `COLUMNS`, else 80.
+    /// Returns the width of standard output in columns: the terminal's, else that of `COLUMNS`, else 80.
     pub fn width(&self) -> usize {
         columns(std::io::stdout())
     }
 
-    /// Whether the user wants JSON.
+    /// Returns whether `--json` is given.
     pub fn json(&self) -> bool {
         self.json
     }
@@ -68,8 +69,7 @@ impl Output {
     /// Prints `text` on standard output.
     ///
     /// # Errors
-    /// [`Kind::Internal`] when it cannot be written; a closed pipe is the reader's right and ends
-    /// quietly.
+    /// [`Kind::Internal`] when it cannot be written. A pipe that the reader closed is no error.
     pub fn print(&self, text: &str) -> Result<()> {
         let mut out = std::io::stdout().lock();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -84,7 +84,7 @@ impl Output {
     /// Prints `value` as one JSON document on standard output.
     ///
     /// # Errors
-    /// As [`Output::print`].
+    /// Those of [`Output::print`].
     pub fn print_json(&self, value: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_string_pretty(value)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
@@ -109,13 +109,13 @@ impl Output {
         }
     }
 
-    /// What `done` says, where it was `told` to a file too: of two errors the first is the one the program ends
-    /// with, and the other one is printed.
+    /// Combines the result of the work, `done`, with that of writing it to a file, `written`. If both failed, the
+    /// error of `written` is printed and that of `done` is returned.
     ///
     /// # Errors
-    /// That of `done`, else that of `told`.
-    pub fn told<T>(&self, done: Result<T>, told: Result<()>) -> Result<T> {
-        match (done, told) {
+    /// That of `done`, else that of `written`.
+    pub fn combine<T>(&self, done: Result<T>, written: Result<()>) -> Result<T> {
+        match (done, written) {
             (Ok(_), Err(error)) => Err(error),
             (Err(first), Err(error)) => {
                 self.error(&error);
@@ -125,10 +125,10 @@ impl Output {
         }
     }
 
-    /// Prints all `errors` but the last, which is the one the program ends with.
+    /// Prints all `errors` but the last, which is returned to end the program.
     ///
     /// # Errors
-    /// The last of them.
+    /// The last of `errors`.
     pub fn errors(&self, mut errors: Vec<Error>) -> Result<()> {
         let Some(last) = errors.pop() else {
             return Ok(());
@@ -138,7 +138,7 @@ impl Output {
     }
 }
 
-/// Columns of the terminal behind `stream`, else those of `COLUMNS`, else 80.
+/// Returns the width in columns of the terminal behind `stream`, else that of `COLUMNS`, else 80.
 fn columns(stream: impl rustix::fd::AsFd) -> usize {
     let terminal = rustix::termios::tcgetwinsize(stream)
         .ok()
@@ -150,44 +150,27 @@ fn columns(stream: impl rustix::fd::AsFd) -> usize {
         .unwrap_or(80)
 }
 
-/// Compiler output and patch names are hostile text: nothing of theirs may steer the terminal, or show other
-/// letters than it has.
-pub fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\t' => c,
-            c if c.is_control() || is_deceptive(c) => '\u{fffd}',
-            c => c,
-        })
-        .collect()
-}
-
-/// As [`plain`], of text that has several lines.
-pub fn plain_lines(text: &str) -> String {
-    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
-}
-
-/// At most `room` columns, the last of which then has a `…`; names and titles are hostile text.
+/// Returns `text` in at most `room` columns, with a `…` where it was cut; control characters are replaced.
 pub fn cut(text: &str, room: usize) -> String {
     let text = fit_end(&plain(text), room);
     match text.strip_suffix('…') {
-        Some(kept) => format!("{}…", kept.trim_end()),
+        Some(start) => format!("{}…", start.trim_end()),
         None => text.trim_end().to_owned(),
     }
 }
 
-/// `text` followed by blanks up to `room` columns.
+/// Pads `text` with blanks to `room` columns.
 pub fn pad(text: &str, room: usize) -> String {
     let blanks = room.saturating_sub(width(text));
     format!("{text}{}", " ".repeat(blanks))
 }
 
-/// A path as text, for a document: JSON has no other. What is not UTF-8 in it is replaced.
+/// Returns a path as text for a JSON document; invalid UTF-8 is replaced.
 pub fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// `1 patch` or `3 patches`: so many of what is called `one` or `several`.
+/// Returns a count with its noun, `one` or `several`: `1 patch` or `3 patches`.
 pub fn counted(count: usize, one: &str, several: &str) -> String {
     match count {
         1 => format!("1 {one}"),
@@ -195,7 +178,7 @@ pub fn counted(count: usize, one: &str, several: &str) -> String {
     }
 }
 
-/// `23.5 GiB`.
+/// Formats a number of bytes: `23.5 GiB`.
 pub fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
@@ -216,13 +199,6 @@ pub fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hostile_text_is_disarmed() {
-        assert_eq!(plain("a\tb\u{1b}[2J\nc"), "a\tb\u{fffd}[2J\u{fffd}c");
-        assert_eq!(plain("safe\u{202e}cc.exe"), "safe\u{fffd}cc.exe");
-        assert_eq!(plain_lines("a\r\n\u{7}b\n"), "a\u{fffd}\n\u{fffd}b\n");
-    }
 
     #[test]
     fn cutting_counts_columns_and_disarms() {

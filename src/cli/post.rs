@@ -1,4 +1,4 @@
-//! `perfquilt post`: tells a pull request what its series is worth.
+//! `perfquilt post`: posts results to a pull request.
 
 use std::path::{Path, PathBuf};
 
@@ -7,66 +7,66 @@ use serde_json::json;
 
 use super::Context;
 use super::form::{FailOn, margin};
-use super::report::named;
+use super::report::find_experiment;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;
-use perfquilt_forge::{Client, Credentials, Policy, Posting, Repository};
+use perfquilt_forge::{Client, Credentials, Posting, Repository, RetryPolicy};
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_judge::bisect;
-use perfquilt_model::comment::Subject;
+use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::Notice;
 use perfquilt_report::comment;
 use perfquilt_results::analyse;
-use perfquilt_results::outcome::{self, Outcome};
+use perfquilt_results::outcome::{self, RunOutcome};
 use perfquilt_store::Store;
 
 /// Arguments of `perfquilt post`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt post --dry-run                        what the comment would be, from the latest experiment
+  perfquilt post --dry-run                        print the comment on the latest experiment
   perfquilt post --repo acme/series --pr 7
   perfquilt post outcome/                         in a workflow: what `perfquilt run --outcome` wrote
 
-GITHUB_TOKEN has the token, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE those of a GitHub App. In a
-workflow, repository, pull request and commit come from the event. The same command again brings the one
-comment up to date.")]
+Credentials are the token in GITHUB_TOKEN, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE of a GitHub App.
+In a workflow, repository, pull request and commit come from the event. Running the command again updates
+the comment.")]
 pub struct Arguments {
-    /// The experiment's name, an observation file, or a folder of `run --outcome` (default: the latest
+    /// Name of an experiment, observation file, or folder of `run --outcome` (default: the latest
     /// experiment)
     what: Option<String>,
-    /// The pull request's number
+    /// Number of the pull request
     #[arg(long, value_name = "NUMBER")]
     pr: Option<u64>,
-    /// The repository
+    /// Repository
     #[arg(long, value_name = "OWNER/NAME")]
     repo: Option<Repository>,
-    /// The commit that was measured (default: the event's, else the pull request's last)
+    /// Commit that was measured (default: the event's, else the pull request's last)
     #[arg(long, value_name = "COMMIT")]
     head: Option<String>,
-    /// An experiment or observation file from before a rebase: patches that no longer help are named
+    /// Experiment or observation file from before a rebase, to name patches that no longer help
     #[arg(long, value_name = "EXPERIMENT|FILE")]
     earlier: Option<String>,
-    /// Tells several comments on one pull request apart, for example by workspace
+    /// Identifier of this comment among several on one pull request, for example per workspace
     #[arg(long, value_name = "ID", default_value = "default")]
     id: String,
-    /// Also set one of the labels `PREFIX: faster`, `PREFIX: regression`, …
+    /// Prefix of a label to set: `PREFIX: faster`, `PREFIX: regression`, …
     #[arg(long, value_name = "PREFIX")]
     label: Option<String>,
-    /// Write no check run
+    /// Post no check run
     #[arg(long)]
     no_check: bool,
-    /// A page with the whole report, to link to
+    /// Address of a page with the whole report, to link to
     #[arg(long, value_name = "URL")]
     link: Option<String>,
-    /// GitHub's interface (default: GITHUB_API_URL, else https://api.github.com)
+    /// Address of GitHub's API (default: GITHUB_API_URL, else https://api.github.com)
     #[arg(long, value_name = "URL")]
     api_url: Option<String>,
     /// Print the comment and send nothing
     #[arg(long)]
     dry_run: bool,
-    /// What makes the check run red: a regression, an open question
+    /// Result that fails the check run: a regression, an inconclusive result
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
 }
@@ -74,7 +74,7 @@ pub struct Arguments {
 /// Runs `perfquilt post`.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for what cannot be read or is not known;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for unreadable files and unknown names;
 /// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when GitHub refuses or cannot be reached.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let material = Material::find(context, arguments)?;
@@ -92,7 +92,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let head = arguments.head.clone().or(target.head.clone());
     let mut head = head.unwrap_or_else(|| material.outcome.head.clone());
     if !head.is_empty() {
-        head = perfquilt_forge::commit(&head)?;
+        head = perfquilt_forge::parse_commit(&head)?;
     }
     let notice = Notice {
         attribution: material.attribution.as_ref(),
@@ -100,12 +100,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         bisection_failures: &material.outcome.bisection,
         earlier: material.earlier.as_ref(),
         bisection: material.bisection.as_ref(),
-        subject: Subject {
+        subject: PullRequestRef {
             number: target.number,
             head,
             run: target.run.clone(),
             report: arguments.link.clone(),
-            ..Subject::default()
+            ..PullRequestRef::default()
         },
         ..Notice::default()
     };
@@ -117,17 +117,17 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         fail_on_inconclusive: arguments.fail_on.contains(&FailOn::Inconclusive),
     };
     if arguments.dry_run {
-        return dry(context, &posting, &notice);
+        return print_comment(context, &posting, &notice);
     }
     let repository = target.repository.clone().ok_or_else(|| {
-        Error::usage("which repository?")
-            .hint("`--repo OWNER/NAME`; in a workflow GITHUB_REPOSITORY tells")
+        Error::usage("no repository is given")
+            .hint("name it with `--repo OWNER/NAME`; in a workflow, GITHUB_REPOSITORY has it")
     })?;
     let api = arguments.api_url.clone();
     let api = api.or_else(|| variable("GITHUB_API_URL").filter(|url| !url.is_empty()));
     let credentials = Credentials::from_environment(&variable)?;
     let api = api.as_deref().unwrap_or(perfquilt_forge::API);
-    let client = Client::new(repository, api, credentials, Policy::default())?;
+    let client = Client::new(repository, api, credentials, RetryPolicy::default())?;
     let found = perfquilt_forge::find_pull_request(&client, &target)?;
     let progress = context.output.progress();
     if !found.open {
@@ -159,7 +159,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     context.output.print(&text)
 }
 
-fn dry(context: &Context, posting: &Posting, notice: &Notice<'_>) -> Result<()> {
+fn print_comment(context: &Context, posting: &Posting, notice: &Notice<'_>) -> Result<()> {
     let comment = perfquilt_report::comment(notice, posting.limit()?);
     if !context.output.json() {
         return context.output.print(&comment.body);
@@ -167,24 +167,24 @@ fn dry(context: &Context, posting: &Posting, notice: &Notice<'_>) -> Result<()> 
     context.output.print_json(&json!({
         "schema": 1,
         "title": comment.title,
-        "standing": comment.standing.to_string(),
-        "conclusion": posting.conclusion(comment.standing).name(),
+        "standing": comment.status.to_string(),
+        "conclusion": posting.conclusion(comment.status).name(),
         "body": comment.body,
     }))
 }
 
-/// What a comment is made of.
+/// The results that a comment is made of.
 struct Material {
     attribution: Option<Attribution>,
-    outcome: Outcome,
+    outcome: RunOutcome,
     earlier: Option<Attribution>,
-    bisection: Option<bisect::Outcome>,
+    bisection: Option<bisect::BisectOutcome>,
 }
 
 impl Material {
     fn find(context: &Context, arguments: &Arguments) -> Result<Self> {
         let ws = context.workspace_if_any()?;
-        let mut outcome = Outcome::new("", Vec::new());
+        let mut outcome = RunOutcome::new("", Vec::new());
         let what = arguments.what.as_deref();
         let folder = what.map(Path::new).filter(|path| path.is_dir());
         let mut bisection = None;
@@ -196,10 +196,10 @@ impl Material {
                 outcome = read.0;
                 read.1
             }
-            None => Some(of_name(what, ws.as_ref())?),
+            None => Some(find_attribution(what, ws.as_ref())?),
         };
         let earlier = match arguments.earlier.as_deref() {
-            Some(earlier) => Some(of_name(Some(earlier), ws.as_ref())?),
+            Some(earlier) => Some(find_attribution(Some(earlier), ws.as_ref())?),
             None => None,
         };
         Ok(Material {
@@ -211,21 +211,21 @@ impl Material {
     }
 }
 
-/// The attribution of a file, or of an experiment of the workspace.
-fn of_name(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attribution> {
+/// Returns the attribution of a file, or of an experiment of the workspace.
+fn find_attribution(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attribution> {
     if let Some(file) = what.map(PathBuf::from).filter(|path| path.is_file()) {
-        return of_file(&file, ws);
+        return read_attribution(&file, ws);
     }
     let Some(ws) = ws else {
         return Err(match what {
             Some(what) => Error::usage(format!("there is no file or folder `{what}`"))
                 .hint("an experiment's name needs a workspace: `perfquilt -C DIR post …`"),
-            None => Error::usage("there is no workspace here, and no file is named")
-                .hint("`perfquilt post FOLDER` takes what `perfquilt run --outcome FOLDER` wrote"),
+            None => Error::usage("there is no workspace here, and no file is given")
+                .hint("`perfquilt post FOLDER` posts what `perfquilt run --outcome FOLDER` wrote"),
         });
     };
     let store = Store::open_existing(&ws.results())?;
-    let file = analyse::stored(&store, named(&store, what)?)?;
+    let file = analyse::stored(&store, find_experiment(&store, what)?)?;
     attribute_with(
         &file.header,
         &file.observations,
@@ -234,7 +234,7 @@ fn of_name(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attribution> {
     )
 }
 
-fn of_file(path: &Path, ws: Option<&Workspace>) -> Result<Attribution> {
+fn read_attribution(path: &Path, ws: Option<&Workspace>) -> Result<Attribution> {
     analyse::file(path, outcome::MOST, &margin(ws))
 }
 

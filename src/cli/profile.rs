@@ -1,4 +1,4 @@
-//! `perfquilt profile A B`: where two servers differ, function by function.
+//! `perfquilt profile A B`: compares two servers function by function.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Context;
-use super::form::chosen;
+use super::form::choose_format;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::profile::{Difference, Edge, Hot};
+use perfquilt_judge::profile::{CallEdge, HotLine, ProfileDifference};
 use perfquilt_machine::meter::Counter;
-use perfquilt_machine::meter::samples::Sampled;
-use perfquilt_machine::profile::{self, Pair, Source, Subject};
+use perfquilt_machine::meter::samples::SamplingEvent;
+use perfquilt_machine::profile::{self, CostSource, CostTables, Subject};
 use perfquilt_measure::run::Target;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
 use perfquilt_patches::upstream;
-use perfquilt_report::{Annotated, Line, Shown};
+use perfquilt_report::{AnnotatedFunction, ProfileReport, SourceLine};
 
 /// Arguments of `perfquilt profile`.
 #[derive(Debug, Args)]
@@ -27,51 +27,51 @@ use perfquilt_report::{Annotated, Line, Shown};
   perfquilt profile 0 4                                the release and the whole series
   perfquilt profile 1 2 --workload row_guards --flame-graph guards.svg
   perfquilt profile 10.11.18:0 11.8.6:0 --recipe plain two releases
-  perfquilt profile 0 ../other/server                  and a server built elsewhere
+  perfquilt profile 0 ../other/server                  the release and a server built elsewhere
   perfquilt profile 0 4 --source perf                  processor time instead of instructions
   perfquilt profile 0 1 --callers 'String::append(char const*, unsigned int)'")]
 pub struct Arguments {
-    /// The first server: [RELEASE:]POINT[@RECIPE], or the folder of one built elsewhere
+    /// First server: [RELEASE:]POINT[@RECIPE], or the folder of a server built elsewhere
     #[arg(value_name = "A")]
     before: String,
-    /// The second server
+    /// Second server
     #[arg(value_name = "B")]
     after: String,
-    /// What they are asked to do (default: the first workload of the preset quick)
+    /// Workload to run (default: the first one of the preset quick)
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// How points are built (default: as the preset quick says). One with debug information (-g1) tells
-    /// inlined functions and lines
+    /// Recipe to build points with (default: that of the preset quick); inlined functions and lines need one with
+    /// debug information (-g1)
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
-    /// Where costs come from: every instruction, counted by callgrind, or time, sampled by perf (default:
-    /// callgrind, and perf where that is missing)
+    /// Source of costs: every instruction, counted by callgrind, or time, sampled by perf (default:
+    /// callgrind, or perf where that is missing)
     #[arg(long, value_enum, value_name = "WHAT")]
     source: Option<SourceName>,
-    /// Runs of each server, from fresh starts; two at least for intervals
+    /// Number of runs of each server, from fresh starts; intervals need at least two
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Transactions of a run (default: as many as take some seconds)
+    /// Number of transactions per run (default: some seconds' worth)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     transactions: Option<u64>,
-    /// The most functions shown (default: 25, in JSON all)
+    /// Maximum number of functions to show (default: 25, in JSON all)
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
-    /// Also who calls this function
+    /// Function whose callers to show
     #[arg(long, value_name = "FUNCTION")]
     callers: Option<String>,
-    /// Also this function's lines of source with their costs
+    /// Function whose source lines to show with their costs
     #[arg(long, value_name = "FUNCTION")]
     annotate: Option<String>,
-    /// Write a differential flame graph (SVG)
+    /// File to write a differential flame graph (SVG) to
     #[arg(long, value_name = "FILE")]
     flame_graph: Option<PathBuf>,
-    /// The form (--json is short for json)
+    /// Format of the comparison (--json is short for json)
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<ProfileFormat>,
 }
 
-/// Where costs come from.
+/// A source of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SourceName {
     /// Callgrind: instructions, calls, callers
@@ -81,16 +81,17 @@ enum SourceName {
 }
 
 impl Arguments {
-    /// Where costs come from.
+    /// Returns the source of costs.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) where this machine has none, or perf cannot tell what is asked for.
-    fn source(&self) -> Result<Source> {
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when this machine has none, or an option needs a call graph
+    /// and the source is perf.
+    fn source(&self) -> Result<CostSource> {
         let source = match self.source {
-            Some(SourceName::Callgrind) => Source::Callgrind,
-            Some(SourceName::Perf) => Source::Perf(Sampled::detect()?),
-            None if Counter::callgrind().is_ok() => Source::Callgrind,
-            None => Source::Perf(Sampled::detect()?),
+            Some(SourceName::Callgrind) => CostSource::Callgrind,
+            Some(SourceName::Perf) => CostSource::Perf(SamplingEvent::detect()?),
+            None if Counter::callgrind().is_ok() => CostSource::Callgrind,
+            None => CostSource::Perf(SamplingEvent::detect()?),
         };
         let calls = match (&self.callers, &self.flame_graph) {
             (Some(_), _) => Some("--callers"),
@@ -98,38 +99,38 @@ impl Arguments {
             (None, None) => None,
         };
         match (source, calls) {
-            (Source::Perf(_), Some(option)) => Err(Error::usage(format!(
-                "`{option}` needs to know who calls whom, which samples do not tell"
+            (CostSource::Perf(_), Some(option)) => Err(Error::usage(format!(
+                "`{option}` needs a call graph, which perf samples do not have"
             ))
-            .hint("`--source callgrind` does, where valgrind is installed")),
+            .hint("`--source callgrind` records one, where valgrind is installed")),
             _ => Ok(source),
         }
     }
 }
 
-/// The form of a difference.
+/// A format of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// A table for people
+enum ProfileFormat {
+    /// Table for a terminal
     Terminal,
-    /// For a pull request
+    /// Markdown for a pull request
     Markdown,
-    /// For programs
+    /// JSON document for programs
     Json,
 }
 
-/// Functions shown to people, where they do not say how many.
-const TOP: usize = 25;
+/// Default number of functions in a table.
+const DEFAULT_TOP: usize = 25;
 
 /// The JSON document.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
-    difference: Difference,
-    /// Who calls the function asked for, the caller whose calls' cost changed most first.
+    difference: ProfileDifference,
+    /// The callers of the function of `--callers`, in descending order of the change of their calls' cost.
     #[serde(skip_serializing_if = "Option::is_none")]
-    callers: Option<&'a [Edge]>,
-    /// The lines of the function asked for, on either server.
+    callers: Option<&'a [CallEdge]>,
+    /// The lines of the function of `--annotate`, on both servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     lines: Option<serde_json::Value>,
 }
@@ -138,12 +139,17 @@ struct Document<'a> {
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown point, function, workload or missing tools;
-/// [`Kind::Build`](perfquilt_model::error::Kind::Build) when a server cannot be built; as [`profile::measure`].
+/// [`Kind::Build`](perfquilt_model::error::Kind::Build) when a server cannot be built; those of [`profile::measure`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let format = chosen(context, arguments.format, Format::Json, Format::Terminal)?;
+    let format = choose_format(
+        context,
+        arguments.format,
+        ProfileFormat::Json,
+        ProfileFormat::Terminal,
+    )?;
     let source = arguments.source()?;
     if let Some(file) = &arguments.flame_graph {
-        check_place(file)?;
+        check_folder(file)?;
     }
     let ws = context.workspace()?;
     let progress = context.output.progress();
@@ -184,41 +190,45 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         progress,
     )?;
     let difference = difference([&before, &after], &workload, source, &pair);
-    // What was measured is shown, whatever of the rest fails.
+    // Errors are collected, so that a failure below does not hide the measurements.
     let mut errors = Vec::new();
     if let Some(file) = &arguments.flame_graph {
         let drawn = draw(file, &difference, &pair);
-        if kept(drawn, &mut errors).is_some() {
-            progress.note(&format!("{} is written", file.display()));
+        if ok_or_collect(drawn, &mut errors).is_some() {
+            progress.note(&format!("wrote {}", file.display()));
         }
     }
     let named = |name: &Option<String>, errors: &mut Vec<Error>| {
         let found = name.as_ref().map(|name| function(&difference, name));
-        found.and_then(|found| kept(found, errors))
+        found.and_then(|found| ok_or_collect(found, errors))
     };
-    let callers = named(&arguments.callers, &mut errors)
-        .map(|name| (name, Difference::callers(&pair.before, &pair.after, name)));
+    let callers = named(&arguments.callers, &mut errors).map(|name| {
+        (
+            name,
+            ProfileDifference::callers(&pair.before, &pair.after, name),
+        )
+    });
     let annotated = named(&arguments.annotate, &mut errors)
         .map(|name| annotated(&ws, &before, &after, &pair, name))
-        .and_then(|lines| kept(lines, &mut errors));
+        .and_then(|lines| ok_or_collect(lines, &mut errors));
     let callers = callers
         .as_ref()
         .map(|(name, edges)| (*name, edges.as_slice()));
-    let shown = Shown {
+    let shown = ProfileReport {
         difference: &difference,
-        top: arguments.top.unwrap_or(TOP),
+        top: arguments.top.unwrap_or(DEFAULT_TOP),
         callers,
         lines: annotated.as_ref(),
     };
     let output = &context.output;
     let done = match format {
-        Format::Terminal => output.print(&perfquilt_report::profile(
+        ProfileFormat::Terminal => output.print(&perfquilt_report::profile(
             &shown,
             output.width(),
             output.color(),
         )),
-        Format::Markdown => output.print(&perfquilt_report::profile_markdown(&shown)),
-        Format::Json => {
+        ProfileFormat::Markdown => output.print(&perfquilt_report::profile_markdown(&shown)),
+        ProfileFormat::Json => {
             let mut difference = difference.clone();
             let all = difference.functions.len();
             difference.functions.truncate(arguments.top.unwrap_or(all));
@@ -229,11 +239,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             })
         }
     };
-    output.told(done, output.errors(errors))
+    output.combine(done, output.errors(errors))
 }
 
-/// Refuses, before minutes of measuring, a file that has no folder to be in.
-fn check_place(file: &Path) -> Result<()> {
+/// Checks, before minutes of measuring, that the folder of `file` exists.
+fn check_folder(file: &Path) -> Result<()> {
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -241,20 +251,18 @@ fn check_place(file: &Path) -> Result<()> {
     if folder.is_dir() && !file.is_dir() {
         Ok(())
     } else {
-        Err(
-            Error::usage(format!("{} cannot be written", file.display()))
-                .hint("name a file in a folder that is there"),
-        )
+        Err(Error::usage(format!("cannot write {}", file.display()))
+            .hint("name a file in an existing folder"))
     }
 }
 
-/// What was found; an error goes to `errors`.
-fn kept<T>(found: Result<T>, errors: &mut Vec<Error>) -> Option<T> {
+/// Returns the value of `found`; an error is added to `errors`.
+fn ok_or_collect<T>(found: Result<T>, errors: &mut Vec<Error>) -> Option<T> {
     found.map_err(|error| errors.push(error)).ok()
 }
 
 /// Draws the differential flame graph to `file`.
-fn draw(file: &Path, difference: &Difference, pair: &Pair) -> Result<()> {
+fn draw(file: &Path, difference: &ProfileDifference, pair: &CostTables) -> Result<()> {
     let title = format!(
         "{} → {}, {}",
         difference.before, difference.after, difference.workload
@@ -263,10 +271,10 @@ fn draw(file: &Path, difference: &Difference, pair: &Pair) -> Result<()> {
     std::fs::write(file, svg).map_err(|error| Error::io("write", file, &error))
 }
 
-/// The lines of a function in the JSON document.
-fn lines(annotated: &Annotated) -> serde_json::Value {
-    let side = |lines: &[Line]| -> Vec<serde_json::Value> {
-        let line = |line: &Line| {
+/// Returns the lines of a function for the JSON document.
+fn lines(annotated: &AnnotatedFunction) -> serde_json::Value {
+    let side = |lines: &[SourceLine]| -> Vec<serde_json::Value> {
+        let line = |line: &SourceLine| {
             json!({
                 "file": line.hot.file,
                 "line": line.hot.line,
@@ -283,9 +291,9 @@ fn lines(annotated: &Annotated) -> serde_json::Value {
     })
 }
 
-/// A server to look into.
+/// Returns a server as the subject of a profile.
 fn subject(ws: &Workspace, target: &Target, recipe: &str) -> Result<Subject> {
-    // Nobody knows how a server built elsewhere was built.
+    // The recipe of a server built elsewhere is unknown.
     let recipe = match target.recipe.as_str() {
         "" => recipe,
         own => own,
@@ -304,10 +312,10 @@ fn subject(ws: &Workspace, target: &Target, recipe: &str) -> Result<Subject> {
 fn difference(
     [before, after]: [&Target; 2],
     workload: &Workload,
-    source: Source,
-    pair: &Pair,
-) -> Difference {
-    Difference {
+    source: CostSource,
+    pair: &CostTables,
+) -> ProfileDifference {
+    ProfileDifference {
         schema: 1,
         before: before.label.clone(),
         after: after.label.clone(),
@@ -316,13 +324,13 @@ fn difference(
         unit: source.unit().to_owned(),
         runs: pair.before.len(),
         transactions: pair.transactions,
-        total: Difference::total_of(&pair.before, &pair.after),
-        functions: Difference::functions_of(&pair.before, &pair.after),
+        total: ProfileDifference::total_of(&pair.before, &pair.after),
+        functions: ProfileDifference::functions_of(&pair.before, &pair.after),
     }
 }
 
-/// The function called `name`, with or without its parameters.
-fn function<'a>(difference: &'a Difference, name: &str) -> Result<&'a str> {
+/// Returns the full name of the function called `name`, with or without its parameters.
+fn function<'a>(difference: &'a ProfileDifference, name: &str) -> Result<&'a str> {
     let names = || difference.functions.iter().map(|f| f.name.as_str());
     let without = |known: &&str| {
         known
@@ -338,12 +346,12 @@ fn function<'a>(difference: &'a Difference, name: &str) -> Result<&'a str> {
     let nearest = names()
         .map(|known| (strsim::jaro_winkler(known, name), known))
         .max_by(|a, b| a.0.total_cmp(&b.0));
-    let error = Error::usage(format!("no function `{name}` ran"));
+    let error = Error::usage(format!("the function `{name}` did not run"));
     Err(match nearest {
         Some((similarity, known)) if similarity > 0.7 => {
             error.hint(format!("did you mean `{known}`?"))
         }
-        _ => error.hint("its name is that of the table, parameters may be left out"),
+        _ => error.hint("take the name from the table; parameters may be left out"),
     })
 }
 
@@ -351,11 +359,11 @@ fn annotated(
     ws: &Workspace,
     before: &Target,
     after: &Target,
-    pair: &Pair,
+    pair: &CostTables,
     function: &str,
-) -> Result<Annotated> {
-    let side = |target: &Target, tables: &[CostTable]| -> Result<Vec<Line>> {
-        let lines = Difference::lines(tables, function);
+) -> Result<AnnotatedFunction> {
+    let side = |target: &Target, tables: &[CostTable]| -> Result<Vec<SourceLine>> {
+        let lines = ProfileDifference::lines(tables, function);
         let mut sources = Vec::new();
         let mut text: Option<(String, Option<String>)> = None;
         for hot in lines {
@@ -364,27 +372,26 @@ fn annotated(
             }
             let content = text.as_ref().and_then(|(_, content)| content.as_deref());
             let line = content.and_then(|content| content.lines().nth(hot.line as usize - 1));
-            sources.push(Line {
+            sources.push(SourceLine {
                 text: line.map(str::to_owned),
                 hot,
             });
         }
         Ok(sources)
     };
-    Ok(Annotated {
+    Ok(AnnotatedFunction {
         function: function.to_owned(),
         before: side(before, &pair.before)?,
         after: side(after, &pair.after)?,
     })
 }
 
-/// The source file that a line is in, if it is one of the server's tree.
-fn source_of(ws: &Workspace, target: &Target, hot: &Hot) -> Result<Option<String>> {
+/// Returns the text of the source file of a line, if the file is in the server's tree.
+fn source_of(ws: &Workspace, target: &Target, hot: &HotLine) -> Result<Option<String>> {
     let Some(tree) = &target.tree else {
         return Ok(None);
     };
-    // Debug information has the path of the folder it was compiled in; the longest end of it that the tree
-    // has is the file.
+    // Debug information has the absolute path at compile time; the file is its longest suffix that exists in the tree.
     let parts: Vec<&str> = hot
         .file
         .split('/')

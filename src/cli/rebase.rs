@@ -1,17 +1,18 @@
-//! `perfquilt rebase`: move the series to another release and report on every patch.
+//! `perfquilt rebase`: moves the series to another release and reports how each patch fits.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::Context;
-use super::form::{TextForm, TextFormat};
-use super::output::{counted, plain_lines, shown};
+use super::form::{TextFormat, TextReportOptions};
+use super::output::{counted, shown};
+use super::plain::plain_lines;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_patches::rebase::resolve::{self, Opened};
-use perfquilt_patches::rebase::{self, Report, Request, Written};
+use perfquilt_patches::rebase::resolve::{self, OpenConflict};
+use perfquilt_patches::rebase::{self, RebaseRequest, Report, WriteOptions, Written};
 use perfquilt_system::process::quoted;
 
 /// Arguments of `perfquilt rebase`.
@@ -21,24 +22,24 @@ use perfquilt_system::process::quoted;
   perfquilt rebase 11.8.6 --write       and the moved series as a branch
   perfquilt rebase 11.8.6 --continue    after a conflict was resolved and committed")]
 pub struct Arguments {
-    /// The release to move the series to
+    /// Release to move the series to
     release: String,
-    /// The release whose series it is (default: the current one)
+    /// Release to move the series from (default: the current one)
     #[arg(long, value_name = "RELEASE")]
     from: Option<String>,
     /// Write the moved series as one commit on a new branch of the workspace's git repository
     #[arg(long)]
     write: bool,
-    /// With --write: leave patches that need a decision out, as comments in the series
+    /// With --write: leave out patches that need a decision, as comments in the series
     #[arg(long, requires = "write")]
     hold: bool,
-    /// With --write: the folder of a series of the new release's own, beside the old one
+    /// With --write: folder for a separate series of the new release, beside the old one
     #[arg(long, value_name = "FOLDER", requires = "write")]
     into: Option<PathBuf>,
-    /// With --write: the new branch (default: rebase/RELEASE)
+    /// With --write: name of the new branch (default: rebase/RELEASE)
     #[arg(long, value_name = "NAME", requires = "write")]
     branch: Option<String>,
-    /// With --write: write to a new folder instead of a branch
+    /// With --write: new folder to write to instead of a branch
     #[arg(
         long,
         value_name = "DIR",
@@ -46,29 +47,29 @@ pub struct Arguments {
         conflicts_with = "branch"
     )]
     output: Option<PathBuf>,
-    /// Open a patch's conflict in a git worktree
+    /// Patch whose conflict to open in a git worktree
     #[arg(long, value_name = "PATCH", conflicts_with_all = ["write", "continue_", "abort"])]
     resolve: Option<String>,
-    /// Take what was committed in the open worktree, remember it, and go on
+    /// Record the resolution committed in the open worktree, and continue
     #[arg(long = "continue", conflicts_with_all = ["write", "abort"])]
     continue_: bool,
-    /// Close the open worktree without a result
+    /// Close the open worktree without a resolution
     #[arg(long, conflicts_with = "write")]
     abort: bool,
     #[command(flatten)]
-    form: TextForm,
+    form: TextReportOptions,
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) while there is something to decide; as
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) while there are open decisions; those of
 /// [`rebase::rebase`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.form.format(context)?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
-    let request = Request {
+    let request = RebaseRequest {
         to: arguments.release.clone(),
         from: arguments.from.clone(),
     };
@@ -78,15 +79,15 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             let document = serde_json::json!({ "schema": 1, "left": name });
             return context.output.print_json(&document);
         }
-        progress.note(&format!("{name} is left as it was"));
+        progress.note(&format!("{name} stays unresolved"));
         return Ok(());
     }
     if arguments.continue_ {
-        // What is decided goes on to a report, which needs both.
+        // Both releases are checked before the resolution is recorded, as the report needs them.
         ws.config.release(Some(&request.to))?;
         ws.config.release(request.from.as_deref())?;
         let name = resolve::take(&ws, &request.to)?;
-        progress.note(&format!("{name}: what was decided is remembered"));
+        progress.note(&format!("{name}: recorded the resolution"));
     }
     let mut rebased = rebase::rebase(&ws, &request, progress)?;
     if let Some(which) = &arguments.resolve {
@@ -95,7 +96,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     perfquilt_results::worth::add_effects(&ws, &mut rebased.report)?;
     if arguments.write {
-        let options = rebase::write::Options {
+        let options = WriteOptions {
             hold: arguments.hold,
             into: arguments.into.clone(),
             branch: arguments.branch.clone(),
@@ -107,15 +108,15 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         return show(context, format, &rebased.report);
     }
     show(context, format, &rebased.report)?;
-    undecided(&rebased.report)
+    require_decisions(&rebased.report)
 }
 
-/// The commands that go on after a branch or a folder was written.
+/// Returns the next commands after a branch or a folder was written.
 fn after_writing(ws: &Workspace, report: &Report, written: &Written) -> Vec<String> {
     let Some(branch) = &written.branch else {
         return Vec::new();
     };
-    // A series of the release's own leaves the current release as it is.
+    // A separate series of the new release leaves the current release unchanged.
     let moved = written.files.iter().any(|file| file == CONFIG_FILE)
         && ws
             .config
@@ -136,7 +137,12 @@ fn after_writing(ws: &Workspace, report: &Report, written: &Written) -> Vec<Stri
     ]
 }
 
-fn show_open(context: &Context, report: &Report, request: &Request, open: &Opened) -> Result<()> {
+fn show_open(
+    context: &Context,
+    report: &Report,
+    request: &RebaseRequest,
+    open: &OpenConflict,
+) -> Result<()> {
     if context.output.json() {
         return context.output.print_json(&serde_json::json!({
             "schema": 1,
@@ -172,8 +178,8 @@ fn show(context: &Context, format: TextFormat, report: &Report) -> Result<()> {
     }
 }
 
-/// The error that stands for open decisions.
-fn undecided(report: &Report) -> Result<()> {
+/// Returns an error if decisions are open.
+fn require_decisions(report: &Report) -> Result<()> {
     if report.ready {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! `perfquilt refresh`: the edit branch back to `series` and `patches/`.
+//! `perfquilt refresh`: writes the edit branch back to `series` and `patches/`.
 
 use clap::Args;
 use serde_json::json;
@@ -6,18 +6,18 @@ use serde_json::json;
 use super::Context;
 use super::output::{cut, shown};
 use perfquilt_model::error::Result;
-use perfquilt_patches::edit::{self, Outcome, Refreshed, Wanted};
+use perfquilt_patches::edit::{self, RefreshOptions, RefreshResult, RefreshedPatch};
 
 /// Write the edit branch back to the series and its patches
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt refresh --dry-run           what would become of each patch
+  perfquilt refresh --dry-run           show the fate of each patch
   perfquilt refresh")]
 pub struct Refresh {
-    /// The release whose branch is meant (default: the only branch, or the current release's)
+    /// Release of the branch (default: that of the only branch, or the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
-    /// Take patches that are empty now out of the series
+    /// Remove patches from the series that became empty
     #[arg(long)]
     drop_empty: bool,
     /// Show what would be written, and write nothing
@@ -28,15 +28,15 @@ pub struct Refresh {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// As [`edit::refresh`].
+/// Those of [`edit::refresh`].
 pub fn run(context: &Context, args: &Refresh) -> Result<()> {
     let ws = context.workspace()?;
-    let wanted = Wanted {
+    let options = RefreshOptions {
         version: args.release.clone(),
         drop_empty: args.drop_empty,
         dry_run: args.dry_run,
     };
-    let done = edit::refresh(&ws, &wanted, context.output.progress())?;
+    let done = edit::refresh(&ws, &options, context.output.progress())?;
     if context.output.json() {
         let patches: Vec<_> = done
             .patches
@@ -47,8 +47,8 @@ pub fn run(context: &Context, args: &Refresh) -> Result<()> {
                     "index": index + 1,
                     "name": patch.name,
                     "title": patch.title,
-                    "fate": patch.fate.name(),
-                    "was": patch.was,
+                    "fate": patch.change.name(),
+                    "was": patch.old_index,
                     "renamed_from": patch.renamed_from,
                     "joined": patch.joined,
                 })
@@ -71,10 +71,10 @@ pub fn run(context: &Context, args: &Refresh) -> Result<()> {
     context.output.print(&text(&done, args.dry_run))
 }
 
-fn text(done: &Refreshed, dry_run: bool) -> String {
+fn text(done: &RefreshResult, dry_run: bool) -> String {
     if !done.changed {
         return format!(
-            "{}: series and patches are as the branch is\n",
+            "{}: series and patches agree with the branch\n",
             done.release
         );
     }
@@ -84,7 +84,7 @@ fn text(done: &Refreshed, dry_run: bool) -> String {
         let line = format!(
             "{:>digits$}  {:<8}  {}{}",
             index + 1,
-            patch.fate.name(),
+            patch.change.name(),
             patch.name,
             remark(patch)
         );
@@ -105,14 +105,14 @@ fn text(done: &Refreshed, dry_run: bool) -> String {
         text.push_str("nothing was written (--dry-run)\n");
     } else if let Some(kept) = &done.kept {
         text.push_str(&format!(
-            "what was overwritten or removed is kept in {}\n",
+            "the previous files are kept in {}\n",
             kept.display()
         ));
     }
     text
 }
 
-fn remark(patch: &Outcome) -> String {
+fn remark(patch: &RefreshedPatch) -> String {
     let mut remarks = Vec::new();
     if let Some(old) = &patch.renamed_from {
         remarks.push(format!("was {old}"));

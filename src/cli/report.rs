@@ -1,4 +1,4 @@
-//! `perfquilt report`: a stored experiment again, in any form.
+//! `perfquilt report`: reports on a stored experiment in any format.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,14 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
-use super::form::{Form, Format, Shown, show};
-use super::output::{counted, plain};
+use super::form::{ReportFormat, ReportInput, ReportOptions, show};
+use super::output::counted;
+use super::plain::plain;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::Distribution;
 use perfquilt_results::analyse;
-use perfquilt_store::{ExperimentId, Listed, Store};
+use perfquilt_store::{ExperimentId, ExperimentSummary, Store};
 
 /// Arguments of `perfquilt report`.
 #[derive(Debug, Args)]
@@ -24,19 +25,19 @@ use perfquilt_store::{ExperimentId, Listed, Store};
   perfquilt report --format gobench > all.txt && benchstat -col /point all.txt
   perfquilt report --fail-on regression --quiet        exit code 6 when a patch is slower")]
 pub struct Arguments {
-    /// The experiment's name (default: the latest)
+    /// Name of the experiment (default: the latest)
     experiment: Option<String>,
     /// List the experiments instead
     #[arg(long, conflicts_with_all = ["experiment", "format", "fail_on", "output", "flame_graph"])]
     list: bool,
     #[command(flatten)]
-    form: Form,
+    form: ReportOptions,
 }
 
 /// Runs `perfquilt report`.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment; as [`show`].
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment; those of [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let workspace = context.workspace()?;
     let store = Store::open_existing(&workspace.results())?;
@@ -44,15 +45,15 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         return list(context, &store.list()?);
     }
     arguments.form.check(context)?;
-    let id = named(&store, arguments.experiment.as_deref())?;
-    stored(context, &arguments.form, &workspace, &store, id)
+    let id = find_experiment(&store, arguments.experiment.as_deref())?;
+    show_stored(context, &arguments.form, &workspace, &store, id)
 }
 
-/// The experiment called `name`, else the latest.
+/// Returns the experiment called `name`, else the latest.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment, or none at all.
-pub fn named(store: &Store, name: Option<&str>) -> Result<ExperimentId> {
+pub fn find_experiment(store: &Store, name: Option<&str>) -> Result<ExperimentId> {
     match name {
         Some(name) => store.find(name),
         None => store.latest()?.ok_or_else(|| {
@@ -62,13 +63,13 @@ pub fn named(store: &Store, name: Option<&str>) -> Result<ExperimentId> {
     }
 }
 
-/// Prints the report of a stored experiment in the form asked for.
+/// Prints the report of a stored experiment in the requested format.
 ///
 /// # Errors
-/// As [`show`], and [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
-pub fn stored(
+/// Those of [`show`], and [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
+pub fn show_stored(
     context: &Context,
-    form: &Form,
+    form: &ReportOptions,
     workspace: &Workspace,
     store: &Store,
     id: ExperimentId,
@@ -76,10 +77,10 @@ pub fn stored(
     let file = analyse::stored(store, id)?;
     let margin = |meter| workspace.config.margin(meter);
     let distributions = match form.format(context)? {
-        Format::Html => distributions(store, id)?,
+        ReportFormat::Html => distributions(store, id)?,
         _ => Vec::new(),
     };
-    let shown = Shown {
+    let shown = ReportInput {
         file,
         recorded: None,
         distributions,
@@ -88,7 +89,7 @@ pub fn stored(
     show(context, form, &shown, &margin)
 }
 
-/// The slices of all workloads, summed up.
+/// Returns the distributions of the slices of all workloads.
 fn distributions(store: &Store, id: ExperimentId) -> Result<Vec<Distribution>> {
     let mut blocks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (workload, block) in store.slice_blocks(id)? {
@@ -115,7 +116,7 @@ struct ListedExperiment<'a> {
     observations: u64,
 }
 
-fn list(context: &Context, listed: &[Listed]) -> Result<()> {
+fn list(context: &Context, listed: &[ExperimentSummary]) -> Result<()> {
     let experiments: Vec<ListedExperiment<'_>> = listed
         .iter()
         .map(|listed| ListedExperiment {
@@ -132,7 +133,7 @@ fn list(context: &Context, listed: &[Listed]) -> Result<()> {
             .output
             .print_json(&serde_json::json!({ "schema": 1, "experiments": experiments }));
     }
-    // For programs, an experiment is a line.
+    // Programs that read the output get one line per experiment.
     let columns = if context.output.is_terminal() {
         context.output.width()
     } else {
@@ -149,13 +150,13 @@ fn list(context: &Context, listed: &[Listed]) -> Result<()> {
             counted(observations, "observation", "observations"),
             plain(one.started),
         ];
-        text.push_str(&entry(&parts, columns));
+        text.push_str(&wrap_parts(&parts, columns));
     }
     context.output.print(&text)
 }
 
-/// The parts of an entry beside each other; what does not fit into `columns` stands below, indented.
-fn entry(parts: &[String], columns: usize) -> String {
+/// Joins `parts` with gaps; a part that does not fit into `columns` goes to an indented next line.
+fn wrap_parts(parts: &[String], columns: usize) -> String {
     let mut text = String::new();
     let mut used = 0;
     for part in parts.iter().filter(|part| !part.is_empty()) {
@@ -189,10 +190,10 @@ mod tests {
         ]
         .map(str::to_owned);
         assert_eq!(
-            entry(&parts, 80),
+            wrap_parts(&parts, 80),
             "mariadb-10.11.18-series-29  mariadb-10.11.18  1 patch  40 observations\n    \
              2026-10-29T02:04:05Z\n"
         );
-        assert_eq!(entry(&parts, usize::MAX).lines().count(), 1);
+        assert_eq!(wrap_parts(&parts, usize::MAX).lines().count(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! `perfquilt run`: the main job.
+//! `perfquilt run`: builds every point, measures, and reports.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -8,16 +8,16 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Context;
-use super::bench::{Measuring, with_recipe};
-use super::form::Form;
+use super::bench::{MeasuringOptions, with_recipe};
+use super::form::ReportOptions;
 use super::report;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::sandbox::{self, End, Sandbox};
+use perfquilt_machine::sandbox::{self, ProcessEnd, Sandbox};
 use perfquilt_measure::run::run as run_job;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_patches::series::Location;
+use perfquilt_patches::series::SeriesLocation;
 use perfquilt_patches::upstream;
 use perfquilt_results::outcome;
 use perfquilt_store::Store;
@@ -29,74 +29,79 @@ use perfquilt_system::process::Sink;
   perfquilt run                          the whole series, preset quick
   perfquilt run --point 0 --point 2      two points only
   perfquilt run --workload oltp_read_only --blocks 24
-  perfquilt run --effects alone,without  also each patch by itself, and the series without it
-  perfquilt run --sandbox                patches that you have not read
+  perfquilt run --effects alone,without  also each patch alone, and the series without it
+  perfquilt run --sandbox                for patches that you have not reviewed
   perfquilt run --json > attribution.json
 
-Everything finished is kept: an interrupted run goes on where it stopped, and a run with nothing new
-to do only reports.")]
+Finished work is kept: an interrupted run continues where it stopped, and a run with nothing new to do
+only reports.")]
 pub struct Arguments {
     #[command(flatten)]
-    measuring: Measuring,
-    /// Another recipe than the preset's
+    measuring: MeasuringOptions,
+    /// Recipe instead of the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
-    /// Write what it came to into this folder, for `perfquilt post`: raw observations and what failed
+    /// Folder to write the outcome to, for `perfquilt post`: raw observations and failures
     #[arg(long, value_name = "FOLDER")]
     outcome: Option<PathBuf>,
-    /// The commit that is measured, for the outcome (default: the workspace's)
+    /// Commit to record in the outcome (default: the workspace's)
     #[arg(long, value_name = "COMMIT", requires = "outcome")]
     head: Option<String>,
-    /// Build and measure where patches reach neither network, home nor secrets (needs bubblewrap)
+    /// Build and measure without access to network, home and secrets (needs bubblewrap)
     #[arg(long, conflicts_with_all = ["output", "flame_graph"])]
     sandbox: bool,
     #[command(flatten)]
-    form: Form,
+    form: ReportOptions,
 }
 
 /// Runs `perfquilt run`.
 ///
 /// # Errors
-/// Those of [`perfquilt_measure::run::run`]; after the report, the error of the first point that failed; what
-/// `--fail-on` asks for.
+/// Those of [`perfquilt_measure::run::run`]; after the report, the error of the last point that failed; those
+/// requested by `--fail-on`.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     let folder = arguments.outcome.as_deref();
-    folder.map_or(Ok(()), usable)?;
+    folder.map_or(Ok(()), create_outcome_folder)?;
     let mut commit = String::new();
-    let settled = settle(context, arguments, &mut commit);
-    let told = folder.map(|folder| (folder, commit.as_str()));
-    let (ws, preset) = match settled {
-        Ok(settled) => settled,
+    let opened = open_workspace(context, arguments, &mut commit);
+    let target = folder.map(|folder| (folder, commit.as_str()));
+    let (ws, preset) = match opened {
+        Ok(opened) => opened,
         Err(error) => {
-            let told = tell(told, &error);
-            return context.output.told(Err(error), told);
+            let written = write_failure(target, &error);
+            return context.output.combine(Err(error), written);
         }
     };
-    match (arguments.sandbox, told) {
-        (true, Some((folder, head))) => apart_and_told(context, &ws, arguments, folder, head),
-        (true, None) => apart(context, &ws, arguments, None),
-        (false, told) => here(context, &ws, arguments, &preset, told).map(|()| ExitCode::SUCCESS),
+    match (arguments.sandbox, target) {
+        (true, Some((folder, head))) => {
+            run_sandboxed_for_outcome(context, &ws, arguments, folder, head)
+        }
+        (true, None) => run_sandboxed(context, &ws, arguments, None),
+        (false, target) => {
+            run_directly(context, &ws, arguments, &preset, target).map(|()| ExitCode::SUCCESS)
+        }
     }
 }
 
-/// Makes the folder of an outcome, and refuses one that nothing can be written to before anything is done for it.
+/// Creates the folder of an outcome, and checks that it can be written before any work is done for it.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it cannot be made or written to.
-pub(super) fn usable(folder: &Path) -> Result<()> {
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it cannot be created or written to.
+pub(super) fn create_outcome_folder(folder: &Path) -> Result<()> {
     let refused = |error: std::io::Error| {
         Error::usage(format!(
             "cannot write to the folder {}: {error}",
             folder.display()
         ))
-        .hint("`--outcome` names a folder, which is made if need be")
+        .hint("`--outcome` names a folder, which is created if necessary")
     };
     std::fs::create_dir_all(folder).map_err(refused)?;
     tempfile::tempfile_in(folder).map(drop).map_err(refused)
 }
 
-/// What is asked for; `commit` becomes the one of an outcome as soon as it is known.
-fn settle(
+/// Opens the workspace and returns it with the requested preset; sets `commit` to that of the outcome as soon as it
+/// is known.
+fn open_workspace(
     context: &Context,
     arguments: &Arguments,
     commit: &mut String,
@@ -104,9 +109,9 @@ fn settle(
     let given = arguments.head.as_deref();
     let ws = context.workspace();
     *commit = match &ws {
-        Ok(ws) if arguments.outcome.is_some() => head(ws, given)?,
+        Ok(ws) if arguments.outcome.is_some() => outcome_commit(ws, given)?,
         _ => given
-            .map(perfquilt_forge::commit)
+            .map(perfquilt_forge::parse_commit)
             .transpose()?
             .unwrap_or_default(),
     };
@@ -117,28 +122,27 @@ fn settle(
     Ok((ws, preset))
 }
 
-/// Writes that `error` is all there is to the outcome, where one is asked for: that of a run before is not this
-/// one's.
-fn tell(told: Option<(&Path, &str)>, error: &Error) -> Result<()> {
-    match told {
+/// Writes an outcome with nothing but `error`, if an outcome is requested. It replaces that of an earlier run.
+fn write_failure(target: Option<(&Path, &str)>, error: &Error) -> Result<()> {
+    match target {
         Some((folder, head)) => outcome::write(folder, head, vec![Failure::new(error, None)], None),
         None => Ok(()),
     }
 }
 
-/// The commit whose outcome is written: the one that is `given`, else the workspace's; empty when unknown.
+/// Returns the commit to record in the outcome: the one that is `given`, else the workspace's; empty when unknown.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when what is given is no commit.
-pub(super) fn head(ws: &Workspace, given: Option<&str>) -> Result<String> {
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `given` is no commit id.
+pub(super) fn outcome_commit(ws: &Workspace, given: Option<&str>) -> Result<String> {
     match given {
-        Some(given) => perfquilt_forge::commit(given),
+        Some(given) => perfquilt_forge::parse_commit(given),
         None => Ok(outcome::head(ws)),
     }
 }
 
-/// As [`apart`]; what it came to is taken over into `folder`, as that of the commit `head`.
-fn apart_and_told(
+/// Runs [`run_sandboxed`] and copies its outcome to `folder`, as that of the commit `head`.
+fn run_sandboxed_for_outcome(
     context: &Context,
     ws: &Workspace,
     arguments: &Arguments,
@@ -151,47 +155,46 @@ fn apart_and_told(
         .prefix("outcome-")
         .tempdir_in(&state)
         .map_err(|e| Error::io("make a folder in", &state, &e))?;
-    let done = apart(context, ws, arguments, Some(made.path()));
+    let done = run_sandboxed(context, ws, arguments, Some(made.path()));
     let failed = |error: &Error| {
         let failures = vec![Failure::new(error, None)];
         outcome::write(folder, head, failures, None)
     };
-    let told = match &done {
-        // What ran inside does not know of which commit the series is.
+    let written = match &done {
+        // The run in the sandbox does not know the commit of the series.
         Ok(_) => {
             let margin = |meter| ws.config.margin(meter);
             let silent = !made.path().join(outcome::OUTCOME_FILE).exists();
             outcome::take(made.path(), folder, head, false, &margin).or_else(|error| {
                 failed(&if silent {
-                    Error::internal("the run ended without saying what it came to")
-                        .hint("its log says more")
+                    Error::internal("the run ended without writing its outcome").hint("see its log")
                 } else {
                     error
                 })
             })
         }
-        // Nor why it was ended.
+        // It does not know either why it was ended.
         Err(error) => failed(error),
     };
-    context.output.told(done, told)
+    context.output.combine(done, written)
 }
 
-/// Fetches the release, and runs the same command in a sandbox without the network; its outcome goes to
-/// `outcome`, a folder of the workspace's state.
-fn apart(
+/// Fetches the release, and runs the same command in a sandbox without network; it writes its outcome to `outcome`, a
+/// folder of the workspace's state.
+fn run_sandboxed(
     context: &Context,
     ws: &Workspace,
     arguments: &Arguments,
     outcome: Option<&Path>,
 ) -> Result<ExitCode> {
-    sandbox::works().map_err(|why| {
+    sandbox::check_support().map_err(|why| {
         Error::usage(format!("there is no sandbox: {why}"))
-            .hint("`perfquilt doctor` says what is missing")
+            .hint("`perfquilt doctor` lists what is missing")
     })?;
     let release = arguments.measuring.release.as_deref();
     upstream::ensure(ws, release, context.output.progress())?;
     let root = ws.root();
-    let mut sandbox = quilted(Sandbox::new(&ws.config.sandbox), ws, release)?;
+    let mut sandbox = allow_series(Sandbox::new(&ws.config.sandbox), ws, release)?;
     for folder in [&ws.state(), ws.cache()] {
         std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
         sandbox = sandbox.write(folder);
@@ -200,15 +203,15 @@ fn apart(
     let here = std::env::current_dir().map_err(|e| Error::io("find", Path::new("."), &e))?;
     let tool = std::env::current_exe()
         .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
-    let words = inside(std::env::args_os().skip(1), outcome);
+    let words = sandboxed_command_line(std::env::args_os().skip(1), outcome);
     let mut inside = sandbox.start(&tool, &words, &here, (Sink::Inherit, Sink::Inherit))?;
-    let status = match sandbox::watch(&mut inside, &|| false)? {
-        End::Itself(status) | End::Interrupted(status) => status,
-        End::Limited(what) => {
+    let status = match sandbox::supervise(&mut inside, &|| false)? {
+        ProcessEnd::Exited(status) | ProcessEnd::Interrupted(status) => status,
+        ProcessEnd::LimitExceeded(what) => {
             return Err(Error::bench(format!("the sandbox was ended: {what}"))
                 .hint("[sandbox] of the configuration sets its limits"));
         }
-        End::Unwanted => return Err(Error::interrupted()),
+        ProcessEnd::Cancelled => return Err(Error::interrupted()),
     };
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     code.map(ExitCode::from)
@@ -218,8 +221,12 @@ fn apart(
         })
 }
 
-/// The words of a command line for the same in a sandbox, whose outcome goes to another folder.
-fn inside(words: impl Iterator<Item = OsString>, outcome: Option<&Path>) -> Vec<OsString> {
+/// Returns the command line to run in the sandbox: the same without `--sandbox`, and with another folder for the
+/// outcome.
+fn sandboxed_command_line(
+    words: impl Iterator<Item = OsString>,
+    outcome: Option<&Path>,
+) -> Vec<OsString> {
     let mut words = words.filter(|word| word != "--sandbox");
     let mut found = Vec::new();
     while let Some(word) = words.next() {
@@ -238,10 +245,10 @@ fn inside(words: impl Iterator<Item = OsString>, outcome: Option<&Path>) -> Vec<
     found
 }
 
-/// The series of `release` can be read in the sandbox, wherever the configuration or quilt says that it is, and
-/// what says so.
-fn quilted(sandbox: Sandbox, ws: &Workspace, release: Option<&str>) -> Result<Sandbox> {
-    let series = Location::of(ws, release)?;
+/// Makes the series of `release` readable in the sandbox, with the files and variables that locate it: those of the
+/// configuration and of quilt.
+fn allow_series(sandbox: Sandbox, ws: &Workspace, release: Option<&str>) -> Result<Sandbox> {
+    let series = SeriesLocation::of(ws, release)?;
     let mut sandbox = sandbox
         .read(&ws.bench_config())
         .read(&series.file)
@@ -258,26 +265,26 @@ fn quilted(sandbox: Sandbox, ws: &Workspace, release: Option<&str>) -> Result<Sa
         .read(&noted.join(".quilt_series")))
 }
 
-/// Runs it without a sandbox; `told` is the folder of its outcome and the commit that is measured.
-fn here(
+/// Runs without a sandbox; `target` is the folder of the outcome and the commit to record in it.
+fn run_directly(
     context: &Context,
     ws: &Workspace,
     arguments: &Arguments,
     preset: &Preset,
-    told: Option<(&Path, &str)>,
+    target: Option<(&Path, &str)>,
 ) -> Result<()> {
     let measuring = &arguments.measuring;
     let release = measuring.release.as_deref();
     let progress = context.output.progress();
-    let outcome = match run_job(ws, preset, release, &measuring.wanted(), progress) {
+    let outcome = match run_job(ws, preset, release, &measuring.request(), progress) {
         Ok(outcome) => outcome,
         Err(error) => {
-            let told = tell(told, &error);
-            return context.output.told(Err(error), told);
+            let written = write_failure(target, &error);
+            return context.output.combine(Err(error), written);
         }
     };
     let store = Store::open_existing(&ws.results())?;
-    let told = match told {
+    let written = match target {
         Some((folder, head)) => {
             let experiment = Some((&store, outcome.experiment));
             outcome::write(folder, head, outcome.failures(), experiment)
@@ -285,17 +292,17 @@ fn here(
         None => Ok(()),
     };
     if let Some(error) = outcome.stopped {
-        return context.output.told(Err(error), told);
+        return context.output.combine(Err(error), written);
     }
-    let judged = report::stored(context, &arguments.form, ws, &store, outcome.experiment);
-    // Those of points that could not be built stand last: their exit code is the run's.
+    let judged = report::show_stored(context, &arguments.form, ws, &store, outcome.experiment);
+    // Build errors come last, so that they determine the exit code.
     let points = outcome.failed.into_iter().chain(outcome.build_errors);
     let errors = judged
         .err()
         .into_iter()
         .chain(points.map(|(_, error)| error));
     let done = context.output.errors(errors.collect());
-    context.output.told(done, told)
+    context.output.combine(done, written)
 }
 
 #[cfg(test)]
@@ -306,7 +313,7 @@ mod tests {
     fn the_same_command_runs_inside() {
         let words = |line: &str, outcome: Option<&str>| {
             let words = line.split(' ').map(OsString::from);
-            let found = inside(words, outcome.map(Path::new));
+            let found = sandboxed_command_line(words, outcome.map(Path::new));
             let found: Vec<String> = found
                 .into_iter()
                 .map(|word| word.to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! `perfquilt stack`: apply the series and print the chain of commits.
+//! `perfquilt stack`: applies the series and prints the chain of commits.
 
 use clap::Args;
 use serde_json::json;
@@ -14,11 +14,11 @@ use perfquilt_model::error::Result;
   perfquilt stack
   perfquilt stack --release 11.8.6")]
 pub struct Stack {
-    /// The release (default: the current one)
+    /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
-    /// Ignore up to N lines of context where a hunk fits nowhere otherwise (default: `fuzz` of
-    /// [series], 0 if not set)
+    /// Lines of context to ignore for a hunk that fits nowhere otherwise (default: `fuzz` of [series],
+    /// 0 if not set)
     #[arg(long, value_name = "N")]
     fuzz: Option<usize>,
 }
@@ -26,7 +26,7 @@ pub struct Stack {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// As [`prepare_with`].
+/// Those of [`prepare_with`].
 pub fn run(context: &Context, args: &Stack) -> Result<()> {
     let ws = context.workspace()?;
     let fuzz = args.fuzz.unwrap_or(ws.config.series.fuzz);
@@ -44,8 +44,8 @@ pub fn run(context: &Context, args: &Stack) -> Result<()> {
                     "title": step.title,
                     "commit": step.commit,
                     "tree": step.tree,
-                    "offset": step.how.offset,
-                    "fuzz": step.how.fuzz,
+                    "offset": step.fit.offset,
+                    "fuzz": step.fit.fuzz,
                 })
             })
             .collect();
@@ -72,7 +72,7 @@ pub fn run(context: &Context, args: &Stack) -> Result<()> {
             "{:>digits$}  {}  {:<10} {}",
             index + 1,
             &step.commit[..12],
-            step.how.to_string(),
+            step.fit.to_string(),
             step.name
         );
         text.push_str(&cut(&line, 80));

@@ -1,4 +1,4 @@
-//! `perfquilt status`: release, series and how each patch fits.
+//! `perfquilt status`: shows the release, the series and how each patch applies.
 
 use clap::Args;
 use serde_json::json;
@@ -11,7 +11,7 @@ use perfquilt_patches::stack;
 use perfquilt_patches::upstream::{self, Objects};
 use perfquilt_report::width;
 
-/// Show the release, the series and how each patch fits
+/// Show the release, the series and how each patch applies
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt status
@@ -21,7 +21,7 @@ pub struct Status {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// As [`Series::load`] and [`stack::apply`].
+/// Those of [`Series::load`] and [`stack::apply`].
 pub fn run(context: &Context, _args: &Status) -> Result<()> {
     let ws = context.workspace()?;
     let series = Series::load(&ws)?;
@@ -31,8 +31,8 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
         || format!("{}-{}", ws.config.upstream.name, ws.config.upstream.current),
         |release| release.name.clone(),
     );
-    let at_hand = current.is_some_and(upstream::Status::at_hand);
-    // Only `fetch` and the commands that build touch the network.
+    let at_hand = current.is_some_and(upstream::ReleaseStatus::is_available);
+    // `status` must not use the network, so a release that is not fetched stays unapplied.
     let applied = if at_hand && Objects::open(&ws.object_store()).is_ok() {
         let release = upstream::ensure(&ws, None, context.output.progress())?;
         Some(stack::apply(&ws, &release, &series)?)
@@ -52,8 +52,8 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
                     "name": patch.name,
                     "title": patch.title,
                     "files": patch.files.len(),
-                    "offset": step.map(|step| step.how.offset),
-                    "fuzz": step.map(|step| step.how.fuzz),
+                    "offset": step.map(|step| step.fit.offset),
+                    "fuzz": step.map(|step| step.fit.fuzz),
                     "tree": step.map(|step| &step.tree),
                 })
             })
@@ -68,13 +68,13 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
     let count = series.patches().len();
     let mut text = format!("{name}, {}\n", counted(count, "patch", "patches"));
     if !at_hand {
-        text.push_str("the release is not imported yet; `perfquilt upstream fetch` does that\n");
+        text.push_str("the release is not imported yet; run `perfquilt upstream fetch`\n");
     }
     let digits = count.to_string().len();
     let names = series.patches().iter().map(|patch| width(&patch.name));
     let room = names.max().unwrap_or(0).min(34);
     for (index, patch) in series.patches().iter().enumerate() {
-        let how = steps.map_or_else(|| "-".to_owned(), |steps| steps[index].how.to_string());
+        let how = steps.map_or_else(|| "-".to_owned(), |steps| steps[index].fit.to_string());
         let line = format!(
             "{:>digits$}  {}  {how:<10} {}",
             index + 1,

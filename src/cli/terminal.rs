@@ -1,4 +1,4 @@
-//! Progress on a terminal: one bar a running step; plain lines when standard error is no terminal.
+//! Shows progress on standard error: one bar per running step on a terminal, lines otherwise.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
-use super::output::{plain, plain_lines};
+use super::plain::{plain, plain_lines};
 use perfquilt_model::progress::{Progress, Step};
 use perfquilt_report::fit;
 
@@ -18,8 +18,8 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Draws bars on a terminal of so many columns, writes lines where there is none; `quiet` hides everything but
-    /// warnings.
+    /// Draws bars on a terminal of `columns` columns, or writes lines without a terminal; `quiet` hides everything
+    /// but warnings.
     pub fn new(columns: Option<usize>, quiet: bool) -> Self {
         let target = if columns.is_some() && !quiet {
             ProgressDrawTarget::term_like_with_hz(Box::new(Screen::default()), 8)
@@ -33,26 +33,26 @@ impl Terminal {
         }
     }
 
-    /// Writes a line on standard error without tearing a bar; of several lines each.
+    /// Writes one or several lines on standard error without tearing a bar.
     pub fn line(&self, text: &str) {
         line(&self.bars, text);
     }
 }
 
-/// Names of patches and words of compilers are in it: nothing of theirs may steer the terminal.
+/// Writes lines of untrusted text on standard error, with control characters replaced.
 fn line(bars: &MultiProgress, text: &str) {
     let text = plain_lines(text);
-    // Whoever closed standard error does not want to read it; the work goes on.
+    // A closed standard error must not end the work.
     bars.suspend(|| {
         let _ = writeln!(std::io::stderr(), "{text}");
     });
 }
 
-/// Standard error as bars are drawn on it. A terminal that is gone is no fault: indicatif's own would end the
-/// program.
+/// Standard error as a target for progress bars. It ignores write errors, for instance after the terminal was closed,
+/// on which indicatif's own target would end the program.
 #[derive(Debug, Default)]
 struct Screen {
-    /// What is drawn next.
+    /// The text to write at the next flush.
     pending: Mutex<String>,
 }
 
@@ -69,7 +69,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Moves the cursor by `n` in the direction that terminals call so.
+    /// Moves the cursor by `n` in `direction`, the letter of the escape sequence.
     fn cursor(&self, n: usize, direction: char) -> std::io::Result<()> {
         match n {
             0 => Ok(()),
@@ -128,24 +128,24 @@ impl TermLike for Screen {
 impl Progress for Terminal {
     fn begin(&self, name: &str, total: Option<u64>) -> Box<dyn Step> {
         let name = &plain(name);
-        // A bar draws itself as soon as it is told anything: first it must know where.
+        // A bar is added before it is configured, as every change draws it.
         let bar = self.bars.add(match total {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::no_length(),
         });
-        let form = Form::of(self.columns.unwrap_or(80));
+        let layout = BarLayout::of(self.columns.unwrap_or(80));
         bar.set_style(match total {
-            Some(_) => form.counted(),
-            None => form.open(),
+            Some(_) => layout.counted(),
+            None => layout.open(),
         });
-        bar.set_prefix(fit(name, form.name));
+        bar.set_prefix(fit(name, layout.name));
         bar.enable_steady_tick(Duration::from_millis(250));
         if self.columns.is_none() && !self.quiet {
             self.line(&format!("{name} …"));
         }
         Box::new(Bar {
             bar,
-            form,
+            layout,
             bars: self.bars.clone(),
             visible: !self.quiet,
         })
@@ -162,31 +162,31 @@ impl Progress for Terminal {
     }
 }
 
-/// How steps are drawn in the room there is: a line each, whatever their names are.
+/// The layout of progress bars, each of which must fit into one line.
 #[derive(Debug, Clone, Copy)]
-struct Form {
+struct BarLayout {
     /// Columns for the name of a step.
     name: usize,
-    /// A bar and the time that is left besides numbers.
+    /// Whether there is room for a bar and the remaining time beside the numbers.
     wide: bool,
 }
 
-impl Form {
+impl BarLayout {
     fn of(columns: usize) -> Self {
         match columns {
-            // Name, bar, numbers and time; what is left is for what is worked on now.
-            60.. => Form {
+            // Bar, numbers and time take 44 columns; the message gets the rest.
+            60.. => BarLayout {
                 name: columns - 44,
                 wide: true,
             },
-            _ => Form {
+            _ => BarLayout {
                 name: (columns / 2).max(8),
                 wide: false,
             },
         }
     }
 
-    /// Of known size.
+    /// Returns the style of a step of known size.
     fn counted(self) -> ProgressStyle {
         style(if self.wide {
             "{prefix} [{bar:20}] {pos}/{len} ETA {eta} {wide_msg}"
@@ -195,12 +195,12 @@ impl Form {
         })
     }
 
-    /// Of unknown size.
+    /// Returns the style of a step of unknown size.
     fn open(self) -> ProgressStyle {
         style("{prefix} {spinner} {elapsed} {wide_msg}")
     }
 
-    /// Of known time.
+    /// Returns the style of a step of predicted duration.
     fn foretold(self) -> ProgressStyle {
         style(if self.wide {
             "{prefix} [{bar:20}] {percent:>3} % {wide_msg}"
@@ -210,7 +210,7 @@ impl Form {
     }
 }
 
-/// The length of a bar whose share is known.
+/// Length of the bar of a step of predicted duration.
 const THOUSANDTHS: u64 = 1000;
 
 fn style(template: &str) -> ProgressStyle {
@@ -221,7 +221,7 @@ fn style(template: &str) -> ProgressStyle {
 
 struct Bar {
     bar: ProgressBar,
-    form: Form,
+    layout: BarLayout,
     bars: MultiProgress,
     visible: bool,
 }
@@ -232,16 +232,16 @@ impl Step for Bar {
             && self.bar.length() != Some(total)
         {
             self.bar.set_length(total);
-            self.bar.set_style(self.form.counted());
+            self.bar.set_style(self.layout.counted());
         }
         self.bar.set_position(done);
         self.bar.set_message(plain(message));
     }
 
-    fn foretold(&self, share: f64, message: &str) {
+    fn estimate(&self, share: f64, message: &str) {
         if self.bar.length() != Some(THOUSANDTHS) {
             self.bar.set_length(THOUSANDTHS);
-            self.bar.set_style(self.form.foretold());
+            self.bar.set_style(self.layout.foretold());
         }
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         self.bar

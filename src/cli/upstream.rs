@@ -1,4 +1,4 @@
-//! `perfquilt upstream`: list, fetch and verify releases.
+//! `perfquilt upstream`: lists, fetches and verifies releases.
 
 use clap::Subcommand;
 use serde_json::json;
@@ -8,10 +8,10 @@ use super::output::cut;
 use perfquilt_model::error::Result;
 use perfquilt_patches::upstream;
 
-/// Releases of the upstream server
+/// List, fetch and verify releases
 #[derive(Debug, Subcommand)]
 pub enum Upstream {
-    /// Show the configured releases and how far each has come
+    /// List the configured releases and their states
     #[command(after_help = "Examples:
   perfquilt upstream list")]
     List,
@@ -20,10 +20,10 @@ pub enum Upstream {
   perfquilt upstream fetch
   perfquilt upstream fetch --all")]
     Fetch {
-        /// Versions (default: the current one)
+        /// Versions to fetch (default: the current one)
         #[arg(value_name = "VERSION")]
         versions: Vec<String>,
-        /// Every configured release
+        /// Fetch every configured release
         #[arg(long, conflicts_with = "versions")]
         all: bool,
     },
@@ -31,7 +31,7 @@ pub enum Upstream {
     #[command(after_help = "Examples:
   perfquilt upstream verify")]
     Verify {
-        /// Versions (default: every one in the lock file)
+        /// Versions to verify (default: all in the lock file)
         #[arg(value_name = "VERSION")]
         versions: Vec<String>,
     },
@@ -40,7 +40,7 @@ pub enum Upstream {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// As the functions of [`upstream`].
+/// Those of the functions of [`upstream`].
 pub fn run(context: &Context, command: Upstream) -> Result<()> {
     match command {
         Upstream::List => list(context),

@@ -101,7 +101,7 @@ fn every_commit_is_a_patch_on_where_it_branched_off() {
     bot.until_done(3);
     let told = world.github.ours(7)[0].clone();
     assert!(
-        told.contains("is a merge, and no patch can be made of it"),
+        told.contains("is a merge and cannot be converted into a patch"),
         "{told}"
     );
     assert!(told.contains("rebase the pull request"), "{told}");

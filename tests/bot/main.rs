@@ -313,7 +313,7 @@ fn what_github_has_no_time_for_is_put_off() {
     });
     assert_eq!(status["open"][0]["state"], "waiting", "{status:#}");
     assert_eq!(status["past"], json!([]));
-    let words = "Waiting: something on the way to GitHub failed; it is tried again.";
+    let words = "Waiting: a request to GitHub failed; the bot will retry.";
     eventually("nothing is said of it", || world.github.said(7, words));
     assert_eq!(bot.stops(), Some(0));
 }
@@ -374,7 +374,10 @@ fn one_bot_serves_a_workspace() {
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("another bot serves here"), "{said}");
+    assert!(
+        said.contains("another bot already serves this workspace"),
+        "{said}"
+    );
     assert_eq!(first.stops(), Some(0));
 }
 

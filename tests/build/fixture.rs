@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::build::{BuildItem, Builder, Built, SourceTree, steers};
+use perfquilt_machine::build::{BuildItem, Builder, Built, SourceTree, build_relevance};
 use perfquilt_model::Result;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Silent};
-use perfquilt_patches::stack::Counts;
+use perfquilt_patches::stack::RelevantPart;
 
 pub const RECIPE: &str = r#"
 [recipe.quick]
@@ -86,12 +86,12 @@ impl Fixture {
 
 /// Writes only what differs, as the real one does.
 impl SourceTree for Fixture {
-    fn steering(&self, tree: &str) -> Result<String> {
+    fn build_files_digest(&self, tree: &str) -> Result<String> {
         let counted = self.trees[tree].iter().filter_map(|(path, text)| {
-            match steers(path.rsplit('/').next().unwrap()) {
-                Counts::Content => Some(format!("{path}: {text}")),
-                Counts::Name => Some((*path).to_owned()),
-                Counts::Nothing => None,
+            match build_relevance(path.rsplit('/').next().unwrap()) {
+                RelevantPart::Content => Some(format!("{path}: {text}")),
+                RelevantPart::Name => Some((*path).to_owned()),
+                RelevantPart::Nothing => None,
             }
         });
         Ok(counted.collect::<Vec<_>>().join("\n"))

@@ -377,7 +377,7 @@ fn progress_counts_steps() {
         fn update(&self, done: u64, total: Option<u64>, _: &str) {
             self.0.lock().unwrap().push((done, total));
         }
-        fn foretold(&self, _: f64, _: &str) {}
+        fn estimate(&self, _: f64, _: &str) {}
 
         fn finish(self: Box<Self>, _: &str) {}
     }

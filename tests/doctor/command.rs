@@ -129,7 +129,7 @@ fn one_command_brings_packages_and_release() {
     let fetched = machine.run(program, &["upstream", "fetch"]);
     assert!(fetched.status.success(), "{fetched:?}");
     let (_, stdout, _) = doctor(&machine, &[]);
-    assert!(stdout.ends_with("everything needed is there\n"), "{stdout}");
+    assert!(stdout.ends_with("nothing is missing\n"), "{stdout}");
 
     machine.file(
         "bench-config/packages.txt",

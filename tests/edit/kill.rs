@@ -184,7 +184,7 @@ fn a_kill_leaves_the_old_series_or_the_new_one() {
         assert_eq!(snapshot(&space), new);
         let out = space.ok(&["refresh"]);
         assert!(
-            out.contains("series and patches are as the branch is"),
+            out.contains("series and patches agree with the branch"),
             "{out}"
         );
     }
@@ -208,7 +208,7 @@ fn no_patch_is_lost_where_git_is_putting_them_back() {
         assert_eq!(snapshot(&space), new, "{what}");
         let out = space.ok(&["refresh"]);
         assert!(
-            out.contains("series and patches are as the branch is"),
+            out.contains("series and patches agree with the branch"),
             "{out}"
         );
     };
@@ -241,7 +241,7 @@ fn a_git_that_was_cut_off_while_it_went_to_a_patch_is_no_hindrance() {
     let tree = space.path(".perfquilt/edit/srv-1.0");
     let check = |what: &str| {
         let out = space.ok(&["edit", "1"]);
-        assert!(out.contains("it stands at 1.patch"), "{what}: {out}");
+        assert!(out.contains("it is stopped at 1.patch"), "{what}: {out}");
         let git = |words: &[&str]| run_in(&tree, "git", words).stdout_text();
         assert_eq!(git(&["log", "-1", "--format=%s"]), "patch 1\n", "{what}");
         assert_eq!(git(&["status", "--porcelain"]), "", "{what}");

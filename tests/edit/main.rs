@@ -174,7 +174,7 @@ fn one_patch_is_amended_and_the_others_keep_their_bytes() {
     assert!(
         space
             .ok(&["edit", "two"])
-            .contains("it stands at two.patch")
+            .contains("it is stopped at two.patch")
     );
     put(&space, "a.c", "two\n", "two, better\n");
     let error = space.fails(2, &["refresh"]);
@@ -376,7 +376,7 @@ fn what_would_lose_something_is_refused() {
     assert!(
         space
             .fails(3, &["refresh"])
-            .contains("does not stand on the release")
+            .contains("is not based on the release")
     );
     assert!(
         space
@@ -523,7 +523,7 @@ fn lint_mends_without_changing_any_tree() {
         "patches/one.patch: not in canonical form",
         "patches/four.patch: applies to srv-1.0 with an offset of 2 lines",
         "quilt takes this comment for a patch",
-        "`-p1` is what holds without it",
+        "`-p1` is the default",
     ] {
         assert!(out.contains(expected), "{expected}: {out}");
     }

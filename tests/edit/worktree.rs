@@ -59,7 +59,7 @@ fn a_workspace_can_be_copied_and_moved_while_its_series_is_edited() {
     // The one it was copied from is as it was.
     let out = space.ok(&["refresh"]);
     assert!(
-        out.contains("series and patches are as the branch is"),
+        out.contains("series and patches agree with the branch"),
         "{out}"
     );
     assert_eq!(git(&space, &["status", "--porcelain"]), "");
@@ -81,7 +81,7 @@ fn a_branch_that_was_removed_comes_back() {
     ] {
         remove();
         let (_, _, err) = space.run(args);
-        assert!(err.contains("it is back at"), "{args:?}: {err}");
+        assert!(err.contains("restored it at"), "{args:?}: {err}");
         assert_eq!(git(&space, &["rev-parse", "HEAD"]), words);
     }
     // Without the worktree, how the series left it is all that is known.

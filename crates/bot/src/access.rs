@@ -1,39 +1,39 @@
-//! Who may give commands.
+//! Access control for commands.
 
 use perfquilt_config::{Association, Commands};
 
-/// Whoever wrote a comment.
+/// The author of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Speaker<'a> {
+pub struct Author<'a> {
     /// The login.
     pub login: &'a str,
-    /// Whether it is a program.
+    /// Whether the account is a bot.
     pub bot: bool,
-    /// What it is to the repository, as GitHub says.
+    /// GitHub's `author_association`: the author's relation to the repository.
     pub association: &'a str,
 }
 
-/// Whether a command is carried out.
+/// Whether the bot executes a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It is.
+    /// The bot executes the command.
     Allowed,
-    /// It is not, and the person is told.
+    /// The bot refuses the command and says so.
     Denied,
-    /// It is not, and nothing is said: programs that answer each other never end.
+    /// The bot stays silent: two programs that answer each other never stop.
     Ignored,
 }
 
 impl Access {
-    /// What `commands` of the configuration allow `speaker`.
-    pub fn of(commands: &Commands, speaker: Speaker<'_>) -> Self {
-        if speaker.bot || speaker.login.ends_with("[bot]") {
+    /// Returns what the `commands` section of the configuration allows `author` to do.
+    pub fn of(commands: &Commands, author: Author<'_>) -> Self {
+        if author.bot || author.login.ends_with("[bot]") {
             return Access::Ignored;
         }
-        let named = |login: &String| login.eq_ignore_ascii_case(speaker.login);
-        let association = Association::of(speaker.association);
+        let named = |login: &String| login.eq_ignore_ascii_case(author.login);
+        let association = Association::of(author.association);
         let belongs = association.is_some_and(|found| commands.associations.contains(&found));
-        if !speaker.login.is_empty() && (belongs || commands.users.iter().any(named)) {
+        if !author.login.is_empty() && (belongs || commands.users.iter().any(named)) {
             Access::Allowed
         } else {
             Access::Denied
@@ -46,16 +46,16 @@ mod tests {
     use super::*;
 
     fn of(commands: &Commands, login: &str, association: &str) -> Access {
-        let speaker = Speaker {
+        let author = Author {
             login,
             bot: false,
             association,
         };
-        Access::of(commands, speaker)
+        Access::of(commands, author)
     }
 
     #[test]
-    fn only_those_who_are_named() {
+    fn only_configured_authors_are_allowed() {
         let commands = Commands {
             users: vec!["Alice".into()],
             ..Commands::default()
@@ -87,19 +87,19 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_not_answered() {
+    fn bots_are_ignored() {
         let commands = Commands::default();
-        let speaker = Speaker {
+        let author = Author {
             login: "dependabot[bot]",
             bot: false,
             association: "OWNER",
         };
-        assert_eq!(Access::of(&commands, speaker), Access::Ignored);
-        let speaker = Speaker {
+        assert_eq!(Access::of(&commands, author), Access::Ignored);
+        let author = Author {
             login: "x",
             bot: true,
             association: "OWNER",
         };
-        assert_eq!(Access::of(&commands, speaker), Access::Ignored);
+        assert_eq!(Access::of(&commands, author), Access::Ignored);
     }
 }

@@ -1,16 +1,16 @@
-//! Commands in comments. The grammar is small and nothing is guessed: a comment that means to be a command
-//! and is none is told so, and nothing is done.
+//! Commands in comments. The grammar is small and the parser guesses nothing: the bot reports a malformed
+//! command and executes nothing.
 
 use std::fmt;
 
-use super::spoken;
+use super::command_lines;
 use perfquilt_forge::is_commit;
 use perfquilt_model::cut::at_most;
 
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Measure the whole series, with this preset or the usual one.
+    /// Measure the whole series, with this preset or the default one.
     Run {
         /// The preset.
         preset: Option<String>,
@@ -25,21 +25,21 @@ pub enum Command {
         /// The workload.
         workload: String,
     },
-    /// Say what the series would be worth, and whether it would apply, without a patch.
+    /// Report the effect of the series without a patch, and whether the series still applies.
     DropDryRun {
         /// Its number, from 1.
         patch: usize,
     },
-    /// Run the code of a commit that changes how the server is built.
+    /// Allow the bot to run a commit that changes how the server is built.
     Approve {
-        /// The whole commit id, in small letters.
+        /// The full commit id, in lower case.
         commit: String,
     },
-    /// Stop what runs or waits for this pull request.
+    /// Cancel the jobs of this pull request.
     Cancel,
-    /// Say what runs and what waits.
+    /// Report the running and waiting jobs.
     Status,
-    /// Say which commands there are.
+    /// List the commands.
     Help,
 }
 
@@ -65,48 +65,50 @@ impl fmt::Display for Command {
 }
 
 impl Command {
-    /// The command that is written so, without a name before it.
-    pub fn written(text: &str) -> Option<Self> {
+    /// Parses a command as stored in the queue, without a name before it.
+    pub fn from_text(text: &str) -> Option<Self> {
         command(text).ok()
     }
 }
 
-/// What a comment asks for.
+/// The result of parsing a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
-    /// Nothing: it does not speak to the bot.
+    /// The comment does not address the bot.
     Nothing,
-    /// This.
+    /// A valid command.
     Command(Command),
-    /// Something that is no command.
-    Wrong(Wrong),
+    /// The comment addresses the bot, but with no valid command.
+    Invalid(InvalidCommand),
 }
 
-/// Why something is no command: this program's words, with nothing of the comment in them.
+/// Why a command is invalid. The message never quotes the comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrong {
-    /// No such word; perhaps this one was meant.
+pub enum InvalidCommand {
+    /// An unknown command, with the most similar known one.
     Unknown(Option<&'static str>),
-    /// The word is right, what follows is not; this is how it is written.
+    /// A known command with wrong arguments; contains its usage.
     Usage(&'static str),
     /// More than one command.
-    Several,
+    Multiple,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for InvalidCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wrong::Unknown(Some(word)) => {
+            InvalidCommand::Unknown(Some(word)) => {
                 write!(f, "there is no such command; did you mean `{word}`?")
             }
-            Wrong::Unknown(None) => f.write_str("there is no such command; `help` lists them"),
-            Wrong::Usage(usage) => write!(f, "this command is written `{usage}`"),
-            Wrong::Several => f.write_str("one comment can have one command"),
+            InvalidCommand::Unknown(None) => {
+                f.write_str("there is no such command; `help` lists them")
+            }
+            InvalidCommand::Usage(usage) => write!(f, "the usage is `{usage}`"),
+            InvalidCommand::Multiple => f.write_str("a comment can contain only one command"),
         }
     }
 }
 
-/// The words, how they are written, and what they do.
+/// Name, usage and description of each command.
 const COMMANDS: [(&str, &str, &str); 7] = [
     (
         "run",
@@ -121,28 +123,24 @@ const COMMANDS: [(&str, &str, &str); 7] = [
     (
         "drop",
         "drop PATCH-NUMBER --dry-run",
-        "what the series is without a patch",
+        "measure the series without a patch",
     ),
     (
         "approve",
         "approve COMMIT",
-        "run a commit that changes how the server is built; its whole id",
+        "allow running a commit that changes how the server is built (full commit id)",
     ),
-    (
-        "cancel",
-        "cancel",
-        "stop what runs or waits for this pull request",
-    ),
-    ("status", "status", "what runs and what waits"),
-    ("help", "help", "this list"),
+    ("cancel", "cancel", "cancel the jobs of this pull request"),
+    ("status", "status", "show the running and waiting jobs"),
+    ("help", "help", "show this list"),
 ];
 
-/// Bytes of a comment that are looked at.
-const LONGEST: usize = 65_536;
-/// The longest name of a preset or workload.
-const LONGEST_NAME: usize = 64;
+/// The number of bytes of a comment that are parsed.
+const MAX_COMMENT_BYTES: usize = 65_536;
+/// The maximum length of the name of a preset or workload, in bytes.
+const MAX_NAME_BYTES: usize = 64;
 
-/// The commands as Markdown, for a bot called `name`.
+/// Returns the list of commands as Markdown, for a bot called `name`.
 pub fn help(name: &str) -> String {
     COMMANDS
         .iter()
@@ -150,48 +148,48 @@ pub fn help(name: &str) -> String {
         .collect()
 }
 
-/// What `comment` asks of the bot called `name`. A command is a line of its own that begins with `@name`;
-/// quotes and code are not looked at.
+/// Parses `comment` for the bot called `name`. A command is a line of its own that begins with `@name`; lines
+/// in quotes and code are ignored.
 pub fn parse(comment: &str, name: &str) -> Parsed {
-    match &spoken::to(at_most(comment, LONGEST), name)[..] {
+    match &command_lines::find(at_most(comment, MAX_COMMENT_BYTES), name)[..] {
         [] => Parsed::Nothing,
         [line] => match command(line) {
             Ok(command) => Parsed::Command(command),
-            Err(wrong) => Parsed::Wrong(wrong),
+            Err(wrong) => Parsed::Invalid(wrong),
         },
-        _ => Parsed::Wrong(Wrong::Several),
+        _ => Parsed::Invalid(InvalidCommand::Multiple),
     }
 }
 
-fn command(line: &str) -> Result<Command, Wrong> {
+fn command(line: &str) -> Result<Command, InvalidCommand> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let Some((&first, rest)) = words.split_first() else {
-        return Err(Wrong::Unknown(Some("help")));
+        return Err(InvalidCommand::Unknown(Some("help")));
     };
     let Some((_, usage, _)) = COMMANDS.iter().find(|(word, _, _)| *word == first) else {
-        return Err(Wrong::Unknown(nearest(first)));
+        return Err(InvalidCommand::Unknown(nearest(first)));
     };
     let command = match (first, rest) {
         ("run", []) => Some(Command::Run { preset: None }),
         ("run", [patch]) if is_digits(patch) => {
             number(patch).map(|patch| Command::RunPatch { patch })
         }
-        // The longer form is for a preset whose name is a number.
+        // The long form allows a preset whose name is a number.
         ("run", [preset] | ["--preset", preset]) => word(preset).map(|preset| Command::Run {
             preset: Some(preset),
         }),
         ("bisect", [workload]) => word(workload).map(|workload| Command::Bisect { workload }),
         ("drop", [patch, "--dry-run"]) => number(patch).map(|patch| Command::DropDryRun { patch }),
-        ("approve", [commit]) => whole_id(commit).map(|commit| Command::Approve { commit }),
+        ("approve", [commit]) => full_id(commit).map(|commit| Command::Approve { commit }),
         ("cancel", []) => Some(Command::Cancel),
         ("status", []) => Some(Command::Status),
         ("help", []) => Some(Command::Help),
         _ => None,
     };
-    command.ok_or(Wrong::Usage(usage))
+    command.ok_or(InvalidCommand::Usage(usage))
 }
 
-/// A patch's number: `3` or `0003`.
+/// Parses a patch number: `3` or `0003`.
 fn number(text: &str) -> Option<usize> {
     let short = text.len() <= 4 && is_digits(text);
     text.parse().ok().filter(|&number| short && number > 0)
@@ -201,24 +199,26 @@ fn is_digits(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// A whole commit id. Beginnings of ids are no names: two commits with the same first digits are quickly made.
-fn whole_id(text: &str) -> Option<String> {
+/// Parses a full commit id. Abbreviated ids are refused: it takes little work to make two commits with the same
+/// prefix.
+fn full_id(text: &str) -> Option<String> {
     is_commit(text).then(|| text.to_ascii_lowercase())
 }
 
-/// A preset's or workload's name. It begins with a letter or digit, so that it is no option and no path.
+/// Parses the name of a preset or workload. It begins with a letter or digit, so that it cannot be an option or
+/// a path.
 fn word(text: &str) -> Option<String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let first = text
         .bytes()
         .next()
         .is_some_and(|b| b.is_ascii_alphanumeric());
-    let name = first && text.len() <= LONGEST_NAME && text.bytes().all(plain);
+    let name = first && text.len() <= MAX_NAME_BYTES && text.bytes().all(plain);
     (name && !text.contains("..")).then(|| text.to_owned())
 }
 
 fn nearest(word: &str) -> Option<&'static str> {
-    let word: String = word.chars().take(LONGEST_NAME).collect();
+    let word: String = word.chars().take(MAX_NAME_BYTES).collect();
     let word = word.to_ascii_lowercase();
     COMMANDS
         .iter()
@@ -296,7 +296,7 @@ mod tests {
             "help",
         ];
         for text in texts {
-            assert_eq!(Command::written(text).unwrap().to_string(), text);
+            assert_eq!(Command::from_text(text).unwrap().to_string(), text);
         }
         for (word, _, _) in COMMANDS {
             assert!(texts.iter().any(|text| text.starts_with(word)), "{word}");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_command_may_stand() {
+    fn position_of_a_command() {
         assert_eq!(
             ok("Please:\r\n\r\n@PerfQuilt  cancel \r\n\r\nThanks."),
             Command::Cancel
@@ -336,14 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_guessed() {
-        let unknown = |word| Parsed::Wrong(Wrong::Unknown(word));
+    fn malformed_commands_are_rejected() {
+        let unknown = |word| Parsed::Invalid(InvalidCommand::Unknown(word));
         assert_eq!(of("@perfquilt"), unknown(Some("help")));
         assert_eq!(of("@perfquilt canel"), unknown(Some("cancel")));
         assert_eq!(of("@perfquilt Run"), unknown(Some("run")));
         assert_eq!(of("@perfquilt deploy"), unknown(None));
         let several = "@perfquilt run\n@perfquilt cancel";
-        assert_eq!(of(several), Parsed::Wrong(Wrong::Several));
+        assert_eq!(of(several), Parsed::Invalid(InvalidCommand::Multiple));
         for wrong in [
             "@perfquilt run a b",
             "@perfquilt run --fresh",
@@ -369,7 +369,7 @@ mod tests {
             "@perfquilt approve 0123456789abcdef0123456789abcdef0123456g",
         ] {
             assert!(
-                matches!(of(wrong), Parsed::Wrong(Wrong::Usage(_))),
+                matches!(of(wrong), Parsed::Invalid(InvalidCommand::Usage(_))),
                 "{wrong}"
             );
         }
@@ -378,7 +378,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
         #[test]
-        fn whatever_is_written_has_an_answer(comment in "(@perfquilt|[ -~\\n\\t`~>é]){0,12}", name in "[a-z]{0,9}") {
+        fn parse_accepts_any_comment(comment in "(@perfquilt|[ -~\\n\\t`~>é]){0,12}", name in "[a-z]{0,9}") {
             parse(&comment, &name);
         }
 
@@ -402,13 +402,13 @@ mod tests {
     static CAME_THROUGH: AtomicUsize = AtomicUsize::new(0);
 
     #[test]
-    fn what_comes_through_is_harmless() {
+    fn accepted_names_are_harmless() {
         word_case();
         let (cases, came) = (
             CASES.load(Ordering::Relaxed),
             CAME_THROUGH.load(Ordering::Relaxed),
         );
-        // About a quarter are names.
+        // About a quarter of the cases are valid names.
         assert!(cases > 0 && came * 10 >= cases, "{came} of {cases}");
     }
 }

@@ -1,12 +1,13 @@
-//! A pull request to a server as a series: every commit is a patch, on the commit where they branched off.
+//! Converts a pull request to a server into a series: every commit becomes a patch on top of the merge base.
 //!
-//! A patch has of its commit's message the first line alone: whatever else a message quotes could be taken for a
-//! diff. And what the patches make is compared with the commits before anything is built.
+//! A patch contains only the first line of its commit's message, because a diff quoted in the message could be
+//! mistaken for part of the patch. Before anything is built, the trees that the patches produce are compared
+//! with those of the commits.
 
 use std::path::Path;
 
-use super::places::Places;
-use super::source::{LARGEST, base_of};
+use super::fetch::{MAX_SERIES_BYTES, base_ref};
+use super::paths::BotPaths;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::cut::at_most;
@@ -14,18 +15,18 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_patches::series::Series;
 use perfquilt_patches::series::path::shown;
 use perfquilt_patches::stack::format::changed_paths;
-use perfquilt_patches::stack::trial::Trial;
+use perfquilt_patches::stack::trial::TrialTree;
 use perfquilt_patches::upstream::Objects;
 use perfquilt_system::git::Git;
 use perfquilt_system::process::Command;
 
-/// Commits of a pull request.
-const MOST: usize = 500;
-/// Digits of a commit's id where people read it, and in the name of the release it is the base of.
-const SHORT: usize = 12;
-/// Bytes of a patch's name before its ending.
-const LONGEST_NAME: usize = 57;
-/// What git says of a commit, a line each: id, tree, title as a file's name, author, date and title.
+/// The maximum number of commits of a pull request.
+const MAX_COMMITS: usize = 500;
+/// The number of digits of a commit id in messages and in the name of the base release.
+const SHORT_ID: usize = 12;
+/// The maximum length of a patch's file name without its extension, in bytes.
+const MAX_NAME_BYTES: usize = 57;
+/// Format of `git log`, one field a line: id, tree, title as a file name, author, date and title.
 const FORMAT: &str = "--format=%H%n%T%n%f%n%an <%ae>%n%aD%n%s";
 
 /// A commit of a pull request.
@@ -33,13 +34,13 @@ const FORMAT: &str = "--format=%H%n%T%n%f%n%an <%ae>%n%aD%n%s";
 struct Commit {
     id: String,
     tree: String,
-    /// The name of its patch.
+    /// The file name of its patch.
     patch: String,
-    /// What its patch begins with.
+    /// The header of its patch.
     header: String,
 }
 
-/// The commits of a pull request, in order, and the one that they stand on.
+/// The commits of a pull request, in order, and their base.
 #[derive(Debug)]
 pub(super) struct Commits {
     base: String,
@@ -48,33 +49,33 @@ pub(super) struct Commits {
     commits: Vec<Commit>,
 }
 
-/// Makes patches of the commits up to `commit` of pull request `number` in the workspace `job`, and a
+/// Writes the commits up to `commit` of pull request `number` as patches to the workspace `job`, with a
 /// configuration whose current release is their base.
 ///
 /// # Errors
 /// [`Kind::Series`] when the commits are no patches, or too much of them.
-pub(super) fn workspace(
-    places: &Places,
+pub(super) fn write_series(
+    paths: &BotPaths,
     ws: &Workspace,
     git: &Git,
     (number, commit): (u64, &str),
     job: &Path,
 ) -> Result<Commits> {
-    let commits = Commits::find(git, &base_of(number), commit)?;
+    let commits = Commits::find(git, &base_ref(number), commit)?;
     let files = ws.config.series_of(None)?;
     commits.write(git, &job.join(&files.patches))?;
     let names: Vec<&str> = commits.names().collect();
     let series = job.join(&files.file);
     std::fs::write(&series, names.join("\n") + "\n")
         .map_err(|e| Error::io("write", &series, &e))?;
-    based(places, ws, git, &commits.base, job)?;
+    write_config(paths, ws, git, &commits.base, job)?;
     Ok(commits)
 }
 
 impl Commits {
-    /// The commits from where `commit` branched off `branch`.
+    /// Lists the commits between the merge base with `branch` and `commit`.
     fn find(git: &Git, branch: &str, commit: &str) -> Result<Self> {
-        let bases = plain(git, &["merge-base", "--all", branch, commit]).run()?;
+        let bases = plain_git(git, &["merge-base", "--all", branch, commit]).run()?;
         let bases = bases.stdout_text();
         let base = match bases.split_whitespace().collect::<Vec<_>>().as_slice() {
             [only] => (*only).to_owned(),
@@ -86,31 +87,31 @@ impl Commits {
             }
             _ => {
                 return Err(Error::series(
-                    "the pull request branched off in several places, so that its commits are no series",
+                    "the pull request has several merge bases with its branch, so its commits do not form a series",
                 )
                 .hint("rebase it on one commit"));
             }
         };
         let range = format!("{base}..{commit}");
-        let merges = said(git, &["rev-list", "--merges", &range])?;
+        let merges = git_output(git, &["rev-list", "--merges", &range])?;
         if let Some(merge) = merges.lines().next() {
             return Err(Error::series(format!(
-                "commit {} is a merge, and no patch can be made of it",
-                at_most(merge, SHORT)
+                "commit {} is a merge and cannot be converted into a patch",
+                at_most(merge, SHORT_ID)
             ))
             .hint("rebase the pull request instead of merging into it"));
         }
-        let count: usize = said(git, &["rev-list", "--count", &range])?
+        let count: usize = git_output(git, &["rev-list", "--count", &range])?
             .trim()
             .parse()
             .unwrap_or(0);
-        if count == 0 || count > MOST {
+        if count == 0 || count > MAX_COMMITS {
             return Err(Error::series(format!(
-                "the pull request has {count} commits; 1 to {MOST} can be measured"
+                "the pull request has {count} commits; 1 to {MAX_COMMITS} can be measured"
             )));
         }
         let log = ["log", "--reverse", "--topo-order", FORMAT, &range, "--"];
-        let text = said(git, &log)?;
+        let text = git_output(git, &log)?;
         let lines: Vec<&str> = text.lines().collect();
         let mut commits = Vec::with_capacity(count);
         for about in lines.chunks(6) {
@@ -121,14 +122,14 @@ impl Commits {
             commits.push(Commit {
                 id: (*id).to_owned(),
                 tree: (*tree).to_owned(),
-                patch: format!("{}.patch", at_most(&name, LONGEST_NAME)),
+                patch: format!("{}.patch", at_most(&name, MAX_NAME_BYTES)),
                 header: format!("From: {author}\nDate: {date}\nSubject: {title}\n\n"),
             });
         }
         if commits.len() != count {
-            return Err(Error::internal("git does not tell all commits"));
+            return Err(Error::internal("git did not list all commits"));
         }
-        let tree = said(git, &["rev-parse", "--verify", &format!("{base}^{{tree}}")])?;
+        let tree = git_output(git, &["rev-parse", "--verify", &format!("{base}^{{tree}}")])?;
         Ok(Commits {
             tree: tree.trim().to_owned(),
             base,
@@ -136,7 +137,7 @@ impl Commits {
         })
     }
 
-    /// The names of the patches, in order.
+    /// Returns the file names of the patches, in order.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.commits.iter().map(|commit| commit.patch.as_str())
     }
@@ -162,18 +163,18 @@ impl Commits {
                 before,
                 &commit.tree,
             ];
-            said(git, &diff)?;
+            git_output(git, &diff)?;
             before = &commit.tree;
             let failed = |error: std::io::Error| Error::io("read", &path, &error);
             bytes += std::fs::metadata(&path).map_err(failed)?.len();
-            if bytes > LARGEST {
+            if bytes > MAX_SERIES_BYTES {
                 return Err(Error::series(format!(
                     "the patches of the pull request are more than {} MB",
-                    LARGEST >> 20
+                    MAX_SERIES_BYTES >> 20
                 )));
             }
             let diff = std::fs::read(&path).map_err(failed)?;
-            // A commit that changes nothing is an empty patch, and that is an empty file.
+            // An empty commit becomes an empty file, which is an empty patch.
             if !diff.is_empty() {
                 let text = [commit.header.as_bytes(), &diff].concat();
                 std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
@@ -182,8 +183,8 @@ impl Commits {
         Ok(())
     }
 
-    /// Makes sure that `series`, with up to `fuzz` lines of context ignored, makes of the base what the commits in
-    /// the repository at `store` have, one after the other.
+    /// Checks that applying `series` to the base, with up to `fuzz` lines of context ignored, produces the
+    /// trees that the commits in the repository at `store` have, one after the other.
     ///
     /// # Errors
     /// [`Kind::Series`] when it does not apply, or makes anything else.
@@ -197,22 +198,22 @@ impl Commits {
             )));
         }
         let objects = Objects::open(store)?;
-        let mut tree = Trial::new(&objects, &self.tree)?;
+        let mut tree = TrialTree::new(&objects, &self.tree)?;
         for (patch, commit) in patches.iter().zip(&self.commits) {
             tree.apply(patch, fuzz)?;
             let made = tree.write()?;
             if made == commit.tree {
                 continue;
             }
-            // Where no file differs the commit's folders are only written as long ago, with other modes.
+            // Without a differing file, the trees differ only in file modes that old versions of git wrote.
             if let Some(path) = changed_paths(&objects, &made, &commit.tree)?.first() {
                 return Err(Error::series(format!(
-                    "the patch made of commit {} makes another {} than the commit has",
-                    at_most(&commit.id, SHORT),
+                    "the patch of commit {} produces another {} than the commit",
+                    at_most(&commit.id, SHORT_ID),
                     shown(path)
                 ))
                 .at(&patch.shown, None)
-                .hint("a commit can be measured whose diff, as a patch, makes exactly its files"));
+                .hint("perfquilt measures only commits whose diff, applied as a patch, reproduces their files exactly"));
             }
         }
         Ok(())
@@ -220,13 +221,13 @@ impl Commits {
 }
 
 /// Writes the bot's configuration with the commit `base` as the current release.
-fn based(places: &Places, ws: &Workspace, git: &Git, base: &str, job: &Path) -> Result<()> {
+fn write_config(paths: &BotPaths, ws: &Workspace, git: &Git, base: &str, job: &Path) -> Result<()> {
     let to = job.join("bench-config");
     perfquilt_machine::server::copy_tree(&ws.bench_config(), &to)?;
-    let version = at_most(base, SHORT);
+    let version = at_most(base, SHORT_ID);
     let tag = format!("perfquilt-base-{version}");
-    let repository = places.repository();
-    // What a git left that was killed while it wrote the tag.
+    let repository = paths.repository();
+    // A killed git may have left its lock file.
     perfquilt_system::caches::remove_file(&repository.join(format!("refs/tags/{tag}.lock")))?;
     git.ok(&["tag", "--force", &tag, base])?;
     let path = job.join(CONFIG_FILE);
@@ -252,7 +253,7 @@ fn based(places: &Places, ws: &Workspace, git: &Git, base: &str, job: &Path) -> 
     let text = toml::to_string(&document).map_err(|error| wrong(error.to_string()))?;
     std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
     let lock = to.join("upstream.lock");
-    match std::fs::copy(places.lock_file(), &lock) {
+    match std::fs::copy(paths.lock_file(), &lock) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             perfquilt_system::caches::remove_file(&lock)
         }
@@ -261,15 +262,15 @@ fn based(places: &Places, ws: &Workspace, git: &Git, base: &str, job: &Path) -> 
     }
 }
 
-/// Git on commits of strangers, with nobody's settings.
-fn plain(git: &Git, args: &[&str]) -> Command {
+/// Returns a git command that reads no user or system configuration, for untrusted commits.
+fn plain_git(git: &Git, args: &[&str]) -> Command {
     git.command(args)
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_CONFIG_NOSYSTEM", "1")
 }
 
-fn said(git: &Git, args: &[&str]) -> Result<String> {
-    Ok(plain(git, args).run_ok(Kind::Internal)?.stdout_text())
+fn git_output(git: &Git, args: &[&str]) -> Result<String> {
+    Ok(plain_git(git, args).run_ok(Kind::Internal)?.stdout_text())
 }
 
 #[cfg(test)]
@@ -277,17 +278,17 @@ mod tests {
     use super::*;
     use perfquilt_patches::series::{Patch, SeriesFile};
 
-    /// A message that quotes a diff of a file which its commit leaves alone.
+    /// A message that quotes a diff of a file that its commit does not change.
     const QUOTES: &str = "README: say it\n\ndiff --git a/work.h b/work.h\n--- a/work.h\n+++ b/work.h\n\
                           @@ -1 +1 @@\n-#define ROUNDS 4\n+#define ROUNDS 1\n";
 
     fn git(folder: &Path, args: &[&str]) {
-        let who = ["-c", "user.name=A B", "-c", "user.email=a@example.org"];
-        said(&Git::new(folder), &[&who[..], args].concat()).unwrap();
+        let identity = ["-c", "user.name=A B", "-c", "user.email=a@example.org"];
+        git_output(&Git::new(folder), &[&identity[..], args].concat()).unwrap();
     }
 
     #[test]
-    fn what_a_message_quotes_is_no_patch() {
+    fn a_diff_quoted_in_a_message_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         git(root, &["init", "--quiet"]);
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(names, ["0001-README-say-it.patch", "0002-nothing.patch"]);
         let patches = root.join("patches");
         commits.write(&Git::new(&store), &patches).unwrap();
-        // The series, with more before its first patch.
+        // Loads the series with `more` in front of its first patch.
         let series = |more: &str| {
             let (file, _) = SeriesFile::parse(names.join("\n").as_bytes(), "series");
             let parsed = file.entries().iter().enumerate().map(|(index, entry)| {
@@ -333,7 +334,7 @@ mod tests {
         let error = commits.check(&store, &series(QUOTES), 0).unwrap_err();
         assert_eq!(error.kind(), Kind::Series);
         assert!(
-            error.to_string().contains("makes another work.h"),
+            error.to_string().contains("produces another work.h"),
             "{error}"
         );
     }

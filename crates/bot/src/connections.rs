@@ -1,7 +1,7 @@
-//! The connections of the service: how many at once, and how long each may be silent.
+//! The service's HTTP connections, with limits on their number and duration.
 //!
-//! Anybody can connect. What strangers can hold is bounded therefore: connections, the time a request may
-//! take to come, and by the size of a delivery the memory of all together.
+//! Anybody can connect, so the resources that clients can hold are bounded: the number of connections, the time
+//! a request may take to arrive, and, through the maximum size of a delivery, the total memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,48 +16,50 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::serve::PATIENCE;
 use perfquilt_system::process;
 
-/// Connections at once; more wait until one ends.
-const MOST: usize = 32;
-/// How old a connection can become: its one request's head and body have their own limits, and who does not read
-/// the answer ends here.
-const AGE: Duration = Duration::from_secs(60);
-/// How long what is on its way may take when the bot is to stop.
-const LAST_PATIENCE: Duration = Duration::from_secs(3);
-/// How often is looked whether it is.
-const GLANCE: Duration = Duration::from_millis(100);
+/// How long a request's head may take to arrive, and a delivery after it.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of concurrent connections; further ones wait.
+const MAX_CONNECTIONS: usize = 32;
+/// The maximum lifetime of a connection. The head and body of its single request have their own limits; this
+/// one ends connections of clients that do not read the response.
+const MAX_AGE: Duration = Duration::from_secs(60);
+/// How long open requests may take to finish when the bot stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often the accept loop checks for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Has `app` answer who connects to `listener` until a signal asks to stop; then what is on its way is
-/// finished, for some seconds.
+/// Serves `app` on `listener` until a signal asks to stop, then waits up to [`SHUTDOWN_TIMEOUT`] for open
+/// requests.
 pub(super) async fn serve(mut listener: TcpListener, app: Router) {
     let mut http = http1::Builder::new();
-    // One request a connection: none is cut off in the middle of its next one.
+    // With one request per connection, shutdown cannot cut off a later request.
     http.keep_alive(false);
-    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    let places = Arc::new(Semaphore::new(MOST));
+    http.timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIMEOUT);
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let graceful = GracefulShutdown::new();
     while !process::interrupted() {
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, Listener::accept(&mut listener).await)
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, Listener::accept(&mut listener).await)
         };
-        let Ok((place, (stream, _))) = timeout(GLANCE, next).await else {
+        let Ok((permit, (stream, _))) = timeout(POLL_INTERVAL, next).await else {
             continue;
         };
         let service = TowerToHyperService::new(app.clone());
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
-            match timeout(AGE, connection).await {
+            match timeout(MAX_AGE, connection).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!("a connection ended: {error}"),
                 Err(_) => tracing::debug!("a connection was too slow"),
             }
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
-    // Half a request may never become a whole one.
-    let _ = timeout(LAST_PATIENCE, graceful.shutdown()).await;
+    // A client may never complete its request.
+    let _ = timeout(SHUTDOWN_TIMEOUT, graceful.shutdown()).await;
 }

@@ -1,24 +1,26 @@
-//! The service that answers pull requests: takes GitHub's webhooks, keeps a queue of what people ask for, and
-//! shows what it does. Who may ask, and in which words, is decided here too.
+//! The service that measures pull requests: receives GitHub's webhooks, authorizes and parses commands, queues
+//! jobs, runs them and shows the status.
 
 mod access;
-mod ahead;
-mod area;
+mod bot;
 mod command;
+mod command_lines;
 mod commits;
 mod connections;
+mod fetch;
 mod job;
+mod job_workspace;
 mod metrics;
 mod page;
-mod places;
+mod paths;
+mod prebuild;
 mod prepare;
+mod replies;
 mod serve;
-mod source;
-mod speak;
-mod spoken;
+mod untrusted;
 mod webhook;
 mod worker;
 
-pub use ahead::check as check_processors;
-pub use serve::{Door, Service, listen, serve};
-pub use worker::{Bot, State};
+pub use bot::{Bot, SharedState};
+pub use prebuild::check_processors;
+pub use serve::{Listener, Service, listen, serve};

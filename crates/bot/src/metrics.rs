@@ -1,4 +1,4 @@
-//! What the service counts, in the form that Prometheus reads.
+//! The service's metrics in Prometheus' text format.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use perfquilt_store::queue::JobState;
 
-/// What became of a delivery.
+/// How the service handled a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Received {
+pub(super) enum DeliveryOutcome {
     Accepted,
     Duplicate,
     Ignored,
@@ -18,43 +18,43 @@ pub(super) enum Received {
     Refused,
 }
 
-const ALL: [(Received, &str); 7] = [
-    (Received::Accepted, "accepted"),
-    (Received::Duplicate, "duplicate"),
-    (Received::Ignored, "ignored"),
-    (Received::Foreign, "foreign"),
-    (Received::Forged, "forged"),
-    (Received::Malformed, "malformed"),
-    (Received::Refused, "refused"),
+const ALL: [(DeliveryOutcome, &str); 7] = [
+    (DeliveryOutcome::Accepted, "accepted"),
+    (DeliveryOutcome::Duplicate, "duplicate"),
+    (DeliveryOutcome::Ignored, "ignored"),
+    (DeliveryOutcome::Foreign, "foreign"),
+    (DeliveryOutcome::Forged, "forged"),
+    (DeliveryOutcome::Malformed, "malformed"),
+    (DeliveryOutcome::Refused, "refused"),
 ];
 
-/// Upper ends of the histogram's classes, in milliseconds.
-const CLASSES: [u64; 8] = [1, 2, 5, 10, 20, 50, 100, 1000];
+/// Upper bounds of the histogram's buckets, in milliseconds.
+const BUCKETS: [u64; 8] = [1, 2, 5, 10, 20, 50, 100, 1000];
 
 /// The counters.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     deliveries: [AtomicU64; ALL.len()],
-    classes: [AtomicU64; CLASSES.len()],
+    buckets: [AtomicU64; BUCKETS.len()],
     microseconds: AtomicU64,
 }
 
 impl Metrics {
-    /// Counts a delivery that was answered after this long.
-    pub(super) fn delivery(&self, received: Received, took: Duration) {
-        if let Some(place) = ALL.iter().position(|(known, _)| *known == received) {
-            self.deliveries[place].fetch_add(1, Ordering::Relaxed);
+    /// Counts a delivery and the time it took to answer.
+    pub(super) fn delivery(&self, outcome: DeliveryOutcome, took: Duration) {
+        if let Some(index) = ALL.iter().position(|(known, _)| *known == outcome) {
+            self.deliveries[index].fetch_add(1, Ordering::Relaxed);
         }
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.microseconds.fetch_add(micros, Ordering::Relaxed);
-        for (class, end) in self.classes.iter().zip(CLASSES) {
+        for (bucket, end) in self.buckets.iter().zip(BUCKETS) {
             if micros <= 1000 * end {
-                class.fetch_add(1, Ordering::Relaxed);
+                bucket.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// All of it, with how many jobs are in which state.
+    /// Returns all metrics as text, with the number of jobs per state.
     pub(super) fn text(&self, jobs: &[(JobState, u64)]) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut text = String::from(
@@ -72,12 +72,12 @@ impl Metrics {
             "# HELP perfquilt_delivery_seconds Time until a delivery was answered.\n\
              # TYPE perfquilt_delivery_seconds histogram\n",
         );
-        for (end, class) in CLASSES.iter().zip(&self.classes) {
+        for (end, bucket) in BUCKETS.iter().zip(&self.buckets) {
             let seconds = *end as f64 / 1000.0;
             let _ = writeln!(
                 text,
                 "perfquilt_delivery_seconds_bucket{{le=\"{seconds}\"}} {}",
-                read(class)
+                read(bucket)
             );
         }
         let count: u64 = self.deliveries.iter().map(read).sum();
@@ -104,10 +104,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_shown() {
+    fn counters_appear_in_the_text() {
         let metrics = Metrics::default();
-        metrics.delivery(Received::Accepted, Duration::from_millis(3));
-        metrics.delivery(Received::Forged, Duration::from_secs(2));
+        metrics.delivery(DeliveryOutcome::Accepted, Duration::from_millis(3));
+        metrics.delivery(DeliveryOutcome::Forged, Duration::from_secs(2));
         let text = metrics.text(&[(JobState::Waiting, 4)]);
         for line in [
             "perfquilt_deliveries_total{result=\"accepted\"} 1",

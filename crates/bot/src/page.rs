@@ -1,4 +1,4 @@
-//! The status page: what runs, what waits, and what ended last. Pure; it needs no script and loads nothing.
+//! The status page: running, waiting and recent jobs. The page has no scripts and loads no resources.
 
 use maud::{Markup, html};
 use serde_json::json;
@@ -6,24 +6,24 @@ use serde_json::json;
 use perfquilt_report::{Name, clean};
 use perfquilt_store::queue::{Job, JobState};
 
-/// What there is to show.
+/// The data of the status page.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     pub repository: String,
     /// Seconds since 1970.
     pub now: i64,
-    /// What the running job does.
+    /// The progress of the running job.
     pub progress: String,
-    /// What runs and waits, in the order it is done.
+    /// Running and waiting jobs, in execution order.
     pub open: Vec<Job>,
-    /// What ended, the latest first.
+    /// Finished jobs, the most recent first.
     pub past: Vec<Job>,
 }
 
-/// After how many seconds the page is looked at again.
+/// The page's refresh interval, in seconds.
 const REFRESH: u32 = 5;
 
-/// The page.
+/// Renders the page as HTML.
 pub(super) fn html(snapshot: &Snapshot) -> String {
     let title = format!("perfquilt: {}", snapshot.repository);
     let body = html! {
@@ -38,7 +38,7 @@ pub(super) fn html(snapshot: &Snapshot) -> String {
                 @if snapshot.past.is_empty() { p.soft { "None yet." } } @else { (past(snapshot)) }
             }
         }
-        footer { p { "Looked at again every " (REFRESH) " seconds." } }
+        footer { p { "Refreshes every " (REFRESH) " seconds." } }
     };
     perfquilt_report::page(&title, Some(REFRESH), &body)
 }
@@ -52,7 +52,7 @@ fn open(snapshot: &Snapshot) -> Markup {
                 snapshot.progress.as_str(),
             ),
             JobState::Held => (None, job.received, "needs an approval"),
-            // Why it was put off.
+            // The reason why the job was postponed.
             JobState::Waiting if !job.result.is_empty() => {
                 (None, job.received, job.result.as_str())
             }
@@ -62,7 +62,7 @@ fn open(snapshot: &Snapshot) -> Markup {
             tr class=[class] {
                 td.n { (place + 1) }
                 (cells(job))
-                td { (since_words(snapshot.now - since)) }
+                td { (duration_text(snapshot.now - since)) }
                 td { (clean(what)) }
             }
         }
@@ -90,7 +90,7 @@ fn past(snapshot: &Snapshot) -> Markup {
         html! {
             tr {
                 (cells(job))
-                td { (since_words(snapshot.now - job.ended.unwrap_or(job.received))) " ago" }
+                td { (duration_text(snapshot.now - job.ended.unwrap_or(job.received))) " ago" }
                 td class=[class] { (state) ": " (clean(&job.result)) }
             }
         }
@@ -110,7 +110,7 @@ fn past(snapshot: &Snapshot) -> Markup {
     perfquilt_report::scroll("Last results", &table)
 }
 
-/// The same for programs.
+/// Renders the same data as JSON.
 pub(super) fn json(snapshot: &Snapshot) -> String {
     let job = |job: &Job| {
         json!({
@@ -147,7 +147,7 @@ fn cells(job: &Job) -> Markup {
     }
 }
 
-fn since_words(seconds: i64) -> String {
+fn duration_text(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ 0..90 => format!("{seconds} s"),
         seconds @ 90..5400 => format!("{} min", seconds / 60),

@@ -1,121 +1,122 @@
-//! From a job in the queue to a workspace in which it can be carried out.
+//! Prepares the workspace of a queued job.
 
-use super::area::Area;
-use super::job::{Guard, Ready};
-use super::places::Places;
-use super::source;
-use super::worker::Bot;
-use perfquilt_config::Approval;
-use perfquilt_forge::Found;
+use super::bot::Bot;
+use super::job::{Isolation, JobEnvironment};
+use super::paths::BotPaths;
+use super::untrusted::UntrustedDirs;
+use super::{fetch, job_workspace};
+use perfquilt_config::ApprovalPolicy;
+use perfquilt_forge::PullRequest;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_patches::series::Series;
 use perfquilt_patches::upstream;
 use perfquilt_store::queue::{Job, Queue};
 
-/// A job that can be carried out.
+/// A job that is ready to run.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    /// The commit.
+pub(super) struct PreparedJob {
+    /// The head commit.
     pub head: String,
-    /// Its workspace.
-    pub ready: Ready,
-    /// How many patches its series has; `None` when it cannot be read, which the job itself tells.
+    /// Its workspace and sandbox.
+    pub environment: JobEnvironment,
+    /// The number of patches in the series; `None` when the series cannot be read, which the job itself
+    /// reports.
     pub patches: Option<usize>,
 }
 
-/// What a pull request brings.
+/// The result of preparing a job.
 #[derive(Debug)]
-pub(super) enum Brought {
-    /// A series.
-    Series(Prepared),
-    /// Nothing that is a series: why.
-    Nothing {
-        /// The commit.
+pub(super) enum Preparation {
+    /// The job is ready to run.
+    Ready(PreparedJob),
+    /// The pull request has no usable series.
+    NoSeries {
+        /// The head commit.
         head: String,
-        /// Why.
+        /// The reason.
         error: Error,
     },
-    /// Changes of files that steer builds, which nobody approved.
-    Steering {
-        /// The commit.
+    /// The pull request changes files that control builds, and nobody has approved that.
+    NeedsApproval {
+        /// The head commit.
         head: String,
-        /// The files.
+        /// The paths of these files.
         files: Vec<String>,
     },
-    /// Another commit than the one the job is about.
-    Newer,
-    /// The job is not wanted any more.
-    Unwanted,
+    /// The pull request has a newer commit than the one the job names.
+    Superseded,
+    /// The job was cancelled.
+    Cancelled,
 }
 
 impl Bot {
-    /// Where pull requests are fetched from.
+    /// Returns the remote that pull requests are fetched from.
     pub(super) fn remote(&self) -> String {
         let configured = self.workspace.config.bot.remote.clone();
         configured.unwrap_or_else(|| format!("https://github.com/{}.git", self.repository))
     }
 
-    /// Makes the workspace of `job`, in which code runs as `guard` says, unless `unwanted` says meanwhile that it is
-    /// not wanted. Runs nothing that the pull request brings.
+    /// Creates the workspace of `job`, with the given isolation, unless `cancelled` returns true meanwhile.
+    /// Executes no code from the pull request.
     ///
     /// # Errors
-    /// When the commits or the release cannot be had; [`Kind::Interrupted`].
+    /// [`Kind::Forge`] when the commits cannot be fetched; errors of getting the release;
+    /// [`Kind::Interrupted`].
     pub(super) fn prepare(
         &self,
         queue: &Queue,
-        found: &Found,
+        found: &PullRequest,
         job: &Job,
-        guard: Guard,
-        unwanted: &dyn Fn() -> bool,
+        isolation: Isolation,
+        cancelled: &dyn Fn() -> bool,
         progress: &dyn Progress,
-    ) -> Result<Brought> {
+    ) -> Result<Preparation> {
         let ws = &self.workspace;
-        let places = Places::new(ws);
-        let Some(head) = source::fetch(&places, &ws.config, &self.remote(), found, unwanted)?
-        else {
-            return Ok(Brought::Unwanted);
+        let paths = BotPaths::new(ws);
+        let Some(head) = fetch::fetch(&paths, &ws.config, &self.remote(), found, cancelled)? else {
+            return Ok(Preparation::Cancelled);
         };
         if !job.job.head.is_empty() && head != job.job.head {
-            return Ok(Brought::Newer);
+            return Ok(Preparation::Superseded);
         }
         queue.takes(job.id, &head)?;
-        let folder = places.job(job.id);
-        let theirs = match source::workspace(&places, ws, found, &head, &folder) {
+        let folder = paths.job(job.id);
+        let theirs = match job_workspace::create(&paths, ws, found, &head, &folder) {
             Err(error) if error.kind() == Kind::Series => {
-                return Ok(Brought::Nothing { head, error });
+                return Ok(Preparation::NoSeries { head, error });
             }
             made => made?,
         };
-        let asked = match ws.config.bot.approval {
-            Approval::Nobody => false,
-            Approval::Strangers => !job.job.trusted,
-            Approval::Everybody => true,
+        let needs_approval = match ws.config.bot.approval {
+            ApprovalPolicy::Nobody => false,
+            ApprovalPolicy::Strangers => !job.job.trusted,
+            ApprovalPolicy::Everybody => true,
         };
         let repository = self.repository.to_string();
-        if asked && !queue.is_approved(&repository, job.job.number, &head)? {
-            let files = source::steering(ws, &theirs);
+        if needs_approval && !queue.is_approved(&repository, job.job.number, &head)? {
+            let files = job_workspace::build_control_files(ws, &theirs);
             if !files.is_empty() {
-                return Ok(Brought::Steering { head, files });
+                return Ok(Preparation::NeedsApproval { head, files });
             }
         }
         let release = upstream::ensure(&theirs, None, progress)?;
-        source::remember(&places, &theirs)?;
-        let area = match guard {
-            Guard::Apart => {
+        job_workspace::save_lock_file(&paths, &theirs)?;
+        let dirs = match isolation {
+            Isolation::PrivateSandbox => {
                 let whose = (&self.repository, job.job.number);
-                Some(Area::open(&places, ws, whose, &release)?)
+                Some(UntrustedDirs::open(&paths, ws, whose, &release)?)
             }
-            Guard::Bare | Guard::Shared => None,
+            Isolation::None | Isolation::SharedSandbox => None,
         };
-        if let Some(area) = &area {
-            source::with_state(&folder, &area.state)?;
+        if let Some(dirs) = &dirs {
+            job_workspace::link_state(&folder, &dirs.state)?;
         }
-        let ready = Ready::new(ws, &places, &folder, guard, area.as_ref())?;
+        let environment = JobEnvironment::new(ws, &paths, &folder, isolation, dirs.as_ref())?;
         let series = Series::load(&theirs).ok();
-        Ok(Brought::Series(Prepared {
+        Ok(Preparation::Ready(PreparedJob {
             head,
-            ready,
+            environment,
             patches: series.map(|series| series.patches().len()),
         }))
     }

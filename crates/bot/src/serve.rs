@@ -1,12 +1,12 @@
-//! The service: takes webhooks, and shows what it does.
+//! The HTTP service: receives webhooks and serves the status page and metrics.
 //!
-//! A delivery is answered once it is in the queue's file. One thread owns that file's writing and takes all
-//! deliveries that wait at the same time in one transaction, so that a burst costs one write to the disk.
+//! The service answers a delivery once the queue's file contains it. A single thread writes to that file and
+//! stores all pending deliveries in one transaction, so that a burst costs one write to the disk.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -20,119 +20,117 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::connections;
-use super::metrics::{Metrics, Received};
+use super::metrics::{DeliveryOutcome, Metrics};
 use super::page;
-use super::webhook::{self, Heard};
+use super::webhook::{self, Interpretation};
 use perfquilt_config::Config;
 use perfquilt_forge::{Repository, Secret};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_store::queue::{Change, Queue};
+use perfquilt_store::queue::{Queue, QueueChange};
 
-/// Bytes of a delivery that are taken. GitHub sends up to 25 MB, but of pull requests and comments, whose texts
-/// have 65,536 characters each, far less.
-const LARGEST: usize = 2 << 20;
-/// How long a request's head may take to arrive, and a delivery after it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Deliveries that may wait for the queue's file.
+/// The maximum size of a delivery, in bytes. GitHub sends up to 25 MB, but deliveries about pull requests and
+/// comments, whose texts have at most 65,536 characters each, are far smaller.
+const MAX_DELIVERY_BYTES: usize = 2 << 20;
+/// The maximum number of deliveries that wait for the queue's file.
 const BACKLOG: usize = 1024;
-/// Deliveries in one transaction.
+/// The maximum number of deliveries in one transaction.
 const BATCH: usize = 256;
-/// The shortest secret that cannot be guessed.
-const SHORTEST_SECRET: usize = 16;
-/// Jobs that have ended and are shown.
-pub(super) const PAST: usize = 20;
+/// The minimum length of a webhook secret, in characters.
+const MIN_SECRET_LENGTH: usize = 16;
+/// The number of finished jobs on the status page.
+pub(super) const RECENT_JOBS: usize = 20;
 
-/// What the service is to do.
+/// The parameters of the HTTP service.
 #[derive(Debug, Clone)]
 pub struct Service {
-    /// Whose pull requests.
+    /// The repository whose pull requests it serves.
     pub repository: Repository,
-    /// What webhooks are signed with.
+    /// The secret that GitHub signs webhooks with.
     pub secret: Secret,
-    /// The configuration: who may command what.
+    /// The configuration, which says who may give which commands.
     pub config: Config,
-    /// Where the queue is.
+    /// The path of the queue's file.
     pub queue: std::path::PathBuf,
 }
 
-/// A delivery on its way into the queue's file.
-struct Waiting {
-    delivery: (String, Vec<Change>),
+/// A delivery that waits for the queue's file.
+struct PendingDelivery {
+    delivery: (String, Vec<QueueChange>),
     answer: oneshot::Sender<Option<bool>>,
 }
 
 struct Shared {
     service: Service,
     metrics: Metrics,
-    taker: mpsc::SyncSender<Waiting>,
+    queue_sender: mpsc::SyncSender<PendingDelivery>,
     progress: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// A place that is listened at.
+/// A bound listening socket.
 #[derive(Debug)]
-pub struct Door {
+pub struct Listener {
     runtime: Runtime,
     listener: TcpListener,
 }
 
-impl Door {
-    /// Where it is; of a port that was left to the system, which one it became.
+impl Listener {
+    /// Returns the bound address; when the system chose the port, with that port.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the system does not say.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the system does not report it.
     pub fn address(&self) -> Result<SocketAddr> {
-        self.listener.local_addr().map_err(|e| failed(&e))
+        self.listener.local_addr().map_err(|e| cannot_serve(&e))
     }
 }
 
-/// Listens at `address`; whoever connects is answered once [`serve`] is called.
+/// Binds a listening socket to `address`; connections wait until [`serve`] is called.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the secret of `service` is too short, or the address cannot
-/// be listened at.
-pub fn listen(service: &Service, address: SocketAddr) -> Result<Door> {
-    if service.secret.expose().len() < SHORTEST_SECRET {
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the secret of `service` is too short, or `address`
+/// cannot be bound.
+pub fn listen(service: &Service, address: SocketAddr) -> Result<Listener> {
+    if service.secret.expose().len() < MIN_SECRET_LENGTH {
         return Err(Error::usage(format!(
-            "the webhook's secret has less than {SHORTEST_SECRET} characters"
+            "the webhook's secret has fewer than {MIN_SECRET_LENGTH} characters"
         ))
         .hint(
-            "`openssl rand -hex 32` makes one; GitHub and PERFQUILT_WEBHOOK_SECRET get the same",
+            "generate one with `openssl rand -hex 32` and set it at GitHub and in PERFQUILT_WEBHOOK_SECRET",
         ));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Error::internal(format!("cannot start the network's loop: {error}")))?;
+        .map_err(|error| Error::internal(format!("cannot start the network runtime: {error}")))?;
     let listener = runtime
         .block_on(TcpListener::bind(address))
         .map_err(|error| {
             Error::usage(format!("cannot listen at {address}: {error}"))
-                .hint("`--listen ADDRESS:PORT` names another place")
+                .hint("choose another address with `--listen ADDRESS:PORT`")
         })?;
-    Ok(Door { runtime, listener })
+    Ok(Listener { runtime, listener })
 }
 
-fn failed(error: &std::io::Error) -> Error {
+fn cannot_serve(error: &std::io::Error) -> Error {
     Error::internal(format!("cannot serve: {error}"))
 }
 
-/// Serves who comes to `door` until a signal asks to stop; then what is on
-/// its way is finished, for some seconds. `progress` says what the running job does at the moment.
+/// Serves connections to `listener` until a signal asks to stop, then gives open requests some seconds to
+/// finish. `progress` returns the progress of the running job.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be opened.
 pub fn serve(
     service: Service,
-    Door { runtime, listener }: Door,
+    Listener { runtime, listener }: Listener,
     progress: Arc<dyn Fn() -> String + Send + Sync>,
 ) -> Result<()> {
     let queue = Queue::open(&service.queue)?;
-    let (taker, deliveries) = mpsc::sync_channel(BACKLOG);
-    let writer = std::thread::spawn(move || take(&queue, &deliveries));
+    let (queue_sender, deliveries) = mpsc::sync_channel(BACKLOG);
+    let writer = std::thread::spawn(move || store_deliveries(&queue, &deliveries));
     let shared = Arc::new(Shared {
         service,
         metrics: Metrics::default(),
-        taker,
+        queue_sender,
         progress,
     });
     runtime.block_on(async {
@@ -141,19 +139,19 @@ pub fn serve(
             .route("/status.json", get(status_json))
             .route("/health", get(health))
             .route("/metrics", get(metrics))
-            .route("/webhook", post(deliver))
+            .route("/webhook", post(receive_delivery))
             .with_state(Arc::clone(&shared));
         connections::serve(listener, app).await;
     });
     drop(runtime);
     drop(shared);
-    // The channel is closed: the thread takes what is left and ends.
+    // With the channel closed, the thread stores the remaining deliveries and ends.
     let _ = writer.join();
     Ok(())
 }
 
-/// Takes deliveries into the queue's file until nobody can bring any more.
-fn take(queue: &Queue, deliveries: &mpsc::Receiver<Waiting>) {
+/// Stores deliveries in the queue's file until the channel is closed.
+fn store_deliveries(queue: &Queue, deliveries: &mpsc::Receiver<PendingDelivery>) {
     while let Ok(first) = deliveries.recv() {
         let mut batch = vec![first];
         batch.extend(deliveries.try_iter().take(BATCH - 1));
@@ -169,29 +167,29 @@ fn take(queue: &Queue, deliveries: &mpsc::Receiver<Waiting>) {
             }
         };
         for (answer, result) in answers.into_iter().zip(results) {
-            // Whoever sent it may have gone; it is in the queue all the same.
+            // The client may have disconnected; the delivery is stored all the same.
             let _ = answer.send(result);
         }
     }
 }
 
-/// Seconds since 1970.
+/// Returns the current time, in seconds since 1970.
 pub(super) fn now() -> i64 {
     jiff::Timestamp::now().as_second()
 }
 
-async fn deliver(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
+async fn receive_delivery(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
     let began = Instant::now();
-    let (heard, response) = delivered(&shared, request).await;
-    shared.metrics.delivery(heard, began.elapsed());
+    let (outcome, response) = handle_delivery(&shared, request).await;
+    shared.metrics.delivery(outcome, began.elapsed());
     response
 }
 
-async fn delivered(shared: &Shared, request: Request<Body>) -> (Received, Response) {
+async fn handle_delivery(shared: &Shared, request: Request<Body>) -> (DeliveryOutcome, Response) {
     let (parts, body) = request.into_parts();
     let text = |name: &str| header_text(&parts.headers, name);
-    let answer = |heard, status: StatusCode, words: &str| {
-        (heard, (status, words.to_owned()).into_response())
+    let answer = |outcome, status: StatusCode, text: &str| {
+        (outcome, (status, text.to_owned()).into_response())
     };
     let (Some(event), Some(id), Some(signature)) = (
         text("x-github-event"),
@@ -199,26 +197,30 @@ async fn delivered(shared: &Shared, request: Request<Body>) -> (Received, Respon
         text("x-hub-signature-256"),
     ) else {
         return answer(
-            Received::Forged,
+            DeliveryOutcome::Forged,
             StatusCode::UNAUTHORIZED,
             "not a signed delivery of GitHub\n",
         );
     };
-    let body = match tokio::time::timeout(PATIENCE, whole(body)).await {
+    let body = match tokio::time::timeout(connections::REQUEST_TIMEOUT, read_body(body)).await {
         Ok(Ok(Some(body))) => body,
         Ok(Ok(None)) => {
             return answer(
-                Received::Malformed,
+                DeliveryOutcome::Malformed,
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "too large\n",
             );
         }
         Ok(Err(_)) => {
-            return answer(Received::Malformed, StatusCode::BAD_REQUEST, "cut off\n");
+            return answer(
+                DeliveryOutcome::Malformed,
+                StatusCode::BAD_REQUEST,
+                "cut off\n",
+            );
         }
         Err(_) => {
             return answer(
-                Received::Malformed,
+                DeliveryOutcome::Malformed,
                 StatusCode::REQUEST_TIMEOUT,
                 "too slow\n",
             );
@@ -226,63 +228,73 @@ async fn delivered(shared: &Shared, request: Request<Body>) -> (Received, Respon
     };
     if !webhook::is_genuine(&shared.service.secret, &body, &signature) {
         return answer(
-            Received::Forged,
+            DeliveryOutcome::Forged,
             StatusCode::UNAUTHORIZED,
             "the signature is wrong\n",
         );
     }
     if id.len() > 100 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return answer(
-            Received::Malformed,
+            DeliveryOutcome::Malformed,
             StatusCode::BAD_REQUEST,
             "no id of a delivery\n",
         );
     }
     let service = &shared.service;
-    let changes = match webhook::understand(&event, &body, &service.repository, &service.config) {
-        Heard::Nothing => return answer(Received::Ignored, StatusCode::OK, "nothing to do\n"),
-        Heard::Foreign => {
+    let changes = match webhook::interpret(&event, &body, &service.repository, &service.config) {
+        Interpretation::Nothing => {
+            return answer(DeliveryOutcome::Ignored, StatusCode::OK, "nothing to do\n");
+        }
+        Interpretation::Foreign => {
             return answer(
-                Received::Foreign,
+                DeliveryOutcome::Foreign,
                 StatusCode::FORBIDDEN,
                 "another repository's\n",
             );
         }
-        Heard::Malformed(why) => {
+        Interpretation::Malformed(why) => {
             return answer(
-                Received::Malformed,
+                DeliveryOutcome::Malformed,
                 StatusCode::BAD_REQUEST,
                 &format!("{why}\n"),
             );
         }
-        Heard::Changes(changes) => changes,
+        Interpretation::Changes(changes) => changes,
     };
     let (sender, receiver) = oneshot::channel();
-    let waiting = Waiting {
+    let pending = PendingDelivery {
         delivery: (id, changes),
         answer: sender,
     };
-    if shared.taker.try_send(waiting).is_err() {
+    if shared.queue_sender.try_send(pending).is_err() {
         return answer(
-            Received::Refused,
+            DeliveryOutcome::Refused,
             StatusCode::SERVICE_UNAVAILABLE,
             "too many at once\n",
         );
     }
     match receiver.await {
-        Ok(Some(true)) => answer(Received::Accepted, StatusCode::ACCEPTED, "accepted\n"),
-        Ok(Some(false)) => answer(Received::Duplicate, StatusCode::OK, "known already\n"),
+        Ok(Some(true)) => answer(
+            DeliveryOutcome::Accepted,
+            StatusCode::ACCEPTED,
+            "accepted\n",
+        ),
+        Ok(Some(false)) => answer(
+            DeliveryOutcome::Duplicate,
+            StatusCode::OK,
+            "known already\n",
+        ),
         _ => answer(
-            Received::Refused,
+            DeliveryOutcome::Refused,
             StatusCode::INTERNAL_SERVER_ERROR,
             "cannot be stored\n",
         ),
     }
 }
 
-/// The body; `None` when it is too large. Then the rest is read and forgotten: a sender whose connection is
-/// closed while it writes does not get to read why.
-async fn whole(mut body: Body) -> std::result::Result<Option<Vec<u8>>, axum::Error> {
+/// Reads the body; `None` when it is too large. Even then, the whole body is read and discarded: a client whose
+/// connection closes while it writes would never read the response.
+async fn read_body(mut body: Body) -> std::result::Result<Option<Vec<u8>>, axum::Error> {
     let mut bytes = Vec::new();
     let mut length = 0usize;
     while let Some(frame) = body.frame().await {
@@ -290,13 +302,13 @@ async fn whole(mut body: Body) -> std::result::Result<Option<Vec<u8>>, axum::Err
             continue;
         };
         length = length.saturating_add(data.len());
-        if length <= LARGEST {
+        if length <= MAX_DELIVERY_BYTES {
             bytes.extend_from_slice(&data)
         } else {
             bytes = Vec::new()
         }
     }
-    Ok((length <= LARGEST).then_some(bytes))
+    Ok((length <= MAX_DELIVERY_BYTES).then_some(bytes))
 }
 
 fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
@@ -324,7 +336,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 async fn snapshot(shared: &Arc<Shared>) -> Result<page::Snapshot> {
     let inner = Arc::clone(shared);
     let (open, past) =
-        blocking(move || Queue::open(&inner.service.queue)?.list(PAST, now())).await?;
+        blocking(move || Queue::open(&inner.service.queue)?.list(RECENT_JOBS, now())).await?;
     Ok(page::Snapshot {
         repository: shared.service.repository.to_string(),
         now: now(),
@@ -362,7 +374,7 @@ async fn status_json(State(shared): State<Arc<Shared>>) -> Response {
     }
 }
 
-/// Does what reads a file where it does not keep deliveries waiting.
+/// Runs `work`, which reads a file, on a thread where it does not block deliveries.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,25 +1,25 @@
-//! Deliveries of GitHub's webhooks: whether they are genuine, and what follows from them.
+//! Verification and interpretation of GitHub's webhook deliveries.
 
 use ring::hmac;
 use serde::Deserialize;
 
-use super::access::{Access, Speaker};
+use super::access::{Access, Author};
 use super::command::{self, Command, Parsed};
-use perfquilt_config::{Config, Untrusted};
+use perfquilt_config::{Config, UntrustedPolicy};
 use perfquilt_forge::{Repository, Secret, is_commit};
-use perfquilt_store::queue::{Change, NewJob, NewReply};
+use perfquilt_store::queue::{NewJob, NewReply, QueueChange};
 
-/// Whether `signature` (the header `X-Hub-Signature-256`) was made of `body` with `secret`; the comparison
-/// takes the same time wherever they differ.
+/// Returns whether `signature` (the header `X-Hub-Signature-256`) is the signature of `body` with `secret`.
+/// Compares in constant time.
 pub fn is_genuine(secret: &Secret, body: &[u8], signature: &str) -> bool {
-    let Some(tag) = signature.strip_prefix("sha256=").and_then(bytes) else {
+    let Some(tag) = signature.strip_prefix("sha256=").and_then(decode_hex) else {
         return false;
     };
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
     !secret.is_empty() && hmac::verify(&key, body, &tag).is_ok()
 }
 
-fn bytes(hex: &str) -> Option<Vec<u8>> {
+fn decode_hex(hex: &str) -> Option<Vec<u8>> {
     if hex.len() != 64 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
@@ -29,16 +29,16 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// What a genuine delivery comes to.
+/// The meaning of a genuine delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
-    /// Nothing that concerns the bot.
+pub enum Interpretation {
+    /// The delivery does not concern the bot.
     Nothing,
-    /// These changes of the queue.
-    Changes(Vec<Change>),
-    /// It is about another repository.
+    /// Changes to make to the queue.
+    Changes(Vec<QueueChange>),
+    /// The delivery is about another repository.
     Foreign,
-    /// It is not what GitHub sends.
+    /// The delivery does not have GitHub's format.
     Malformed(String),
 }
 
@@ -71,7 +71,7 @@ struct Head {
     sha: String,
 }
 
-/// Missing where the account was deleted.
+/// An account; missing in a delivery when the account was deleted.
 #[derive(Deserialize)]
 struct User {
     login: String,
@@ -97,21 +97,26 @@ struct Comment {
     author_association: String,
 }
 
-/// What follows from a delivery of `event` with this body, for the bot of `repository`.
-pub fn understand(event: &str, body: &[u8], repository: &Repository, config: &Config) -> Heard {
+/// Interprets a delivery of `event` with this body, for the bot of `repository`.
+pub fn interpret(
+    event: &str,
+    body: &[u8],
+    repository: &Repository,
+    config: &Config,
+) -> Interpretation {
     if !["pull_request", "issue_comment"].contains(&event) {
-        return Heard::Nothing;
+        return Interpretation::Nothing;
     }
     let delivery: Delivery = match serde_json::from_slice(body) {
         Ok(delivery) => delivery,
-        Err(error) => return Heard::Malformed(error.to_string()),
+        Err(error) => return Interpretation::Malformed(error.to_string()),
     };
     let about = delivery
         .repository
         .as_ref()
         .map(|found| found.full_name.as_str());
     if !about.is_some_and(|name| name.eq_ignore_ascii_case(&repository.to_string())) {
-        return Heard::Foreign;
+        return Interpretation::Foreign;
     }
     let action = delivery.action.clone().unwrap_or_default();
     let action = action.as_str();
@@ -124,9 +129,9 @@ pub fn understand(event: &str, body: &[u8], repository: &Repository, config: &Co
             },
         ) => {
             if !is_commit(&request.head.sha) {
-                return Heard::Malformed("its head is no commit".to_owned());
+                return Interpretation::Malformed("its head is no commit".to_owned());
             }
-            pushed(action, &request, repository, config)
+            pull_request_changes(action, &request, repository, config)
         }
         (
             "issue_comment",
@@ -135,34 +140,34 @@ pub fn understand(event: &str, body: &[u8], repository: &Repository, config: &Co
                 comment: Some(comment),
                 ..
             },
-        ) => said(action, &issue, &comment, repository, config),
-        _ => return Heard::Malformed(format!("a {event} without one")),
+        ) => comment_changes(action, &issue, &comment, repository, config),
+        _ => return Interpretation::Malformed(format!("a {event} without one")),
     };
     if changes.is_empty() {
-        Heard::Nothing
+        Interpretation::Nothing
     } else {
-        Heard::Changes(changes)
+        Interpretation::Changes(changes)
     }
 }
 
-/// What somebody with this account, or with none any more, may do.
+/// Returns the access of this account, or of a deleted one.
 fn access(user: Option<&User>, association: &str, config: &Config) -> Access {
-    let speaker = Speaker {
+    let author = Author {
         login: user.map_or("", |user| user.login.as_str()),
         bot: user.is_some_and(|user| user.kind == "Bot"),
         association,
     };
-    Access::of(&config.commands, speaker)
+    Access::of(&config.commands, author)
 }
 
-/// What a pull request that was opened, pushed to or closed asks for.
-fn pushed(
+/// Returns the changes for a pull request that was opened, pushed to or closed.
+fn pull_request_changes(
     action: &str,
     request: &PullRequest,
     repository: &Repository,
     config: &Config,
-) -> Vec<Change> {
-    let cancel = |newer: Option<&str>, why: &str| Change::Cancel {
+) -> Vec<QueueChange> {
+    let cancel = |newer: Option<&str>, why: &str| QueueChange::Cancel {
         repository: repository.to_string(),
         number: request.number,
         newer: newer.map(str::to_ascii_lowercase),
@@ -185,11 +190,11 @@ fn pushed(
                 && trusted
                 && !request.draft
             {
-                changes.push(Change::Add(NewJob {
+                changes.push(QueueChange::Add(NewJob {
                     repository: repository.to_string(),
                     number: request.number,
-                    // Deliveries of two pushes may come in the wrong order: the last commit when its turn
-                    // comes is right after both.
+                    // Deliveries of two pushes may arrive out of order. Taking the head commit when the job
+                    // starts is right in both cases.
                     head: String::new(),
                     command: Command::Run { preset: None }.to_string(),
                     asked_by: author.login.clone(),
@@ -202,15 +207,15 @@ fn pushed(
     }
 }
 
-/// What a comment asks for, and how it is answered.
-fn said(
+/// Returns the changes for a comment: the job it requests and the reply.
+fn comment_changes(
     action: &str,
     issue: &Issue,
     comment: &Comment,
     repository: &Repository,
     config: &Config,
-) -> Vec<Change> {
-    // An edited comment was answered when it was written.
+) -> Vec<QueueChange> {
+    // An edited comment was answered when it was created.
     if action != "created" || issue.pull_request.is_none() {
         return Vec::new();
     }
@@ -220,7 +225,7 @@ fn said(
     let text = comment.body.as_deref().unwrap_or_default();
     let parsed = command::parse(text, &config.commands.name);
     let reply = |reaction: &str, answer: String| {
-        Change::Reply(NewReply {
+        QueueChange::Reply(NewReply {
             repository: repository.to_string(),
             number: issue.number,
             comment: comment.id,
@@ -232,7 +237,7 @@ fn said(
     let command = match (parsed, allowed) {
         (Parsed::Nothing, _) | (_, Access::Ignored) => return Vec::new(),
         (_, Access::Denied) => return vec![reply("-1", String::new())],
-        (Parsed::Wrong(wrong), Access::Allowed) => {
+        (Parsed::Invalid(wrong), Access::Allowed) => {
             return vec![reply("confused", format!("Not understood: {wrong}."))];
         }
         (Parsed::Command(command), Access::Allowed) => command,
@@ -241,7 +246,7 @@ fn said(
         Command::Help => return vec![reply("+1", command::help(&config.commands.name))],
         Command::Status => return vec![reply("eyes", String::new())],
         Command::Cancel => {
-            let cancel = Change::Cancel {
+            let cancel = QueueChange::Cancel {
                 repository: repository.to_string(),
                 number: issue.number,
                 newer: None,
@@ -250,13 +255,13 @@ fn said(
             return vec![cancel, reply("+1", String::new())];
         }
         Command::Bisect { workload } if !config.workloads.contains_key(workload) => {
-            let answer = names("workload", config.workloads.keys());
+            let answer = unknown_name("workload", config.workloads.keys());
             return vec![reply("confused", answer)];
         }
         Command::Run {
             preset: Some(preset),
         } if !config.preset.contains_key(preset) => {
-            let answer = names("preset", config.preset.keys());
+            let answer = unknown_name("preset", config.preset.keys());
             return vec![reply("confused", answer)];
         }
         _ => {}
@@ -268,7 +273,7 @@ fn said(
         )];
     }
     if let Command::Approve { commit } = command {
-        return vec![Change::Approve {
+        return vec![QueueChange::Approve {
             repository: repository.to_string(),
             number: issue.number,
             commit,
@@ -280,21 +285,21 @@ fn said(
     let job = NewJob {
         repository: repository.to_string(),
         number: issue.number,
-        // The last one when its turn comes.
+        // The head commit when the job starts.
         head: String::new(),
         command: command.to_string(),
         asked_by: author.login.clone(),
         trusted,
     };
-    if !trusted && config.bot.run_untrusted == Untrusted::Never {
+    if !trusted && config.bot.run_untrusted == UntrustedPolicy::Never {
         let answer = "Nothing done: the author of this pull request is not among those whose code is run here.";
         return vec![reply("-1", answer.to_owned())];
     }
-    vec![Change::Add(job), reply("rocket", String::new())]
+    vec![QueueChange::Add(job), reply("rocket", String::new())]
 }
 
-/// What is said where a comment names something that is not there.
-fn names<'a>(what: &str, known: impl Iterator<Item = &'a String>) -> String {
+/// Returns the answer to a command with an unknown name.
+fn unknown_name<'a>(what: &str, known: impl Iterator<Item = &'a String>) -> String {
     let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
     let known = known.join(", ");
     format!("Not understood: there is no such {what}; there are {known}.")

@@ -7,11 +7,13 @@ use super::random::Noise;
 use super::scenario::{EXPERIMENT, header, no_slices, points};
 use super::{Figure, parallel};
 use perfquilt_config::DEFAULT_MIN_BLOCKS;
-use perfquilt_judge::attribution::{self, Attribution, Collector, Effect, Kind, SUITE, Verdict};
+use perfquilt_judge::attribution::{
+    self, Attribution, Collector, Effect, EffectKind, SUITE, Verdict,
+};
 use perfquilt_judge::stats;
 use perfquilt_measure::experiment;
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{Meter, Observation, Planned, SCHEMA, Supplement};
+use perfquilt_model::observation::{Meter, Observation, PlannedBlocks, SCHEMA, Supplement};
 use perfquilt_model::point::Point;
 
 /// What a check found.
@@ -367,7 +369,7 @@ fn main(found: &Attribution) -> impl Iterator<Item = &Effect> {
     found
         .patches
         .iter()
-        .filter_map(move |patch| found.main_effect(&patch.effects, Kind::InOrder, meter))
+        .filter_map(move |patch| found.main_effect(&patch.effects, EffectKind::InOrder, meter))
 }
 
 fn claims(found: &Attribution) -> Hits {
@@ -534,7 +536,7 @@ fn by_workload(noise: &mut Noise) -> Result<Hits> {
     }
     let found = judged(20, &all)?;
     let effects = found.patches.iter().flat_map(|patch| &patch.effects);
-    let mut cells = effects.filter(|e| e.kind == Kind::InOrder && e.workload != SUITE);
+    let mut cells = effects.filter(|e| e.kind == EffectKind::InOrder && e.workload != SUITE);
     Ok((u32::from(cells.any(Effect::is_shown)), 1))
 }
 
@@ -601,10 +603,10 @@ fn ended(
     let supplement = Supplement {
         planned: names
             .iter()
-            .map(|name| Planned {
+            .map(|name| PlannedBlocks {
                 min_blocks: Some(least),
                 resolution: Some(resolution),
-                ..Planned::fixed(name, Meter::Time, blocks)
+                ..PlannedBlocks::fixed(name, Meter::Time, blocks)
             })
             .collect(),
         ..Supplement::default()

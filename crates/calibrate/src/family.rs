@@ -6,10 +6,10 @@ use super::parallel;
 use super::random::Noise;
 use super::scenario::{PATCHES, Scenario, header, points};
 use perfquilt_config::DEFAULT_MIN_BLOCKS;
-use perfquilt_judge::attribution::{Collector, Effect, Kind, PatchEffects};
+use perfquilt_judge::attribution::{Collector, Effect, EffectKind, PatchEffects};
 use perfquilt_measure::experiment;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{Meter, Planned, Supplement};
+use perfquilt_model::observation::{Meter, PlannedBlocks, Supplement};
 
 /// The most blocks of a simulated experiment, and the half-width at which it ends.
 pub(super) const BLOCKS: u32 = 40;
@@ -108,10 +108,10 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
     let supplement = Supplement {
         planned: workloads
             .iter()
-            .map(|workload| Planned {
+            .map(|workload| PlannedBlocks {
                 min_blocks: Some(DEFAULT_MIN_BLOCKS),
                 resolution: Some(RESOLUTION),
-                ..Planned::fixed(workload, Meter::Time, BLOCKS)
+                ..PlannedBlocks::fixed(workload, Meter::Time, BLOCKS)
             })
             .collect(),
         ..Supplement::default()
@@ -164,7 +164,7 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
 /// The in-order effects of all patches on all workloads and the suite.
 fn judged(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
     let effects = patches.iter().flat_map(|patch| &patch.effects);
-    effects.filter(|effect| effect.kind == Kind::InOrder)
+    effects.filter(|effect| effect.kind == EffectKind::InOrder)
 }
 
 /// The effects that the patches' verdicts are about: of the suite, or the only workload.
@@ -172,7 +172,7 @@ fn main_effects(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
     patches.iter().filter_map(|patch| {
         let mut effects = patch.effects.iter();
         // The suite comes first.
-        effects.find(|effect| effect.kind == Kind::InOrder)
+        effects.find(|effect| effect.kind == EffectKind::InOrder)
     })
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::attribution::{self, Attribution, Effect, Kind, Verdict};
+use perfquilt_judge::attribution::{self, Attribution, Effect, EffectKind, Verdict};
 use perfquilt_judge::stats::{self, BlockTable, Interval, Units};
 use perfquilt_measure::experiment;
 use perfquilt_measure::run::{build_points, prepare};
@@ -244,7 +244,7 @@ fn judged(attribution: &Attribution) -> Repeat {
     let of = |meter: Meter| -> Vec<&Effect> {
         let patches = attribution.patches.iter();
         patches
-            .filter_map(|patch| attribution.main_effect(&patch.effects, Kind::InOrder, meter))
+            .filter_map(|patch| attribution.main_effect(&patch.effects, EffectKind::InOrder, meter))
             .collect()
     };
     let meter = attribution.main_meter().unwrap_or(Meter::Time);

@@ -1,4 +1,4 @@
-//! `[bot]`: what `perfquilt bot serve` does.
+//! `[bot]`: settings of `perfquilt bot serve`.
 
 use serde::Deserialize;
 
@@ -6,79 +6,80 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bot {
-    /// The repository whose pull requests it serves, as `owner/name`.
+    /// The repository whose pull requests the bot serves, as `owner/name`.
     pub repository: String,
-    /// Where their commits are fetched from; without, the repository on github.com.
+    /// The git remote to fetch commits from; by default the repository on github.com.
     pub remote: Option<String>,
-    /// What its pull requests change.
-    pub kind: Kind,
-    /// The preset of a run that names none.
+    /// The content of the repository's pull requests.
+    pub kind: RepositoryKind,
+    /// The preset of runs that name none.
     pub preset: String,
-    /// Measure whatever somebody who may give commands pushes, without being asked.
+    /// Measure every push by an authorised user without a command.
     pub on_push: bool,
-    /// Whether code of pull requests is run in a sandbox.
-    pub sandbox: UseSandbox,
-    /// Whether code of authors who may not give commands is run, when somebody who may asks for it.
-    pub run_untrusted: Untrusted,
-    /// Whose changes of files that steer builds must be approved.
-    pub approval: Approval,
-    /// Which files steer builds: names, with `*` for any characters; with a slash at the end, everything in
-    /// folders of that name.
+    /// Whether code from pull requests runs in a sandbox.
+    pub sandbox: SandboxMode,
+    /// Whether an authorised user may request a run of an unauthorised author's code.
+    pub run_untrusted: UntrustedPolicy,
+    /// Whose changes to build-steering files need approval.
+    pub approval: ApprovalPolicy,
+    /// Build-steering files: names, with `*` for any characters; a trailing slash matches everything in folders
+    /// of that name.
     pub steering: Vec<String>,
-    /// Processors on which servers of the next job are built while one is measured on the others; without,
-    /// nothing is built meanwhile.
-    pub ahead_cpus: Vec<usize>,
-    /// Set the label `PREFIX: STANDING`.
+    /// Processors on which servers of the next job are built while the current job measures on the others; if
+    /// empty, nothing is built meanwhile.
+    #[serde(rename = "ahead_cpus")]
+    pub prebuild_cpus: Vec<usize>,
+    /// Prefix of the result label `PREFIX: STATUS`, for example `perf: faster`; without it, no label is set.
     pub label: Option<String>,
 }
 
-/// What the pull requests of a repository change.
+/// The content of a repository's pull requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum RepositoryKind {
     /// `series` and `patches/`.
     Series,
-    /// The server itself: every commit is a patch on the commit they branched off.
+    /// The server's source: every commit is a patch on the commit that the pull request branched off.
     Fork,
 }
 
-/// When a sandbox is used.
+/// When the bot uses a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UseSandbox {
-    /// Wherever one can be made.
+pub enum SandboxMode {
+    /// If one can be created.
     Auto,
-    /// Always; where none can be made, nothing is run.
+    /// Always; if none can be created, nothing runs.
     Required,
     /// Never.
     Off,
 }
 
-/// Whether code of strangers is run.
+/// How the bot runs code from unauthorised authors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Untrusted {
+pub enum UntrustedPolicy {
     /// Not at all.
     Never,
     /// In a sandbox, with caches and results of its own.
     Sandboxed,
-    /// Where there is no sandbox, without: with all rights of the bot.
+    /// In a sandbox if there is one, otherwise without, with all rights of the bot.
     Unsandboxed,
 }
 
-/// Whose changes of files that steer builds must be approved.
+/// Whose changes to build-steering files need approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Approval {
-    /// Those of authors who may not give commands.
+pub enum ApprovalPolicy {
+    /// Changes by authors who are not authorised to give commands.
     Strangers,
-    /// Everybody's.
+    /// Everybody's changes.
     Everybody,
-    /// Nobody's.
+    /// Nobody's changes.
     Nobody,
 }
 
-/// Files that decide what a build or a test executes.
+/// Default build-steering files: those that decide what a build or a test executes.
 const STEERING: [&str; 34] = [
     "CMakeLists.txt",
     "*.cmake",
@@ -121,21 +122,21 @@ impl Default for Bot {
         Bot {
             repository: String::new(),
             remote: None,
-            kind: Kind::Series,
+            kind: RepositoryKind::Series,
             preset: "quick".into(),
             on_push: false,
-            sandbox: UseSandbox::Auto,
-            run_untrusted: Untrusted::Sandboxed,
-            approval: Approval::Strangers,
+            sandbox: SandboxMode::Auto,
+            run_untrusted: UntrustedPolicy::Sandboxed,
+            approval: ApprovalPolicy::Strangers,
             steering: STEERING.map(str::to_owned).into(),
-            ahead_cpus: Vec::new(),
+            prebuild_cpus: Vec::new(),
             label: None,
         }
     }
 }
 
 impl Bot {
-    /// Whether the file at `path` steers builds.
+    /// Whether the file at `path` is a build-steering file.
     pub fn steers(&self, path: &str) -> bool {
         let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
         self.steering
@@ -147,7 +148,7 @@ impl Bot {
     }
 }
 
-/// Whether `name` is written as `pattern` says, where `*` stands for any characters.
+/// Whether `name` matches `pattern`, in which `*` stands for any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {

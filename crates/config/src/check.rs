@@ -1,4 +1,4 @@
-//! What a configuration cannot mean, found before anything is done with it.
+//! Validation of the configuration, before anything uses it.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -11,16 +11,16 @@ use crate::CONFIG_FILE;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::repository::Repository;
 
-/// The most seconds of a setting that is given in seconds.
+/// Maximum of settings in seconds: one day.
 const MAX_SECONDS: f64 = 86_400.0;
-/// The most of what a workload counts: sums of it stay within what a number holds.
+/// Maximum of a workload's counts, so that their sums do not overflow.
 const MAX_COUNT: u64 = 1_000_000_000_000;
-/// The placeholders of recipes.
-const OF_RECIPES: &[&str] = &["src", "build", "jobs", "config", "profile"];
-/// Those of the section `relink` besides.
-const OF_RELINK: &[&str] = &["output", "seed"];
+/// Placeholders of recipes.
+const RECIPE_PLACEHOLDERS: &[&str] = &["src", "build", "jobs", "config", "profile"];
+/// Additional placeholders of the section `relink`.
+const RELINK_PLACEHOLDERS: &[&str] = &["output", "seed"];
 
-/// Checks all but the workloads.
+/// Checks everything except the workloads.
 pub(super) fn check(config: &Config, text: &str) -> Result<()> {
     check_releases(&config.upstream.release, text)?;
     check_recipes(config, text)?;
@@ -40,7 +40,7 @@ pub(super) fn check(config: &Config, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks a workload, the text of the file `shown`.
+/// Checks a workload; `text` is the content of its file, whose displayed path is `shown`.
 pub(super) fn check_workload(workload: &Workload, shown: &str, text: &str) -> Result<()> {
     let wrong = |message: String, line: Option<usize>| Err(Error::usage(message).at(shown, line));
     let (kind, section, there) = match workload.kind {
@@ -97,7 +97,7 @@ fn check_command(own: &CommandWorkload, shown: &str, text: &str) -> Result<()> {
     }
 }
 
-/// Whether these words name no program.
+/// Whether a command names no program.
 fn is_empty(words: &[String]) -> bool {
     words.first().is_none_or(String::is_empty)
 }
@@ -106,14 +106,14 @@ fn wrong(message: String, line: Option<usize>) -> Result<()> {
     Err(Error::usage(message).at(CONFIG_FILE, line))
 }
 
-/// The first line that contains `needle`, counted from 1.
+/// Returns the number of the first line that contains `needle`, from 1.
 pub(super) fn line_of(text: &str, needle: &str) -> Option<usize> {
     text.lines()
         .position(|line| line.contains(needle))
         .map(|index| index + 1)
 }
 
-/// The line that sets `key` in the section whose header is `section`, else the section's.
+/// Returns the line that sets `key` in the section with header `section`, or else the header's line.
 fn line_in(text: &str, section: &str, key: &str) -> Option<usize> {
     let header = line_of(text, section)?;
     let inside = text.lines().skip(header);
@@ -129,7 +129,7 @@ fn is_setting(line: &str, key: &str) -> bool {
         .is_some_and(|(before, _)| before.trim() == key)
 }
 
-/// The line on which, for the time after `earlier` others, a release of this version begins.
+/// Returns the line of the `version` setting of the release with this version that follows `earlier` others.
 fn line_of_release(text: &str, version: &str, earlier: usize) -> Option<usize> {
     let quoted = [format!("\"{version}\""), format!("'{version}'")];
     let is_it = |line: &str| {
@@ -148,7 +148,7 @@ fn check_releases(releases: &[ReleaseSource], text: &str) -> Result<()> {
             .count();
         let line = line_of_release(text, version, earlier);
         if earlier > 0 {
-            return wrong(format!("release {version} is there twice"), line);
+            return wrong(format!("release {version} is configured twice"), line);
         }
         let sources = [
             release.debian.is_some(),
@@ -179,7 +179,7 @@ fn check_recipes(config: &Config, text: &str) -> Result<()> {
         let section = format!("[recipe.{name}]");
         match recipe.system {
             Some(BuildSystem::Cmake | BuildSystem::Command) => {}
-            // A recipe that only others inherit from may leave it out.
+            // A recipe that only serves as a parent may omit it.
             None => continue,
         }
         if recipe.install.is_empty() {
@@ -243,7 +243,7 @@ fn check_recipes(config: &Config, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses names of what is installed or kept that lead out of the result, or are taken.
+/// Refuses names of installed or kept files that lead out of the result or are reserved.
 fn check_names(recipe: &Recipe, text: &str) -> Result<()> {
     let names = recipe.install.keys().map(|name| (name, INSTALL_RESERVED));
     let kept = recipe.relink.iter().flat_map(|relink| relink.keep.keys());
@@ -253,22 +253,22 @@ fn check_names(recipe: &Recipe, text: &str) -> Result<()> {
         let line = line_in_recipes(text, &format!("\"{name}\""));
         let mut parts = path.components();
         if name.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
-            return wrong(format!("`{name}` is no path inside the result"), line);
+            return wrong(format!("`{name}` is not a path inside the result"), line);
         }
         if reserved.iter().any(|taken| path.starts_with(taken)) {
-            return wrong(format!("`{name}` is a name of perfquilt's own"), line);
+            return wrong(format!("`{name}` is reserved for perfquilt"), line);
         }
     }
     Ok(())
 }
 
-/// Refuses placeholders that do not exist.
+/// Refuses unknown placeholders.
 fn check_placeholders(recipe: &Recipe, text: &str) -> Result<()> {
     let values = |names: &[&str]| -> BTreeMap<String, String> {
         let names = names.iter().map(|&name| name.to_owned());
         names.map(|name| (name, String::new())).collect()
     };
-    let of_recipe = values(OF_RECIPES);
+    let of_recipe = values(RECIPE_PLACEHOLDERS);
     let words = recipe
         .cmake_args
         .iter()
@@ -278,7 +278,7 @@ fn check_placeholders(recipe: &Recipe, text: &str) -> Result<()> {
         .chain(recipe.install.values())
         .chain(recipe.env.values())
         .map(|word| (word, &of_recipe));
-    let of_relink = values(&[OF_RECIPES, OF_RELINK].concat());
+    let of_relink = values(&[RECIPE_PLACEHOLDERS, RELINK_PLACEHOLDERS].concat());
     let relink = recipe.relink.iter().flat_map(|relink| {
         let commands = relink.command.iter().chain(&relink.shuffle);
         commands.chain(relink.keep.values())
@@ -292,11 +292,11 @@ fn check_placeholders(recipe: &Recipe, text: &str) -> Result<()> {
     })
 }
 
-/// The first line that contains `needle` among the sections of recipes.
+/// Returns the first line that contains `needle` within the sections of recipes.
 fn line_in_recipes(text: &str, needle: &str) -> Option<usize> {
     let mut inside = false;
     let found = text.lines().position(|line| {
-        // A line of an array may begin with a bracket too, but with none before a name.
+        // A line of an array may also begin with a bracket, but no name follows it.
         let name = line.trim_start().trim_start_matches('[');
         if name.len() < line.trim_start().len() && name.starts_with(char::is_alphabetic) {
             inside = name.starts_with("recipe");
@@ -334,7 +334,7 @@ fn check_preset(config: &Config, name: &str, preset: &Preset, text: &str) -> Res
     Ok(())
 }
 
-/// The key of a preset that has a wrong value, and what is wrong with it.
+/// Returns the key of a preset's invalid setting and a description of the fault.
 fn fault(preset: &Preset) -> Option<(&'static str, String)> {
     if !is_seconds(preset.block_seconds) {
         let fault = "`block_seconds` is more than 0 and at most a day (86400)";
@@ -355,7 +355,7 @@ fn fault(preset: &Preset) -> Option<(&'static str, String)> {
     }
     match preset.min_blocks {
         Some(_) if preset.resolution.is_none() => {
-            let fault = "`min_blocks` says nothing without `resolution`";
+            let fault = "`min_blocks` has no effect without `resolution`";
             Some(("min_blocks", fault.to_owned()))
         }
         Some(least) if least < 2 || least > preset.blocks => {
@@ -367,7 +367,7 @@ fn fault(preset: &Preset) -> Option<(&'static str, String)> {
     }
 }
 
-/// Whether a setting in seconds is a time to wait for.
+/// Whether a setting in seconds is a valid duration: above 0 and at most [`MAX_SECONDS`].
 fn is_seconds(value: f64) -> bool {
     value > 0.0 && value <= MAX_SECONDS
 }
@@ -417,7 +417,7 @@ fn check_bot(config: &Config, text: &str) -> Result<()> {
     for pattern in &config.bot.steering {
         let name = pattern.strip_suffix('/').unwrap_or(pattern);
         if name.is_empty() || name.contains('/') {
-            return Err(Error::usage(format!("`{pattern}` in `steering` is no name"))
+            return Err(Error::usage(format!("`{pattern}` in `steering` is not a name"))
                 .at(CONFIG_FILE, line_in(text, "[bot]", "steering"))
                 .hint("a name means files of that name in every folder, `NAME/` everything in folders of that name"));
         }
@@ -426,7 +426,7 @@ fn check_bot(config: &Config, text: &str) -> Result<()> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     if name.is_empty() || !name.bytes().all(plain) {
         return wrong(
-            format!("`{name}` is no name that can stand behind an @"),
+            format!("`{name}` cannot be used as a name after an @"),
             line_in(text, "[commands]", "name"),
         );
     }

@@ -1,4 +1,4 @@
-//! `[commands]`: who may command the bot on a pull request.
+//! `[commands]`: users authorised to command the bot on a pull request.
 
 use serde::Deserialize;
 
@@ -6,11 +6,11 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Commands {
-    /// What a command begins with, behind the `@`.
+    /// The name that commands start with, after the `@`.
     pub name: String,
-    /// Logins that may give commands.
+    /// Logins of authorised users.
     pub users: Vec<String>,
-    /// What else one may be to the repository.
+    /// Associations with the repository that also authorise a user.
     pub associations: Vec<Association>,
 }
 
@@ -28,23 +28,23 @@ impl Default for Commands {
     }
 }
 
-/// What somebody is to a repository, as far as it can be trusted: everybody who once had a pull request
-/// merged is a contributor.
+/// A user's association with a repository. Note that everybody who once had a pull request merged is a
+/// contributor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Association {
-    /// Owns it.
+    /// The repository's owner.
     Owner,
-    /// Is in the organisation that does.
+    /// A member of the organisation that owns the repository.
     Member,
-    /// Was asked to work on it.
+    /// A user invited to collaborate.
     Collaborator,
-    /// Had something merged.
+    /// A user with a merged contribution.
     Contributor,
 }
 
 impl Association {
-    /// The association that GitHub calls `name`; `None` for those nobody should trust.
+    /// Parses GitHub's name of an association; returns `None` for associations that cannot be authorised.
     pub fn of(name: &str) -> Option<Self> {
         Some(match name {
             "OWNER" => Association::Owner,

@@ -1,37 +1,36 @@
-//! The files below `bench-config/` that words of the configuration name: results depend on them.
+//! Files below `bench-config/` that the configuration refers to; results depend on their content.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use perfquilt_model::error::{Error, Result};
 
-/// Begins the path of such a file in a command, setting or path of the configuration.
-const BELOW: &str = "{config}/";
-/// What cannot be in such a path: words may be lines for a shell, lists, or settings with a path inside.
-const ENDS: &[char] = &[
+/// Prefix of such a file's path in a command, setting or path of the configuration.
+const CONFIG_PREFIX: &str = "{config}/";
+/// Characters that end such a path: a word may be a shell command line, a list, or a setting that contains a path.
+const PATH_TERMINATORS: &[char] = &[
     ';', '\'', '"', '(', ')', ',', ':', '&', '|', '<', '>', '`', '\\',
 ];
-/// What makes a pattern of a path.
-const PATTERN: &[char] = &['*', '?', '[', '{', '$'];
-/// What interpreters write beside the programs they run.
-const WRITTEN_BY_RUNNING: &str = "__pycache__";
+/// Characters that make a path a pattern.
+const PATTERN_CHARS: &[char] = &['*', '?', '[', '{', '$'];
+/// Folder that the Python interpreter writes beside the programs it runs.
+const PYTHON_CACHE: &str = "__pycache__";
 
-/// The files that `words` name as `{config}/PATH`, by path relative to `config_dir` and with their
-/// bytes, sorted by path. A folder stands for all files in it, and a path with stars or variables for
-/// all those in the folder in front of them. Folders that `config_dir` is in are places, and stand for
-/// no file.
+/// Returns the files that `words` name as `{config}/PATH`: paths relative to `config_dir` and contents,
+/// sorted by path. A folder stands for all files in it, and a path with stars or variables for all files in
+/// the folder in front of them. Ancestors of `config_dir` stand for no file.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a file is not there or cannot be read.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a file is missing or cannot be read.
 pub fn config_files<'a>(
     words: impl Iterator<Item = &'a str>,
     config_dir: &Path,
 ) -> Result<Vec<(String, Vec<u8>)>> {
     let mut found = BTreeMap::new();
     for word in words {
-        for (at, _) in word.match_indices(BELOW) {
-            let path = named(&word[at + BELOW.len()..]);
-            if !is_around(&config_dir.join(path), config_dir) {
+        for (at, _) in word.match_indices(CONFIG_PREFIX) {
+            let path = named(&word[at + CONFIG_PREFIX.len()..]);
+            if !is_ancestor(&config_dir.join(path), config_dir) {
                 add(path.trim_end_matches('/'), config_dir, &mut found)
                     .map_err(|error| error.hint(format!("`{word}` names it")))?;
             }
@@ -40,18 +39,18 @@ pub fn config_files<'a>(
     Ok(found.into_iter().collect())
 }
 
-/// The path at the beginning of `rest`; of a pattern, the folder in front of it.
+/// Returns the path at the beginning of `rest`; for a pattern, the folder in front of it.
 fn named(rest: &str) -> &str {
-    let end = rest.find(|c: char| c.is_whitespace() || ENDS.contains(&c));
+    let end = rest.find(|c: char| c.is_whitespace() || PATH_TERMINATORS.contains(&c));
     let path = &rest[..end.unwrap_or(rest.len())];
-    match path.find(PATTERN) {
+    match path.find(PATTERN_CHARS) {
         Some(at) => &path[..path[..at].rfind('/').map_or(0, |slash| slash + 1)],
         None => path,
     }
 }
 
-/// Whether `path` is a folder that `config_dir` is in.
-fn is_around(path: &Path, config_dir: &Path) -> bool {
+/// Whether `path` is an ancestor of `config_dir`.
+fn is_ancestor(path: &Path, config_dir: &Path) -> bool {
     match (path.canonicalize(), config_dir.canonicalize()) {
         (Ok(path), Ok(config)) => config != path && config.starts_with(path),
         _ => false,
@@ -69,12 +68,12 @@ fn add(name: &str, config_dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) -> 
     }
     for entry in std::fs::read_dir(&path).map_err(|e| unread(&e))? {
         let entry = entry.map_err(|e| unread(&e))?;
-        if entry.file_name() == WRITTEN_BY_RUNNING {
+        if entry.file_name() == PYTHON_CACHE {
             continue;
         }
         let below = Path::new(name).join(entry.file_name());
         let below = below.to_string_lossy();
-        // A link to a folder may lead in a circle, and one to nothing is no mistake.
+        // A link to a folder may lead in a circle, and a dangling link is no mistake.
         match std::fs::read_link(entry.path()) {
             Ok(to) if !entry.path().is_file() => {
                 found.insert(below.into_owned(), to.to_string_lossy().into_owned().into());

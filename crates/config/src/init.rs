@@ -1,4 +1,4 @@
-//! A new workspace: the configuration for MariaDB that this repository itself uses, and an empty series.
+//! Creation of workspaces: the configuration for MariaDB that this repository uses, and an empty series.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use crate::CONFIG_FILE;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::write_file;
 
-/// Path in the workspace and content.
-type File = (&'static str, &'static str);
+/// A bundled file: path in the workspace and content.
+type BundledFile = (&'static str, &'static str);
 
 macro_rules! bundled {
     ($path:literal) => {
@@ -16,8 +16,8 @@ macro_rules! bundled {
     };
 }
 
-/// `tests/init.rs` holds this list against the repository's own `bench-config/`.
-const FILES: &[File] = &[
+/// The files of a new workspace. `tests/init.rs` compares this list with the repository's own `bench-config/`.
+const FILES: &[BundledFile] = &[
     bundled!("bench-config/cmake/precompile.cmake"),
     bundled!("bench-config/handler/reads.sql"),
     bundled!("bench-config/packages.txt"),
@@ -79,16 +79,16 @@ const FILES: &[File] = &[
         "# The patches in order, one a line, in quilt's format.\n",
     ),
     (".gitignore", ".perfquilt/\n"),
-    // The last: it is what makes a folder a workspace, so whatever interrupts `init`, the same command
-    // goes on from there.
+    // This file comes last because it marks a folder as a workspace: after an interruption, the same command
+    // continues.
     bundled!("bench-config/perfquilt.toml"),
 ];
 
-/// Where this repository has series of releases' own, which a new workspace has not.
+/// Start of the lines for this repository's release-specific series, which a new workspace does not have.
 const OWN_SERIES: &str = "patches = ";
 
-/// Makes a workspace in `dir`, which is created when missing. Files that are there already are never
-/// changed. Returns the files written, relative to `dir`.
+/// Creates a workspace in `dir`, and `dir` itself if it is missing. Existing files are never changed. Returns the
+/// written files, relative to `dir`.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `dir` is a workspace already;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_interrupted_goes_on() {
+    fn an_interrupted_init_continues() {
         let folder = tempfile::tempdir().unwrap();
         let obstacle = folder.path().join("bench-config/workloads");
         fs::create_dir(folder.path().join("bench-config")).unwrap();

@@ -1,4 +1,4 @@
-//! `bench-config/perfquilt.toml` and `bench-config/workloads/*.toml`.
+//! The configuration: `bench-config/perfquilt.toml` and `bench-config/workloads/*.toml`.
 
 mod bot;
 mod check;
@@ -20,12 +20,12 @@ use serde::Deserialize;
 
 use perfquilt_model::observation::Meter;
 
-pub use bot::{Approval, Bot, Kind as BotKind, Untrusted, UseSandbox};
+pub use bot::{ApprovalPolicy, Bot, RepositoryKind, SandboxMode, UntrustedPolicy};
 pub use commands::{Association, Commands};
 pub use files::config_files;
-pub use patterns::{BadSetting, Patterns};
+pub use patterns::{InvalidSetting, Patterns};
 pub use placeholders::{expand, expand_word};
-pub use sandbox::Limits;
+pub use sandbox::SandboxLimits;
 pub use server::{Adapter, CommandServer, Server};
 pub use workload::{
     CommandWorkload, HandlerForm, HandlerWorkload, SqlBenchWorkload, SysbenchWorkload, Workload,
@@ -35,41 +35,41 @@ pub use workload::{
 /// The configuration's path inside a workspace.
 pub const CONFIG_FILE: &str = "bench-config/perfquilt.toml";
 
-/// The whole configuration of a workspace, workloads included.
+/// The configuration of a workspace, including workloads.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where releases come from.
+    /// Releases and their sources.
     pub upstream: Upstream,
-    /// Where the series is.
+    /// Locations of the series and its patches.
     #[serde(default)]
     pub series: SeriesFiles,
-    /// How points are built, by name.
+    /// Recipes for building points, by name.
     pub recipe: BTreeMap<String, Recipe>,
-    /// How a built server is run.
+    /// How a built server runs.
     pub server: Server,
-    /// What `run` does, by name; `quick` is the default.
+    /// Presets of `run`, by name; `quick` is the default.
     pub preset: BTreeMap<String, Preset>,
     /// Equivalence margins by meter, as fractions of speed: an effect shown to lie within
     /// ± margin is `no effect`.
     #[serde(default)]
     pub margin: BTreeMap<Meter, f64>,
-    /// What the bot does.
+    /// Settings of the bot.
     #[serde(default)]
     pub bot: Bot,
-    /// Who may command it.
+    /// Users authorised to command the bot.
     #[serde(default)]
     pub commands: Commands,
-    /// What code of pull requests may have of the machine.
+    /// Resource limits for code from pull requests.
     #[serde(default)]
-    pub sandbox: Limits,
+    pub sandbox: SandboxLimits,
     /// Workloads by name, from `bench-config/workloads/NAME.toml`.
     #[serde(skip)]
     pub workloads: BTreeMap<String, Workload>,
 }
 
 impl Config {
-    /// The equivalence margin of a meter: the configured one, else that of [`Meter::default_margin`].
+    /// Returns the equivalence margin of a meter: the configured one, or else [`Meter::default_margin`].
     pub fn margin(&self, meter: Meter) -> f64 {
         self.margin
             .get(&meter)
@@ -78,11 +78,11 @@ impl Config {
     }
 }
 
-/// `[upstream]`: the server's name and the releases known.
+/// `[upstream]`: the server's name and its releases.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
-    /// The server's name, first part of a release's name (`mariadb` in `mariadb-10.11.18`).
+    /// The server's name, the first part of release names (`mariadb` in `mariadb-10.11.18`).
     pub name: String,
     /// The version of the release the series is for.
     pub current: String,
@@ -91,7 +91,7 @@ pub struct Upstream {
     pub release: Vec<ReleaseSource>,
 }
 
-/// One release: its version and exactly one place it comes from.
+/// One release: its version and exactly one source.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseSource {
@@ -105,8 +105,8 @@ pub struct ReleaseSource {
     pub git: Option<GitSource>,
     /// An unpacked tree; a relative path starts at the workspace.
     pub directory: Option<PathBuf>,
-    /// A folder with a series of this release's own: a file `series` and the patches it names. A
-    /// relative path starts at the workspace. Without, the release takes the series of `[series]`.
+    /// A folder with a separate series for this release: a file `series` and its patches. A relative path
+    /// starts at the workspace. By default, the release uses the series of `[series]`.
     pub patches: Option<PathBuf>,
 }
 
@@ -118,16 +118,16 @@ pub struct DebianSource {
     pub package: String,
     /// The suite, for example `bookworm`.
     pub suite: String,
-    /// The suite's source archive differs from the machine's default one, for example
-    /// `debian-security`; the default is the archive of the machine's own suite.
+    /// The source archive, for example `debian-security`; the default is the archive of the machine's own
+    /// suite.
     pub archive: Option<String>,
 }
 
-/// A tarball by file or address.
+/// A tarball, given by path or URL.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TarballSource {
-    /// A file (relative to the workspace) or an address.
+    /// A path (relative to the workspace) or a URL.
     pub url: String,
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
@@ -137,13 +137,13 @@ pub struct TarballSource {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GitSource {
-    /// Anything `git fetch` takes.
+    /// Any remote that `git fetch` accepts.
     pub remote: String,
     /// The tag.
     pub tag: String,
 }
 
-/// `[series]`: where series and patches are, relative to the workspace.
+/// `[series]`: paths of the series and its patches, relative to the workspace.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SeriesFiles {
@@ -151,7 +151,7 @@ pub struct SeriesFiles {
     pub file: PathBuf,
     /// The folder of the patches.
     pub patches: PathBuf,
-    /// How many lines of context may be ignored where a hunk fits nowhere otherwise.
+    /// Fuzz: the number of context lines that may be ignored if a hunk does not apply otherwise.
     pub fuzz: usize,
 }
 
@@ -165,25 +165,25 @@ impl Default for SeriesFiles {
     }
 }
 
-/// What configures and compiles a source tree.
+/// The build system of a recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuildSystem {
     /// CMake with Ninja, out of tree.
     Cmake,
-    /// Commands of the configuration, run in a source tree of their own.
+    /// Commands in the configuration, run in a separate source tree.
     Command,
 }
 
-/// Which linker a recipe uses.
+/// The linker of a recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Linker {
-    /// The fastest there is: mold, else lld, else the compiler's own choice.
+    /// The fastest available: mold, else lld, else the compiler's default.
     Auto,
-    /// The compiler's own choice.
+    /// The compiler's default.
     Default,
-    /// mold.
+    /// The mold linker.
     Mold,
     /// LLVM's lld.
     Lld,
@@ -193,13 +193,13 @@ pub enum Linker {
 ///
 /// In commands and paths, `{src}` is the source tree, `{build}` the build tree (the same as `{src}`
 /// for [`BuildSystem::Command`]), `{jobs}` the number of parallel jobs and `{config}` the workspace's
-/// `bench-config/`; another name in braces is refused.
+/// `bench-config/`. Other names in braces are refused.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recipe {
-    /// One line for people.
+    /// One-line description.
     pub description: String,
-    /// Another recipe whose settings hold where this one has none; lists are appended to its lists.
+    /// A parent recipe that supplies the settings missing here; lists are appended to the parent's lists.
     pub inherits: Option<String>,
     /// The build system.
     pub system: Option<BuildSystem>,
@@ -208,102 +208,102 @@ pub struct Recipe {
     /// A CMake file included by every `project()` of the tree (`CMAKE_PROJECT_INCLUDE`), relative to
     /// `bench-config/`: it can change targets without touching the upstream tree.
     pub cmake_include: Option<PathBuf>,
-    /// The linker (only [`BuildSystem::Cmake`]); without, the compiler's own choice or what
-    /// `cmake_args` say.
+    /// The linker (only [`BuildSystem::Cmake`]); by default the compiler's default or the one given in
+    /// `cmake_args`.
     pub linker: Option<Linker>,
     /// Ninja targets that make up the server.
     pub targets: Vec<String>,
-    /// Commands run before the first compilation, and for points with other build files (only
+    /// Commands run before the first compilation, and for points with different build files (only
     /// [`BuildSystem::Command`]).
     pub configure: Vec<Vec<String>>,
     /// Commands run for every point (only [`BuildSystem::Command`]).
     pub build: Vec<Vec<String>>,
-    /// What makes up the runnable server: path inside the result to path of the file or folder to
-    /// copy, with placeholders. Stars in the last part of the latter take every file that matches
-    /// into the folder of the former.
+    /// Files of the runnable server: maps a path inside the result to the path of the file or folder to copy,
+    /// with placeholders. Stars in the last part of the source path copy every matching file into the folder
+    /// that the key names.
     pub install: BTreeMap<String, String>,
     /// The measured executable inside the result.
     pub binary: Option<String>,
-    /// Extra environment of every command.
+    /// Additional environment variables of every command.
     pub env: BTreeMap<String, String>,
-    /// How the measured executable is linked again (only [`BuildSystem::Command`]; of CMake's builds
-    /// ninja knows it).
+    /// How to relink the measured executable (only [`BuildSystem::Command`]; for CMake builds, ninja provides
+    /// the command).
     pub relink: Option<Relink>,
-    /// Compiles with a profile, of what an instrumented server did.
+    /// Profile-guided optimisation.
     pub profile: Option<Profile>,
 }
 
-/// `[recipe.NAME.profile]`: profile-guided optimisation. The compiler's flags for it are added to `CFLAGS`,
+/// `[recipe.NAME.profile]`: profile-guided optimisation. perfquilt adds the compiler's flags to `CFLAGS`,
 /// `CXXFLAGS` and `LDFLAGS` of the recipe.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// What the instrumented server is trained with, one workload after the other.
+    /// Training workloads of the instrumented server, run one after the other.
     pub workloads: Vec<String>,
-    /// Transactions of each.
+    /// Transactions of each training workload.
     pub transactions: u64,
-    /// Whose profile a point is compiled with.
+    /// The profile that a point is compiled with.
     #[serde(default)]
-    pub of: ProfileOf,
+    pub of: ProfileSource,
 }
 
-/// Whose profile a point is compiled with.
+/// The profile that a point is compiled with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ProfileOf {
-    /// The bare release's, so that points differ by their patches alone; what a patch changes has no
-    /// profile then.
+pub enum ProfileSource {
+    /// The bare release's profile, so that points differ only in their patches. Changed code then has no
+    /// profile.
     #[default]
     Base,
-    /// Its own, as it would be shipped.
+    /// The point's own profile, as it would be shipped.
     Point,
 }
 
-/// The file in a built point that describes it.
+/// File in a built point that describes the build.
 pub const BUILD_RECORD: &str = "build.json";
-/// The folder in a built point with what links its executable again.
+/// Folder in a built point with the files for relinking its executable.
 pub const RELINK_FOLDER: &str = "relink";
-/// The file in [`RELINK_FOLDER`] that says how to link, or why that is impossible.
+/// File in [`RELINK_FOLDER`] with the link command, or the reason why relinking is impossible.
 pub const RELINK_RECORD: &str = "link.json";
 
-/// First parts of paths that [`Recipe::install`] may not use.
+/// Reserved first components of paths in [`Recipe::install`].
 pub const INSTALL_RESERVED: &[&str] = &[BUILD_RECORD, RELINK_FOLDER];
-/// First parts of names that [`Relink::keep`] may not use.
+/// Reserved first components of names in [`Relink::keep`].
 pub const KEEP_RESERVED: &[&str] = &[RELINK_RECORD];
 
-/// How the layout of code and data is varied.
+/// How the timed blocks vary the layout of code and data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layouts {
-    /// Not at all: servers run as they were linked
+    /// No variation: servers run as they were linked
     Off,
-    /// Functions and data move apart, by some bytes each, and keep their order
+    /// Random padding between functions and data, which keep their order
     Padded,
-    /// Functions and data come in a random order
+    /// Random order of functions and data
     Shuffled,
 }
 
-/// `[recipe.NAME.relink]`: links the measured executable again, so that code layout can be varied
-/// without compiling anything.
+/// `[recipe.NAME.relink]`: relinks the measured executable, so that the code layout can be varied without
+/// compiling anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relink {
-    /// What the link needs, kept beside the built server: a name, and the file to copy, with placeholders. Stars in the last part of the latter take every file that matches into a folder of
-    /// that name.
+    /// Inputs of the link, kept beside the built server: maps a name to the path of the file to copy, with
+    /// placeholders. Stars in the last part of the path copy every matching file into a folder of that name.
     pub keep: BTreeMap<String, String>,
-    /// The command, run where these things are. `{output}` is the executable to write.
+    /// The link command, run in the folder with these inputs. `{output}` is the executable to write.
     pub command: Vec<String>,
-    /// Words added to it where sections are to be shuffled. `{seed}` is a number from 1 to 2³¹ − 1 that
-    /// stands for the order.
+    /// Arguments added to the command to shuffle sections. `{seed}` is a number from 1 to 2³¹ − 1 that
+    /// determines the order.
     #[serde(default)]
     pub shuffle: Vec<String>,
 }
 
-/// `[preset.NAME]`: an experiment.
+/// `[preset.NAME]`: the settings of an experiment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
-    /// One line for people.
+    /// One-line description.
     #[serde(default)]
     pub description: String,
     /// The recipe.
@@ -312,24 +312,24 @@ pub struct Preset {
     pub workloads: Vec<String>,
     /// The meters.
     pub meters: Vec<Meter>,
-    /// Blocks of the timed meters for each workload; every block restarts every server. With
-    /// `resolution`, the most there may be.
+    /// Blocks of the timed meters for each workload; every block restarts every server. With `resolution`,
+    /// this is the maximum.
     pub blocks: u32,
     /// Ends the experiment when the 95 % interval of every patch's effect, on the first timed meter,
     /// is at most ± this, as a fraction of speed.
     pub resolution: Option<f64>,
-    /// The least blocks of an experiment with `resolution`; without, [`DEFAULT_MIN_BLOCKS`], or all if
-    /// there are fewer.
+    /// The minimum number of blocks of an experiment with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or
+    /// `blocks` if that is smaller.
     pub min_blocks: Option<u32>,
-    /// Seconds of measuring in one block of one workload, all points together.
+    /// Measuring time in seconds of one block of one workload, all points together.
     pub block_seconds: f64,
     /// Blocks of the counting meters (`instructions`, …).
     #[serde(default = "default_count_blocks")]
     pub count_blocks: u32,
-    /// How the timed blocks vary the servers' code layouts; without, [`Layouts::Padded`] where the
-    /// servers can be linked again.
+    /// How the timed blocks vary the servers' code layouts; by default [`Layouts::Padded`] if the servers can
+    /// be relinked.
     pub layouts: Option<Layouts>,
-    /// Settings of all sql-bench workloads, in the place of their own.
+    /// Settings that override those of all sql-bench workloads.
     #[serde(default)]
     pub sql_bench: SqlBenchSettings,
 }
@@ -338,30 +338,30 @@ fn default_count_blocks() -> u32 {
     3
 }
 
-/// `[preset.NAME.sql_bench]`.
+/// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SqlBenchSettings {
-    /// As [`SqlBenchWorkload::engine`].
+    /// Overrides [`SqlBenchWorkload::engine`].
     pub engine: Option<String>,
-    /// As [`SqlBenchWorkload::small`].
+    /// Overrides [`SqlBenchWorkload::small`].
     pub small: Option<bool>,
 }
 
-/// The widest resolution, as a share of the margin, at which at least eight of ten patches without effect are
-/// called so (`perfquilt calibrate`): with the interval just as wide, four patches and two one-sided tests
-/// adjusted by Holm.
-pub const REACHES_MARGIN: f64 = 0.55;
+/// The largest resolution, as a share of the margin, at which at least eight of ten patches without effect are
+/// reported as such. `perfquilt calibrate` determined it for intervals of exactly that width, four patches and two
+/// one-sided tests with Holm's correction.
+pub const MAX_RESOLUTION_PER_MARGIN: f64 = 0.55;
 
-/// The least blocks before an experiment may end by itself: from here on, intervals keep their promise
-/// when it does (`perfquilt calibrate`).
+/// The default minimum number of blocks before an experiment may stop early. From here on, intervals keep their
+/// coverage under early stopping (checked by `perfquilt calibrate`).
 pub const DEFAULT_MIN_BLOCKS: u32 = 10;
 
 impl Preset {
-    /// The workload called `name` as this preset runs it.
+    /// Returns the workload called `name` with this preset's overrides.
     ///
     /// # Errors
-    /// As [`Config::workload`].
+    /// See [`Config::workload`].
     pub fn workload(
         &self,
         config: &Config,
@@ -378,14 +378,14 @@ impl Preset {
         Ok(workload)
     }
 
-    /// Says in a sentence why patches without effect will hardly ever be called so, where the resolution is too
-    /// coarse for the margin of the first timed meter; `margin` is a fraction of speed by meter.
+    /// Returns a warning if the resolution is too coarse for the margin of the first timed meter, so that patches
+    /// without effect are seldom reported as such; `margin` returns a meter's margin as a fraction of speed.
     pub fn unreachable_margin(&self, margin: &dyn Fn(Meter) -> f64) -> Option<String> {
         let resolution = self.resolution?;
         let mut timed = Meter::ALL.into_iter().filter(|meter| meter.is_timed());
         let meter = timed.find(|meter| self.meters.contains(meter))?;
         let margin = margin(meter);
-        let enough = REACHES_MARGIN * margin;
+        let enough = MAX_RESOLUTION_PER_MARGIN * margin;
         let percent = |fraction: f64| {
             let text = format!("{:.3}", 100.0 * fraction);
             text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -401,7 +401,8 @@ impl Preset {
         })
     }
 
-    /// The least blocks of an experiment that may end by itself; `None` for one of a fixed number.
+    /// Returns the minimum number of blocks of an experiment with early stopping; `None` for a fixed number of
+    /// blocks.
     pub fn min_blocks(&self) -> Option<u32> {
         self.resolution?;
         Some(

@@ -1,4 +1,4 @@
-//! Reading and merging the configuration; every error names the file and, where there is one, the line.
+//! Loading and merging of the configuration. Every error names the file and, if known, the line.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ impl Config {
     /// Reads the configuration and the workloads of the workspace at `root`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the file and, where there is one, the line;
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the file and, if known, the line;
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
     pub fn load(root: &Path) -> Result<Config> {
         let file = root.join(CONFIG_FILE);
@@ -27,11 +27,11 @@ impl Config {
         Ok(config)
     }
 
-    /// The configured release that a version, or a name such as `mariadb-10.11.18`, means; `None` is
-    /// the current one.
+    /// Returns the configured release with a version or a name such as `mariadb-10.11.18`; `None` selects the
+    /// current release.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the nearest one there is.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), listing the known releases.
     pub fn release(&self, version: Option<&str>) -> Result<&ReleaseSource> {
         let wanted = version.unwrap_or(&self.upstream.current);
         let bare = wanted
@@ -53,11 +53,10 @@ impl Config {
             })
     }
 
-    /// Where the series for a release is: in the folder of its own, if it has one, else where
-    /// `[series]` says.
+    /// Returns the paths of the series for a release: its own folder, if it has one, or else those of `[series]`.
     ///
     /// # Errors
-    /// As [`Config::release`].
+    /// See [`Config::release`].
     pub fn series_of(&self, version: Option<&str>) -> Result<SeriesFiles> {
         // A workspace may have a series before it has a release.
         if version.is_none() && self.release(None).is_err() {
@@ -73,30 +72,30 @@ impl Config {
         })
     }
 
-    /// The recipe called `name`.
+    /// Returns the recipe called `name`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the nearest one there is.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the nearest known name.
     pub fn recipe(&self, name: &str) -> Result<&Recipe> {
         self.recipe
             .get(name)
             .ok_or_else(|| Error::unknown("recipe", name, self.recipe.keys()))
     }
 
-    /// The preset called `name`.
+    /// Returns the preset called `name`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the nearest one there is.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the nearest known name.
     pub fn preset(&self, name: &str) -> Result<&super::Preset> {
         self.preset
             .get(name)
             .ok_or_else(|| Error::unknown("preset", name, self.preset.keys()))
     }
 
-    /// The workload called `name`.
+    /// Returns the workload called `name`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the nearest one there is.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the nearest known name.
     pub fn workload(&self, name: &str) -> Result<&Workload> {
         self.workloads
             .get(name)
@@ -309,7 +308,7 @@ transactions = 10
     }
 
     #[test]
-    fn values_that_mean_nothing_name_their_line() {
+    fn invalid_values_name_their_line() {
         for (good, bad) in [
             ("block_seconds = 1.0", "block_seconds = -60.0"),
             ("block_seconds = 1.0", "block_seconds = 0.0"),
@@ -341,7 +340,7 @@ transactions = 10
     }
 
     #[test]
-    fn what_is_installed_stays_inside_the_result() {
+    fn installed_files_stay_inside_the_result() {
         for name in [
             "/tmp/x",
             "../toy",
@@ -392,7 +391,7 @@ transactions = 10
     }
 
     #[test]
-    fn values_of_workloads_that_mean_nothing_name_their_line() {
+    fn invalid_values_of_workloads_name_their_line() {
         let handler = "description = \"x\"\nkind = \"handler\"\n\n[handler]\nengine = \"Aria\"\nform = \"text\"\n";
         let sysbench = "description = \"x\"\nkind = \"sysbench\"\n\n[sysbench]\nscript = \"a\"\n";
         for (text, wrong) in [

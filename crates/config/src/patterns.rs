@@ -1,4 +1,4 @@
-//! The regular expressions with which a workload's command tells its own time.
+//! Regular expressions that extract times from the output of a workload's command.
 
 use regex::Regex;
 
@@ -11,16 +11,16 @@ pub struct Patterns {
     pub rate: Option<Regex>,
     /// Captures seconds.
     pub seconds: Option<Regex>,
-    /// Captures `name`, `seconds` and, optionally, `commands` of one operation a match.
+    /// Captures `name`, `seconds` and, optionally, `commands`, one operation per match.
     pub operations: Option<Regex>,
 }
 
-/// A setting with an unusable value.
+/// A setting with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadSetting {
+pub struct InvalidSetting {
     /// The key in its section.
     pub key: &'static str,
-    /// The fault, in a fragment that names the key.
+    /// The fault, as a fragment that names the key.
     pub message: String,
 }
 
@@ -28,8 +28,8 @@ impl CommandWorkload {
     /// Compiles the patterns.
     ///
     /// # Errors
-    /// [`BadSetting`] for a pattern that does not compile or lacks a group, and for `rate` beside `seconds`.
-    pub fn patterns(&self) -> Result<Patterns, BadSetting> {
+    /// [`InvalidSetting`] for a pattern that does not compile or lacks a group, and for `rate` together with `seconds`.
+    pub fn patterns(&self) -> Result<Patterns, InvalidSetting> {
         let operations = compile("operations", self.operations.as_deref())?;
         if let Some(operations) = &operations {
             let has = |wanted: &str| operations.capture_names().flatten().any(|n| n == wanted);
@@ -56,11 +56,11 @@ impl CommandWorkload {
     }
 }
 
-fn bad(key: &'static str, message: String) -> BadSetting {
-    BadSetting { key, message }
+fn bad(key: &'static str, message: String) -> InvalidSetting {
+    InvalidSetting { key, message }
 }
 
-fn compile(key: &'static str, text: Option<&str>) -> Result<Option<Regex>, BadSetting> {
+fn compile(key: &'static str, text: Option<&str>) -> Result<Option<Regex>, InvalidSetting> {
     let Some(text) = text else { return Ok(None) };
     let regex = Regex::new(text).map_err(|error| bad(key, format!("`{key}`: {error}")))?;
     match regex.captures_len() {

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use perfquilt_model::error::{Error, Result};
 
-/// [`expand_word`] of every word.
+/// Expands the placeholders of every word with [`expand_word`].
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a name without value.
 pub fn expand(words: &[String], values: &BTreeMap<String, String>) -> Result<Vec<String>> {
     words.iter().map(|word| expand_word(word, values)).collect()
 }
 
-/// Replaces every `{name}` in `word` by its value; braces that hold no lower-case name stay, and so do a
-/// shell's variables (`${name}`).
+/// Replaces every `{name}` in `word` with its value. Braces without a lower-case name and shell variables
+/// (`${name}`) stay as they are.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a name without value.

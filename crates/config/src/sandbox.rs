@@ -1,4 +1,4 @@
-//! `[sandbox]`: what code of pull requests may have of the machine.
+//! `[sandbox]`: resource limits for code from pull requests.
 
 use std::path::PathBuf;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 /// `[sandbox]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Files and folders that can be read in it, besides the system's.
+pub struct SandboxLimits {
+    /// Files and folders readable in the sandbox, besides the system's.
     pub read: Vec<PathBuf>,
-    /// MiB of memory of all processes together; its RAM disks may take three quarters of that besides.
-    /// Half of the machine's when 0.
+    /// Memory of all processes together, in MiB; 0 is half of the machine's memory. RAM disks may take three
+    /// quarters of this in addition.
     pub memory_mib: u64,
-    /// Processes and threads at once.
+    /// Maximum number of processes and threads.
     pub processes: u64,
-    /// MiB of one file.
+    /// Maximum size of a file in MiB.
     pub file_mib: u64,
-    /// Open files of one process.
+    /// Maximum number of open files per process.
     pub open_files: u64,
-    /// MiB that must stay free on the disk it writes to.
+    /// MiB that must stay free on the disk the sandbox writes to.
     pub free_mib: u64,
-    /// Hours, of the whole and of the processor time of one process.
+    /// Maximum hours of wall-clock time of the sandbox, and of processor time of each process.
     pub hours: u64,
 }
 
-impl Default for Limits {
+impl Default for SandboxLimits {
     fn default() -> Self {
-        Limits {
+        SandboxLimits {
             read: Vec::new(),
             memory_mib: 0,
             processes: 4096,

@@ -1,29 +1,29 @@
-//! `[server]`.
+//! `[server]`: how a built server runs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// Which code runs the server.
+/// The adapter that runs the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Adapter {
-    /// MariaDB: bootstraps a data directory, talks through a socket.
+    /// MariaDB: bootstraps a data directory and connects through a socket.
     Mariadb,
-    /// Any server, by commands of the configuration.
+    /// Any server, through commands in the configuration.
     Command,
 }
 
-/// `[server]`: how a built server is run.
+/// `[server]`: how a built server runs.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Which code runs it.
+    /// The adapter that runs the server.
     pub adapter: Adapter,
     /// The server's own configuration file, relative to `bench-config/`.
     pub config: Option<PathBuf>,
-    /// Seconds a server may take until it is ready.
+    /// Timeout in seconds until a server is ready.
     #[serde(default = "default_start_seconds")]
     pub start_seconds: f64,
     /// `[server.command]`, for [`Adapter::Command`].
@@ -36,17 +36,17 @@ fn default_start_seconds() -> f64 {
 
 /// `[server.command]`: commands with the placeholders `{server}` (folder of the built server),
 /// `{dir}` (fresh folder of this start: data, logs), `{socket}` (a Unix socket path, short enough for
-/// the kernel), `{port}` (a free loopback port, for servers that cannot do without) and `{config}`.
+/// the kernel), `{port}` (a free loopback port, for servers that require one) and `{config}`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandServer {
-    /// The server, in the foreground.
+    /// Starts the server in the foreground.
     pub start: Vec<String>,
-    /// Exits with 0 once the server is ready; tried until then.
+    /// Exits with 0 once the server is ready; repeated until then.
     pub ready: Vec<String>,
-    /// Asks the server to stop; without it, SIGTERM does.
+    /// Asks the server to stop; by default perfquilt sends SIGTERM.
     pub stop: Option<Vec<String>>,
-    /// Extra environment of the server.
+    /// Additional environment variables of the server.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
 }

@@ -1,21 +1,21 @@
-//! `bench-config/workloads/NAME.toml`.
+//! Workloads: `bench-config/workloads/NAME.toml`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What the server is asked to do.
+/// A workload: the client and its settings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// The name: the file's name without `.toml`.
     #[serde(skip)]
     pub name: String,
-    /// One line for people.
+    /// One-line description.
     pub description: String,
-    /// Which client runs it.
+    /// The client that runs the workload.
     pub kind: WorkloadKind,
-    /// Patches (numbers or names' prefixes) this workload is meant to exercise; only for people.
+    /// Patches (numbers or prefixes of names) that this workload exercises; informational.
     #[serde(default)]
     pub exercises: Vec<String>,
     /// `[sysbench]`, for [`WorkloadKind::Sysbench`].
@@ -29,54 +29,54 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Client threads that work at the same time, which decide where its client and servers run.
+    /// Returns the number of concurrent client threads, which determines the processors of client and servers.
     pub fn threads(&self) -> u32 {
-        let told = match self.kind {
+        let threads = match self.kind {
             WorkloadKind::Sysbench => self.sysbench.as_ref().map(|it| it.threads),
             WorkloadKind::Command => self.command.as_ref().map(|it| it.threads),
             WorkloadKind::Handler => self.handler.as_ref().map(|it| it.threads),
             WorkloadKind::SqlBench => None,
         };
-        told.unwrap_or(1)
+        threads.unwrap_or(1)
     }
 }
 
-/// Which client runs a workload.
+/// The client that runs a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkloadKind {
     /// A sysbench Lua script, all points interleaved inside one sysbench process.
     Sysbench,
-    /// A command a slice.
+    /// One command per slice.
     Command,
-    /// A program of the release's own sql-bench a slice.
+    /// One program of the release's own sql-bench per slice.
     SqlBench,
-    /// `HANDLER … READ` by primary key, from this program's own client.
+    /// `HANDLER … READ` by primary key, from perfquilt's own client.
     Handler,
 }
 
-/// `[sysbench]`.
+/// `[sysbench]`: settings of a sysbench workload.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SysbenchWorkload {
     /// A script of sysbench's own (`oltp_read_only`) or, ending in `.lua`, of
     /// `bench-config/sysbench/`.
     pub script: String,
-    /// The script that prepares the data, named like `script`, which it is by default. It is given
-    /// the options about tables alone, so that workloads which agree on those share their data.
+    /// The script that prepares the data, in the same form as `script`, which is the default. It gets only
+    /// the options about tables, so that workloads with the same table options share their data.
     #[serde(default)]
     pub prepare: Option<String>,
-    /// Options of the script, without the leading dashes.
+    /// Options of the script, without leading dashes.
     #[serde(default)]
     pub options: BTreeMap<String, toml::Value>,
-    /// Client threads, each with its own connections.
+    /// Number of client threads, each with its own connections.
     #[serde(default = "one")]
     pub threads: u32,
-    /// Transactions of each thread in one slice; 0 lets the tool choose so that a slice lasts about 0.2 ms, or
-    /// 2 ms with several threads.
+    /// Transactions of each thread in one slice. With 0, perfquilt chooses the number so that a slice lasts
+    /// about 0.2 ms, or 2 ms with several threads.
     #[serde(default)]
     pub slice_transactions: u32,
-    /// Transactions counted by the counting meters in one restart; 0 lets the tool choose.
+    /// Transactions counted by the counting meters per restart; with 0, perfquilt chooses the number.
     #[serde(default)]
     pub count_transactions: u32,
 }
@@ -85,26 +85,26 @@ fn one() -> u32 {
     1
 }
 
-/// `[command]`: placeholders as in the server's commands.
+/// `[command]`: settings of a command workload, with the placeholders of the server's commands.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandWorkload {
-    /// Fills the server once after each start.
+    /// Prepares the server's data once after each start.
     #[serde(default)]
     pub prepare: Option<Vec<String>>,
-    /// One slice.
+    /// Runs one slice.
     pub run: Vec<String>,
-    /// The folder that `run` starts in.
+    /// The working directory of `run`.
     #[serde(default)]
     pub directory: Option<String>,
-    /// Transactions that one slice does.
+    /// Transactions per slice.
     pub transactions: u64,
-    /// Client threads or connections that work at the same time: with several, client and server have all
+    /// Number of concurrent client threads or connections. With several, client and server may use all
     /// processors.
     #[serde(default = "one")]
     pub threads: u32,
     /// A regular expression with one group over the client's output that captures transactions per
-    /// second; without it the slice's wall-clock time counts.
+    /// second; by default the slice's wall-clock time counts.
     #[serde(default)]
     pub rate: Option<String>,
     /// A regular expression with one group over the client's output that captures the seconds of the
@@ -112,13 +112,14 @@ pub struct CommandWorkload {
     #[serde(default)]
     pub seconds: Option<String>,
     /// A regular expression with groups `name`, `seconds` and, optionally, `commands` over the client's
-    /// output, a match an operation that the client times apart.
+    /// output; each match is an operation that the client times separately.
     #[serde(default)]
     pub operations: Option<String>,
-    /// Whether slices before those of a block warm the server up; without, a block may have a single round.
+    /// Whether additional slices warm the server up before each block; if false, a block may have a single
+    /// round.
     #[serde(default = "yes")]
     pub warm_up: bool,
-    /// Seconds that one slice may take.
+    /// Timeout of a slice in seconds.
     #[serde(default = "ten_minutes")]
     pub limit_seconds: u64,
 }
@@ -131,31 +132,31 @@ fn ten_minutes() -> u64 {
     600
 }
 
-/// `[handler]`.
+/// `[handler]`: settings of a `HANDLER` workload.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HandlerWorkload {
     /// The table's engine.
     pub engine: String,
-    /// How a read is asked for.
+    /// How the client sends a read.
     pub form: HandlerForm,
-    /// Rows of the table.
+    /// Number of rows in the table.
     #[serde(default = "ten_thousand")]
     pub rows: u32,
-    /// Connections, each in a client thread of its own.
+    /// Number of connections, each in its own client thread.
     #[serde(default = "one")]
     pub threads: u32,
 }
 
-/// How `HANDLER … READ` is asked for.
+/// How the client sends `HANDLER … READ`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandlerForm {
     /// As text.
     Text,
-    /// Prepared by SQL's `PREPARE`, and `EXECUTE` as text.
+    /// Prepared with SQL's `PREPARE` and executed with `EXECUTE` as text.
     Prepare,
-    /// Prepared by the client, in the binary protocol.
+    /// Prepared through the binary protocol.
     Binary,
 }
 
@@ -163,7 +164,7 @@ fn ten_thousand() -> u32 {
     10_000
 }
 
-/// `[sql_bench]`.
+/// `[sql_bench]`: settings of a sql-bench workload.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SqlBenchWorkload {
@@ -172,10 +173,10 @@ pub struct SqlBenchWorkload {
     /// The engine of its tables.
     #[serde(default = "myisam")]
     pub engine: String,
-    /// Whether it does about a hundredth of its work.
+    /// Whether the program does only about a hundredth of its work.
     #[serde(default)]
     pub small: bool,
-    /// Further options of the program, as it takes them.
+    /// Further command-line options of the program.
     #[serde(default)]
     pub options: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Where a workspace keeps its files: series, patches, configuration, state and caches.
+//! Paths of a workspace: series, patches, configuration, state and caches.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ impl Workspace {
     /// Like [`Workspace::open`], with `cache` in place of the user's cache folder.
     ///
     /// # Errors
-    /// As [`Workspace::open`].
+    /// See [`Workspace::open`].
     pub fn open_with_cache(dir: &Path, cache: PathBuf) -> Result<Self> {
         let start = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
         let root = start
@@ -50,13 +50,13 @@ impl Workspace {
         })
     }
 
-    /// The workspace's root.
+    /// Returns the workspace's root.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A path as it is written down: relative to the root where it is in the workspace, so that a workspace can be
-    /// moved and copied. `root().join(…)` makes it whole again.
+    /// Returns `path` in the form for stored files: relative to the root if it is in the workspace, so that a
+    /// workspace can be moved and copied. `root().join(…)` restores the full path.
     pub fn written(&self, path: &Path) -> PathBuf {
         let root = self.root.canonicalize();
         let inner = path.strip_prefix(&self.root).ok();
@@ -64,38 +64,39 @@ impl Workspace {
         inner.unwrap_or(path).to_owned()
     }
 
-    /// `bench-config/`, against which relative paths of the configuration are resolved.
+    /// Returns `bench-config/`, the base of relative paths in the configuration.
     pub fn bench_config(&self) -> PathBuf {
         self.root.join("bench-config")
     }
 
-    /// `.perfquilt/`: object store, results, locks. Not created here.
+    /// Returns `.perfquilt/`: object store, results and locks. Does not create it.
     pub fn state(&self) -> PathBuf {
         self.root.join(".perfquilt")
     }
 
-    /// The bare git repository with releases and stacks.
+    /// Returns the path of the bare git repository with releases and stacks.
     pub fn object_store(&self) -> PathBuf {
         self.state().join("objects.git")
     }
 
-    /// The SQLite file with raw observations.
+    /// Returns the path of the SQLite file with raw observations.
     pub fn results(&self) -> PathBuf {
         self.state().join("results.db")
     }
 
-    /// The lock file with the releases' versions and digests; belongs under version control.
+    /// Returns the path of the lock file with the releases' versions and digests, which belongs under version
+    /// control.
     pub fn lock_file(&self) -> PathBuf {
         self.bench_config().join("upstream.lock")
     }
 
-    /// `$XDG_CACHE_HOME/perfquilt`, shared by all workspaces: downloads, build trees, built servers.
+    /// Returns `$XDG_CACHE_HOME/perfquilt`, shared by all workspaces: downloads, build trees, built servers.
     pub fn cache(&self) -> &Path {
         &self.cache
     }
 }
 
-/// `$XDG_CACHE_HOME/perfquilt`, or the same below `$HOME/.cache`.
+/// Returns `$XDG_CACHE_HOME/perfquilt`, or `$HOME/.cache/perfquilt` if that is not an absolute path.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when neither variable is an absolute path.

@@ -1,18 +1,18 @@
-//! Who posts: a token, or a GitHub App.
+//! Credentials for GitHub: a token or a GitHub App.
 
 use std::path::Path;
 
 use super::Secret;
 use perfquilt_model::error::{Error, Result};
 
-/// What the program proves its identity with.
+/// The credentials that perfquilt authenticates with.
 #[derive(Debug, Clone)]
 pub enum Credentials {
     /// A token of a user, or of a workflow.
     Token {
         /// The token.
         token: Secret,
-        /// Whose comments are our own, where the token cannot tell (that of a workflow).
+        /// The login that comments are posted under, for a workflow's token, which cannot query it.
         login: Option<String>,
     },
     /// A GitHub App.
@@ -28,12 +28,12 @@ pub enum Credentials {
 const WORKFLOW: &str = "github-actions[bot]";
 
 impl Credentials {
-    /// Takes them from the environment, which `variable` reads: `PERFQUILT_APP_ID` with
-    /// `PERFQUILT_APP_KEY` (the key) or `PERFQUILT_APP_KEY_FILE`, else `GITHUB_TOKEN` or `GH_TOKEN`.
-    /// There is no option for a token on purpose: every user of a machine can read command lines.
+    /// Reads the credentials from the environment through `variable`: `PERFQUILT_APP_ID` with
+    /// `PERFQUILT_APP_KEY` (the key) or `PERFQUILT_APP_KEY_FILE`, else `GITHUB_TOKEN` or `GH_TOKEN`. There is
+    /// deliberately no option for a token: every user of a machine can read command lines.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there are none, or half of them.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when they are missing or incomplete.
     pub fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         if let Some(id) = set("PERFQUILT_APP_ID") {
@@ -49,7 +49,9 @@ impl Credentials {
             };
             let id = id.trim().to_owned();
             if !id.bytes().all(|b| b.is_ascii_alphanumeric()) {
-                return Err(Error::usage("PERFQUILT_APP_ID is no id of a GitHub App"));
+                return Err(Error::usage(
+                    "PERFQUILT_APP_ID is not the id of a GitHub App",
+                ));
             }
             return Ok(Credentials::App {
                 id,
@@ -65,7 +67,7 @@ impl Credentials {
             })?;
         if !token.trim().bytes().all(|b| b.is_ascii_graphic()) {
             return Err(Error::usage(
-                "the token in GITHUB_TOKEN has characters that no token has",
+                "the token in GITHUB_TOKEN contains invalid characters",
             ));
         }
         let login =
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken() {
+    fn precedence_of_variables() {
         let taken = of(&[("GITHUB_TOKEN", "t"), ("GITHUB_ACTIONS", "true")]).unwrap();
         assert!(
             matches!(taken, Credentials::Token { login: Some(login), .. } if login == WORKFLOW)
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_or_invalid_credentials_are_reported() {
         assert!(
             of(&[])
                 .unwrap_err()

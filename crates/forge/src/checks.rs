@@ -1,22 +1,24 @@
-//! The check run of a commit: the same verdict as the comment, where merge rules can see it.
+//! The check run of a commit: the same verdict as the comment, for merge rules.
 
 use serde_json::{Value, json};
 
-use super::client::{Call, Fault, Method, Shared, part};
+use super::client::GitHub;
 use super::model::{CheckRun, CheckRuns};
-use perfquilt_model::comment::{Comment, Standing};
+use super::transport::{Method, Request, RequestError, encode_segment};
+use perfquilt_model::comment::{Comment, MeasurementStatus};
 use perfquilt_model::cut::at_most;
 use perfquilt_model::error::{Error, Result};
 
 /// The check run's name.
 const NAME: &str = "perfquilt";
-/// Characters of a title and bytes of a summary that GitHub takes.
-const LONGEST_TITLE: usize = 255;
-const LONGEST_SUMMARY: usize = 65_535;
-/// How often looking and writing is begun again.
-const ROUNDS: u32 = 4;
+/// The maximum length of a title, in characters.
+const MAX_TITLE_CHARS: usize = 255;
+/// The maximum size of a summary, in bytes.
+const MAX_SUMMARY_BYTES: usize = 65_535;
+/// The maximum number of rounds of looking for a check run and writing it.
+const MAX_ROUNDS: u32 = 4;
 
-/// What a check run says to merge rules.
+/// The conclusion of a check run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Conclusion {
     /// Green.
@@ -28,19 +30,25 @@ pub enum Conclusion {
 }
 
 impl Conclusion {
-    /// What a standing concludes. A regression or an open question is red only where that was asked for:
-    /// a measurement informs, and who merges decides.
-    pub fn of(standing: Standing, fail_on_regression: bool, fail_on_inconclusive: bool) -> Self {
-        match standing {
-            Standing::Faster | Standing::NoEffect => Conclusion::Success,
-            Standing::Failed => Conclusion::Failure,
-            Standing::Regression if fail_on_regression => Conclusion::Failure,
-            Standing::Unclear | Standing::Unfinished if fail_on_inconclusive => Conclusion::Failure,
+    /// Returns the conclusion for a status. A regression or an inconclusive result is red only on request: a
+    /// measurement informs, and the maintainers decide about merging.
+    pub fn of(
+        status: MeasurementStatus,
+        fail_on_regression: bool,
+        fail_on_inconclusive: bool,
+    ) -> Self {
+        match status {
+            MeasurementStatus::Faster | MeasurementStatus::NoEffect => Conclusion::Success,
+            MeasurementStatus::Failed => Conclusion::Failure,
+            MeasurementStatus::Regression if fail_on_regression => Conclusion::Failure,
+            MeasurementStatus::Unclear | MeasurementStatus::Unfinished if fail_on_inconclusive => {
+                Conclusion::Failure
+            }
             _ => Conclusion::Neutral,
         }
     }
 
-    /// The word GitHub has for it.
+    /// Returns GitHub's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Conclusion::Success => "success",
@@ -50,9 +58,9 @@ impl Conclusion {
     }
 }
 
-/// Sees to it that the commit `head` has a check run with this comment; returns its page.
-pub(super) async fn keep(
-    shared: &Shared,
+/// Creates or updates the check run of the commit `head` for this comment; returns the URL of its page.
+pub(super) async fn update(
+    github: &GitHub,
     head: &str,
     id: &str,
     comment: &Comment,
@@ -60,66 +68,66 @@ pub(super) async fn keep(
     details: Option<&str>,
 ) -> Result<String> {
     let body = content(comment, conclusion, id, details);
-    let mut unclear = None;
-    for round in 1..=ROUNDS {
-        let list = Call {
-            what: "read the check runs",
+    let mut uncertain = None;
+    for round in 1..=MAX_ROUNDS {
+        let list = Request {
+            purpose: "read the check runs",
             method: Method::Get,
-            path: shared.path(&format!(
+            path: github.path(&format!(
                 "commits/{}/check-runs?check_name={NAME}&filter=latest&per_page=100",
-                part(head)
+                encode_segment(head)
             )),
             body: None,
         };
-        let runs: CheckRuns = shared.call(&list).await.map_err(refused)?;
+        let runs: CheckRuns = github.call(&list).await.map_err(refused)?;
         let ours = |run: &&CheckRun| run.external_id.as_deref() == Some(id);
         let existing = runs.check_runs.iter().filter(ours).max_by_key(|run| run.id);
-        let call = match existing {
-            Some(run) => Call {
-                what: "update the check run",
+        let request = match existing {
+            Some(run) => Request {
+                purpose: "update the check run",
                 method: Method::Patch,
-                path: shared.path(&format!("check-runs/{}", run.id)),
+                path: github.path(&format!("check-runs/{}", run.id)),
                 body: Some(body.clone()),
             },
             None => {
                 let mut body = body.clone();
                 body["head_sha"] = json!(head);
-                Call {
-                    what: "write the check run",
+                Request {
+                    purpose: "write the check run",
                     method: Method::Post,
-                    path: shared.path("check-runs"),
+                    path: github.path("check-runs"),
                     body: Some(body),
                 }
             }
         };
-        match shared.call::<CheckRun>(&call).await {
+        match github.call::<CheckRun>(&request).await {
             Ok(run) => return Ok(run.html_url.unwrap_or_default()),
-            Err(Fault::Unclear(error, answer)) => {
-                unclear = Some(error);
-                if !shared.pause(&answer, round).await {
+            Err(RequestError::Uncertain(error, info)) => {
+                uncertain = Some(error);
+                if !github.pause(&info, round).await {
                     break;
                 }
             }
-            Err(fault) => return Err(refused(fault)),
+            Err(failure) => return Err(refused(failure)),
         }
     }
-    Err(unclear.unwrap_or_else(|| Error::forge("cannot write the check run")))
+    Err(uncertain.unwrap_or_else(|| Error::forge("cannot write the check run")))
 }
 
-/// Whoever may not write check runs may not read them either, where the repository is private.
-fn refused(fault: Fault) -> Error {
-    match fault {
-        Fault::Refused(403, error) => error.hint(
-            "GitHub takes check runs from Apps and from workflows (`checks: write`) only; \
-             `--no-check` leaves it out",
+/// In a private repository, a token without the permission cannot read check runs either.
+fn refused(failure: RequestError) -> Error {
+    match failure {
+        RequestError::Refused(403, error) => error.hint(
+            "GitHub accepts check runs only from Apps and workflows (`checks: write`); \
+             `--no-check` skips the check run",
         ),
         other => other.into(),
     }
 }
 
 fn content(comment: &Comment, conclusion: Conclusion, id: &str, details: Option<&str>) -> Value {
-    let title: String = comment.title.chars().take(LONGEST_TITLE).collect();
-    let summary = at_most(&comment.body, LONGEST_SUMMARY);
+    let title: String = comment.title.chars().take(MAX_TITLE_CHARS).collect();
+    let summary = at_most(&comment.body, MAX_SUMMARY_BYTES);
     let mut body = json!({
         "name": NAME,
         "external_id": id,
@@ -138,14 +146,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn red_is_what_was_asked_for() {
+    fn failure_depends_on_the_options() {
         use Conclusion::{Failure, Neutral, Success};
-        let quiet = Standing::ALL.map(|standing| Conclusion::of(standing, false, false));
+        let quiet = MeasurementStatus::ALL.map(|status| Conclusion::of(status, false, false));
         assert_eq!(
             quiet,
             [Failure, Neutral, Neutral, Success, Success, Neutral]
         );
-        let strict = Standing::ALL.map(|standing| Conclusion::of(standing, true, true));
+        let strict = MeasurementStatus::ALL.map(|status| Conclusion::of(status, true, true));
         assert_eq!(
             strict,
             [Failure, Failure, Failure, Success, Success, Failure]

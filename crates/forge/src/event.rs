@@ -1,22 +1,22 @@
-//! What a workflow's event says about the pull request.
+//! The pull request that a workflow's event describes.
 
 use serde::Deserialize;
 
 use super::{Repository, is_commit};
 use perfquilt_model::error::{Error, Result};
 
-/// What is known of a pull request before GitHub is asked.
+/// What is known about a pull request without asking GitHub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    /// The repository it is to.
+    /// The target repository.
     pub repository: Option<Repository>,
     /// Its number.
     pub number: Option<u64>,
     /// The commit that was measured.
     pub head: Option<String>,
-    /// The branch it is from, as `owner:branch`, where the event does not tell the number: of a fork.
+    /// The source branch as `owner:branch`, for pull requests from forks, whose number the event lacks.
     pub from: Option<String>,
-    /// The page of the run that measured.
+    /// The URL of the workflow run that measured.
     pub run: Option<String>,
 }
 
@@ -78,11 +78,12 @@ struct Issue {
 }
 
 impl Target {
-    /// What the environment of a workflow says, which `variable` reads; `event` is the text of the file that
-    /// `GITHUB_EVENT_PATH` names. Outside a workflow nothing is known.
+    /// Reads the environment of a workflow through `variable`; `event` is the text of the file that
+    /// `GITHUB_EVENT_PATH` names. Outside a workflow the target is empty.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an event that cannot be read or is of no pull request.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an event that cannot be parsed or does not
+    /// belong to a pull request.
     pub fn from_environment(
         variable: &dyn Fn(&str) -> Option<String>,
         event: Option<&str>,
@@ -108,7 +109,7 @@ impl Target {
     fn with(mut self, text: &str) -> Result<Self> {
         let event: Event = serde_json::from_str(text).map_err(|error| {
             Error::usage(format!("the workflow's event cannot be read: {error}"))
-                .hint("GITHUB_EVENT_PATH names its file; `--pr` and `--head` say what it would")
+                .hint("check the file that GITHUB_EVENT_PATH names, or give `--pr` and `--head`")
         })?;
         if let Some(repository) = event.repository {
             self.repository = Some(repository.full_name.parse()?);
@@ -119,7 +120,7 @@ impl Target {
         } else if let Some(run) = event.workflow_run {
             if !run.event.starts_with("pull_request") {
                 return Err(Error::usage(format!(
-                    "the run that measured was for `{}`, not for a pull request",
+                    "the measuring run was for `{}`, not for a pull request",
                     run.event
                 ))
                 .hint("let the posting job run `if: github.event.workflow_run.event == 'pull_request'`"));
@@ -138,7 +139,7 @@ impl Target {
         } else if let Some(issue) = event.issue {
             if issue.pull_request.is_none() {
                 return Err(Error::usage(format!(
-                    "issue {} is no pull request",
+                    "issue {} is not a pull request",
                     issue.number
                 )));
             }

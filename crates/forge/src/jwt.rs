@@ -1,5 +1,5 @@
-//! The token a GitHub App proves with that it holds its private key (RFC 7519, RS256). octocrab would make
-//! it with a second cryptographic library, which takes longer to compile than everything else here.
+//! The JSON Web Token that proves possession of a GitHub App's private key (RFC 7519, RS256). octocrab would
+//! need a second cryptographic library for it, which takes longer to compile than the rest of this crate.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,19 +11,22 @@ use rustls_pki_types::pem::PemObject;
 use super::Secret;
 use perfquilt_model::error::{Error, Result};
 
-/// Seconds the token is issued in the past, and those it holds; GitHub takes ten minutes at most.
-const BEFORE: i64 = 60;
-const LIFE: i64 = 9 * 60;
+/// How far the token's issue time lies in the past, in seconds.
+const BACKDATED_SECONDS: i64 = 60;
+/// How long the token is valid, in seconds; GitHub accepts at most ten minutes after the issue time.
+const LIFETIME_SECONDS: i64 = 9 * 60;
 
-/// The token of the App with this id (or client id) at `now`, seconds since 1970 on GitHub's clock.
+/// Returns the token of the App with this id (or client id) at `now`, in seconds since 1970 on GitHub's clock.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `key` is no RSA key in PEM form.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `key` is not an RSA key in PEM format.
 pub(super) fn sign(app: &str, key: &Secret, now: i64) -> Result<Secret> {
     let pair = key_pair(key)?;
     let part = |json: serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());
     let head = part(serde_json::json!({ "alg": "RS256", "typ": "JWT" }));
-    let claims = part(serde_json::json!({ "iss": app, "iat": now - BEFORE, "exp": now + LIFE }));
+    let claims = part(
+        serde_json::json!({ "iss": app, "iat": now - BACKDATED_SECONDS, "exp": now + LIFETIME_SECONDS }),
+    );
     let text = format!("{head}.{claims}");
     let mut signature = vec![0; pair.public().modulus_len()];
     pair.sign(
@@ -42,16 +45,16 @@ pub(super) fn sign(app: &str, key: &Secret, now: i64) -> Result<Secret> {
 fn key_pair(key: &Secret) -> Result<RsaKeyPair> {
     let wrong = |why: &str| {
         Error::usage(format!("the App's private key cannot be used: {why}"))
-            .hint("GitHub hands it out as a .pem file, on the App's page under `Private keys`")
+            .hint("download it as a .pem file from the App's page at GitHub, under `Private keys`")
     };
     let der = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
-        .map_err(|_| wrong("it is no private key in PEM form"))?;
+        .map_err(|_| wrong("it is not a private key in PEM format"))?;
     let pair = match &der {
         PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
         PrivateKeyDer::Pkcs8(key) => RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()),
-        _ => return Err(wrong("it is no RSA key")),
+        _ => return Err(wrong("it is not an RSA key")),
     };
-    // What ring says of a key has nothing of the key in it.
+    // ring's error messages contain nothing of the key.
     pair.map_err(|error| wrong(&error.to_string()))
 }
 
@@ -60,7 +63,7 @@ mod tests {
     use super::*;
     use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 
-    /// Made for this test: `openssl genrsa -traditional 2048`.
+    /// Generated for this test: `openssl genrsa -traditional 2048`.
     const KEY: &str = include_str!("../../../tests/fixtures/github/app-key.pem");
 
     #[test]

@@ -1,54 +1,55 @@
-//! The label of a pull request: one of those that say what the measurement came to.
+//! The pull request's label for the result of the measurement.
 
 use serde_json::json;
 
-use super::client::{Call, Fault, Method, Shared, part};
+use super::client::GitHub;
 use super::model::Label;
-use perfquilt_model::comment::Standing;
+use super::transport::{Method, Request, RequestError, encode_segment};
+use perfquilt_model::comment::MeasurementStatus;
 use perfquilt_model::error::Result;
 
-/// The label for a standing: `perf: faster`.
-pub(super) fn name(prefix: &str, standing: Standing) -> String {
-    format!("{prefix}: {standing}")
+/// Returns the label for a status: `perf: faster`.
+pub(super) fn name(prefix: &str, status: MeasurementStatus) -> String {
+    format!("{prefix}: {status}")
 }
 
-/// Sees to it that of the labels with `prefix` the pull request has the one for `standing`; returns it.
-pub(super) async fn keep(
-    shared: &Shared,
+/// Sets the label for `status` and removes the other labels with `prefix`; returns the label.
+pub(super) async fn update(
+    github: &GitHub,
     number: u64,
     prefix: &str,
-    standing: Standing,
+    status: MeasurementStatus,
 ) -> Result<String> {
-    let wanted = name(prefix, standing);
-    let path = shared.path(&format!("issues/{number}/labels"));
-    let labels: Vec<Label> = shared.all("read the labels", &path).await?;
+    let wanted = name(prefix, status);
+    let path = github.path(&format!("issues/{number}/labels"));
+    let labels: Vec<Label> = github.all("read the labels", &path).await?;
     let has = |name: &str| {
         labels
             .iter()
             .any(|label| label.name.eq_ignore_ascii_case(name))
     };
     if !has(&wanted) {
-        let call = Call {
-            what: "add the label",
-            method: Method::PostAgain,
+        let request = Request {
+            purpose: "add the label",
+            method: Method::PostIdempotent,
             path: path.clone(),
             body: Some(json!({ "labels": [wanted] })),
         };
-        shared.tell(&call).await?;
+        github.execute(&request).await?;
     }
-    for other in Standing::ALL.map(|standing| name(prefix, standing)) {
+    for other in MeasurementStatus::ALL.map(|status| name(prefix, status)) {
         if other == wanted || !has(&other) {
             continue;
         }
-        let call = Call {
-            what: "remove a label",
+        let request = Request {
+            purpose: "remove a label",
             method: Method::Delete,
-            path: format!("{path}/{}", part(&other)),
+            path: format!("{path}/{}", encode_segment(&other)),
             body: None,
         };
-        match shared.tell(&call).await {
-            Ok(()) | Err(Fault::Refused(404, _)) => {}
-            Err(fault) => return Err(fault.into()),
+        match github.execute(&request).await {
+            Ok(()) | Err(RequestError::Refused(404, _)) => {}
+            Err(failure) => return Err(failure.into()),
         }
     }
     Ok(wanted)

@@ -1,7 +1,7 @@
-//! GitHub: the one comment, check run and label of a pull request. Only this module knows octocrab.
+//! GitHub: the comment, check run and label of a pull request. Only this crate uses octocrab.
 //!
-//! What is posted is made elsewhere ([`perfquilt_report::comment()`]); here it gets to its place exactly once,
-//! whatever fails on the way.
+//! [`perfquilt_report::comment()`] writes the comment; this crate posts it exactly once, whatever fails on the
+//! way.
 
 mod auth;
 mod checks;
@@ -16,6 +16,7 @@ mod retry;
 mod secret;
 mod session;
 mod sticky;
+mod transport;
 
 use perfquilt_model::error::Error;
 
@@ -24,32 +25,32 @@ pub use perfquilt_model::repository::Repository;
 pub use auth::Credentials;
 pub use checks::Conclusion;
 pub use client::Client;
-pub use post::{Draft, Found, Posted, Posting, find_pull_request, post};
+pub use post::{Draft, Posted, Posting, PullRequest, find_pull_request, post};
 pub use reactions::react;
-pub use retry::Policy;
+pub use retry::RetryPolicy;
 pub use secret::Secret;
-pub use sticky::Kept;
+pub use sticky::CommentUpdate;
 
-/// Where GitHub's own interface is.
+/// The URL of github.com's API.
 pub const API: &str = "https://api.github.com";
 
-/// Bytes of a comment that GitHub takes. It counts characters; bytes are never fewer.
-pub const LONGEST_COMMENT: usize = 65_536;
+/// The maximum size of a comment. GitHub counts characters; this program counts bytes, which are never fewer.
+pub const MAX_COMMENT_BYTES: usize = 65_536;
 
-/// The commit whose whole id `text` is, in small letters.
+/// Parses a full commit id and returns it in lower case.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is none.
-pub fn commit(text: &str) -> Result<String, Error> {
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `text` is not a full commit id.
+pub fn parse_commit(text: &str) -> Result<String, Error> {
     if is_commit(text) {
         Ok(text.to_ascii_lowercase())
     } else {
-        Err(Error::usage(format!("`{text}` is not a whole commit id"))
+        Err(Error::usage(format!("`{text}` is not a full commit id"))
             .hint("`git rev-parse HEAD` prints it"))
     }
 }
 
-/// Whether `text` is a commit's id in full.
+/// Returns whether `text` is a full commit id.
 pub fn is_commit(text: &str) -> bool {
     (text.len() == 40 || text.len() == 64) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
@@ -61,9 +62,9 @@ mod tests {
     #[test]
     fn commits() {
         let id = "0123456789ABCDEF0123456789abcdef01234567";
-        assert_eq!(commit(id).unwrap(), id.to_lowercase());
+        assert_eq!(parse_commit(id).unwrap(), id.to_lowercase());
         for bad in ["", "HEAD", &id[1..]] {
-            assert!(commit(bad).is_err(), "{bad}");
+            assert!(parse_commit(bad).is_err(), "{bad}");
         }
     }
 

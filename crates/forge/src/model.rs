@@ -1,4 +1,4 @@
-//! What GitHub answers, as far as it is read. Fields it may leave out may be missing.
+//! The fields of GitHub's responses that perfquilt reads. Optional fields may be missing.
 
 use serde::Deserialize;
 
@@ -39,7 +39,7 @@ pub(super) struct Branch {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct PullRequest {
+pub(super) struct PullRequestData {
     pub number: u64,
     pub state: String,
     pub head: Branch,
@@ -64,7 +64,7 @@ pub(super) struct Label {
     pub name: String,
 }
 
-/// GitHub's words about what went wrong.
+/// GitHub's error message.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Problem {

@@ -1,105 +1,109 @@
-//! Posting: comment, check run and label in a row.
+//! Posts the comment, check run and label of a pull request.
 
 use serde::Serialize;
 
-use super::client::{Call, Fault, Method, Shared, part};
+use super::client::GitHub;
 use super::event::Target;
-use super::model::PullRequest;
-use super::sticky::{self, Kept, Mark};
-use super::{Client, Conclusion, LONGEST_COMMENT, checks, labels};
-use perfquilt_model::comment::{Comment, Standing, Subject};
+use super::model::PullRequestData;
+use super::sticky::{self, CommentUpdate, Mark};
+use super::transport::{Method, Request, RequestError, encode_segment};
+use super::{Client, Conclusion, MAX_COMMENT_BYTES, checks, labels};
+use perfquilt_model::comment::{Comment, MeasurementStatus, PullRequestRef};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
-/// What is to be posted beside the comment, and how.
+/// What to post besides the comment.
 #[derive(Debug, Clone)]
 pub struct Posting {
-    /// Tells several comments of this program on one pull request apart.
+    /// Distinguishes several comments of perfquilt on one pull request.
     pub id: String,
-    /// Write a check run.
+    /// Whether to write a check run.
     pub check: bool,
-    /// Set the label `PREFIX: STANDING`.
+    /// The prefix of the label `PREFIX: STATUS`; `None` for no label.
     pub label: Option<String>,
-    /// A regression makes the check run red.
+    /// Whether a regression makes the check run red.
     pub fail_on_regression: bool,
-    /// An open question does.
+    /// Whether an inconclusive result makes the check run red.
     pub fail_on_inconclusive: bool,
 }
 
 impl Posting {
-    /// What a standing concludes.
-    pub fn conclusion(&self, standing: Standing) -> Conclusion {
-        Conclusion::of(standing, self.fail_on_regression, self.fail_on_inconclusive)
+    /// Returns the check run's conclusion for a status.
+    pub fn conclusion(&self, status: MeasurementStatus) -> Conclusion {
+        Conclusion::of(status, self.fail_on_regression, self.fail_on_inconclusive)
     }
 
-    /// Bytes a comment may have, beside the mark it is found again by.
+    /// Returns the maximum size of a comment in bytes, without its mark.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an id that is none.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an invalid id.
     pub fn limit(&self) -> Result<usize> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        // Two hyphens would end the mark.
+        // Two hyphens would end the HTML comment that contains the mark.
         if self.id.is_empty()
             || self.id.len() > 100
             || !self.id.bytes().all(plain)
             || self.id.contains("--")
         {
-            return Err(Error::usage(format!("`{}` is no id of a comment", self.id))
-                .hint("letters, digits and single hyphens, for example `redis-quick`"));
+            return Err(
+                Error::usage(format!("`{}` is not a valid comment id", self.id))
+                    .hint("letters, digits and single hyphens, for example `redis-quick`"),
+            );
         }
-        Ok(LONGEST_COMMENT - 512)
+        Ok(MAX_COMMENT_BYTES - 512)
     }
 }
 
-/// A comment to be written for a pull request.
+/// A comment to write for a pull request.
 pub struct Draft<'a> {
-    /// What it is about, as far as that is known before the forge is asked.
-    pub subject: &'a Subject,
-    /// Writes it about the whole subject, in at most so many bytes.
-    pub write: &'a dyn Fn(&Subject, usize) -> Comment,
+    /// The subject, as far as it is known without asking GitHub.
+    pub subject: &'a PullRequestRef,
+    /// Writes the comment about the completed subject, in at most the given number of bytes.
+    pub write: &'a dyn Fn(&PullRequestRef, usize) -> Comment,
 }
 
-/// What was posted.
+/// The result of posting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Posted {
     /// The pull request's number.
     pub number: u64,
     /// The commit it is about.
     pub head: String,
-    /// The title.
+    /// The comment's title.
     pub title: String,
     /// `faster`, `regression`, ….
-    pub standing: String,
-    /// What the check run concludes.
+    #[serde(rename = "standing")]
+    pub status: String,
+    /// The check run's conclusion.
     pub conclusion: &'static str,
     /// The comment.
-    pub comment: Kept,
-    /// The page of the check run, if there is one.
+    pub comment: CommentUpdate,
+    /// The URL of the check run, if there is one.
     pub check_run: Option<String>,
     /// The label, if there is one.
     pub label: Option<String>,
 }
 
-/// A pull request's number and commits.
+/// A pull request's number, commits and state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct PullRequest {
     /// Its number.
     pub number: u64,
-    /// Its last commit.
-    pub newest: String,
-    /// The last commit of the branch it is to.
+    /// Its head commit.
+    pub head: String,
+    /// The last commit of its target branch.
     pub base: String,
-    /// The name of that branch.
+    /// The name of its target branch.
     pub branch: String,
     /// Whether it is open.
     pub open: bool,
 }
 
-impl From<PullRequest> for Found {
-    fn from(found: PullRequest) -> Self {
-        Found {
+impl From<PullRequestData> for PullRequest {
+    fn from(found: PullRequestData) -> Self {
+        PullRequest {
             number: found.number,
-            newest: found.head.sha,
+            head: found.head.sha,
             base: found.base.sha,
             branch: found.base.name,
             open: found.state == "open",
@@ -107,39 +111,39 @@ impl From<PullRequest> for Found {
     }
 }
 
-/// Asks GitHub for the pull request that `target` means.
+/// Finds the pull request that `target` describes.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `target` names none,
-/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when there is no such pull request or no answer.
-pub fn find_pull_request(client: &Client, target: &Target) -> Result<Found> {
-    client.run(find(&client.shared, target))
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `target` describes no pull request,
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when GitHub does not know it or does not answer.
+pub fn find_pull_request(client: &Client, target: &Target) -> Result<PullRequest> {
+    client.run(find(&client.github, target))
 }
 
-async fn find(shared: &Shared, target: &Target) -> Result<Found> {
+async fn find(github: &GitHub, target: &Target) -> Result<PullRequest> {
     if let Some(number) = target.number {
-        let call = Call {
-            what: "read the pull request",
+        let request = Request {
+            purpose: "read the pull request",
             method: Method::Get,
-            path: shared.path(&format!("pulls/{number}")),
+            path: github.path(&format!("pulls/{number}")),
             body: None,
         };
-        return match shared.call::<PullRequest>(&call).await {
+        return match github.call::<PullRequestData>(&request).await {
             Ok(found) => Ok(found.into()),
-            Err(Fault::Refused(404 | 410, _)) => Err(Error::forge(format!(
+            Err(RequestError::Refused(404 | 410, _)) => Err(Error::forge(format!(
                 "there is no pull request {number} in {}, or the token may not see it",
-                shared.repository
+                github.repository()
             ))),
-            Err(fault) => Err(fault.into()),
+            Err(failure) => Err(failure.into()),
         };
     }
     let (Some(from), Some(head)) = (&target.from, &target.head) else {
-        return Err(Error::usage("which pull request?")
-            .hint("`--pr NUMBER`; in a workflow the event tells, if it is of a pull request"));
+        return Err(Error::usage("no pull request is given")
+            .hint("give `--pr NUMBER`; in a workflow for pull requests, perfquilt reads it from the event"));
     };
-    let path = shared.path(&format!("pulls?state=all&head={}", part(from)));
-    let mut found: Vec<PullRequest> = shared.all("look for the pull request", &path).await?;
-    // The branch may have moved on, been used before, or have several pull requests.
+    let path = github.path(&format!("pulls?state=all&head={}", encode_segment(from)));
+    let mut found: Vec<PullRequestData> = github.all("look for the pull request", &path).await?;
+    // The branch may have newer commits, been used before, or have several pull requests.
     found.sort_by_key(|request| {
         (
             request.head.sha != *head,
@@ -147,65 +151,68 @@ async fn find(shared: &Shared, target: &Target) -> Result<Found> {
             std::cmp::Reverse(request.number),
         )
     });
-    found.into_iter().next().map(Found::from).ok_or_else(|| {
-        Error::forge(format!(
-            "there is no pull request from {from} in {}",
-            shared.repository
-        ))
-        .hint("was it removed, or its branch renamed?")
-    })
+    found
+        .into_iter()
+        .next()
+        .map(PullRequest::from)
+        .ok_or_else(|| {
+            Error::forge(format!(
+                "there is no pull request from {from} in {}",
+                github.repository()
+            ))
+            .hint("was it removed, or its branch renamed?")
+        })
 }
 
-/// Posts the comment of `draft`, and what `posting` asks for beside it, to the pull request.
-/// Whatever is there already is brought up to date; nothing is ever there twice.
+/// Posts the comment of `draft`, and what `posting` requests besides, to the pull request. Updates existing
+/// posts and never creates duplicates.
 ///
 /// # Errors
-/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when the comment cannot be written, or what was asked for
-/// beside it, after everything that can be written is;
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when the comment, check run or label cannot be written;
+/// the others are written all the same. [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn post(
     client: &Client,
     posting: &Posting,
-    found: &Found,
+    found: &PullRequest,
     draft: &Draft<'_>,
     progress: &dyn Progress,
 ) -> Result<Posted> {
     let limit = posting.limit()?;
     let head = match draft.subject.head.as_str() {
-        "" => found.newest.clone(),
+        "" => found.head.clone(),
         head => head.to_owned(),
     };
-    let subject = Subject {
+    let subject = PullRequestRef {
         number: Some(found.number),
         base: found.base.clone(),
-        moved_on: (found.newest != head).then(|| found.newest.clone()),
+        moved_on: (found.head != head).then(|| found.head.clone()),
         head: head.clone(),
         ..draft.subject.clone()
     };
     let comment = (draft.write)(&subject, limit);
-    let conclusion = posting.conclusion(comment.standing);
+    let conclusion = posting.conclusion(comment.status);
     let mark = Mark {
         id: posting.id.clone(),
         head: head.clone(),
     };
-    let shared = &client.shared;
+    let github = &client.github;
     client.run(async {
         let number = found.number;
-        // All that can be written is written; the first thing that cannot is the error.
-        let kept = sticky::keep(shared, number, &mark, &found.newest, &comment.body).await;
+        // A failure of one does not prevent the others; the first failure is returned.
+        let kept = sticky::update(github, number, &mark, &found.head, &comment.body).await;
         let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
         let details = subject.run.as_deref();
         let check_run = if posting.check {
-            checks::keep(shared, &head, &posting.id, &comment, conclusion, details)
+            checks::update(github, &head, &posting.id, &comment, conclusion, details)
                 .await
                 .map(Some)
         } else {
             Ok(None)
         };
-        // A label is of the pull request, not of a commit.
-        let current = !outdated && found.newest == head;
+        // A label belongs to the pull request, so results of an older commit must not change it.
+        let current = !outdated && found.head == head;
         let label = match posting.label.as_ref().filter(|_| current) {
-            Some(prefix) => labels::keep(shared, number, prefix, comment.standing)
+            Some(prefix) => labels::update(github, number, prefix, comment.status)
                 .await
                 .map(Some),
             None => Ok(None),
@@ -215,7 +222,7 @@ pub fn post(
                 number,
                 head,
                 title: comment.title.clone(),
-                standing: comment.standing.to_string(),
+                status: comment.status.to_string(),
                 conclusion: conclusion.name(),
                 comment: kept,
                 check_run,

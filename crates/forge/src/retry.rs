@@ -1,101 +1,102 @@
-//! When a request is tried again, and after how long. What GitHub asks for comes first
+//! When to retry a request, and after which wait. GitHub's own instructions come first
 //! (<https://docs.github.com/en/rest/using-the-rest-api/best-practices-for-using-the-rest-api>).
 
 use std::time::Duration;
 
-/// How patiently requests are repeated.
+/// The retry policy for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
-    /// The first wait where GitHub names none; each further one is twice as long.
-    pub first: Duration,
-    /// The first wait after a secondary rate limit without a time, likewise.
-    pub limited: Duration,
-    /// All waits of one request together.
-    pub patience: Duration,
-    /// How long one answer may take.
-    pub answer: Duration,
+pub struct RetryPolicy {
+    /// The first wait when GitHub gives none; doubled for each further one.
+    pub first_wait: Duration,
+    /// The first wait after a secondary rate limit without a given time; doubled for each further one.
+    pub rate_limited_wait: Duration,
+    /// The maximum total wait of one request.
+    pub max_total_wait: Duration,
+    /// The timeout of one response.
+    pub response_timeout: Duration,
 }
 
-impl Default for Policy {
+impl Default for RetryPolicy {
     fn default() -> Self {
-        Policy {
-            first: Duration::from_secs(1),
-            limited: Duration::from_secs(60),
-            patience: Duration::from_secs(15 * 60),
-            answer: Duration::from_secs(30),
+        RetryPolicy {
+            first_wait: Duration::from_secs(1),
+            rate_limited_wait: Duration::from_secs(60),
+            max_total_wait: Duration::from_secs(15 * 60),
+            response_timeout: Duration::from_secs(30),
         }
     }
 }
 
-/// What came back of a request, as far as trying again is concerned.
+/// The parts of a response that matter for retries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Answer {
-    /// The status; `None` when there was no whole answer.
+pub(super) struct ResponseInfo {
+    /// The status; `None` without a complete response.
     pub status: Option<u16>,
     /// `Retry-After`, in seconds.
     pub retry_after: Option<u64>,
     /// `X-RateLimit-Remaining`.
     pub remaining: Option<u64>,
-    /// Seconds from `Date` to `X-RateLimit-Reset`: both on GitHub's clock, ours may be wrong.
+    /// Seconds from `Date` to `X-RateLimit-Reset`. Both are on GitHub's clock, because the local clock may be
+    /// wrong.
     pub reset_in: Option<u64>,
-    /// Whether the message speaks of a rate limit.
+    /// Whether the message mentions a rate limit.
     pub says_limited: bool,
 }
 
-/// What to do.
+/// Whether to retry a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Try again after this.
+pub(super) enum RetryDecision {
+    /// Retry after this wait.
     Wait(Duration),
-    /// Trying again would not help.
+    /// A retry would not help.
     GiveUp,
-    /// It might help after this, which is longer than allowed.
+    /// A retry might help after this wait, which exceeds the policy.
     TooLong(Duration),
 }
 
-/// Waits of this length at most between two tries of our own.
-const LONGEST: Duration = Duration::from_secs(120);
+/// The maximum wait between two attempts, unless GitHub asks for more.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// Decides after `tries` tries (1 or more) that waited `waited` together. `chance` in 0..1 spreads the
-/// waits of several programs.
-pub(super) fn next(
-    policy: &Policy,
-    answer: &Answer,
-    tries: u32,
+/// Decides about a retry after `attempts` attempts (1 or more) with a total wait of `waited`. `jitter` in 0..1
+/// spreads the waits of concurrent processes.
+pub(super) fn decide(
+    policy: &RetryPolicy,
+    info: &ResponseInfo,
+    attempts: u32,
     waited: Duration,
-    chance: f64,
-) -> Next {
+    jitter: f64,
+) -> RetryDecision {
     let doubled = |first: Duration| {
         let wait = first
-            .saturating_mul(1 << (tries - 1).min(20))
-            .min(LONGEST.max(first));
-        wait.mul_f64(0.75 + 0.5 * chance.clamp(0.0, 1.0))
+            .saturating_mul(1 << (attempts - 1).min(20))
+            .min(MAX_WAIT.max(first));
+        wait.mul_f64(0.75 + 0.5 * jitter.clamp(0.0, 1.0))
     };
-    let limited = matches!(answer.status, Some(403 | 429))
-        && (answer.status == Some(429)
-            || answer.says_limited
-            || answer.retry_after.is_some()
-            || answer.remaining == Some(0));
-    let least = doubled(policy.first);
-    // `Retry-After: 0`, or a time that has passed, must not make this a flood without an end.
-    let told = |seconds: u64| Duration::from_secs(seconds).max(least);
-    let wait = match (answer.status, answer.retry_after) {
+    let limited = matches!(info.status, Some(403 | 429))
+        && (info.status == Some(429)
+            || info.says_limited
+            || info.retry_after.is_some()
+            || info.remaining == Some(0));
+    let least = doubled(policy.first_wait);
+    // `Retry-After: 0`, or a time in the past, must not cause an endless flood of requests.
+    let requested = |seconds: u64| Duration::from_secs(seconds).max(least);
+    let wait = match (info.status, info.retry_after) {
         (None, _) | (Some(500..=599), None) => least,
-        (Some(500..=599), Some(seconds)) => told(seconds),
-        _ if !limited => return Next::GiveUp,
-        (_, Some(seconds)) => told(seconds),
-        _ => match (answer.remaining, answer.reset_in) {
-            // A second more: the reset is rounded.
-            (Some(0), Some(seconds)) => told(seconds.saturating_add(1)),
-            _ => doubled(policy.limited),
+        (Some(500..=599), Some(seconds)) => requested(seconds),
+        _ if !limited => return RetryDecision::GiveUp,
+        (_, Some(seconds)) => requested(seconds),
+        _ => match (info.remaining, info.reset_in) {
+            // One second more, because the reset time is rounded.
+            (Some(0), Some(seconds)) => requested(seconds.saturating_add(1)),
+            _ => doubled(policy.rate_limited_wait),
         },
     };
-    if waited.saturating_add(wait) <= policy.patience {
-        Next::Wait(wait)
-    } else if limited || answer.retry_after.is_some() {
-        Next::TooLong(wait)
+    if waited.saturating_add(wait) <= policy.max_total_wait {
+        RetryDecision::Wait(wait)
+    } else if limited || info.retry_after.is_some() {
+        RetryDecision::TooLong(wait)
     } else {
-        Next::GiveUp
+        RetryDecision::GiveUp
     }
 }
 
@@ -103,7 +104,7 @@ pub(super) fn next(
 mod tests {
     use super::*;
 
-    const NOTHING: Answer = Answer {
+    const NOTHING: ResponseInfo = ResponseInfo {
         status: None,
         retry_after: None,
         remaining: None,
@@ -111,39 +112,45 @@ mod tests {
         says_limited: false,
     };
 
-    fn after(answer: Answer, tries: u32) -> Next {
-        next(&Policy::default(), &answer, tries, Duration::ZERO, 0.5)
+    fn after(info: ResponseInfo, attempts: u32) -> RetryDecision {
+        decide(
+            &RetryPolicy::default(),
+            &info,
+            attempts,
+            Duration::ZERO,
+            0.5,
+        )
     }
 
-    fn seconds(wait: u64) -> Next {
-        Next::Wait(Duration::from_secs(wait))
+    fn seconds(wait: u64) -> RetryDecision {
+        RetryDecision::Wait(Duration::from_secs(wait))
     }
 
     #[test]
-    fn faults_of_the_server_and_the_line() {
+    fn server_and_network_failures() {
         assert_eq!(after(NOTHING, 1), seconds(1));
-        let bad_gateway = Answer {
+        let bad_gateway = ResponseInfo {
             status: Some(502),
             ..NOTHING
         };
         assert_eq!(after(bad_gateway, 3), seconds(4));
         assert_eq!(after(bad_gateway, 30), seconds(120));
-        let told = Answer {
+        let requested = ResponseInfo {
             retry_after: Some(7),
             ..bad_gateway
         };
-        assert_eq!(after(told, 1), seconds(7));
+        assert_eq!(after(requested, 1), seconds(7));
     }
 
     #[test]
     fn limits() {
-        let forbidden = Answer {
+        let forbidden = ResponseInfo {
             status: Some(403),
             ..NOTHING
         };
         assert_eq!(
             after(
-                Answer {
+                ResponseInfo {
                     retry_after: Some(30),
                     ..forbidden
                 },
@@ -153,7 +160,7 @@ mod tests {
         );
         assert_eq!(
             after(
-                Answer {
+                ResponseInfo {
                     says_limited: true,
                     ..forbidden
                 },
@@ -163,7 +170,7 @@ mod tests {
         );
         assert_eq!(
             after(
-                Answer {
+                ResponseInfo {
                     says_limited: true,
                     ..forbidden
                 },
@@ -171,7 +178,7 @@ mod tests {
             ),
             seconds(120)
         );
-        let used_up = Answer {
+        let used_up = ResponseInfo {
             remaining: Some(0),
             reset_in: Some(100),
             ..forbidden
@@ -179,7 +186,7 @@ mod tests {
         assert_eq!(after(used_up, 1), seconds(101));
         assert_eq!(
             after(
-                Answer {
+                ResponseInfo {
                     status: Some(429),
                     ..NOTHING
                 },
@@ -187,50 +194,53 @@ mod tests {
             ),
             seconds(60)
         );
-        let hour = Answer {
+        let hour = ResponseInfo {
             reset_in: Some(3600),
             ..used_up
         };
-        assert_eq!(after(hour, 1), Next::TooLong(Duration::from_secs(3601)));
-        let endless = Answer {
+        assert_eq!(
+            after(hour, 1),
+            RetryDecision::TooLong(Duration::from_secs(3601))
+        );
+        let endless = ResponseInfo {
             retry_after: Some(u64::MAX),
             ..forbidden
         };
-        assert!(matches!(after(endless, 1), Next::TooLong(_)));
+        assert!(matches!(after(endless, 1), RetryDecision::TooLong(_)));
     }
 
     #[test]
-    fn a_time_that_has_passed_is_no_leave_to_ask_at_once() {
+    fn a_past_retry_time_still_waits() {
         for status in [403, 429, 503] {
-            let now = Answer {
+            let now = ResponseInfo {
                 status: Some(status),
                 retry_after: Some(0),
                 ..NOTHING
             };
             assert_eq!(after(now, 1), seconds(1));
             assert_eq!(after(now, 3), seconds(4));
-            let policy = Policy::default();
-            let late = next(&policy, &now, 1, policy.patience, 0.5);
-            assert_eq!(late, Next::TooLong(Duration::from_secs(1)));
+            let policy = RetryPolicy::default();
+            let late = decide(&policy, &now, 1, policy.max_total_wait, 0.5);
+            assert_eq!(late, RetryDecision::TooLong(Duration::from_secs(1)));
         }
     }
 
     #[test]
-    fn what_does_not_get_better() {
+    fn permanent_failures_are_not_retried() {
         for status in [301, 400, 401, 403, 404, 410, 422] {
             assert_eq!(
                 after(
-                    Answer {
+                    ResponseInfo {
                         status: Some(status),
                         ..NOTHING
                     },
                     1
                 ),
-                Next::GiveUp
+                RetryDecision::GiveUp
             );
         }
-        let policy = Policy::default();
-        let late = next(&policy, &NOTHING, 1, policy.patience, 0.5);
-        assert_eq!(late, Next::GiveUp);
+        let policy = RetryPolicy::default();
+        let late = decide(&policy, &NOTHING, 1, policy.max_total_wait, 0.5);
+        assert_eq!(late, RetryDecision::GiveUp);
     }
 }

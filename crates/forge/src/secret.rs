@@ -1,29 +1,28 @@
-//! A text that must not be seen.
+//! Secrets: tokens and keys.
 
 use std::fmt;
 
-/// A token or key. It is shown nowhere: not by `{:?}`, and [`Secret::scrub`] takes it out of what others
-/// say.
+/// A token or key. `{:?}` does not show it, and [`Secret::scrub`] removes it from foreign texts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret; blanks around it, as files and variables bring them, are no part of it.
+    /// Creates a secret from `text`, without the surrounding whitespace that files and variables often contain.
     pub fn new(text: &str) -> Self {
         Secret(text.trim().to_owned())
     }
 
-    /// The text itself, for the one place that sends it.
+    /// Returns the text itself, for sending it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is nothing to keep.
+    /// Returns whether the secret is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `text` without the secret.
+    /// Returns `text` with the secret replaced by `…`.
     pub fn scrub(&self, text: &str) -> String {
         if self.0.is_empty() {
             text.to_owned()
@@ -44,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_not_shown() {
+    fn a_secret_is_not_shown() {
         let secret = Secret::new(" ghp_x1y2\n");
         assert_eq!(format!("{secret:?}"), "Secret(…)");
         assert_eq!(secret.expose(), "ghp_x1y2");

@@ -1,175 +1,178 @@
-//! The one comment of a pull request: found again by a mark nobody sees, and by who wrote it.
+//! Keeps a single comment on a pull request, identified by a hidden mark and its author.
 //!
-//! GitHub has no way to write a comment unless there is one, so two programs at the same time, or one whose
-//! answer was lost, can write two. Whoever writes therefore looks again afterwards, and everybody follows one
-//! rule: the oldest stays and gets the text, the others go. Whatever the order, one is left.
+//! GitHub cannot create a comment conditionally, so two concurrent processes, or one whose response was lost,
+//! can create two. After writing, each process therefore checks for duplicates and applies the same rule: the
+//! oldest comment stays and gets the text, the others are deleted. In whatever order this happens, one comment
+//! remains.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::client::{Call, Fault, Method, Shared, get};
+use super::client::GitHub;
 use super::model::Comment;
+use super::transport::{Method, Request, RequestError, get};
 use perfquilt_model::error::{Error, Result};
 
-/// How often the whole of looking and writing is begun again.
-const ROUNDS: u32 = 6;
+/// The maximum number of rounds of looking for the comment and writing it.
+const MAX_ROUNDS: u32 = 6;
 
-/// What a comment's mark says.
+/// The hidden mark of a comment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
-    /// Which of several comments of this program on one pull request.
+    /// Distinguishes several comments of perfquilt on one pull request.
     pub id: String,
     /// The commit it is about.
     pub head: String,
 }
 
-/// What became of the comment.
+/// How a comment was updated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Kept {
-    /// Its page.
+pub struct CommentUpdate {
+    /// The comment's URL.
     pub url: String,
-    /// `created`, `updated`, `unchanged`, or `newer` where there is one of a later commit, which stays.
+    /// `created`, `updated`, `unchanged`, or `newer` when a comment about a later commit exists, which stays.
     pub action: &'static str,
-    /// How many others of the same kind were removed.
+    /// The number of duplicates that were deleted.
     pub removed: usize,
 }
 
-const BEFORE: &str = "<!-- perfquilt ";
-const BEHIND: &str = " -->";
+const MARK_START: &str = "<!-- perfquilt ";
+const MARK_END: &str = " -->";
 
 impl Mark {
-    /// The line a comment begins with.
+    /// Returns the first line of the comment.
     pub(super) fn line(&self) -> String {
         let id = serde_json::to_string(&self.id).unwrap_or_default();
         let head = serde_json::to_string(&self.head).unwrap_or_default();
-        format!("{BEFORE}{{\"id\":{id},\"head\":{head}}}{BEHIND}\n")
+        format!("{MARK_START}{{\"id\":{id},\"head\":{head}}}{MARK_END}\n")
     }
 
-    /// The mark of a comment, if it begins with one.
+    /// Parses the mark that a comment begins with, if any.
     fn of(body: &str) -> Option<Mark> {
-        let line = body.lines().next()?.strip_prefix(BEFORE)?;
-        serde_json::from_str(line.trim_end().strip_suffix(BEHIND)?).ok()
+        let line = body.lines().next()?.strip_prefix(MARK_START)?;
+        serde_json::from_str(line.trim_end().strip_suffix(MARK_END)?).ok()
     }
 }
 
-/// Sees to it that the pull request `number` has exactly one comment with `mark`'s id, and that it has
-/// this text (without the mark). `newest` is the pull request's last commit: a comment about that is not
-/// replaced by one about an older.
-pub(super) async fn keep(
-    shared: &Shared,
+/// Makes the pull request `number` have exactly one comment with `mark`'s id, with this text (without the
+/// mark). `current_head` is the pull request's head commit: a comment about it is not replaced by one about an older
+/// commit.
+pub(super) async fn update(
+    github: &GitHub,
     number: u64,
     mark: &Mark,
-    newest: &str,
+    current_head: &str,
     text: &str,
-) -> Result<Kept> {
+) -> Result<CommentUpdate> {
     let body = format!("{}{text}", mark.line());
-    let login = shared.login().await?;
+    let login = github.login().await?;
     let mut action = "updated";
-    let mut unclear = None;
-    // What this program wrote just now.
+    let mut uncertain = None;
+    // The comments this call has created.
     let mut written: Vec<u64> = Vec::new();
-    for round in 1..=ROUNDS {
-        let all = ours(shared, number, &login, &mark.id, &written).await?;
+    for round in 1..=MAX_ROUNDS {
+        let all = ours(github, number, &login, &mark.id, &written).await?;
         let mut ours = all.into_iter();
         let Some(first) = ours.next() else {
-            let post = Call {
-                what: "write the comment",
+            let post = Request {
+                purpose: "write the comment",
                 method: Method::Post,
-                path: shared.path(&format!("issues/{number}/comments")),
+                path: github.path(&format!("issues/{number}/comments")),
                 body: Some(json!({ "body": body })),
             };
-            match shared.call::<Comment>(&post).await {
-                // Whether it is the only one shows the next round.
+            match github.call::<Comment>(&post).await {
+                // The next round shows whether it is the only one.
                 Ok(comment) => {
                     action = "created";
                     written.push(comment.id);
                 }
-                Err(Fault::Unclear(error, answer)) => {
+                Err(RequestError::Uncertain(error, info)) => {
                     tracing::debug!("{error}: looking whether it is there");
                     action = "created";
-                    unclear = Some(error);
-                    if !shared.pause(&answer, round).await {
+                    uncertain = Some(error);
+                    if !github.pause(&info, round).await {
                         break;
                     }
                 }
-                Err(fault) => return Err(refused(fault)),
+                Err(failure) => return Err(refused(failure)),
             }
             continue;
         };
         let about = |comment: &Comment| comment.body.as_deref().and_then(Mark::of);
-        if mark.head != newest && about(&first).is_some_and(|mark| mark.head == newest) {
-            return Ok(Kept {
+        if mark.head != current_head && about(&first).is_some_and(|mark| mark.head == current_head)
+        {
+            return Ok(CommentUpdate {
                 url: first.html_url,
                 action: "newer",
                 removed: 0,
             });
         }
         if !same(first.body.as_deref().unwrap_or_default(), &body) {
-            let patch = Call {
-                what: "update the comment",
+            let patch = Request {
+                purpose: "update the comment",
                 method: Method::Patch,
-                path: shared.path(&format!("issues/comments/{}", first.id)),
+                path: github.path(&format!("issues/comments/{}", first.id)),
                 body: Some(json!({ "body": body })),
             };
-            match shared.tell(&patch).await {
+            match github.execute(&patch).await {
                 Ok(()) => {}
-                // Somebody removed it in this moment.
-                Err(Fault::Refused(404 | 410, _)) => continue,
-                Err(fault) => return Err(refused(fault)),
+                // Somebody deleted it meanwhile.
+                Err(RequestError::Refused(404 | 410, _)) => continue,
+                Err(failure) => return Err(refused(failure)),
             }
         } else if action != "created" {
             action = "unchanged";
         }
         let mut removed = 0;
         for other in ours {
-            let delete = Call {
-                what: "remove a second comment",
+            let delete = Request {
+                purpose: "remove a second comment",
                 method: Method::Delete,
-                path: shared.path(&format!("issues/comments/{}", other.id)),
+                path: github.path(&format!("issues/comments/{}", other.id)),
                 body: None,
             };
-            match shared.tell(&delete).await {
+            match github.execute(&delete).await {
                 Ok(()) => removed += 1,
-                Err(Fault::Refused(404 | 410, _)) => {}
-                Err(fault) => return Err(fault.into()),
+                Err(RequestError::Refused(404 | 410, _)) => {}
+                Err(failure) => return Err(failure.into()),
             }
         }
-        return Ok(Kept {
+        return Ok(CommentUpdate {
             url: first.html_url,
             action,
             removed,
         });
     }
-    Err(unclear.unwrap_or_else(|| {
-        Error::forge("cannot write the comment: it is removed as soon as it is there")
-            .hint("does another program remove comments of this account?")
+    Err(uncertain.unwrap_or_else(|| {
+        Error::forge("cannot write the comment: it disappears right after it is written")
+            .hint("check whether another program deletes comments of this account")
     }))
 }
 
-/// The comments of this kind that we wrote ourselves, the oldest first. Anybody can copy the mark. The list may
-/// not have what was `written` just now; that is asked for by itself.
+/// Returns perfquilt's own comments with this id, the oldest first; anybody can copy the mark, so the author
+/// counts. The list may lag behind and miss the comments `written` just now, which are read separately.
 async fn ours(
-    shared: &Shared,
+    github: &GitHub,
     number: u64,
     login: &str,
     id: &str,
     written: &[u64],
 ) -> Result<Vec<Comment>> {
-    let path = shared.path(&format!("issues/{number}/comments"));
-    let mut comments: Vec<Comment> = shared.all("read the comments", &path).await?;
+    let path = github.path(&format!("issues/{number}/comments"));
+    let mut comments: Vec<Comment> = github.all("read the comments", &path).await?;
     for &one in written {
         if comments.iter().any(|comment| comment.id == one) {
             continue;
         }
-        let call = get(
+        let request = get(
             "read the comment",
-            shared.path(&format!("issues/comments/{one}")),
+            github.path(&format!("issues/comments/{one}")),
         );
-        match shared.call(&call).await {
+        match github.call(&request).await {
             Ok(comment) => comments.push(comment),
-            // Somebody removed it.
-            Err(Fault::Refused(404 | 410, _)) => {}
-            Err(fault) => return Err(fault.into()),
+            // Somebody deleted it.
+            Err(RequestError::Refused(404 | 410, _)) => {}
+            Err(failure) => return Err(failure.into()),
         }
     }
     let mut ours: Vec<Comment> = comments
@@ -188,16 +191,16 @@ async fn ours(
     Ok(ours)
 }
 
-/// Whether two texts are the same but for the line ends an editor in a browser leaves.
+/// Returns whether two texts are equal except for line ends, which browsers change.
 fn same(a: &str, b: &str) -> bool {
     a.trim_end().lines().eq(b.trim_end().lines())
 }
 
-fn refused(fault: Fault) -> Error {
-    match fault {
-        Fault::Refused(403, error) if error.message().contains("locked") => {
-            error.hint("the conversation is locked; who may write to the repository can unlock it")
-        }
+fn refused(failure: RequestError) -> Error {
+    match failure {
+        RequestError::Refused(403, error) if error.message().contains("locked") => error.hint(
+            "the conversation is locked; anyone with write access to the repository can unlock it",
+        ),
         other => other.into(),
     }
 }
@@ -207,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_found_again() {
+    fn a_mark_round_trips() {
         let mark = Mark {
             id: "default".into(),
             head: "0123abc".into(),

@@ -1,6 +1,6 @@
-//! What observations say: statistics, the attribution document and the decisions of a bisection.
+//! Analysis of observations: statistics, the attribution document and the decisions of a bisection.
 //!
-//! Every result is a function of its arguments alone; nothing here does input or output.
+//! Every function is pure: its result depends on its arguments alone, and nothing does input or output.
 
 pub mod attribution;
 pub mod bisect;

@@ -1,4 +1,4 @@
-//! What several runs of two servers say about their functions. Pure.
+//! Comparison of two servers function by function over several runs. Pure functions.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use perfquilt_model::profile::{CostTable, FunctionCosts};
 
 use crate::stats::{Interval, LEVEL, benjamini_hochberg};
 
-/// A number of two servers, a transaction, and how well their difference is known.
+/// A cost per transaction of two servers, and the interval of the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Change {
-    /// The first server's, the mean over runs.
+pub struct CostChange {
+    /// The first server's cost, averaged over runs.
     pub before: f64,
-    /// The second server's.
+    /// The second server's cost, likewise.
     pub after: f64,
-    /// Half the width of the 95 % interval of `after − before`; `null` with a single run.
+    /// Half-width of the 95 % interval of `after − before`; `null` with a single run.
     pub half_width: Option<f64>,
-    /// How probable a difference of this size is where there is none; 1 with a single run.
+    /// P-value of the null hypothesis of no difference; 1 with a single run.
     #[serde(skip)]
     p_value: f64,
 }
 
-impl Change {
-    /// Of one number a run of each server; run `i` of both did the same transactions.
+impl CostChange {
+    /// Compares one value per run of each server; run `i` of both executed the same transactions.
     fn of(before: &[f64], after: &[f64]) -> Self {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let differences: Vec<f64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
         let interval = Interval::of(&differences);
-        Change {
+        CostChange {
             before: mean(before),
             after: mean(after),
             half_width: interval
@@ -38,98 +38,98 @@ impl Change {
         }
     }
 
-    /// `after − before`.
+    /// Returns `after − before`.
     pub fn difference(&self) -> f64 {
         self.after - self.before
     }
 
-    /// Whether the interval of the difference leaves out 0.
+    /// Returns whether the interval of the difference excludes 0.
     pub fn is_shown(&self) -> bool {
         self.half_width
             .is_some_and(|width| self.difference().abs() > width)
     }
 }
 
-/// What changed in one function. All numbers are of one transaction.
+/// The costs of one function on two servers. All numbers are per transaction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Function {
+pub struct FunctionDifference {
     /// Its name.
     pub name: String,
-    /// Whether it was inlined somewhere, so that its costs were found by debug information.
+    /// Whether it was inlined anywhere, so its costs come from debug information.
     pub inlined: bool,
     /// Its own cost.
-    pub own: Change,
-    /// With that of what it calls.
-    pub inclusive: Change,
-    /// Calls of it.
-    pub calls: Change,
-    /// Whether its own cost is shown to have changed: of the functions of which this is said, at most one in
-    /// twenty has not, on average (Benjamini and Hochberg). Always false with a single run.
+    pub own: CostChange,
+    /// Its cost including callees.
+    pub inclusive: CostChange,
+    /// The number of calls.
+    pub calls: CostChange,
+    /// Whether its own cost changed, at a false discovery rate of 5 % over the functions (Benjamini and
+    /// Hochberg). Always false with a single run.
     pub changed: bool,
 }
 
 /// Calls from one function to another.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Edge {
+pub struct CallEdge {
     /// The caller.
     pub caller: String,
     /// The callee.
     pub callee: String,
-    /// How many calls.
-    pub calls: Change,
-    /// Their cost.
-    pub inclusive: Change,
+    /// The number of calls.
+    pub calls: CostChange,
+    /// The cost of these calls.
+    pub inclusive: CostChange,
 }
 
-/// A line of a function and what it costs one of the servers.
+/// A line of a function and its cost on one server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Hot {
-    /// The file, as the debug information has it.
+pub struct HotLine {
+    /// The file as given in the debug information.
     pub file: String,
     /// The line.
     pub line: u32,
-    /// Own cost a transaction.
+    /// Own cost per transaction.
     pub own: f64,
 }
 
 /// Two servers compared function by function.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Difference {
+pub struct ProfileDifference {
     /// Version of this document: 1.
     pub schema: u32,
-    /// What the first server is.
+    /// The name of the first server.
     pub before: String,
-    /// What the second server is.
+    /// The name of the second server.
     pub after: String,
     /// The workload.
     pub workload: String,
-    /// Where the numbers come from.
+    /// The profiler that the numbers come from.
     pub source: String,
-    /// Runs of each server.
+    /// Number of runs of each server.
     pub runs: usize,
-    /// Transactions of a run.
+    /// Number of transactions in a run.
     pub transactions: u64,
     /// The unit of costs: `instructions`, `cycles` or `nanoseconds`.
     pub unit: String,
-    /// Everything.
-    pub total: Change,
-    /// The functions, the largest difference of own cost first.
-    pub functions: Vec<Function>,
+    /// The total cost.
+    pub total: CostChange,
+    /// The functions, sorted by difference of own cost, the largest first.
+    pub functions: Vec<FunctionDifference>,
 }
 
-impl Difference {
-    /// The functions of `before` and `after`, one table a run.
-    pub fn functions_of(before: &[CostTable], after: &[CostTable]) -> Vec<Function> {
+impl ProfileDifference {
+    /// Compares the functions of `before` and `after`, with one table per run.
+    pub fn functions_of(before: &[CostTable], after: &[CostTable]) -> Vec<FunctionDifference> {
         let tables = || before.iter().chain(after);
         let names: std::collections::BTreeSet<&String> =
             tables().flat_map(|table| table.functions.keys()).collect();
-        let mut functions: Vec<Function> = names
+        let mut functions: Vec<FunctionDifference> = names
             .into_iter()
             .map(|name| {
                 let of = |table: &CostTable| table.functions.get(name).copied();
                 let change =
                     |number: fn(&FunctionCosts) -> f64| changed([before, after], &of, number);
-                Function {
+                FunctionDifference {
                     name: name.clone(),
                     inlined: tables().any(|table| table.inlined.contains(name)),
                     own: change(|costs| costs.own),
@@ -139,12 +139,12 @@ impl Difference {
                 }
             })
             .collect();
-        let chances: Vec<f64> = functions.iter().map(|f| f.own.p_value).collect();
-        let adjusted = benjamini_hochberg(&chances);
-        for (function, chance) in functions.iter_mut().zip(adjusted) {
-            function.changed = chance <= 1.0 - LEVEL && function.own.is_shown();
+        let p_values: Vec<f64> = functions.iter().map(|f| f.own.p_value).collect();
+        let adjusted = benjamini_hochberg(&p_values);
+        for (function, p) in functions.iter_mut().zip(adjusted) {
+            function.changed = p <= 1.0 - LEVEL && function.own.is_shown();
         }
-        let size = |function: &Function| function.own.difference().abs();
+        let size = |function: &FunctionDifference| function.own.difference().abs();
         functions.sort_by(|a, b| {
             size(b)
                 .total_cmp(&size(a))
@@ -153,28 +153,28 @@ impl Difference {
         functions
     }
 
-    /// All costs of `before` and `after`.
-    pub fn total_of(before: &[CostTable], after: &[CostTable]) -> Change {
+    /// Compares the total costs of `before` and `after`.
+    pub fn total_of(before: &[CostTable], after: &[CostTable]) -> CostChange {
         let all =
             |tables: &[CostTable]| -> Vec<f64> { tables.iter().map(|table| table.total).collect() };
-        Change::of(&all(before), &all(after))
+        CostChange::of(&all(before), &all(after))
     }
 
-    /// The calls of `callee`, the caller whose calls' cost changed most first.
-    pub fn callers(before: &[CostTable], after: &[CostTable], callee: &str) -> Vec<Edge> {
+    /// Compares the calls of `callee` by caller, sorted by change of the calls' cost, the largest first.
+    pub fn callers(before: &[CostTable], after: &[CostTable], callee: &str) -> Vec<CallEdge> {
         let names: std::collections::BTreeSet<&(String, String)> = before
             .iter()
             .chain(after)
             .flat_map(|table| table.calls.keys())
             .filter(|(_, to)| to == callee)
             .collect();
-        let mut edges: Vec<Edge> = names
+        let mut edges: Vec<CallEdge> = names
             .into_iter()
             .map(|key| {
                 let of = |table: &CostTable| table.calls.get(key).copied();
                 let change =
                     |number: fn(&FunctionCosts) -> f64| changed([before, after], &of, number);
-                Edge {
+                CallEdge {
                     caller: key.0.clone(),
                     callee: key.1.clone(),
                     calls: change(|costs| costs.calls),
@@ -182,7 +182,7 @@ impl Difference {
                 }
             })
             .collect();
-        let size = |edge: &Edge| edge.inclusive.difference().abs();
+        let size = |edge: &CallEdge| edge.inclusive.difference().abs();
         edges.sort_by(|a, b| {
             size(b)
                 .total_cmp(&size(a))
@@ -191,8 +191,8 @@ impl Difference {
         edges
     }
 
-    /// The lines of `function` in one server's `tables`, in the order of the source.
-    pub fn lines(tables: &[CostTable], function: &str) -> Vec<Hot> {
+    /// Returns the lines of `function` in one server's `tables`, in source order.
+    pub fn lines(tables: &[CostTable], function: &str) -> Vec<HotLine> {
         let mut lines: BTreeMap<(&String, u32), f64> = BTreeMap::new();
         for table in tables {
             for ((name, file, line), cost) in &table.lines {
@@ -203,7 +203,7 @@ impl Difference {
         }
         lines
             .into_iter()
-            .map(|((file, line), own)| Hot {
+            .map(|((file, line), own)| HotLine {
                 file: file.clone(),
                 line,
                 own,
@@ -212,17 +212,17 @@ impl Difference {
     }
 }
 
-/// Of a number of the costs that `of` finds in the table of a run; 0 where there are none.
+/// Compares one number of the costs that `of` looks up in the table of each run; 0 if there are none.
 fn changed(
     [before, after]: [&[CostTable]; 2],
     of: &dyn Fn(&CostTable) -> Option<FunctionCosts>,
     number: fn(&FunctionCosts) -> f64,
-) -> Change {
+) -> CostChange {
     let all = |tables: &[CostTable]| -> Vec<f64> {
         let costs = tables.iter().map(|table| of(table).unwrap_or_default());
         costs.map(|costs| number(&costs)).collect()
     };
-    Change::of(&all(before), &all(after))
+    CostChange::of(&all(before), &all(after))
 }
 
 #[cfg(test)]
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn functions_are_compared_by_name_and_run() {
-        // The second run has more work for both; the difference is the same.
+        // The second run has more work for both servers; the difference is the same.
         let before = [
             table(&[("a", 100.0), ("b", 50.0)]),
             table(&[("a", 200.0), ("b", 50.0)]),
@@ -256,7 +256,7 @@ mod tests {
             table(&[("a", 90.0), ("c", 7.0), ("b", 50.0)]),
             table(&[("a", 190.0), ("c", 7.0), ("b", 50.0)]),
         ];
-        let functions = Difference::functions_of(&before, &after);
+        let functions = ProfileDifference::functions_of(&before, &after);
         let names: Vec<&str> = functions.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["a", "c", "b"]);
         assert_eq!(
@@ -265,17 +265,17 @@ mod tests {
         );
         let changed: Vec<bool> = functions.iter().map(|f| f.changed).collect();
         assert_eq!(changed, [true, true, false]);
-        let all = Difference::total_of(&before, &after);
+        let all = ProfileDifference::total_of(&before, &after);
         assert!((all.difference() + 3.0).abs() < 1e-9 && all.is_shown());
         // One run has no interval.
-        let single = Difference::functions_of(&before[..1], &after[..1]);
+        let single = ProfileDifference::functions_of(&before[..1], &after[..1]);
         assert_eq!(single[0].own.half_width, None);
         assert!(!single[0].changed);
     }
 
     #[test]
     fn of_many_functions_that_only_vary_hardly_any_is_said_to_have_changed() {
-        // Sampled costs: every function varies by itself from run to run, one has changed.
+        // Sampled costs: every function varies independently from run to run, and one has changed.
         let mut state = 7u32;
         let mut noise = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -292,7 +292,7 @@ mod tests {
         };
         let before: Vec<CostTable> = (0..5).map(|_| run(100.0)).collect();
         let after: Vec<CostTable> = (0..5).map(|_| run(60.0)).collect();
-        let functions = Difference::functions_of(&before, &after);
+        let functions = ProfileDifference::functions_of(&before, &after);
         let by_chance = functions.iter().filter(|f| f.own.is_shown()).count();
         let changed: Vec<&str> = functions
             .iter()

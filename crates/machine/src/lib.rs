@@ -1,4 +1,4 @@
-//! This machine at work: builds, servers, clients, meters, profiles, and the sandbox around strangers' code.
+//! Builds, servers, clients, meters and profiles on this machine, and the sandbox for untrusted code.
 
 pub mod build;
 pub mod doctor;

@@ -1,4 +1,4 @@
-//! The lists of packages that a workspace needs, and whether each is there.
+//! Reads the lists of packages that a workspace needs and checks whether each is installed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,37 +11,37 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::read_text;
 use perfquilt_system::process::{Command, find_program};
 
-/// What every workspace needs; `ci/install-deps` reads the same file.
+/// The packages for every workspace; `ci/install-deps` reads the same file.
 const BASE: &str = include_str!("../../../ci/packages.txt");
-/// Where a workspace lists what its own server needs.
+/// File in which a workspace lists the packages for its own server.
 const OWN: &str = "bench-config/packages.txt";
 
 /// How much a package is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
-    /// Nothing works without.
+    /// Nothing works without it.
     Required,
-    /// One can do without.
+    /// Useful, but not necessary.
     Recommended,
-    /// Of use on some machines; never installed unasked.
+    /// Useful on some machines; never installed automatically.
     Optional,
 }
 
 /// One line of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// The Debian package's name.
+    /// Name of the Debian package.
     pub name: String,
     /// How much this workspace needs it.
     pub need: Need,
-    /// How it is found where dpkg does not list it.
+    /// How to detect it if dpkg does not list it.
     pub found_by: FoundBy,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: String,
 }
 
-/// How the presence of a package shows.
+/// How to detect a package without dpkg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FoundBy {
     /// A program on `PATH`.
@@ -50,31 +50,31 @@ pub enum FoundBy {
     Header(String),
     /// A module known to pkg-config.
     PkgConfig(String),
-    /// A module of Perl's.
+    /// A Perl module.
     Perl(String),
-    /// A module of Python's.
+    /// A Python module.
     Python(String),
 }
 
-/// A package and whether it is there.
+/// A package with its state on this machine.
 #[derive(Debug, Clone, Serialize)]
-pub struct Found {
-    /// The Debian package's name.
+pub struct PackageStatus {
+    /// Name of the Debian package.
     pub package: String,
     /// How much this workspace needs it.
     pub need: Need,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: String,
-    /// Whether it is there.
+    /// Whether it is installed.
     pub present: bool,
-    /// Its version, where it came as a package.
+    /// Its version, if it was installed as a package.
     pub version: Option<String>,
 }
 
-/// The packages of a workspace (`None`: of every workspace), in the order of the lists.
+/// Returns the packages of a workspace (`None`: those of every workspace), in the order of the lists.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) naming file and line of a malformed list.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with file and line of a malformed list.
 pub fn packages(workspace: Option<&Workspace>) -> Result<Vec<Package>> {
     let config = workspace.map(|ws| &ws.config);
     let mut packages = parse("ci/packages.txt", BASE, config)?;
@@ -130,19 +130,19 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
     Ok(packages)
 }
 
-/// Whether it is a Debian package's name: it stands in commands.
+/// Whether `name` is a valid name of a Debian package; it becomes part of a command.
 fn is_package(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b);
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.bytes().all(plain)
 }
 
-/// Whether it is a module's name alone: what follows one would be run.
+/// Whether `name` is only the name of a module; it becomes part of a script.
 fn is_module(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.:".contains(&b);
     !name.is_empty() && name.bytes().all(plain)
 }
 
-/// What a word of the second column means for this configuration; `None` for an unknown word.
+/// Returns the need that a word of the second column means for this configuration; `None` for an unknown word.
 fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
     let when = |condition: fn(&Config) -> bool| match config {
         Some(config) if condition(config) => Need::Required,
@@ -151,7 +151,7 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
     Some(match word {
         "required" => Need::Required,
         "recommended" => Need::Recommended,
-        // What only the tests of this program need is `ci/install-deps --tests`'s.
+        // `ci/install-deps --tests` installs packages that only the tests need.
         "optional" | "tests" => Need::Optional,
         "cmake" => when(|config| {
             let mut recipes = config.recipe.values();
@@ -174,14 +174,14 @@ fn has_workload(config: &Config, kind: WorkloadKind) -> bool {
     workloads.any(|workload| workload.kind == kind)
 }
 
-/// Looks for each package: its program, header or module, else the package itself.
-pub fn look(packages: &[Package]) -> Vec<Found> {
+/// Checks whether each package is installed, by dpkg or else by its program, header or module.
+pub fn check(packages: &[Package]) -> Vec<PackageStatus> {
     let versions = installed(packages);
     packages
         .iter()
         .map(|package| {
             let version = versions.get(&package.name).cloned();
-            Found {
+            PackageStatus {
                 package: package.name.clone(),
                 need: package.need,
                 purpose: package.purpose.clone(),
@@ -214,12 +214,12 @@ fn is_found(by: &FoundBy) -> bool {
     }
 }
 
-/// Versions of the packages that are installed, where the machine has dpkg.
+/// Returns the versions of installed packages; empty on machines without dpkg.
 fn installed(packages: &[Package]) -> BTreeMap<String, String> {
     if packages.is_empty() || find_program("dpkg-query").is_none() {
         return BTreeMap::new();
     }
-    // It exits with 1 when it does not know one of them, and lists the others all the same.
+    // It exits with 1 if it does not know one of them but still lists the others.
     let output = Command::new("dpkg-query")
         .args(["-W", "-f", "${db:Status-Status} ${Package} ${Version}\\n"])
         .args(packages.iter().map(|package| &package.name))
@@ -233,12 +233,12 @@ fn installed(packages: &[Package]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The command that installs what is required or recommended and missing; `None` when nothing is.
-pub fn install_command(found: &[Found]) -> Option<String> {
-    let missing: Vec<&str> = found
+/// Returns the command that installs missing required and recommended packages; `None` if none is missing.
+pub fn install_command(packages: &[PackageStatus]) -> Option<String> {
+    let missing: Vec<&str> = packages
         .iter()
-        .filter(|found| !found.present && found.need != Need::Optional)
-        .map(|found| found.package.as_str())
+        .filter(|status| !status.present && status.need != Need::Optional)
+        .map(|status| status.package.as_str())
         .collect();
     if missing.is_empty() {
         return None;
@@ -283,8 +283,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_installed_but_for_the_optional() {
-        let found = |package: &str, need, present| Found {
+    fn missing_packages_are_installed_except_optional_ones() {
+        let status = |package: &str, need, present| PackageStatus {
             package: package.into(),
             need,
             purpose: String::new(),
@@ -292,10 +292,10 @@ mod tests {
             version: None,
         };
         let all = [
-            found("a", Need::Required, true),
-            found("b", Need::Required, false),
-            found("c", Need::Recommended, false),
-            found("d", Need::Optional, false),
+            status("a", Need::Required, true),
+            status("b", Need::Required, false),
+            status("c", Need::Recommended, false),
+            status("d", Need::Optional, false),
         ];
         let command = install_command(&all).unwrap();
         assert!(

@@ -4,8 +4,9 @@ pub mod bisect;
 pub mod commits;
 mod explain;
 pub mod releases;
+pub mod request;
+pub mod revisions;
 pub mod sessions;
-pub mod states;
 pub mod step;
 mod target;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_patches::series::Series;
-use perfquilt_patches::stack::{self, CountedTrees, Stack, Worktree};
+use perfquilt_patches::stack::{self, Stack, TreeDigests, Worktree};
 use perfquilt_patches::upstream::{self, Release};
 use perfquilt_store::{ExperimentId, Store};
 
@@ -91,7 +92,7 @@ fn of_another_release(ws: &Workspace, release: &Release, error: Error) -> Error 
 #[derive(Debug)]
 pub struct StoredTrees {
     store: PathBuf,
-    steering: CountedTrees,
+    build_files: TreeDigests,
 }
 
 impl StoredTrees {
@@ -99,14 +100,14 @@ impl StoredTrees {
     pub fn new(ws: &Workspace) -> Self {
         StoredTrees {
             store: ws.object_store(),
-            steering: CountedTrees::new(build::steers),
+            build_files: TreeDigests::new(build::build_relevance),
         }
     }
 }
 
 impl SourceTree for StoredTrees {
-    fn steering(&self, tree: &str) -> Result<String> {
-        self.steering.digest(&self.store, tree)
+    fn build_files_digest(&self, tree: &str) -> Result<String> {
+        self.build_files.digest(&self.store, tree)
     }
 
     fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()> {
@@ -254,7 +255,7 @@ pub fn run(
     ws: &Workspace,
     preset: &Preset,
     release: Option<&str>,
-    wanted: &Wanted,
+    wanted: &RunRequest,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let prepared = prepare(ws, release, progress)?;
@@ -276,7 +277,7 @@ pub enum Effects {
 
 /// What a run is asked to measure.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct RunRequest {
     /// These points only; none: all of the series in order.
     pub points: Vec<Point>,
     /// Which effects of the patches; those in order are always among them.
@@ -285,7 +286,7 @@ pub struct Wanted {
     pub fresh: bool,
 }
 
-impl Wanted {
+impl RunRequest {
     /// The points to build and measure, the bare release first.
     ///
     /// # Errors
@@ -357,7 +358,7 @@ fn measure(
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = failed;
     let store = Store::open(&ws.results())?;
-    let asked = experiment::Asked {
+    let asked = experiment::ExperimentRequest {
         points: &measurable,
         data: &experiment::Data::new(),
         fresh,

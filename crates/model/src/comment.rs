@@ -4,70 +4,70 @@ use std::fmt;
 
 /// The pull request and its commits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Subject {
-    /// Its number.
+pub struct PullRequestRef {
+    /// The pull request's number.
     pub number: Option<u64>,
     /// The commit that was measured.
     pub head: String,
     /// The commit it is compared with.
     pub base: String,
-    /// The pull request's last commit, where it is another one than `head` by now.
+    /// The pull request's latest commit, if it is no longer `head`.
     pub moved_on: Option<String>,
-    /// The page of the job that measured.
+    /// Address of the page of the measuring job.
     pub run: Option<String>,
-    /// The page or file with the whole report.
+    /// Address or path of the full report.
     pub report: Option<String>,
 }
 
-/// A comment.
+/// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
     /// The verdict in one line of plain text.
     pub title: String,
     /// The comment as GitHub-flavoured Markdown.
     pub body: String,
-    /// What it comes to.
-    pub standing: Standing,
+    /// The overall result.
+    pub status: MeasurementStatus,
 }
 
-/// What a pull request's measurement comes to. Where several hold, the first does.
+/// The overall result of measuring a pull request. If several variants apply, the first one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum MeasurementStatus {
     /// The series does not apply, or something could not be built or measured.
     Failed,
     /// A patch, or the whole series, is slower, or a patch no longer helps after a rebase.
     Regression,
-    /// There is more to be measured, or nothing was yet.
+    /// Measurements are incomplete or have not started.
     Unfinished,
     /// The series is faster.
     Faster,
     /// The series has no effect.
     NoEffect,
-    /// What the series does cannot be told.
+    /// The effect of the series is indistinguishable from noise.
     Unclear,
 }
 
-impl Standing {
+impl MeasurementStatus {
     /// All of them.
-    pub const ALL: [Standing; 6] = [
-        Standing::Failed,
-        Standing::Regression,
-        Standing::Unfinished,
-        Standing::Faster,
-        Standing::NoEffect,
-        Standing::Unclear,
+    pub const ALL: [MeasurementStatus; 6] = [
+        MeasurementStatus::Failed,
+        MeasurementStatus::Regression,
+        MeasurementStatus::Unfinished,
+        MeasurementStatus::Faster,
+        MeasurementStatus::NoEffect,
+        MeasurementStatus::Unclear,
     ];
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for MeasurementStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Standing::Failed => "failed",
-            Standing::Regression => "regression",
-            Standing::Unfinished => "unfinished",
-            Standing::Faster => "faster",
-            Standing::NoEffect => "no effect",
-            Standing::Unclear => "unclear",
+            MeasurementStatus::Failed => "failed",
+            MeasurementStatus::Regression => "regression",
+            MeasurementStatus::Unfinished => "unfinished",
+            MeasurementStatus::Faster => "faster",
+            MeasurementStatus::NoEffect => "no effect",
+            MeasurementStatus::Unclear => "unclear",
         })
     }
 }

@@ -1,6 +1,6 @@
-//! Text of limited length.
+//! Truncation of text.
 
-/// The beginning of `text`, at most `bytes` long.
+/// Returns the beginning of `text`: at most `bytes` bytes, cut at a character boundary.
 pub fn at_most(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 /// A result whose error is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The hint where the disk is full.
+/// The hint given when the disk is full.
 pub const DISK_FULL: &str = "free some space (`perfquilt clean --unused-days 0` empties the caches), then run the same command again";
 
-/// What went wrong, as far as the exit code is concerned.
+/// The category of an error, which determines the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -25,9 +25,9 @@ pub enum Kind {
     Build,
     /// A server or a benchmark failed (5).
     Bench,
-    /// `--fail-on regression` and there is one (6).
+    /// `--fail-on regression` was given and a regression was found (6).
     Regression,
-    /// `--fail-on inconclusive` and it is (7).
+    /// `--fail-on inconclusive` was given and the result is inconclusive (7).
     Inconclusive,
     /// The forge refused or could not be reached (8).
     Forge,
@@ -72,7 +72,7 @@ impl fmt::Display for Place {
 
 /// An error as the user reads it: `error: PLACE: MESSAGE`, details, `hint: HINT`.
 ///
-/// Messages are lower-case fragments without a full stop. Details hold what another program said
+/// Messages are lower-case fragments without a full stop. Details hold output of another program
 /// (a compiler's message, the tail of a server's log), one line each.
 #[derive(Debug, Clone)]
 pub struct Error {
@@ -86,11 +86,11 @@ struct Inner {
     message: String,
     details: Vec<String>,
     hint: Option<String>,
-    passing: bool,
+    transient: bool,
 }
 
 impl Error {
-    /// An error of `kind` saying `message`.
+    /// Creates an error of `kind` with `message`.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Error {
             inner: Box::new(Inner {
@@ -99,48 +99,48 @@ impl Error {
                 message: message.into(),
                 details: Vec::new(),
                 hint: None,
-                passing: false,
+                transient: false,
             }),
         }
     }
 
-    /// An error of kind [`Kind::Internal`].
+    /// Creates an error of kind [`Kind::Internal`].
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Kind::Internal, message)
     }
 
-    /// An error of kind [`Kind::Usage`].
+    /// Creates an error of kind [`Kind::Usage`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
 
-    /// An error of kind [`Kind::Series`].
+    /// Creates an error of kind [`Kind::Series`].
     pub fn series(message: impl Into<String>) -> Self {
         Self::new(Kind::Series, message)
     }
 
-    /// An error of kind [`Kind::Build`].
+    /// Creates an error of kind [`Kind::Build`].
     pub fn build(message: impl Into<String>) -> Self {
         Self::new(Kind::Build, message)
     }
 
-    /// An error of kind [`Kind::Forge`].
+    /// Creates an error of kind [`Kind::Forge`].
     pub fn forge(message: impl Into<String>) -> Self {
         Self::new(Kind::Forge, message)
     }
 
-    /// An error of kind [`Kind::Bench`].
+    /// Creates an error of kind [`Kind::Bench`].
     pub fn bench(message: impl Into<String>) -> Self {
         Self::new(Kind::Bench, message)
     }
 
-    /// The error for work stopped by a signal.
+    /// Creates the error for work stopped by a signal.
     pub fn interrupted() -> Self {
         Self::new(Kind::Interrupted, "interrupted")
-            .hint("what was finished is kept; the same command goes on from there")
+            .hint("finished work is kept; run the same command again to continue")
     }
 
-    /// An input/output failure while doing `what` (a fragment such as `read`) to `path`.
+    /// Creates the error for an input/output failure; `what` is the failed action on `path`, such as `read`.
     pub fn io(what: &str, path: &Path, source: &std::io::Error) -> Self {
         let error = Self::internal(format!("cannot {what} {}: {source}", path.display()));
         match source.kind() {
@@ -149,8 +149,8 @@ impl Error {
         }
     }
 
-    /// The error for a `what` called `name` that does not exist; the hint is the nearest of the `known` names, or
-    /// all of them.
+    /// Creates the error for a `what` called `name` that does not exist. The hint suggests the nearest of the
+    /// `known` names, or lists them all.
     pub fn unknown<'a>(
         what: &str,
         name: &str,
@@ -181,53 +181,53 @@ impl Error {
         self
     }
 
-    /// Adds the next command or the likely mend.
+    /// Adds a hint: the next command or the likely fix.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.inner.hint = Some(hint.into());
         self
     }
 
-    /// Adds lines of what another program said.
+    /// Adds lines of another program's output.
     #[must_use]
     pub fn details<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Self {
         self.inner.details.extend(lines.into_iter().map(Into::into));
         self
     }
 
-    /// Says that the same may well succeed later, as when the network is down.
+    /// Marks the error as transient: a retry may succeed, as when the network is down.
     #[must_use]
-    pub fn passing(mut self) -> Self {
-        self.inner.passing = true;
+    pub fn transient(mut self) -> Self {
+        self.inner.transient = true;
         self
     }
 
-    /// Whether the same may well succeed later.
-    pub fn is_passing(&self) -> bool {
-        self.inner.passing
+    /// Whether a retry may succeed.
+    pub fn is_transient(&self) -> bool {
+        self.inner.transient
     }
 
-    /// What went wrong, for the exit code.
+    /// The category, which determines the exit code.
     pub fn kind(&self) -> Kind {
         self.inner.kind
     }
 
-    /// The place, where there is one.
+    /// The file and line the message is about, if any.
     pub fn place(&self) -> Option<&Place> {
         self.inner.place.as_ref()
     }
 
-    /// The cause in one fragment.
+    /// The cause, as a lower-case fragment.
     pub fn message(&self) -> &str {
         &self.inner.message
     }
 
-    /// What another program said.
+    /// Output of another program.
     pub fn detail_lines(&self) -> &[String] {
         &self.inner.details
     }
 
-    /// The next command or the likely mend.
+    /// The hint: the next command or the likely fix.
     pub fn hint_text(&self) -> Option<&str> {
         self.inner.hint.as_deref()
     }

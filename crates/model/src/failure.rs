@@ -5,34 +5,34 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind};
 use crate::point::Point;
 
-/// Characters of one line that are kept.
+/// Maximum length of a line, in characters.
 pub const LONGEST: usize = 1000;
-/// Lines of another program's output that are kept.
+/// Maximum number of lines kept of another program's output.
 const MOST_LINES: usize = 40;
 
-/// Why there are no figures, or none of one point.
+/// Why a run, or one of its points, has no figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What it is, for those who sort.
+    /// The category.
     pub kind: Kind,
-    /// The point it is about; `None` when it is about all.
+    /// The affected point; `None` if all points are affected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
-    /// File and line, where there is one.
+    /// File and line, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// The cause in one fragment.
+    /// The cause, as a lower-case fragment.
     pub message: String,
-    /// What another program said.
+    /// Output of another program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
-    /// The next command or the likely mend.
+    /// The next command or the likely fix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
 impl Failure {
-    /// The failure that `error` tells of, about `point` if it is about one.
+    /// Creates a failure from `error`, for `point` if only one point is affected.
     pub fn new(error: &Error, point: Option<Point>) -> Self {
         Failure {
             kind: error.kind(),
@@ -45,7 +45,7 @@ impl Failure {
         .cut()
     }
 
-    /// Limits every text to what a person reads.
+    /// Truncates every text to [`LONGEST`] characters and the details to a readable number of lines.
     #[must_use]
     pub fn cut(mut self) -> Self {
         let cut = |text: &mut String| {

@@ -1,6 +1,6 @@
-//! The values that every part of perfquilt exchanges: points, meters, observations, errors and progress.
+//! Data types shared by all parts of perfquilt: points, meters, observations, errors and progress.
 //!
-//! Nothing here does input or output.
+//! This crate does no input or output.
 
 pub mod comment;
 pub mod cut;

@@ -1,4 +1,4 @@
-//! Raw observations: what the machine half hands to the judgement half.
+//! Raw observations, which the measuring crates produce and the judging crates analyse.
 
 mod borrowed;
 mod check;
@@ -20,19 +20,20 @@ use crate::point::Point;
 
 pub use borrowed::ObservationRef;
 pub use check::{MOST_PATCHES, SCHEMA};
-pub use conditions::{Conditions, Moment, Share};
+pub use conditions::{Conditions, HostSample, Share};
 pub use metric::{Metric, Statistic};
-pub use origin::Origin;
-pub use recorded::{Level, RecordedRow};
+pub use origin::ReusedFrom;
+pub use recorded::{RecordedRow, RowLevel};
 pub use slices::Slices;
 pub use supplement::{
-    FunctionChange, LeftOut, Planned, PointBuild, PointFunctions, Profiled, Supplement, Within,
+    ExcludedReadings, FunctionChange, PlannedBlocks, PointBuild, PointFunctions, ProfileUse,
+    Supplement, WithinBlockError,
 };
 
-/// What a client's own processor time is called among the operations of a workload.
+/// Name of the client's own processor time among the operations of a workload.
 pub const CLIENT_OPERATION: &str = "client";
 
-/// What is read while a server works. All meters are costs: less is faster.
+/// A quantity read while a server works. All meters are costs: less is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Meter {
@@ -53,7 +54,7 @@ pub enum Meter {
 }
 
 impl Meter {
-    /// The equivalence margin of this meter where none is configured, as a fraction of speed.
+    /// Returns the default equivalence margin of this meter, as a fraction of speed.
     pub fn default_margin(self) -> f64 {
         match self {
             Meter::Time | Meter::Cpu | Meter::Cycles => 0.01,
@@ -62,7 +63,7 @@ impl Meter {
         }
     }
 
-    /// Every meter, in the order reports show them.
+    /// Every meter, in the order in which reports show them.
     pub const ALL: [Meter; 7] = [
         Meter::Time,
         Meter::Cpu,
@@ -73,7 +74,7 @@ impl Meter {
         Meter::FrontendBound,
     ];
 
-    /// The name in configuration, command line and files.
+    /// Returns the name in configuration, command line and files.
     pub fn name(self) -> &'static str {
         match self {
             Meter::Time => "time",
@@ -91,7 +92,7 @@ impl Meter {
         matches!(self, Meter::Time | Meter::Cpu)
     }
 
-    /// The unit of [`Observation::value`].
+    /// Returns the unit of [`Observation::value`].
     pub fn unit(self) -> &'static str {
         match self {
             Meter::Time | Meter::Cpu => "ns/txn",
@@ -102,7 +103,7 @@ impl Meter {
         }
     }
 
-    /// The unit in Go's benchmark format, an operation being a transaction.
+    /// Returns the unit in Go's benchmark format, where an operation is a transaction.
     pub fn go_unit(self) -> &'static str {
         match self {
             Meter::Time => "ns/op",
@@ -131,7 +132,7 @@ impl FromStr for Meter {
             .find(|meter| meter.name() == text)
             .ok_or_else(|| {
                 let names: Vec<_> = Meter::ALL.iter().map(|meter| meter.name()).collect();
-                // All in the message: clap shows no hint.
+                // The message lists the meters because clap shows no hint.
                 Error::usage(format!(
                     "`{text}` is not a meter; meters are {}",
                     names.join(", ")
@@ -140,7 +141,7 @@ impl FromStr for Meter {
     }
 }
 
-/// One value read of one point in one block: a line of an observation file.
+/// One value of one point in one block: a line of an observation file.
 ///
 /// `value` is the cost of one transaction in `unit`, already reduced over the block's slices for
 /// the `time` meter (see `docs/method.md`); `n` is how many transactions it stands for.
@@ -168,15 +169,14 @@ pub struct Observation {
     pub value: f64,
     /// Transactions that `value` stands for.
     pub n: u64,
-    /// Of a block that has only the release and the whole series, for the closure check; such blocks
-    /// are counted apart from the others and used for nothing else.
+    /// Whether the block has only the release and the whole series, for the closure check. Such blocks are
+    /// numbered separately and used for nothing else.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub direct: bool,
-    /// Mean cost of one transaction over all slices, each counted at most five times what is typical of its
-    /// round.
+    /// Mean cost of one transaction over all slices, each capped at five times the typical cost of its round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<f64>,
-    /// The share of slices that took more than twice what is typical of their round, from 0 to 1.
+    /// The share of slices that took more than twice the typical time of their round, from 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow: Option<f64>,
     /// The 99th percentile over slices of the cost of one transaction.
@@ -184,7 +184,7 @@ pub struct Observation {
     pub p99: Option<f64>,
 }
 
-/// The first line of an observation file: what the observations are of.
+/// The first line of an observation file: the experiment that the observations belong to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentHeader {
     /// Version of this form: 1.
@@ -193,7 +193,7 @@ pub struct ExperimentHeader {
     pub experiment: String,
     /// The series' patches in order.
     pub series: Vec<String>,
-    /// One title a patch (first line of its header), in the same order; empty when unknown.
+    /// One title per patch (first line of its header), in the same order; empty if unknown.
     #[serde(default)]
     pub titles: Vec<String>,
     /// The release, for example `mariadb-10.11.18`.
@@ -201,33 +201,32 @@ pub struct ExperimentHeader {
     /// The recipe the points were built with.
     #[serde(default)]
     pub recipe: String,
-    /// What point 0 is where somebody named the servers, whose points are then no series of patches on a
-    /// release; else empty.
+    /// The name of point 0 if the servers were given by the user and the points are not a series of patches on
+    /// a release; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub base: String,
     /// The machine: processor, cores, memory, kernel, virtualisation.
     pub machine: BTreeMap<String, String>,
-    /// Identity of the measuring harness (tool version and digest of its scripts and settings).
+    /// Identity of the measuring harness (perfquilt's version and a digest of its scripts and settings).
     pub harness: String,
-    /// Points whose server is the same binary as another's: point to the point it equals. Their
-    /// effect against each other is exactly 0 and they were not measured apart.
+    /// Maps points to another point with the same binary. The effect between the two is exactly 0, and they
+    /// were not measured separately.
     #[serde(default)]
     pub identical: BTreeMap<Point, Point>,
     /// Points that could not be built or measured, with the reason in one line.
     #[serde(default)]
     pub failed: BTreeMap<Point, String>,
-    /// When the experiment began, RFC 3339 in UTC; empty when unknown.
+    /// Start time of the experiment, RFC 3339 in UTC; empty if unknown.
     #[serde(default)]
     pub started: String,
-    /// Earlier experiments whose observations speak for points of this one, the one to be preferred
-    /// first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub carried: Vec<Origin>,
+    /// Earlier experiments whose observations are reused for points of this one, in order of preference.
+    #[serde(rename = "carried", default, skip_serializing_if = "Vec::is_empty")]
+    pub reused: Vec<ReusedFrom>,
 }
 
 impl ExperimentHeader {
-    /// The point whose observations speak for `point`: the one with the same binary that was measured. The
-    /// control is the release's binary by intent and stays itself.
+    /// Returns the measured point whose observations apply to `point`: the one with the same binary. The
+    /// control point, which is the release's binary on purpose, maps to itself.
     pub fn server_of(&self, point: Point) -> Point {
         let mut server = point;
         for _ in 0..=self.identical.len() {
@@ -239,7 +238,7 @@ impl ExperimentHeader {
         server
     }
 
-    /// The header of an experiment that begins now, its series still empty.
+    /// Creates the header of an experiment that starts now, with an empty series.
     pub fn new(release: &str, recipe: &str) -> Self {
         ExperimentHeader {
             schema: SCHEMA,
@@ -256,7 +255,7 @@ impl ExperimentHeader {
             started: jiff::Timestamp::now()
                 .strftime("%Y-%m-%dT%H:%M:%SZ")
                 .to_string(),
-            carried: Vec::new(),
+            reused: Vec::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Points: the states of a stack that are built and measured.
+//! Points: the states of a patch stack that are built and measured.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,10 +16,10 @@ pub enum Point {
     Step(usize),
     /// The release with patch `k` only.
     Alone(usize),
-    /// The whole series but patch `k`.
+    /// The whole series except patch `k`.
     Without(usize),
-    /// The bare release measured a second time as if it were another point (A/A): whatever it
-    /// appears to gain or lose is noise.
+    /// The bare release measured a second time as a separate point (A/A control): any apparent effect is
+    /// noise.
     Control,
 }
 

@@ -1,33 +1,32 @@
-//! What the functions of a server cost.
+//! Costs of a server's functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a function costs a transaction, in instructions or whatever was sampled by, and calls of it.
+/// Cost of a function per transaction, in instructions or the sampled event, and the number of calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FunctionCosts {
-    /// Its own cost, without that of what it calls.
+    /// Exclusive cost, without callees.
     pub own: f64,
-    /// With that of what it calls; from samples, of what was inlined into it alone. Calls of itself are counted
-    /// once; in larger cycles, what is on the way round is counted more than once.
+    /// Inclusive cost, with callees; in sampled profiles, only with functions inlined into it. Direct recursion is
+    /// counted once; in longer cycles, functions on the cycle are counted more than once.
     pub inclusive: f64,
-    /// Calls of it; none where it was inlined, and from samples.
+    /// Number of calls; 0 where it was inlined, and in sampled profiles.
     pub calls: f64,
 }
 
-/// What a transaction costs one server, by function.
+/// Cost of a transaction on one server, by function.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CostTable {
-    /// Everything.
+    /// Total cost.
     pub total: f64,
-    /// By name.
+    /// Costs by function name.
     pub functions: BTreeMap<String, FunctionCosts>,
-    /// The names that were, somewhere, inlined into another function.
+    /// Names of functions that were inlined into another function somewhere.
     pub inlined: BTreeSet<String>,
-    /// Calls and what they cost altogether, by the names of caller and callee.
+    /// Calls and their total cost, by the names of caller and callee.
     pub calls: BTreeMap<(String, String), FunctionCosts>,
-    /// What inlined functions cost altogether, by the names of the function they were inlined into and their
-    /// own.
+    /// Total cost of inlined functions, by the names of the enclosing and the inlined function.
     pub nested: BTreeMap<(String, String), f64>,
-    /// Own cost by function, file and line; where lines are known.
+    /// Exclusive cost by function, file and line, where lines are known.
     pub lines: BTreeMap<(String, String, u32), f64>,
 }

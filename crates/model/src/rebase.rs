@@ -1,41 +1,41 @@
-//! What a rebase found: one value, from which every form of the report is made (docs/json.md).
+//! The result of a rebase, from which every report format is generated (docs/json.md).
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What became of a series on another release.
+/// The result of moving a series to another release.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Version of this document: 1.
     pub schema: u32,
     /// The release the series was for.
     pub from: String,
-    /// The release it is moved to.
+    /// The release the series is moved to.
     pub to: String,
-    /// The version of the latter, as commands take it.
+    /// The version of the new release, as commands accept it.
     pub version: String,
     /// The `series` file that was read.
     pub series: String,
-    /// Whether nothing is left to decide.
+    /// Whether no decision is pending and every patch was tried.
     pub ready: bool,
-    /// How many patches somebody must look at.
+    /// Number of patches that need a decision.
     pub decisions: usize,
-    /// The patches, in the series' order.
+    /// The patches in series order.
     pub patches: Vec<PatchReport>,
-    /// Patches that may go, with the reason.
-    pub drops: Vec<Drop>,
-    /// What else the reader must know, one sentence each.
+    /// Patches that can be dropped, with the reason.
+    pub drops: Vec<PatchRemoval>,
+    /// Further remarks, one sentence each.
     pub notes: Vec<String>,
-    /// What was written, with `--write`.
+    /// The result of `--write`, if it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
-    /// The commands to go on with.
+    /// The next commands.
     pub next: Vec<String>,
 }
 
 impl Report {
-    /// How many patches have a status, in the order of [`Status::ALL`], without zeros.
+    /// Returns the number of patches by status, in the order of [`Status::ALL`], without zeros.
     pub fn counts(&self) -> Vec<(Status, usize)> {
         Status::ALL
             .into_iter()
@@ -47,7 +47,7 @@ impl Report {
             .collect()
     }
 
-    /// Patches that could not be tried.
+    /// Returns the number of patches that could not be tried.
     pub fn untested(&self) -> usize {
         self.patches
             .iter()
@@ -60,23 +60,23 @@ impl Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Every hunk where it was written.
+    /// Every hunk applies at its original lines.
     Exact,
-    /// Every hunk as it was written, some on other lines.
+    /// Every hunk applies unchanged, some at other lines.
     Offset,
-    /// By a 3-way merge.
+    /// A 3-way merge applies the patch.
     Merged,
-    /// As decided by a person before.
+    /// An earlier manual resolution applies.
     Resolved,
-    /// By a 3-way merge, and a part of it is in the release already.
+    /// A 3-way merge applies the patch, and the release already has a part of it.
     Partly,
-    /// The release has it already.
+    /// The release already has the patch.
     Upstream,
-    /// The release has something like it: a person decides.
+    /// The release has a similar change: needs a manual decision.
     Changed,
-    /// A person decides.
+    /// A conflict: needs a manual decision.
     Conflict,
-    /// Needs a patch that could not be moved.
+    /// Depends on a patch that could not be moved.
     Untested,
 }
 
@@ -94,12 +94,12 @@ impl Status {
         Status::Untested,
     ];
 
-    /// Whether a person must look at it before the series can be used.
+    /// Whether the patch needs a manual decision before the series can be used.
     pub fn needs_decision(self) -> bool {
         matches!(self, Status::Changed | Status::Conflict)
     }
 
-    /// Whether the new stack has the patch.
+    /// Whether the new stack contains the patch.
     pub fn applies(self) -> bool {
         use Status::{Exact, Merged, Offset, Partly, Resolved};
         matches!(self, Exact | Offset | Merged | Resolved | Partly)
@@ -122,21 +122,21 @@ impl fmt::Display for Status {
     }
 }
 
-/// What told that a release has a patch already, the strongest first.
+/// The kind of evidence that a release already has a patch, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rung {
+pub enum EvidenceLevel {
     /// The patch's `Applied-Upstream:` names a commit or version that the release contains.
     Header,
     /// A commit between the releases makes the same change.
     PatchId,
     /// A 3-way merge leaves the tree as it was.
     Merge,
-    /// The patch can be taken back, after all later ones.
+    /// The patch can be reverted, after all later ones.
     Reverse,
 }
 
-/// One patch.
+/// The result for one patch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PatchReport {
     /// Its place in the series, from 1.
@@ -145,61 +145,61 @@ pub struct PatchReport {
     pub name: String,
     /// Its title.
     pub title: String,
-    /// How it fits.
+    /// How the patch fits the new release.
     pub status: Status,
-    /// What shows that, in a few words.
+    /// The evidence for the status, in a few words.
     pub evidence: String,
-    /// What told that the release has it, where it has.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rung: Option<Rung>,
-    /// The largest distance of a hunk from where it was written, in lines.
+    /// The kind of evidence that the release already has the patch, if it does.
+    #[serde(rename = "rung", skip_serializing_if = "Option::is_none")]
+    pub evidence_level: Option<EvidenceLevel>,
+    /// The largest distance of a hunk from its original position, in lines.
     pub offset: i64,
-    /// Patches that could not be moved and without which this one was tried.
+    /// Patches that could not be moved and were left out when this one was tried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<usize>,
-    /// What else there is to know, one sentence each.
+    /// Further remarks, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What there is to decide.
+    /// Pending decisions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
-    /// The old patch compared with the new one, where the patch changed: lines as `git range-diff`
-    /// shows them.
+    /// The difference between the old and the new patch, if the patch changed: lines in the format of
+    /// `git range-diff`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub range_diff: Vec<String>,
-    /// What it was worth on the old release and is on the new one, where that was measured.
+    /// The patch's effect on the old and the new release, if it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<EffectChange>,
-    /// Its commit on the new release, where it has one.
+    /// Its commit on the new release, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
 }
 
-/// One place that a person must look at.
+/// One location that needs a manual decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Decision {
     /// The file on the new release.
     pub file: String,
-    /// What is the matter.
+    /// The reason for the conflict.
     pub what: String,
-    /// Which of the patch's hunks of this file, from 1.
+    /// Number of the patch's hunk in this file, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hunk: Option<usize>,
-    /// How many hunks the patch has there.
+    /// Number of the patch's hunks in this file.
     pub hunks: usize,
-    /// The first line shown of the file as it is now, with the earlier patches of the series.
+    /// The first shown line of the current file, which includes the earlier patches of the series.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     /// The file's lines there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub now: Vec<String>,
-    /// What the patch wants there: lines with ` `, `-` or `+`.
+    /// The patch's change there: lines with ` `, `-` or `+`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patch: Vec<String>,
-    /// What upstream changed there between the releases: lines with ` `, `-` or `+`.
+    /// Upstream's change there between the releases: lines with ` `, `-` or `+`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub upstream: Vec<String>,
-    /// Where the file is most like what the patch expects.
+    /// The location in the file that is most similar to the lines the patch expects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closest: Option<Closest>,
     /// Earlier patches of the series that wrote lines there.
@@ -207,47 +207,48 @@ pub struct Decision {
     pub touched_by: Vec<String>,
 }
 
-/// Where a file is most like something.
+/// The location in a file that is most similar to the lines of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Closest {
     /// The first line.
     pub line: usize,
-    /// How alike it is to what the patch expects, in per cent.
+    /// Similarity to the lines the patch expects, in per cent.
     pub expected: u8,
-    /// How alike it is to what the patch leaves, in per cent.
+    /// Similarity to the lines the patch produces, in per cent.
     pub result: u8,
 }
 
-/// A patch that may go.
+/// A patch that is to be dropped, or was set aside, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Drop {
+pub struct PatchRemoval {
     /// Its place in the series, from 1.
     pub index: usize,
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What a patch was worth and is worth, on the workload where it was worth most.
+/// A patch's effect on the old and the new release, on the workload where it was largest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EffectChange {
     /// The workload.
     pub workload: String,
     /// The meter.
     pub meter: String,
-    /// On the old release.
-    pub old: Worth,
-    /// On the new one, when it was measured.
-    pub new: Option<Worth>,
-    /// It was faster, is not shown to be faster now, and what it lost is shown, for all patches together.
+    /// The effect on the old release.
+    pub old: MeasuredEffect,
+    /// The effect on the new release, if it was measured.
+    pub new: Option<MeasuredEffect>,
+    /// Whether the patch was faster, is no longer shown to be faster, and the loss is significant with
+    /// correction for all patches.
     pub no_longer_helps: bool,
 }
 
-/// An effect: a fraction of speed, 0.01 is 1 % faster.
+/// A measured effect as a fraction of speed: 0.01 is 1 % faster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Worth {
-    /// The experiment.
+pub struct MeasuredEffect {
+    /// The experiment's name.
     pub experiment: String,
     /// The estimate.
     pub estimate: f64,
@@ -259,21 +260,21 @@ pub struct Worth {
     pub verdict: String,
 }
 
-/// What `--write` wrote.
+/// The result of `--write`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Written {
     /// The new branch; `None` when a folder was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// The commit on it.
+    /// The commit on the new branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// The folder; `None` when a branch was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// Files that changed, by their path in the workspace.
+    /// Paths of the changed files in the workspace.
     pub files: Vec<String>,
-    /// Patches whose line in `series` became a comment, with the reason.
+    /// Patches whose line in `series` was turned into a comment, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub set_aside: Vec<Drop>,
+    pub set_aside: Vec<PatchRemoval>,
 }

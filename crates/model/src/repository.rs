@@ -10,7 +10,7 @@ use crate::error::Error;
 pub struct Repository {
     /// The user or organisation.
     pub owner: String,
-    /// Its name.
+    /// The repository's name.
     pub name: String,
 }
 

@@ -1,10 +1,10 @@
-//! Everything that is wrong with a series, found in one go.
+//! Finds all problems of a series in one pass.
 
 mod fix;
 
 use std::collections::BTreeMap;
 
-use crate::series::{Location, Patch, Series, SeriesFile, Survey, survey, write};
+use crate::series::{Patch, Series, SeriesFile, SeriesLocation, SeriesSurvey, survey, write};
 use crate::stack;
 use crate::stack::{Stack, format};
 use crate::upstream;
@@ -13,19 +13,19 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 
-pub use fix::{Fixed, fix};
+pub use fix::{FixResult, fix};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The series cannot be used.
     Error,
-    /// It can be used, but something is probably not meant.
+    /// The series can be used, but something is probably unintended.
     Warning,
 }
 
 impl Severity {
-    /// `error` or `warning`.
+    /// Returns `error` or `warning`.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Error => "error",
@@ -34,20 +34,20 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Debug, Clone)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What and where it is, and what to do.
+    /// Message, location and hint.
     pub error: Error,
 }
 
-/// Checks `series`, every patch, and, when the release is imported, whether they apply.
+/// Checks `series`, every patch and, if the release is imported, whether the patches apply.
 ///
 /// # Errors
 /// [`Kind::Usage`] when the configuration is wrong, [`Kind::Internal`] when the object store is
-/// damaged; faults of the series are findings.
+/// damaged. Faults of the series are findings, not errors.
 pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
     let survey = match survey(ws, None) {
         Ok(survey) => survey,
@@ -61,7 +61,7 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
     };
     let mut findings = Vec::new();
     let mut find = |severity, error| findings.push(Finding { severity, error });
-    let Survey {
+    let SeriesSurvey {
         series,
         faults,
         unused,
@@ -86,30 +86,30 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
             find(Severity::Warning, error);
         }
     }
-    let location = Location::of(ws, None)?;
+    let location = SeriesLocation::of(ws, None)?;
     for error in same_content(&location, &series)? {
         find(Severity::Warning, error);
     }
     if !imported(ws)? {
         progress.note(
-            "the release is not imported, so it was not tried whether the patches apply; `perfquilt upstream fetch` imports it",
+            "the release is not imported, so lint did not check whether the patches apply; `perfquilt upstream fetch` imports it",
         );
     } else if sound {
-        // A series with holes would only produce errors that follow from them.
+        // After other faults, this would only report consequential errors.
         let release = upstream::ensure(ws, None, progress)?;
         match stack::apply(ws, &release, &series) {
             Ok(stack) => {
                 let forms = canonical_forms(ws, &location, &series, &stack)?;
                 for ((patch, step), form) in series.patches().iter().zip(&stack.steps).zip(forms) {
-                    let what = if step.how.fuzz != 0 {
+                    let what = if step.fit.fuzz != 0 {
                         format!(
                             "applies to {} only with fuzz {}",
-                            release.name, step.how.fuzz
+                            release.name, step.fit.fuzz
                         )
-                    } else if step.how.offset != 0 {
+                    } else if step.fit.offset != 0 {
                         format!(
                             "applies to {} with an offset of {} lines",
-                            release.name, step.how.offset
+                            release.name, step.fit.offset
                         )
                     } else if form.is_some() {
                         "not in canonical form (`git diff --full-index --binary -M`)".to_owned()
@@ -118,7 +118,7 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
                     };
                     let error = Error::series(what)
                         .at(&patch.shown, None)
-                        .hint("`perfquilt lint --fix` writes it anew");
+                        .hint("`perfquilt lint --fix` rewrites it");
                     find(Severity::Warning, error);
                 }
             }
@@ -130,18 +130,18 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Whether the current release is at hand without the network.
+/// Whether the current release is available without network access.
 fn imported(ws: &Workspace) -> Result<bool> {
     let found = upstream::list(ws)?;
     Ok(found
         .iter()
-        .any(|release| release.current && release.at_hand()))
+        .any(|release| release.current && release.is_available()))
 }
 
-/// Each patch in canonical form; `None` for those that are, and for empty ones.
+/// Returns the canonical form of each patch; `None` for patches that are canonical or empty.
 fn canonical_forms(
     ws: &Workspace,
-    location: &Location,
+    location: &SeriesLocation,
     series: &Series,
     stack: &Stack,
 ) -> Result<Vec<Option<Vec<u8>>>> {
@@ -159,9 +159,9 @@ fn canonical_forms(
         before = &step.tree;
         let bytes = location.bytes(entry)?;
         let header = write::header_bytes(&bytes);
-        // How a binary file is compressed depends on who wrote it.
+        // The compression of a binary file depends on the program that wrote it.
         let binary = patch.files.iter().any(|file| file.binary.is_some());
-        let exact = step.how == stack::How::default();
+        let exact = step.fit == stack::PatchFit::default();
         let same = without_functions(&bytes[header.len()..]) == without_functions(&diff)
             || (binary && exact);
         forms.push((!same && !diff.is_empty()).then(|| write::compose(header, &diff)));
@@ -169,8 +169,8 @@ fn canonical_forms(
     Ok(forms)
 }
 
-/// A diff without the names of functions behind each `@@`: what git writes there depends on the
-/// attributes of the tree it was called in, and says nothing.
+/// Splits a diff into lines without the function names after `@@`, which depend on the attributes of the tree in which
+/// git ran and carry no information.
 fn without_functions(diff: &[u8]) -> Vec<&[u8]> {
     let lines = diff.split_inclusive(|&b| b == b'\n');
     let cut = |line: &'_ [u8]| {
@@ -182,8 +182,8 @@ fn without_functions(diff: &[u8]) -> Vec<&[u8]> {
         .collect()
 }
 
-/// Patches whose diffs are the same, byte for byte.
-fn same_content(location: &Location, series: &Series) -> Result<Vec<Error>> {
+/// Reports patches with identical diffs, compared byte for byte.
+fn same_content(location: &SeriesLocation, series: &Series) -> Result<Vec<Error>> {
     let mut found = Vec::new();
     let mut seen: BTreeMap<Vec<u8>, &str> = BTreeMap::new();
     let named = series.file().entries().iter();
@@ -202,7 +202,7 @@ fn same_content(location: &Location, series: &Series) -> Result<Vec<Error>> {
             Some(first) => found.push(
                 Error::series(format!("the same diff as {first}"))
                     .at(&patch.shown, None)
-                    .hint("take one of them out of the series"),
+                    .hint("remove one of them from the series"),
             ),
             None => {
                 seen.insert(body, &patch.name);
@@ -212,16 +212,16 @@ fn same_content(location: &Location, series: &Series) -> Result<Vec<Error>> {
     Ok(found)
 }
 
-/// A comment that quilt would take for a patch, as it should be.
+/// Returns an indented comment without its indentation; quilt would take the indented one for a patch.
 fn unindented(line: &str) -> Option<&str> {
     let plain = line.trim_start_matches([' ', '\t']);
     (plain.len() < line.len() && plain.starts_with('#')).then_some(plain)
 }
 
-/// Lines that quilt understands in another way than this program.
+/// Reports lines that quilt interprets differently than perfquilt.
 fn quirks(file: &SeriesFile, shown: &str) -> Vec<Error> {
     let mut found = Vec::new();
-    // Once is enough.
+    // Reported only once.
     let mut crlf = false;
     for (index, line) in file.lines().iter().enumerate() {
         let warn = |what: &str, hint: &str| {
@@ -232,21 +232,21 @@ fn quirks(file: &SeriesFile, shown: &str) -> Vec<Error> {
         if unindented(line).is_some() {
             found.push(warn(
                 "quilt takes this comment for a patch called `#`",
-                "begin it in the first column",
+                "start it in the first column",
             ));
         }
         let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
         if words.next().is_some_and(|name| !name.starts_with('#')) && words.next() == Some("-p1") {
             found.push(warn(
-                "`-p1` is what holds without it",
-                "quilt takes it out at the next refresh; `perfquilt lint --fix` does so too",
+                "`-p1` is the default",
+                "quilt removes it at the next refresh; so does `perfquilt lint --fix`",
             ));
         }
         if line.ends_with('\r') && !crlf {
             crlf = true;
             found.push(warn(
                 "the line ends in CR LF",
-                "quilt wants plain line ends",
+                "quilt expects plain line ends",
             ));
         }
     }
@@ -274,7 +274,7 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
         warn(
             Some(*first),
             "this line is ignored, although it looks like a part of the hunk before".to_owned(),
-            "are the counts in the hunk's `@@` line right?",
+            "check the counts in the hunk's `@@` line",
         );
     }
     if let Some(first) = patch.without_content.first() {
@@ -289,7 +289,7 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
         warn(
             Some(1),
             "the patch has no header".to_owned(),
-            "begin it with `Subject:` or `Description:` and `From:`, and say what it is good for",
+            "start it with `Subject:` or `Description:` and `From:`, and describe its purpose",
         );
     } else {
         if header.subject.is_none() {

@@ -1,25 +1,25 @@
-//! What a bisection found, for people: on a terminal and as Markdown.
+//! The result of a bisection as text for a terminal and as Markdown.
 
 use std::fmt::Write;
 
 use super::escape::{code, fenced, markdown_uncut};
 use super::number::{interval, margin, seconds};
-use super::page::{BOLD, Page};
+use super::page::{BOLD, TextPage};
 use super::text::{capital, clean, long};
 use perfquilt_judge::bisect::{
-    Conclusion, Cost, Culprit, Decision, Direction, Effect, Ending, FileStat, How, Measured,
-    Outcome, Part, Question, Rest,
+    BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Direction, Effect, FileStat,
+    NarrowingReason, Question, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
 };
 use perfquilt_model::observation::FunctionChange;
 
-/// Columns narrower than this are not worth fitting into.
+/// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 60;
-/// Files of one change that are shown; `--json` has all.
+/// Maximum number of files shown of one change; `--json` has all.
 const MOST_FILES: usize = 12;
 
-/// A bisection as text of at most `columns` columns; `color` allows ANSI colours.
-pub fn terminal(outcome: &Outcome, columns: usize, color: bool) -> String {
-    let mut page = Page::new(columns.max(NARROWEST), color);
+/// Returns a bisection as text of at most `columns` columns; `color` allows ANSI colours.
+pub fn terminal(outcome: &BisectOutcome, columns: usize, color: bool) -> String {
+    let mut page = TextPage::new(columns.max(NARROWEST), color);
     page.paragraph(&headline(outcome), BOLD);
     page.indented(&scope(&outcome.question), 0, "");
     for culprit in &outcome.culprits {
@@ -62,8 +62,8 @@ pub fn terminal(outcome: &Outcome, columns: usize, color: bool) -> String {
     page.text
 }
 
-/// A bisection as Markdown, for a comment or a file.
-pub fn markdown(outcome: &Outcome) -> String {
+/// Returns a bisection as Markdown, for a comment or a file.
+pub fn markdown(outcome: &BisectOutcome) -> String {
     let question = &outcome.question;
     let mut page = format!(
         "## {}\n\n{}\n",
@@ -110,53 +110,53 @@ pub fn markdown(outcome: &Outcome) -> String {
     page
 }
 
-/// One decision in words, with its figures.
+/// Describes a decision with its figures.
 pub fn step(question: &Question, decision: &Decision) -> String {
-    let span = |measured: &Measured| span(question, measured.from, measured.to);
+    let span = |measured: &SpanEffect| span(question, measured.from, measured.to);
     match &decision.how {
-        How::Changed(measured) => {
+        DecisionKind::Changed(measured) => {
             let word = changed(measured);
             format!("{}: {}, {word}: searched", span(measured), figure(measured))
         }
-        How::Unchanged(measured) => format!(
+        DecisionKind::Unchanged(measured) => format!(
             "{}: {}, {}",
             span(measured),
             figure(measured),
             nothing(question)
         ),
-        How::Undecided(measured) => format!(
+        DecisionKind::Undecided(measured) => format!(
             "{}: {}, undecided with {} blocks",
             span(measured),
             figure(measured),
             blocks(measured)
         ),
-        How::Narrowed { parts, chosen, why } => {
+        DecisionKind::Narrowed { parts, chosen, why } => {
             let parts_text: Vec<String> = parts
                 .iter()
                 .map(|part| format!("{} {}", span(part), figure(part)))
                 .collect();
             let chosen = parts.get(*chosen).map_or(String::new(), span);
             let why = match why {
-                Part::Shown => "shown",
-                Part::Likelier => "far likelier than the others",
-                Part::OnlyOne => "elsewhere it is the same server",
+                NarrowingReason::Shown => "shown",
+                NarrowingReason::Likelier => "far likelier than the others",
+                NarrowingReason::OnlyOne => "elsewhere it is the same server",
             };
             format!("{}: on in {chosen} ({why})", parts_text.join("; "))
         }
-        How::Skipped { state, reason } => {
+        DecisionKind::Skipped { state, reason } => {
             format!("{} is left out: {}", label(question, *state), long(reason))
         }
-        How::Named { from, to } => format!(
+        DecisionKind::Named { from, to } => format!(
             "{} named, to be confirmed from fresh blocks",
             changes(question, *from, *to)
         ),
-        How::Confirmed(measured) => format!(
+        DecisionKind::Confirmed(measured) => format!(
             "{}: {} in {}, confirmed",
             changes(question, measured.from, measured.to),
             figure(measured),
             fresh(blocks(measured))
         ),
-        How::Refuted(measured) => format!(
+        DecisionKind::Refuted(measured) => format!(
             "{}: {} in {}, not confirmed",
             changes(question, measured.from, measured.to),
             figure(measured),
@@ -165,7 +165,7 @@ pub fn step(question: &Question, decision: &Decision) -> String {
     }
 }
 
-fn headline(outcome: &Outcome) -> String {
+fn headline(outcome: &BisectOutcome) -> String {
     let question = &outcome.question;
     let (first, last) = (label(question, 0), label(question, question.last()));
     let on = format!("{} ({})", clean(&question.workload), question.meter);
@@ -214,7 +214,7 @@ fn headline(outcome: &Outcome) -> String {
     }
 }
 
-/// What was asked.
+/// Describes the question of the bisection.
 fn scope(question: &Question) -> String {
     let count = question.last();
     format!(
@@ -252,12 +252,12 @@ fn culprit_words(question: &Question, culprit: &Culprit) -> String {
     }
 }
 
-fn rest_words(question: &Question, rest: &Rest) -> String {
+fn rest_words(question: &Question, rest: &RemainingSpan) -> String {
     let measured = &rest.measured;
     let which = capital(&changes(question, measured.from, measured.to));
     match rest.ending {
-        Ending::Identical => format!("{which}: the same server before and after"),
-        Ending::Unchanged => {
+        SpanStatus::Identical => format!("{which}: the same server before and after"),
+        SpanStatus::Unchanged => {
             let together = match measured.to - measured.from {
                 1 => "",
                 _ => " together",
@@ -268,17 +268,16 @@ fn rest_words(question: &Question, rest: &Rest) -> String {
                 nothing(question)
             )
         }
-        Ending::Undecided => format!("{which}: {}, undecided", figure(measured)),
+        SpanStatus::Undecided => format!("{which}: {}, undecided", figure(measured)),
     }
 }
 
-/// What a reader should know beside the figures.
-fn notes(outcome: &Outcome) -> Vec<String> {
+/// Returns the remarks beside the figures.
+fn notes(outcome: &BisectOutcome) -> Vec<String> {
     let mut notes: Vec<String> = outcome.notes.iter().map(|note| long(note)).collect();
-    let several = outcome
-        .rest
-        .iter()
-        .any(|rest| rest.measured.to - rest.measured.from > 1 && rest.ending == Ending::Unchanged);
+    let several = outcome.rest.iter().any(|rest| {
+        rest.measured.to - rest.measured.from > 1 && rest.ending == SpanStatus::Unchanged
+    });
     let done = !matches!(
         outcome.conclusion,
         Conclusion::Unfinished | Conclusion::Undecided
@@ -307,7 +306,7 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     notes
 }
 
-pub(super) fn cost(cost: &Cost) -> String {
+pub(super) fn cost(cost: &SessionCost) -> String {
     let stored = match cost.stored {
         0 => String::new(),
         count => format!(", {count} stored blocks used"),
@@ -326,7 +325,7 @@ pub(super) fn cost(cost: &Cost) -> String {
     )
 }
 
-/// Names and titles of a culprit's changes.
+/// Returns names and titles of a culprit's changes.
 fn names(culprit: &Culprit) -> impl Iterator<Item = (String, String)> + '_ {
     let titles = culprit.titles.iter().map(String::as_str);
     let titles = titles.chain(std::iter::repeat(""));
@@ -334,7 +333,7 @@ fn names(culprit: &Culprit) -> impl Iterator<Item = (String, String)> + '_ {
     pairs.map(|(name, title)| (clean(name), clean(title)))
 }
 
-/// The files of a change, one line each.
+/// Returns the files of a change, one line each.
 fn files(files: &[FileStat]) -> Vec<String> {
     let mut lines: Vec<String> = files
         .iter()
@@ -350,7 +349,7 @@ fn files(files: &[FileStat]) -> Vec<String> {
     lines
 }
 
-/// Where the change's instructions went; `name` makes a function's name harmless.
+/// Describes the change of instructions by function; `name` escapes a function's name.
 fn functions(culprit: &Culprit, name: &dyn Fn(&str) -> String) -> Option<String> {
     let changes: Vec<&FunctionChange> = culprit.functions.as_ref()?.iter().collect();
     Some(if changes.is_empty() {
@@ -370,12 +369,12 @@ fn label(question: &Question, state: usize) -> String {
     state.map_or(String::new(), |state| clean(&state.label))
 }
 
-/// `4 → 8`.
+/// Formats a range of states: `4 → 8`.
 fn span(question: &Question, from: usize, to: usize) -> String {
     format!("{} → {}", label(question, from), label(question, to))
 }
 
-/// `patch 8`, `patches 5 to 8`.
+/// Names the changes between two states: `patch 8`, `patches 5 to 8`.
 fn changes(question: &Question, from: usize, to: usize) -> String {
     let change = clean(&question.change);
     let plural = match change.as_str() {
@@ -400,14 +399,14 @@ pub(super) fn effect(effect: &Effect) -> String {
     interval(effect.estimate, effect.low.zip(effect.high), places)
 }
 
-fn figure(measured: &Measured) -> String {
+fn figure(measured: &SpanEffect) -> String {
     measured
         .effect
         .as_ref()
         .map_or("no figure".to_owned(), effect)
 }
 
-fn blocks(measured: &Measured) -> usize {
+fn blocks(measured: &SpanEffect) -> usize {
     measured.effect.map_or(0, |effect| effect.blocks)
 }
 
@@ -426,11 +425,11 @@ fn word(effect: &Effect) -> &'static str {
     }
 }
 
-fn changed(measured: &Measured) -> &'static str {
+fn changed(measured: &SpanEffect) -> &'static str {
     measured.effect.as_ref().map_or("changed", word)
 }
 
-/// `no loss of 0.5 % or more`.
+/// Describes an unchanged part: `no loss of 0.5 % or more`.
 fn nothing(question: &Question) -> String {
     let what = match question.direction {
         Direction::Slower => "loss",
@@ -440,7 +439,7 @@ fn nothing(question: &Question) -> String {
     format!("no {what} of {} or more", margin(question.size))
 }
 
-/// A sentence as Markdown. One that begins with a name of blanks would be a block of code.
+/// Escapes a sentence for Markdown. Leading blanks are removed, as four of them would begin a code block.
 fn escape(sentence: &str) -> String {
     markdown_uncut(sentence.trim())
 }
@@ -451,8 +450,8 @@ mod tests {
     use perfquilt_judge::bisect::{Action, Block, Engine, Event, State};
     use perfquilt_model::observation::Meter;
 
-    /// A finished bisection by counts; states from `slow` on take a hundredth more each.
-    fn outcome(names: &[&str], slow: &[usize], direction: Direction) -> Outcome {
+    /// Returns a finished bisection of instructions, in which each state in `slow` costs 1 % more than the one before.
+    fn outcome(names: &[&str], slow: &[usize], direction: Direction) -> BisectOutcome {
         let mut engine = Engine::new(Question {
             states: (0..=names.len())
                 .map(|k| State {
@@ -502,14 +501,14 @@ mod tests {
     }
 
     #[test]
-    fn a_culprit_is_told_with_its_evidence_and_what_to_do() {
+    fn a_culprit_is_shown_with_its_evidence_and_the_next_command() {
         let names = ["a.patch", "b.patch", "c.patch", "d.patch"];
         let mut found = outcome(&names, &[3], Direction::Slower);
         found.culprits[0].files = vec![FileStat {
             path: "sql/item.cc".into(),
             lines: Some((3, 1)),
         }];
-        found.next = vec![perfquilt_judge::bisect::Next {
+        found.next = vec![perfquilt_judge::bisect::NextCommand {
             what: "without it".into(),
             command: "perfquilt run --point 3".into(),
         }];

@@ -1,26 +1,25 @@
-//! Text inside Markdown and command lines, of which nothing becomes markup or an argument of its own.
+//! Escaping of untrusted text for Markdown and for command lines.
 
 use super::text::{clean, cleaned};
 
-/// No sentence of this program needs more characters.
+/// Maximum number of characters of a sentence.
 pub(super) const SENTENCE: usize = 1000;
 
-/// Zero width space: keeps what stands before it and behind it from being read as one.
+/// Zero width space: separates characters that would otherwise form a link, mention or reference.
 const ZERO_WIDTH: char = '\u{200b}';
 
-/// `text` as Markdown that shows it as it is: no markup, HTML, link, mention or reference comes of
-/// it.
+/// Returns Markdown that shows `text` literally, without markup, HTML, links, mentions or references.
 pub(super) fn markdown(text: &str) -> String {
     escaped(&clean(text))
 }
 
-/// As [`markdown`], for a sentence of this program whose names are clean already: cut only when somebody
-/// made it endless.
+/// Escapes a sentence of this program, whose names are already cleaned, like [`markdown`], but cuts it only beyond
+/// [`SENTENCE`] characters.
 pub(super) fn markdown_uncut(text: &str) -> String {
     escaped(&cleaned(text, SENTENCE))
 }
 
-/// Clean text as Markdown.
+/// Escapes cleaned text for Markdown.
 fn escaped(text: &str) -> String {
     let mut result = String::new();
     let mut rest = text;
@@ -29,7 +28,7 @@ fn escaped(text: &str) -> String {
         let digits = commit_digits(rest);
         if !before.is_alphanumeric() && digits > 0 {
             for (place, digit) in rest[..digits].char_indices() {
-                // Less than seven digits are no commit.
+                // Fewer than seven digits are not taken for a commit.
                 if place > 0 && place % 6 == 0 {
                     result.push(ZERO_WIDTH);
                 }
@@ -50,15 +49,15 @@ fn escaped(text: &str) -> String {
             }
             c => result.push(c),
         }
-        // Mentions, references and addresses are looked for in the finished text, where escapes are
-        // gone already; a character without width inside them is not.
+        // GitHub finds mentions, references and addresses in the rendered text, where escapes are gone; a zero width
+        // space inside them remains.
         let link = match c {
-            // Of an address of mail, too.
+            // Covers e-mail addresses, too.
             '@' => next.is_some_and(|next| !next.is_whitespace()),
             '#' => next.is_some_and(char::is_alphanumeric),
             ':' => next == Some('/') || is_emoji(rest),
             'w' | 'W' => next == Some('.'),
-            // References to issues have the form GH-12 too.
+            // GH-12 refers to an issue, too.
             '-' => {
                 let end = result.len().saturating_sub(3);
                 result.as_bytes()[end..].eq_ignore_ascii_case(b"gh-")
@@ -73,14 +72,14 @@ fn escaped(text: &str) -> String {
     result
 }
 
-/// Whether GitHub would look for a commit of this id anywhere in `text`.
+/// Returns whether `text` contains a word that GitHub may take for a commit id.
 pub(super) fn is_commit(text: &str) -> bool {
     let mut words = text.split(|c: char| !c.is_alphanumeric());
     words.any(|word| commit_digits(word) > 0)
 }
 
-/// How many hexadecimal digits stand alone at the beginning of `text`, when they are seven or more: GitHub
-/// makes a link to the commit of them, which anybody with a fork can have made.
+/// Returns the number of hexadecimal digits of the first word of `text`, if it consists of seven or more; else 0. GitHub
+/// links them to the commit, which may be from anybody's fork.
 fn commit_digits(text: &str) -> usize {
     let digits = text.bytes().take_while(u8::is_ascii_hexdigit).count();
     let after = text[digits..].chars().next();
@@ -91,18 +90,18 @@ fn commit_digits(text: &str) -> usize {
     }
 }
 
-/// Whether `text`, which follows a colon, ends the name of an emoji (`tada:`): one that looks like a
-/// verdict would be taken for one.
+/// Returns whether `text`, which follows a colon, completes the name of an emoji (`tada:`), which could imitate a
+/// verdict.
 fn is_emoji(text: &str) -> bool {
     let name = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_+-".contains(b);
     let length = text.bytes().take_while(name).count();
     let letters = text[..length].bytes().any(|b| !b.is_ascii_digit());
-    // What comes behind the text may begin with the colon.
+    // The text that follows may begin with the colon.
     let ends = matches!(text[length..].chars().next(), None | Some(':'));
     length > 0 && letters && ends
 }
 
-/// `lines` as a code block, each made harmless, that nothing inside can end.
+/// Returns `lines` as a code block that its content cannot end.
 pub(super) fn fenced(language: &str, lines: &[String]) -> String {
     let lines: Vec<String> = lines.iter().map(|line| clean(line)).collect();
     let runs = lines
@@ -112,7 +111,7 @@ pub(super) fn fenced(language: &str, lines: &[String]) -> String {
     format!("{fence}{language}\n{}\n{fence}", lines.join("\n"))
 }
 
-/// `address` as the target of a Markdown link; `None` unless it is one of the web.
+/// Returns `address` as the target of a Markdown link; `None` unless it is an HTTP or HTTPS address.
 pub(super) fn address(address: &str) -> Option<String> {
     let host = ["https://", "http://"]
         .iter()
@@ -122,9 +121,9 @@ pub(super) fn address(address: &str) -> Option<String> {
     (web && address.len() <= 2000 && address.chars().all(plain)).then(|| address.to_owned())
 }
 
-/// `text` as a Markdown code span that fits into a table; nothing inside a code span is looked at.
+/// Returns `text` as a Markdown code span that fits into a table cell. GitHub does not interpret code spans.
 pub(super) fn code(text: &str) -> String {
-    // A backtick would end the span, a pipe the table's cell, whatever stands before it.
+    // A backtick ends the span and a pipe the table cell, even after a backslash.
     let text: String = clean(text)
         .chars()
         .map(|c| match c {
@@ -139,7 +138,7 @@ pub(super) fn code(text: &str) -> String {
     format!("`{text}`")
 }
 
-/// `word` as a POSIX shell reads it back.
+/// Quotes `word` for a POSIX shell.
 pub(super) fn shell(word: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:+,=@%".contains(c);
     let word = clean(word);

@@ -1,19 +1,19 @@
 //! A differential flame graph of two servers.
 //!
-//! Callgrind knows who calls whom, not whole stacks. A function's cost is therefore shared among the ways it
-//! was reached in proportion to what its callers' calls cost, as gprof does (Graham, Kessler, McKusick, *gprof: a
-//! call graph execution profiler*, SIGPLAN Symposium on Compiler Construction, 1982).
+//! Callgrind records the call graph, but no whole stacks. A function's cost is therefore shared among its call paths
+//! in proportion to the cost of its callers' calls, as gprof does (Graham, Kessler, McKusick, *gprof: a call graph
+//! execution profiler*, SIGPLAN Symposium on Compiler Construction, 1982).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
 
-/// Ways that cost less than this share of everything are drawn as one.
-const LEAST: f64 = 0.0005;
+/// Call paths below this share of the total cost are not followed further.
+const MIN_SHARE: f64 = 0.0005;
 
-/// The flame graph as SVG: as wide as what `after` costs a transaction, red where it costs more than `before`,
-/// blue where less.
+/// Returns the flame graph as SVG: frames are as wide as their cost per transaction in `after`, red where it is higher
+/// than in `before`, blue where it is lower.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when nothing was executed or it cannot be drawn.
@@ -39,7 +39,7 @@ pub fn flame_graph(title: &str, before: &[CostTable], after: &[CostTable]) -> Re
     Ok(String::from_utf8_lossy(&svg).into_owned())
 }
 
-/// Own cost by stack (`main;f;g`), the mean over `tables`.
+/// Returns the own cost by stack (`main;f;g`), the mean over `tables`.
 fn folded(tables: &[CostTable]) -> BTreeMap<String, f64> {
     let mut stacks = BTreeMap::new();
     for table in tables {
@@ -54,9 +54,10 @@ fn folded(tables: &[CostTable]) -> BTreeMap<String, f64> {
     stacks
 }
 
+/// Distributes the costs of a table over call paths.
 struct Walk<'a> {
     table: &'a CostTable,
-    /// What is called from a function or inlined into it, and at what cost.
+    /// The functions that a function calls or has inlined, with their costs.
     callees: BTreeMap<&'a str, Vec<(&'a String, f64)>>,
     least: f64,
     runs: f64,
@@ -80,12 +81,12 @@ impl<'a> Walk<'a> {
         Walk {
             table,
             callees,
-            least: LEAST * table.total,
+            least: MIN_SHARE * table.total,
             runs,
         }
     }
 
-    /// Spreads `amount`, what the last function of `path` costs when reached this way.
+    /// Distributes `amount`, the cost of the last function of `path` on this path, over its own stack and its callees.
     fn go(
         &self,
         name: &str,

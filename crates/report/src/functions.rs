@@ -1,4 +1,4 @@
-//! Which functions a patch changed, in a line a patch and workload.
+//! The functions whose cost a patch changed, in one line per patch and workload.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use super::number;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::FunctionChange;
 
-/// What stands above the lines.
+/// Heading of the lines.
 pub(super) const HEAD: &str =
     "Functions whose own instructions changed, as shares of all instructions of the workload:";
 
-/// The most workloads told of a patch, the ones that changed most.
-const WORKLOADS: usize = 2;
-/// The most functions told of a workload.
-const FUNCTIONS: usize = 4;
+/// Maximum number of workloads shown per patch; those that changed most are shown.
+const MAX_WORKLOADS: usize = 2;
+/// Maximum number of functions shown per workload.
+const MAX_FUNCTIONS: usize = 4;
 
-/// The patch's number, the workload, and the functions with their shares: `f −1.20 %, g +0.31 %; more`.
-/// `name` makes a function's name harmless.
+/// Returns the number of the patch, the workload, and the functions with their shares: `f −1.20 %, g +0.31 %; more`.
+/// `name` escapes a function's name.
 pub(super) fn lines(
     attribution: &Attribution,
     name: &dyn Fn(&str) -> String,
@@ -36,32 +36,33 @@ pub(super) fn lines(
     let mut lines = Vec::new();
     for (patch, mut workloads) in by_patch {
         workloads.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
-        for (workload, changes) in workloads.into_iter().take(WORKLOADS) {
+        for (workload, changes) in workloads.into_iter().take(MAX_WORKLOADS) {
             lines.push((patch, workload.to_owned(), row(&changes, name)));
         }
     }
     lines
 }
 
-/// `f −1.20 %, g +0.31 %; more`: how many more is not known, since only the largest are kept.
+/// Formats functions with their shares: `f −1.20 %, g +0.31 %; more`. The number of further functions is unknown, as
+/// only the largest changes are stored.
 pub(super) fn row(changes: &[&FunctionChange], name: &dyn Fn(&str) -> String) -> String {
-    let told: Vec<String> = changes
+    let shown: Vec<String> = changes
         .iter()
-        .take(FUNCTIONS)
+        .take(MAX_FUNCTIONS)
         .map(|change| {
             let share = number::signed(change.share, 2);
             format!("{} {share} %", name(&short(&change.function)))
         })
         .collect();
-    let more = if changes.len() > FUNCTIONS {
+    let more = if changes.len() > MAX_FUNCTIONS {
         "; more"
     } else {
         ""
     };
-    told.join(", ") + more
+    shown.join(", ") + more
 }
 
-/// A function's name without its last parameters, which no reader needs to know it by.
+/// Returns a function's name without its last parameter list, which is not needed to recognise it.
 pub(super) fn short(name: &str) -> String {
     let whole = name.split(" [clone ").next().unwrap_or(name);
     let whole = whole.strip_suffix(" const").unwrap_or(whole);
@@ -78,7 +79,7 @@ pub(super) fn short(name: &str) -> String {
         depth == 0
     });
     let head = opening.map_or("", |(at, _)| &whole[..at]);
-    // `operator()` has a pair of its own, and so has a namespace without a name.
+    // The parentheses of `operator()` and of an anonymous namespace belong to the name.
     if head.is_empty() || head.ends_with("operator") || head.ends_with("::") {
         name.to_owned()
     } else {

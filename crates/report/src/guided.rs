@@ -1,12 +1,13 @@
-//! With which profiles the servers were compiled, in words.
+//! Descriptions of profile-guided builds.
 
 use std::collections::BTreeSet;
 
 use super::view::words_of;
 use perfquilt_judge::attribution::Attribution;
-use perfquilt_model::observation::Profiled;
+use perfquilt_model::observation::ProfileUse;
 
-/// A sentence or more on profile-guided builds; `None` where there are none. `name` makes a name harmless.
+/// Describes the profiles that servers were compiled with; `None` without profile-guided builds. `name` escapes a
+/// name.
 pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Option<String> {
     let builds = attribution.builds.iter();
     let guided: Vec<_> = builds
@@ -31,24 +32,26 @@ pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) ->
             format!("Profile-guided: {which}, compiled with {own}; the others were not.")
         }
     };
-    let of = |count: fn(&Profiled) -> u64, noun: &str| -> Option<String> {
+    let of = |count: fn(&ProfileUse) -> u64, noun: &str| -> Option<String> {
         let counted = guided
             .iter()
             .map(|(build, profile)| (build, count(profile)));
-        let told: Vec<String> = counted
+        let nonzero: Vec<String> = counted
             .filter(|(_, count)| *count > 0)
             .map(|(build, count)| {
                 let plural = if count == 1 { "" } else { "s" };
                 format!("{count} {noun}{plural} of {}", words_of(build.point))
             })
             .collect();
-        (!told.is_empty()).then(|| told.join(", "))
+        (!nonzero.is_empty()).then(|| nonzero.join(", "))
     };
-    if let Some(told) = of(|profile| profile.changed, "function") {
-        text.push_str(&format!(" It did not fit, and was not used for, {told}."));
+    if let Some(functions) = of(|profile| profile.changed, "function") {
+        text.push_str(&format!(
+            " It did not fit, and was not used for, {functions}."
+        ));
     }
-    if let Some(told) = of(|profile| profile.without, "file") {
-        text.push_str(&format!(" Nothing was known of {told}."));
+    if let Some(files) = of(|profile| profile.without, "file") {
+        text.push_str(&format!(" It had no data on {files}."));
     }
     Some(text)
 }
@@ -60,7 +63,7 @@ mod tests {
     use perfquilt_model::observation::PointBuild;
     use perfquilt_model::point::Point;
 
-    fn told(profiles: &[Option<(&str, u64)>]) -> Option<String> {
+    fn describe(profiles: &[Option<(&str, u64)>]) -> Option<String> {
         let mut experiment = Experiment::new(&[(0.01, 0.0), (0.0, 0.0)]);
         let build = |(point, profile): (usize, &Option<(&str, u64)>)| PointBuild {
             point: Point::Step(point),
@@ -71,7 +74,7 @@ mod tests {
             overhead: 0.0,
             units: 1,
             cached: false,
-            profile: profile.map(|(digest, changed)| Profiled {
+            profile: profile.map(|(digest, changed)| ProfileUse {
                 digest: digest.into(),
                 of: "toy-1".into(),
                 changed,
@@ -83,27 +86,24 @@ mod tests {
     }
 
     #[test]
-    fn shared_and_own_profiles_and_misfits_are_told_apart() {
-        assert_eq!(told(&[None, None]), None);
-        let shared = told(&[Some(("a", 0)), Some(("a", 3)), Some(("a", 1))]).unwrap();
+    fn shared_and_own_profiles_and_misfits_are_distinguished() {
+        assert_eq!(describe(&[None, None]), None);
+        let shared = describe(&[Some(("a", 0)), Some(("a", 3)), Some(("a", 1))]).unwrap();
         assert!(
             shared.contains("compiled with the profile of toy-1."),
             "{shared}"
         );
         assert!(shared.contains("3 functions of"), "{shared}");
         assert!(shared.contains("1 function of"), "{shared}");
-        assert!(
-            shared.contains("Nothing was known of 6 files of"),
-            "{shared}"
-        );
-        let own = told(&[Some(("a", 0)), Some(("b", 0))]).unwrap();
+        assert!(shared.contains("It had no data on 6 files of"), "{shared}");
+        let own = describe(&[Some(("a", 0)), Some(("b", 0))]).unwrap();
         assert!(
             own.contains("profiles of their own") && !own.contains("fit"),
             "{own}"
         );
-        let one = told(&[None, Some(("a", 0))]).unwrap();
+        let one = describe(&[None, Some(("a", 0))]).unwrap();
         assert!(one.contains("the others were not"), "{one}");
-        let two = told(&[None, Some(("a", 0)), Some(("b", 0))]).unwrap();
+        let two = describe(&[None, Some(("a", 0)), Some(("b", 0))]).unwrap();
         assert!(
             two.contains("profiles of their own") && two.contains("the others were not"),
             "{two}"

@@ -1,58 +1,58 @@
-//! What each patch was worth over releases and time: many experiments beside each other.
+//! The effects of each patch over releases and time, from many experiments.
 
 use serde::Serialize;
 
 use super::number;
-use super::page::{BOLD, DIM, Page};
+use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, width};
 use super::view::effect_on;
-use perfquilt_judge::attribution::{Attribution, Effect, Kind, SUITE};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE};
 use perfquilt_model::observation::Meter;
 
-/// Narrower screens wrap.
+/// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 40;
 
-/// The course of a series.
+/// The history of a series.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct History {
     /// Version of this document: 1.
     pub schema: u32,
-    /// The meter that is told.
+    /// The meter of all effects.
     pub meter: Meter,
     /// The patches in the order of the latest series that has them, and the whole series at the end.
-    pub patches: Vec<Course>,
+    pub patches: Vec<PatchHistory>,
 }
 
-/// A patch over time.
+/// The history of a patch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Course {
+pub struct PatchHistory {
     /// The patch's name; `None` for the whole series.
     pub name: Option<String>,
-    /// What was measured, the earliest first.
-    pub moments: Vec<Moment>,
+    /// Its effects, the earliest first.
+    pub moments: Vec<HistoryPoint>,
 }
 
-/// What one experiment says of a patch.
+/// The effect of a patch in one experiment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Moment {
+pub struct HistoryPoint {
     /// The experiment.
     pub experiment: String,
-    /// When it began, RFC 3339 in UTC; empty when unknown.
+    /// Start time, RFC 3339 in UTC; empty when unknown.
     pub started: String,
     /// The release.
     pub release: String,
-    /// How the points were built.
+    /// The recipe of the points.
     pub recipe: String,
     /// The workload, or several of them in one figure.
     pub workloads: Vec<String>,
     /// Whether all blocks were measured.
     pub complete: bool,
-    /// The effect, in order for a patch.
+    /// The effect: that in order for a patch, the total for the series.
     pub effect: Effect,
 }
 
-/// The history that `attributions`, the earliest first, tell on `meter`, of one workload or of what each one's
-/// verdicts are about. Figures that an experiment has from an earlier one are told there and not again.
+/// Returns the history of `attributions`, the earliest first, on `meter`, of one workload or of the suite or single
+/// workload that each one's verdicts are about. Figures that an experiment reuses from an earlier one are left out.
 pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str>) -> History {
     let mut names: Vec<&str> = Vec::new();
     for attribution in attributions.iter().rev() {
@@ -62,28 +62,34 @@ pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str
             }
         }
     }
-    let mut patches: Vec<Course> = names
+    let mut patches: Vec<PatchHistory> = names
         .into_iter()
-        .map(|name| Course {
+        .map(|name| PatchHistory {
             name: Some(name.to_owned()),
             moments: attributions
                 .iter()
                 .filter_map(|attribution| {
                     let mut patches = attribution.patches.iter();
                     let patch = patches.find(|patch| patch.name == name)?;
-                    moment(attribution, &patch.effects, Kind::InOrder, meter, workload)
+                    history_point(
+                        attribution,
+                        &patch.effects,
+                        EffectKind::InOrder,
+                        meter,
+                        workload,
+                    )
                 })
                 .collect(),
         })
         .collect();
-    patches.push(Course {
+    patches.push(PatchHistory {
         name: None,
         moments: attributions
             .iter()
-            .filter_map(|a| moment(a, &a.total, Kind::Total, meter, workload))
+            .filter_map(|a| history_point(a, &a.total, EffectKind::Total, meter, workload))
             .collect(),
     });
-    patches.retain(|course| !course.moments.is_empty());
+    patches.retain(|patch| !patch.moments.is_empty());
     History {
         schema: 1,
         meter,
@@ -91,13 +97,13 @@ pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str
     }
 }
 
-fn moment(
+fn history_point(
     attribution: &Attribution,
     effects: &[Effect],
-    kind: Kind,
+    kind: EffectKind,
     meter: Meter,
     workload: Option<&str>,
-) -> Option<Moment> {
+) -> Option<HistoryPoint> {
     let effect = match workload {
         None => attribution.main_effect(effects, kind, meter)?,
         Some(workload) => effect_on(effects, kind, meter, workload)?,
@@ -109,7 +115,7 @@ fn moment(
         SUITE => attribution.workloads.clone(),
         one => vec![one.to_owned()],
     };
-    Some(Moment {
+    Some(HistoryPoint {
         experiment: attribution.experiment.clone(),
         started: attribution.started.clone(),
         release: attribution.release.clone(),
@@ -120,14 +126,14 @@ fn moment(
     })
 }
 
-impl Moment {
-    /// When, as people say it.
+impl HistoryPoint {
+    /// Returns the start time for display: date and minutes.
     pub(super) fn day(&self) -> String {
         let minutes = self.started.get(..16).unwrap_or(&self.started);
         clean(&minutes.replace('T', " "))
     }
 
-    /// What the figure is over.
+    /// Returns the workload, or the number of workloads, of the figure.
     pub(super) fn scope(&self) -> String {
         match &self.workloads[..] {
             [one] => clean(one),
@@ -135,14 +141,14 @@ impl Moment {
         }
     }
 
-    /// The verdict, and whether more is to come.
+    /// Returns the verdict, marked if the experiment is unfinished.
     pub(super) fn verdict(&self) -> String {
         let open = if self.complete { "" } else { " (unfinished)" };
         format!("{}{open}", self.effect.verdict)
     }
 }
 
-impl Course {
+impl PatchHistory {
     pub(super) fn title(&self) -> String {
         self.name
             .as_deref()
@@ -151,15 +157,15 @@ impl Course {
 }
 
 impl History {
-    /// The decimals of all its figures.
+    /// Returns the decimals of all its figures.
     pub(super) fn places(&self) -> usize {
-        let moments = self.patches.iter().flat_map(|course| &course.moments);
+        let moments = self.patches.iter().flat_map(|patch| &patch.moments);
         number::decimals(self.meter, moments.map(|moment| &moment.effect))
     }
 
-    /// The history on a terminal of `columns` columns; `color` allows ANSI colours.
+    /// Returns the history as text of at most `columns` columns; `color` allows ANSI colours.
     pub fn terminal(&self, columns: usize, color: bool) -> String {
-        let mut page = Page::new(columns.max(NARROWEST), color);
+        let mut page = TextPage::new(columns.max(NARROWEST), color);
         let places = self.places();
         if self.patches.is_empty() {
             page.paragraph(
@@ -167,12 +173,12 @@ impl History {
                 "",
             );
         }
-        for (place, course) in self.patches.iter().enumerate() {
+        for (place, patch) in self.patches.iter().enumerate() {
             if place > 0 {
                 page.blank();
             }
-            page.line(&fit(&course.title(), page.width), BOLD);
-            let cells: Vec<[String; 5]> = course
+            page.line(&fit(&patch.title(), page.width), BOLD);
+            let cells: Vec<[String; 5]> = patch
                 .moments
                 .iter()
                 .map(|moment| {
@@ -200,7 +206,7 @@ impl History {
                 let mut line = String::new();
                 for (column, cell) in row.iter().enumerate() {
                     let gap = " ".repeat(widest(column).saturating_sub(width(cell)));
-                    // Figures are aligned by their ends.
+                    // Figures are right-aligned.
                     line += &match column {
                         3 => format!("  {gap}{cell}"),
                         _ => format!("  {cell}{gap}"),
@@ -242,12 +248,13 @@ mod tests {
             names,
             [Some(both), Some("0002-virtual-field-guards.patch"), None]
         );
-        let releases = |course: &Course| -> Vec<String> {
-            course.moments.iter().map(|m| m.release.clone()).collect()
+        let releases = |patch: &PatchHistory| -> Vec<String> {
+            patch.moments.iter().map(|m| m.release.clone()).collect()
         };
         assert_eq!(releases(&history.patches[0]), ["srv-1", "srv-2"]);
         assert_eq!(releases(&history.patches[1]), ["srv-2"]);
-        let stored = all[1].main_effect(&all[1].patches[0].effects, Kind::InOrder, Meter::Time);
+        let stored =
+            all[1].main_effect(&all[1].patches[0].effects, EffectKind::InOrder, Meter::Time);
         assert_eq!(Some(&history.patches[0].moments[1].effect), stored);
         for columns in [20, 40, 80, 200] {
             let text = history.terminal(columns, false);

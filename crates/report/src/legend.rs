@@ -1,24 +1,24 @@
-//! What the figures of a report are, and what their intervals promise.
+//! The legend of a report: units of its figures and coverage of its intervals.
 
 use super::number;
 use super::view::View;
 use perfquilt_judge::attribution::{Attribution, Effect, Interval, Verdict};
 use perfquilt_model::observation::Meter;
 
-/// An effect whose interval is as all of its meter's are.
+/// Returns an effect whose interval has the kind and level of all intervals of the meter.
 fn typical(attribution: &Attribution, meter: Meter) -> Option<&Effect> {
     let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
     let mut effects = effects.chain(&attribution.total);
     effects.find(|effect| effect.meter == meter && !effect.identical)
 }
 
-/// The level of a meter's intervals in per cent: a higher one while there is more to come.
+/// Returns the confidence level of a meter's intervals in per cent; it is higher while the experiment is unfinished.
 pub(super) fn level(attribution: &Attribution, meter: Meter) -> f64 {
     typical(attribution, meter).map_or(95.0, |effect| 100.0 * effect.level)
 }
 
 impl View<'_> {
-    /// What the figures are, and which interval ± is of which meter.
+    /// Returns the legend: the unit of the figures, and the kind of interval of each meter.
     pub(super) fn legend(&self) -> String {
         let attribution = self.attribution;
         let mut said: Vec<(String, Vec<String>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Reports: one attribution, several forms. Pure.
+//! Reports on attributions, bisections, rebases and profiles in several formats. The crate does no I/O.
 
 pub mod bisect;
 mod comment;
@@ -32,20 +32,20 @@ use perfquilt_judge::attribution::{Attribution, SUITE};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Conditions;
 
-pub use comment::{Held, Notice, comment};
+pub use comment::{Notice, PendingApproval, comment};
 pub use export::{bencher, csv, github_action_benchmark, go_benchmark, openmetrics};
 pub use flame_graph::flame_graph;
 pub use html::frame::{Name, page, scroll};
-pub use html::{Beside, Data, Distribution, MOST_EMBEDDED, html};
+pub use html::{Distribution, MOST_EMBEDDED, PageContent, RawData, html};
 pub use markdown::markdown;
 pub use next::next_command;
-pub use profile::{Annotated, Line, Shown, profile, profile_markdown};
+pub use profile::{AnnotatedFunction, ProfileReport, SourceLine, profile, profile_markdown};
 pub use rates::rates;
 pub use sql_bench::sql_bench;
 pub use terminal::terminal;
 pub use text::{capital, clean, fit, fit_end, is_deceptive, width, wrap};
 
-/// The attribution document as indented JSON with a line end.
+/// Returns the attribution document as indented JSON with a line end.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written as JSON.
@@ -56,7 +56,7 @@ pub fn json(attribution: &Attribution) -> Result<String> {
     Ok(text)
 }
 
-/// A workload's name as a reader knows it.
+/// Returns the display name of a workload.
 fn workload_words(workload: &str) -> &str {
     match workload {
         SUITE => "all workloads",
@@ -64,7 +64,7 @@ fn workload_words(workload: &str) -> &str {
     }
 }
 
-/// What else happened on the machine, in a sentence; of several workloads, where it was worst.
+/// Describes the conditions on the machine in a sentence; of several workloads, the worst values.
 fn conditions_words(conditions: &[Conditions]) -> Option<String> {
     let most = |of: fn(&Conditions) -> f64| conditions.iter().map(of).fold(0.0, f64::max);
     let share = |of: fn(&Conditions) -> f64| format!("{:.1} %", 100.0 * most(of));

@@ -1,17 +1,17 @@
-//! The report as Markdown, and the parts of it that a comment on a pull request shares.
+//! The report as Markdown, with the parts that a comment on a pull request shares.
 
 use std::fmt::Write;
 
 use super::escape::{SENTENCE, code, fenced, is_commit, markdown as escape, shell};
 use super::text::clean;
-use super::view::{Apart, Label, Row, SEPARATELY, Tone, View, words_of};
+use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, words_of};
 use super::{functions, number, tail};
 use perfquilt_judge::attribution::Attribution;
 
-/// The report as GitHub-flavoured Markdown: the verdict first, then one row a patch; noise, method,
-/// machine, builds and the commands that make it again are folded away. Names and titles cannot
-/// introduce markup, links, mentions or HTML. `stored` is whether the experiment is in a workspace's store,
-/// so that commands can go on with it.
+/// Returns the report as GitHub-flavoured Markdown: the verdict first, then one row per patch; noise, method,
+/// machine, builds and the commands that reproduce it are folded away. Names and titles cannot introduce markup,
+/// links, mentions or HTML. `stored` says whether the experiment is in a workspace's store, so that further commands
+/// can use it.
 pub fn markdown(attribution: &Attribution, stored: bool) -> String {
     let view = View::new(attribution);
     let mut page = String::new();
@@ -44,12 +44,13 @@ pub fn markdown(attribution: &Attribution, stored: bool) -> String {
     page
 }
 
-/// Said unless points were measured in runs of their own; Markdown without markup but code, as what follows.
+/// How points are interleaved; omitted if each point was measured in a run of its own. Backticks are the only markup
+/// of this and the following texts.
 const TURNS: &str = "\
 The points' servers are alive at once and take turns every few milliseconds, so that what disturbs the \
 machine disturbs them alike. ";
 
-/// How figures come about.
+/// How figures are computed.
 const METHOD: &str = "\
 A block starts every server afresh and gives one value a point. An effect is the mean over blocks of the \
 log ratio of two points' values; its interval takes blocks as the unit. `no effect` means that the effect is \
@@ -57,11 +58,11 @@ shown to lie within the margin and that neither mean nor tail say otherwise, `mi
 something slower, `unclear` that nothing is shown. The control is the bare release measured a second time as if it \
 were another point. ";
 
-/// Said unless layouts were varied.
+/// Caveat of experiments with a single code layout.
 const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \
 code that happened to move.";
 
-/// Where figures are from, whether they add up, and what they are not made of.
+/// Appends the sources of reused figures, the closure check and the unused observations.
 pub(super) fn provenance(page: &mut String, view: &View<'_>) {
     for line in view.origins(&escape) {
         let _ = writeln!(page, "\n{line}");
@@ -92,7 +93,7 @@ pub(super) fn method(page: &mut String, attribution: &Attribution) {
     );
 }
 
-/// The method of an experiment; backticks are the only markup.
+/// Describes the method of an experiment; backticks are the only markup.
 pub(super) fn method_words(attribution: &Attribution) -> String {
     let layout = match attribution.noise.layouts {
         0 | 1 => LAYOUT.to_owned(),
@@ -105,7 +106,7 @@ pub(super) fn method_words(attribution: &Attribution) -> String {
     format!("{turns}{METHOD}{layout}")
 }
 
-/// One table of the view's meters.
+/// Appends a table with the view's columns.
 pub(super) fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
     columns(page, &view.heads(), "verdict", rows);
 }
@@ -113,7 +114,7 @@ pub(super) fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
 pub(super) fn apart(page: &mut String, view: &View<'_>) {
     for table in &view.apart {
         let mut body = String::new();
-        let heads = Apart::HEADS.map(|head| (head, table.places));
+        let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
         columns(
             &mut body,
             &heads,
@@ -124,12 +125,12 @@ pub(super) fn apart(page: &mut String, view: &View<'_>) {
     }
 }
 
-/// Typical time, mean and tail of each patch, folded away.
+/// Appends typical time, mean and tail of each patch, folded away.
 pub(super) fn tails(page: &mut String, view: &View<'_>) {
     let Some((meter, places)) = view.columns.first().copied() else {
         return;
     };
-    let lines = tail::rows(view, meter);
+    let lines = tail::rows(view.attribution, meter);
     if lines.is_empty() {
         return;
     }
@@ -149,7 +150,7 @@ pub(super) fn tails(page: &mut String, view: &View<'_>) {
     details(page, "Mean and tail", &body);
 }
 
-/// A table by the heads and decimals of its figures' columns; `last` is the head of the verdicts.
+/// Appends a table with columns given by head and decimals; `last` is the head of the verdicts.
 pub(super) fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, rows: &[&Row<'_>]) {
     let by_workload = rows
         .iter()
@@ -209,7 +210,7 @@ pub(super) fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, ro
     }
 }
 
-/// The estimate stands out, its interval does not.
+/// Makes the estimate bold, but not its interval.
 fn bold(figure: &str) -> String {
     match figure.split_once(" %") {
         Some((estimate, interval)) => format!("**{estimate} %**{interval}"),
@@ -217,15 +218,15 @@ fn bold(figure: &str) -> String {
     }
 }
 
-/// A sentence of this program that may hold names: harmless, and kept whole unless somebody made it
-/// endless. What stands between backticks becomes code.
+/// Escapes a sentence of this program that may contain untrusted names. It is cut only beyond [`SENTENCE`]
+/// characters. Text between backticks becomes code.
 pub(super) fn sentence(text: &str) -> String {
     let (text, end) = match text.char_indices().nth(SENTENCE) {
         Some((end, _)) => (&text[..end], " …"),
         None => (text, ""),
     };
     let parts: Vec<&str> = text.split('`').collect();
-    // Where something is between every pair, what stands around it cannot come together.
+    // An empty pair of backticks would join the text around it.
     let mut coded = parts.iter().skip(1).step_by(2);
     let paired = parts.len() % 2 == 1 && coded.all(|part| !part.trim().is_empty());
     let shown: String = if paired {
@@ -243,7 +244,7 @@ pub(super) fn sentence(text: &str) -> String {
     shown + end
 }
 
-/// `text` without anything active in it, each word kept whole.
+/// Escapes `text` word by word; only words that may become active change.
 fn words(text: &str) -> String {
     text.split(' ')
         .map(|word| {
@@ -278,7 +279,7 @@ fn striking(page: &mut String, view: &View<'_>) {
     further(page, view);
 }
 
-/// Effects on meters that have no column.
+/// Appends the effects on meters without a column.
 pub(super) fn further(page: &mut String, view: &View<'_>) {
     let further = view.further();
     if further.is_empty() {
@@ -427,13 +428,13 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
     );
 }
 
-/// The commands that lead to the same report.
+/// Appends the commands that reproduce the report.
 pub(super) fn reproduce(page: &mut String, commands: &[String]) {
     details(page, "Do it again", &fenced("sh", commands));
 }
 
-/// The commands that lead to the same report in the form `format`, with remarks. Of what is not `stored`, only
-/// the reader knows the files it was made of.
+/// Returns the commands that reproduce the report in `format`, with comments. If the experiment is not `stored`, the
+/// input files are unknown and stand as FILE.
 pub(super) fn commands(attribution: &Attribution, format: &str, stored: bool) -> Vec<String> {
     if !stored {
         return vec![format!("perfquilt analyse FILE --format {format}")];

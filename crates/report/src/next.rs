@@ -1,12 +1,12 @@
-//! What somebody who has read a report does next.
+//! The next command after a report.
 
 use super::escape::shell;
 use super::text::clean;
-use perfquilt_judge::attribution::{Attribution, Effect, Interval, Kind, Verdict};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Interval, Verdict};
 
-/// The next useful command behind the report of a stored experiment, with what it is good for.
+/// Returns the next useful command after the report of a stored experiment, with its purpose.
 pub fn next_command(attribution: &Attribution) -> String {
-    // Servers that somebody named are no points of a series.
+    // Servers named by hand are no points of a series.
     let series = attribution.base.is_empty();
     let measure = if series {
         "perfquilt run"
@@ -21,13 +21,13 @@ pub fn next_command(attribution: &Attribution) -> String {
     let of = |wanted: &dyn Fn(&Effect) -> bool| {
         let meter = attribution.main_meter()?;
         attribution.patches.iter().find_map(|patch| {
-            let effect = attribution.main_effect(&patch.effects, Kind::InOrder, meter)?;
+            let effect = attribution.main_effect(&patch.effects, EffectKind::InOrder, meter)?;
             (wanted(effect) && !effect.is_stale()).then_some((patch.index, effect))
         })
     };
     if series && let Some((index, effect)) = of(&Effect::is_regression) {
         return format!(
-            "next: `perfquilt profile {} {}` shows which functions patch {index} made dearer",
+            "next: `perfquilt profile {} {}` shows which functions patch {index} made more expensive",
             effect.against, effect.point
         );
     }
@@ -43,8 +43,8 @@ pub fn next_command(attribution: &Attribution) -> String {
     )
 }
 
-/// The options that make the next experiment's intervals narrower. One that has ended is not lengthened:
-/// whoever saw its end decided that, so its intervals would have to hold at every look, and be wider.
+/// Returns the options that make the next experiment's intervals narrower. A finished experiment is not extended: the
+/// decision to extend depends on its result, so its intervals would have to hold at every look, and be wider.
 fn narrower(attribution: &Attribution, unclear: &Effect) -> String {
     match &attribution.stopping {
         // Half the width takes four times as many blocks.
@@ -55,7 +55,7 @@ fn narrower(attribution: &Attribution, unclear: &Effect) -> String {
         ),
         None => {
             let done = attribution.progress.iter().map(|p| p.done as usize).max();
-            // What is all carried over has no blocks of its own, and no rule that ends it.
+            // An experiment with only reused figures has no blocks of its own, and no stopping rule.
             let all = match unclear.interval {
                 Interval::Sequential => " --resolution 0",
                 Interval::Fixed | Interval::Anytime => "",
@@ -73,7 +73,7 @@ mod tests {
     use super::super::tests::Experiment;
     use super::*;
     use perfquilt_judge::attribution::Provenance;
-    use perfquilt_model::observation::{Meter, Planned};
+    use perfquilt_model::observation::{Meter, PlannedBlocks};
     use perfquilt_model::point::Point;
 
     #[test]
@@ -90,9 +90,9 @@ mod tests {
         let mut slower = Experiment::new(&[(0.02, 0.02), (-0.03, -0.03)]);
         assert_eq!(
             next(&slower),
-            "next: `perfquilt profile 1 2` shows which functions patch 2 made dearer"
+            "next: `perfquilt profile 1 2` shows which functions patch 2 made more expensive"
         );
-        // Servers that somebody named have no such points.
+        // Servers named by hand have no such points.
         slower.header.base = "elsewhere".to_owned();
         assert!(next(&slower).contains("--format html"));
         let mut unclear = Experiment::new(&[(0.002, 0.0)]);
@@ -113,10 +113,10 @@ mod tests {
     fn an_end_by_width_is_put_farther() {
         let mut experiment = Experiment::new(&[(0.002, 0.0)]);
         experiment.noise = 0.05;
-        let plan = |workload: &&str| Planned {
+        let plan = |workload: &&str| PlannedBlocks {
             min_blocks: Some(4),
             resolution: Some(0.9),
-            ..Planned::fixed(workload, Meter::Time, 60)
+            ..PlannedBlocks::fixed(workload, Meter::Time, 60)
         };
         experiment.supplement.planned = experiment.workloads.iter().map(plan).collect();
         let next = next_command(&experiment.attribution());
@@ -151,7 +151,7 @@ mod tests {
         experiment.header.failed = failed.into();
         assert_eq!(
             next_command(&experiment.attribution()),
-            "next: `perfquilt profile 1 3` shows which functions patch 3 made dearer"
+            "next: `perfquilt profile 1 3` shows which functions patch 3 made more expensive"
         );
     }
 }

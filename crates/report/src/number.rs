@@ -1,11 +1,11 @@
-//! Figures as readers see them: per cent of speed with a true minus sign, rounded alike in a column.
+//! Formatting of figures: per cent of speed with a true minus sign, with equal decimals in a column.
 
 use perfquilt_judge::attribution::Effect;
 use perfquilt_judge::stats::median;
 use perfquilt_model::observation::Meter;
 
-/// Decimals of a meter's per cents: as many as it can resolve on a quiet machine, more where most
-/// half-widths would round to nothing.
+/// Returns the decimals of a meter's percentages: as many as it can resolve on a quiet machine, more if most half-widths
+/// would round to zero.
 pub(super) fn decimals<'a>(meter: Meter, effects: impl Iterator<Item = &'a Effect>) -> usize {
     let usual: usize = match meter {
         Meter::Instructions => 3,
@@ -23,10 +23,10 @@ pub(super) fn decimals<'a>(meter: Meter, effects: impl Iterator<Item = &'a Effec
         .unwrap_or(usual)
 }
 
-/// Per cents beyond this are told as such: their digits say nothing.
+/// Largest percentage that is shown in digits.
 const HUGE: f64 = 1e6;
 
-/// A fraction as signed per cent without the unit: `+0.42`, `−0.42`, `0.00`, `> 10⁶`.
+/// Formats a fraction as signed per cent without the unit: `+0.42`, `−0.42`, `0.00`, `> 10⁶`.
 pub(super) fn signed(fraction: f64, places: usize) -> String {
     if fraction.abs() * 100.0 > HUGE {
         let text = if fraction < 0.0 {
@@ -44,7 +44,7 @@ pub(super) fn signed(fraction: f64, places: usize) -> String {
     }
 }
 
-/// A fraction as per cent without unit, and without a plus sign: `0.42`, `−0.42`.
+/// Formats a fraction as per cent without unit, and without a plus sign: `0.42`, `−0.42`.
 pub(super) fn plain(fraction: f64, places: usize) -> String {
     let text = signed(fraction, places);
     match text.strip_prefix('+') {
@@ -53,12 +53,12 @@ pub(super) fn plain(fraction: f64, places: usize) -> String {
     }
 }
 
-/// A standard deviation or margin as per cent with two significant digits: `0.40 %`, `0.0012 %`.
+/// Formats a standard deviation or margin as per cent with two significant digits: `0.40 %`, `0.0012 %`.
 pub(super) fn spread(fraction: f64) -> String {
     format!("{} %", significant(fraction * 100.0))
 }
 
-/// What is not negative, with two significant digits: `12`, `0.40`, `0.0012`; less than a millionth is `0.00`.
+/// Formats a non-negative value with two significant digits: `12`, `0.40`, `0.0012`; less than a millionth is `0.00`.
 pub(super) fn significant(value: f64) -> String {
     let places = (0..8usize)
         .find(|&places| value * 10f64.powi(i32::try_from(places).unwrap_or(0)) >= 10.0)
@@ -66,7 +66,7 @@ pub(super) fn significant(value: f64) -> String {
     format!("{value:.places$}")
 }
 
-/// A count without decimals, in groups of three: `1,234,567`; of more than a thousand million millions only that.
+/// Formats a count without decimals, in groups of three: `1,234,567`; above 10¹⁵ as `> 10¹⁵`.
 pub(super) fn grouped(count: f64) -> String {
     if count > 1e15 {
         return "> 10¹⁵".to_owned();
@@ -87,23 +87,23 @@ pub(super) fn grouped(count: f64) -> String {
     text
 }
 
-/// Whether digits show nothing: what is rounded to it has no sign.
+/// Returns whether all digits are zero, so that the number needs no sign.
 pub(super) fn is_zero(digits: &str) -> bool {
     digits.bytes().all(|b| b == b'0' || b == b'.')
 }
 
-/// A margin as per cent without superfluous zeros: `0.5 %`.
+/// Formats a margin as per cent without trailing zeros: `0.5 %`.
 pub(super) fn margin(fraction: f64) -> String {
     let text = format!("{:.4}", fraction * 100.0);
     let text = text.trim_end_matches('0').trim_end_matches('.');
     format!("{text} %")
 }
 
-/// An interval is shown as ± when its halves differ by less than this share.
+/// Largest relative difference between the halves of an interval that is shown as ±.
 const LOPSIDED: f64 = 0.05;
 
-/// An effect with its interval: `+0.42 % ± 0.11`, or `+37.12 % (30.01 to 45.28)` where the interval is
-/// visibly lopsided.
+/// Formats an effect with its interval: `+0.42 % ± 0.11`, or `+37.12 % (30.01 to 45.28)` if the interval is visibly
+/// asymmetric.
 pub(super) fn effect(effect: &Effect, places: usize) -> String {
     if effect.identical {
         return "0 %".to_owned();
@@ -112,7 +112,7 @@ pub(super) fn effect(effect: &Effect, places: usize) -> String {
     interval(effect.estimate, ends, places)
 }
 
-/// A fraction with the ends of its interval, as [`effect`] shows them.
+/// Formats a fraction with the ends of its interval, in the form of [`effect`].
 pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -> String {
     let shown = signed(estimate, places);
     let Some((low, high)) = ends else {
@@ -124,13 +124,13 @@ pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -
     let unit = 0.01 * 10f64.powi(-i32::try_from(places).unwrap_or(0));
     let even = (above - below).abs() <= unit.max(LOPSIDED * half);
     let leaves_out_zero = low > 0.0 || high < 0.0;
-    // The shown interval must not hold 0 when the real one does not.
+    // The rounded interval must not contain 0 if the real one does not.
     let nearer = low.abs().min(high.abs());
     if leaves_out_zero && half > 1e-9 && places < 6 && is_zero(&plain(nearer, places)) {
         return interval(estimate, ends, places + 1);
     }
     if even && (!leaves_out_zero || half < estimate.abs()) {
-        // No interval is shown as none, but for values that never differed (beyond rounding errors).
+        // Only values that never differed, apart from rounding errors, are shown with ± 0.
         let half = if half > 1e-9 { half.max(unit) } else { half };
         return format!("{shown} % ± {}", plain(half, places));
     }
@@ -141,7 +141,7 @@ pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -
     )
 }
 
-/// Seconds as people say them: `3.2 s`, `22 min 57 s`, `6 h 12 min`.
+/// Formats a duration in seconds: `3.2 s`, `22 min 57 s`, `6 h 12 min`.
 pub(super) fn seconds(seconds: f64) -> String {
     if seconds <= 0.0 {
         return "0 s".to_owned();
@@ -163,12 +163,12 @@ pub(super) fn seconds(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_judge::attribution::{Interval, Kind, Verdict};
+    use perfquilt_judge::attribution::{EffectKind, Interval, Verdict};
     use perfquilt_model::point::Point;
 
     fn of(estimate: f64, low: f64, high: f64) -> Effect {
         Effect {
-            kind: Kind::InOrder,
+            kind: EffectKind::InOrder,
             workload: "w".into(),
             meter: Meter::Time,
             point: Point::Step(1),
@@ -224,7 +224,7 @@ mod tests {
         let mut barely = of(0.024, 0.0002, 0.0485);
         barely.verdict = Verdict::Faster;
         assert_eq!(effect(&barely, 2), "+2.40 % (0.02 to 4.85)");
-        // What is shown as an effect is not 0.
+        // A shown effect is never rounded to 0.
         assert_eq!(
             effect(&of(0.000_04, 0.000_02, 0.000_06), 2),
             "+0.004 % ± 0.002"

@@ -1,11 +1,11 @@
-//! Where figures are from, what is not used, and whether the parts add up, in words.
+//! The sources of reused figures, the unused observations and the closure check, in words.
 
 use super::number;
 use super::view::View;
 use perfquilt_judge::attribution::{Effect, Provenance};
 
 impl View<'_> {
-    /// What a row must say about where its figure is from; `None` for what was measured.
+    /// Describes the source of a reused figure; `None` for a figure of this experiment.
     pub(super) fn origin_of(&self, effect: &Effect) -> Option<String> {
         let sources = &self.attribution.sources;
         let kinds = |stale: bool| {
@@ -16,17 +16,16 @@ impl View<'_> {
         };
         match effect.provenance.as_ref()? {
             Provenance::Measured => None,
-            Provenance::Carried(_) if kinds(false) == 1 => Some("carried over".to_owned()),
-            Provenance::Carried(name) => Some(format!("carried over from {name}")),
+            Provenance::Reused(_) if kinds(false) == 1 => Some("carried over".to_owned()),
+            Provenance::Reused(name) => Some(format!("carried over from {name}")),
             Provenance::Stale(_) if kinds(true) == 1 => Some("measured elsewhere".to_owned()),
             Provenance::Stale(name) => Some(format!("measured in {name}")),
         }
     }
 
-    /// A sentence for each earlier experiment that figures are from; `name` makes a name fit for the
-    /// form.
+    /// Returns a sentence for each earlier experiment that figures are from; `name` escapes a name for the format.
     pub(super) fn origins(&self, name: &dyn Fn(&str) -> String) -> Vec<String> {
-        let sentence = |origin: &perfquilt_model::observation::Origin| {
+        let sentence = |origin: &perfquilt_model::observation::ReusedFrom| {
             let day = origin.started.split('T').next().unwrap_or_default();
             let from = match day {
                 "" => name(&origin.experiment),
@@ -45,11 +44,11 @@ impl View<'_> {
         self.attribution.sources.iter().map(sentence).collect()
     }
 
-    /// The closure check of the first column's meter in one line.
+    /// Returns the closure check of the first column's meter in one line.
     pub(super) fn closure(&self) -> Option<String> {
         let (meter, places) = self.columns.first().copied()?;
         let check = self.attribution.main_closure(meter)?;
-        let part = |part: &perfquilt_judge::attribution::Part| {
+        let part = |part: &perfquilt_judge::attribution::ClosureSide| {
             number::interval(part.estimate, part.low.zip(part.high), places)
         };
         Some(format!(
@@ -65,7 +64,7 @@ impl View<'_> {
         ))
     }
 
-    /// A line for each kind of observation that no figure uses.
+    /// Returns a line for each kind of observation that no figure uses.
     pub(super) fn left_out(&self, name: &dyn Fn(&str) -> String) -> Vec<String> {
         self.attribution
             .left_out

@@ -1,4 +1,4 @@
-//! Text that grows line by line, for reports of plain tables.
+//! A builder of text reports for terminals.
 
 use std::fmt::Write;
 
@@ -8,18 +8,18 @@ pub(super) const BOLD: &str = "\x1b[1m";
 pub(super) const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// A report on a terminal.
-pub(super) struct Page {
-    /// Columns.
+/// Text for a terminal, built line by line.
+pub(super) struct TextPage {
+    /// Width in columns.
     pub(super) width: usize,
     /// Whether ANSI colours are allowed.
     pub(super) color: bool,
     pub(super) text: String,
 }
 
-impl Page {
+impl TextPage {
     pub(super) fn new(width: usize, color: bool) -> Self {
-        Page {
+        TextPage {
             width,
             color,
             text: String::new(),

@@ -1,52 +1,54 @@
-//! Two servers compared function by function, as text.
+//! The comparison of two servers function by function, as text and Markdown.
 
 use std::fmt::Write;
 
 use super::escape::{code, fenced};
 use super::number;
-use super::page::{BOLD, DIM, Page};
+use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, fit_end, width};
-use perfquilt_judge::profile::{Change, Difference, Edge, Function, Hot};
+use perfquilt_judge::profile::{
+    CallEdge, CostChange, FunctionDifference, HotLine, ProfileDifference,
+};
 
-/// Columns narrower than this are not worth fitting into.
+/// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 72;
 
-/// What is shown of a [`Difference`].
+/// A [`ProfileDifference`] with the options of its report.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct ProfileReport<'a> {
     /// The difference.
-    pub difference: &'a Difference,
-    /// The most functions.
+    pub difference: &'a ProfileDifference,
+    /// Maximum number of functions.
     pub top: usize,
-    /// The callers of this function.
-    pub callers: Option<(&'a str, &'a [Edge])>,
+    /// A function and its callers.
+    pub callers: Option<(&'a str, &'a [CallEdge])>,
     /// The lines of a function on both servers.
-    pub lines: Option<&'a Annotated>,
+    pub lines: Option<&'a AnnotatedFunction>,
 }
 
-/// A function's lines with what they cost, on both servers.
+/// A function's lines with their costs, on both servers.
 #[derive(Debug, Clone, Default)]
-pub struct Annotated {
+pub struct AnnotatedFunction {
     /// The function.
     pub function: String,
     /// The first server's lines.
-    pub before: Vec<Line>,
-    /// The second's.
-    pub after: Vec<Line>,
+    pub before: Vec<SourceLine>,
+    /// The second server's lines.
+    pub after: Vec<SourceLine>,
 }
 
 /// A line of source and its cost.
 #[derive(Debug, Clone)]
-pub struct Line {
-    /// Where it is and what it costs.
-    pub hot: Hot,
-    /// Its text, where the source is known.
+pub struct SourceLine {
+    /// Its position and cost.
+    pub hot: HotLine,
+    /// Its text, if the source is known.
     pub text: Option<String>,
 }
 
-/// The difference on a terminal of `columns` columns; `color` allows ANSI colours.
-pub fn profile(shown: &Shown<'_>, columns: usize, color: bool) -> String {
-    let mut page = Page::new(columns.max(NARROWEST), color);
+/// Returns the difference as text of at most `columns` columns; `color` allows ANSI colours.
+pub fn profile(shown: &ProfileReport<'_>, columns: usize, color: bool) -> String {
+    let mut page = TextPage::new(columns.max(NARROWEST), color);
     let difference = shown.difference;
     page.paragraph(
         &format!(
@@ -83,8 +85,8 @@ pub fn profile(shown: &Shown<'_>, columns: usize, color: bool) -> String {
     page.text
 }
 
-/// The difference as Markdown.
-pub fn profile_markdown(shown: &Shown<'_>) -> String {
+/// Returns the difference as Markdown.
+pub fn profile_markdown(shown: &ProfileReport<'_>) -> String {
     let difference = shown.difference;
     let mut text = format!(
         "**{}**\n\n{} → {}, {}: {} a transaction, {} runs of {} transactions each ({}).\n\n",
@@ -114,15 +116,15 @@ pub fn profile_markdown(shown: &Shown<'_>) -> String {
     text
 }
 
-/// What is said where no function is told.
+/// Message if no function is shown.
 const NOTHING: &str = "No function's own cost changed by more than runs differ.";
-/// What is said where no caller is known.
+/// Message if no caller is known.
 const NO_CALLER: &str = "Nothing calls it, or it was inlined wherever it is used.";
-/// What is said where no line is known.
+/// Message if no line is known.
 const NO_LINE: &str = "No lines are known: build with a recipe that has debug information (-g1).";
 
-/// The functions as Markdown.
-fn table(text: &mut String, rows: &[&Function]) {
+/// Appends the functions as Markdown.
+fn table(text: &mut String, rows: &[&FunctionDifference]) {
     let counted = counted(rows.iter().map(|function| &function.calls));
     let (head, rule) = if counted {
         (" calls |", "--:|")
@@ -151,8 +153,8 @@ fn table(text: &mut String, rows: &[&Function]) {
     }
 }
 
-/// The callers of a function as Markdown.
-fn callers(text: &mut String, edges: &[Edge]) {
+/// Appends the callers of a function as Markdown.
+fn callers(text: &mut String, edges: &[CallEdge]) {
     if edges.is_empty() {
         let _ = writeln!(text, "{NO_CALLER}");
         return;
@@ -181,8 +183,8 @@ fn callers(text: &mut String, edges: &[Edge]) {
     }
 }
 
-/// The lines of a function on both servers as Markdown.
-fn lines(text: &mut String, annotated: &Annotated) {
+/// Appends the lines of a function on both servers as Markdown.
+fn lines(text: &mut String, annotated: &AnnotatedFunction) {
     for (side, lines) in [("before", &annotated.before), ("after", &annotated.after)] {
         let _ = writeln!(
             text,
@@ -206,8 +208,8 @@ fn lines(text: &mut String, annotated: &Annotated) {
     }
 }
 
-/// `     1,234      12  source`.
-fn line_words(line: &Line) -> String {
+/// Formats a line with cost and number: `     1,234      12  source`.
+fn line_words(line: &SourceLine) -> String {
     let source = line.text.as_deref().unwrap_or_default();
     let source = source.replace('\t', "    ");
     format!(
@@ -218,13 +220,13 @@ fn line_words(line: &Line) -> String {
     )
 }
 
-/// Whether any calls were counted: samples know of none.
-fn counted<'a>(mut calls: impl Iterator<Item = &'a Change>) -> bool {
+/// Returns whether calls were counted; samples have none.
+fn counted<'a>(mut calls: impl Iterator<Item = &'a CostChange>) -> bool {
     calls.any(|calls| calls.before != 0.0 || calls.after != 0.0)
 }
 
-/// `−1.24 % ± 0.02 instructions a transaction: 92,345 → 91,200`.
-fn headline(difference: &Difference) -> String {
+/// Formats the total: `−1.24 % ± 0.02 instructions a transaction: 92,345 → 91,200`.
+fn headline(difference: &ProfileDifference) -> String {
     let all = &difference.total;
     let share = |cost: f64| cost / all.before.max(f64::MIN_POSITIVE);
     let half = match all.half_width {
@@ -240,23 +242,24 @@ fn headline(difference: &Difference) -> String {
     )
 }
 
-/// The functions whose own cost changed, largest first; all with a difference where a single run
-/// knows no interval.
-fn functions(difference: &Difference, top: usize) -> Vec<&Function> {
-    let shown = |function: &&Function| match function.own.half_width {
+/// Returns the functions whose own cost changed, largest change first; with a single run, which gives no intervals, all
+/// functions with a difference.
+fn functions(difference: &ProfileDifference, top: usize) -> Vec<&FunctionDifference> {
+    let shown = |function: &&FunctionDifference| match function.own.half_width {
         Some(_) => function.changed,
         None => function.own.difference() != 0.0,
     };
-    let mut functions: Vec<&Function> = difference.functions.iter().filter(shown).collect();
+    let mut functions: Vec<&FunctionDifference> =
+        difference.functions.iter().filter(shown).collect();
     functions.truncate(top);
     functions
 }
 
-/// What the rows above leave.
-fn rest(difference: &Difference, rows: &[&Function]) -> String {
-    let told: f64 = rows.iter().map(|f| f.own.difference()).sum();
-    let left = difference.total.difference() - told;
-    // A single run has no interval, and nothing is tested by it.
+/// Summarises the functions that are not shown.
+fn rest(difference: &ProfileDifference, rows: &[&FunctionDifference]) -> String {
+    let shown: f64 = rows.iter().map(|f| f.own.difference()).sum();
+    let left = difference.total.difference() - shown;
+    // A single run gives no intervals, so no function was tested.
     let intervals = match difference.total.half_width {
         Some(_) => {
             "; ± is the 95 % interval over runs, and at most one in twenty of these functions has not changed, on \
@@ -273,12 +276,12 @@ fn rest(difference: &Difference, rows: &[&Function]) -> String {
     )
 }
 
-fn inlined(function: &Function) -> &'static str {
+fn inlined(function: &FunctionDifference) -> &'static str {
     if function.inlined { " (inlined)" } else { "" }
 }
 
-impl Page {
-    fn table(&mut self, rows: &[&Function]) {
+impl TextPage {
+    fn table(&mut self, rows: &[&FunctionDifference]) {
         let wide = self.width >= 100;
         let counted = wide && counted(rows.iter().map(|function| &function.calls));
         let figures = 10 + 10 + 18 + if wide { 12 } else { 0 } + if counted { 16 } else { 0 };
@@ -317,7 +320,7 @@ impl Page {
         }
     }
 
-    fn callers(&mut self, edges: &[Edge]) {
+    fn callers(&mut self, edges: &[CallEdge]) {
         if edges.is_empty() {
             self.paragraph(NO_CALLER, "");
             return;
@@ -350,7 +353,7 @@ impl Page {
         }
     }
 
-    fn lines(&mut self, annotated: &Annotated) {
+    fn lines(&mut self, annotated: &AnnotatedFunction) {
         for (side, lines) in [("before", &annotated.before), ("after", &annotated.after)] {
             let head = format!(
                 "{} {side}: own cost a transaction by line",
@@ -373,7 +376,7 @@ impl Page {
     }
 }
 
-/// A count with thousands apart: `12,345`, and with a decimal below 100.
+/// Formats a count in groups of three, `12,345`; below 100 with a decimal.
 fn count(number: f64) -> String {
     if number.abs() >= 100.0 || number == number.round() {
         return number::grouped(number);
@@ -393,10 +396,10 @@ fn count_signed(number: f64) -> String {
     }
 }
 
-/// A difference with its interval: `−414 ± 3`.
-fn signed(change: &Change) -> String {
+/// Formats a difference with its interval: `−414 ± 3`.
+fn signed(change: &CostChange) -> String {
     let half = change.half_width.map_or(String::new(), |width| {
-        // A width below what is shown must not look like none.
+        // A small width must not be rounded to zero.
         if width < 0.05 {
             " ± <0.1".to_owned()
         } else {
@@ -406,8 +409,8 @@ fn signed(change: &Change) -> String {
     format!("{}{half}", count_signed(change.difference()))
 }
 
-/// Calls of both servers: `2.00`, or `2.00 → 3.00`.
-fn calls(change: &Change) -> String {
+/// Formats the calls on both servers: `2.00`, or `2.00 → 3.00`.
+fn calls(change: &CostChange) -> String {
     if change.difference().abs() < 0.005 {
         format!("{:.2}", change.after)
     } else {
@@ -433,13 +436,13 @@ mod tests {
         }
         assert_eq!(count_signed(12.0), "+12");
         assert_eq!(count_signed(-0.2), "−0.2");
-        // What is left of sums of equal figures.
+        // Rounding errors of sums of equal figures.
         assert_eq!(count_signed(1e-9), "0.0");
         assert_eq!(count_signed(-1e-9), "0.0");
     }
 
-    /// One function, called so many times, in so many runs.
-    fn difference(calls: f64, runs: u32) -> Difference {
+    /// Returns a difference with one function that is called `calls` times, over `runs` runs.
+    fn difference(calls: f64, runs: u32) -> ProfileDifference {
         let tables = |own: f64, step: f64| -> Vec<CostTable> {
             let table = |run: u32| {
                 let own = own + step * f64::from(run);
@@ -457,7 +460,7 @@ mod tests {
             (0..runs).map(table).collect()
         };
         let (before, after) = (tables(150.0, 1.0), tables(50.0, 2.0));
-        Difference {
+        ProfileDifference {
             schema: 1,
             before: "0".into(),
             after: "1".into(),
@@ -466,15 +469,15 @@ mod tests {
             runs: before.len(),
             transactions: 100,
             unit: "cycles".into(),
-            total: Difference::total_of(&before, &after),
-            functions: Difference::functions_of(&before, &after),
+            total: ProfileDifference::total_of(&before, &after),
+            functions: ProfileDifference::functions_of(&before, &after),
         }
     }
 
     #[test]
-    fn only_what_is_known_is_told() {
-        let of = |difference: &Difference| {
-            let shown = Shown {
+    fn only_known_figures_are_shown() {
+        let of = |difference: &ProfileDifference| {
+            let shown = ProfileReport {
                 difference,
                 top: 10,
                 callers: None,
@@ -497,12 +500,12 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_told_in_markdown_too() {
+    fn lines_are_shown_in_markdown_too() {
         let difference = difference(2.0, 1);
-        let annotated = Annotated {
+        let annotated = AnnotatedFunction {
             function: "scan(int)".into(),
-            before: vec![Line {
-                hot: Hot {
+            before: vec![SourceLine {
+                hot: HotLine {
                     file: "sql/scan.cc".into(),
                     line: 12,
                     own: 1234.0,
@@ -511,7 +514,7 @@ mod tests {
             }],
             after: Vec::new(),
         };
-        let shown = Shown {
+        let shown = ProfileReport {
             difference: &difference,
             top: 10,
             callers: Some(("scan(int)", &[][..])),

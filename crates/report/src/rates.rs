@@ -1,4 +1,4 @@
-//! What a server does in a second, and what else a transaction costs: absolute figures.
+//! Absolute figures: transactions per second, and other costs of a transaction.
 
 use std::fmt::Write;
 
@@ -7,16 +7,16 @@ use super::legend::level;
 use super::markdown::sentence;
 use super::number;
 use super::workload_words;
-use perfquilt_judge::attribution::{Attribution, Cost, Effect, Kind};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost};
 use perfquilt_model::observation::{CLIENT_OPERATION, Meter};
 use perfquilt_model::point::Point;
 
-/// The rates of an experiment as Markdown: a table a meter, a row a workload and point, with what the point is
-/// worth against point 0. Times are told as transactions a second, everything else as its cost.
+/// Returns the rates of an experiment as Markdown: one table per meter, one row per workload and point, with the
+/// effect against point 0. Times are shown as transactions per second, other meters as costs.
 pub fn rates(attribution: &Attribution) -> String {
     let mut text = format!("## {}\n", markdown(attribution.base()));
     for meter in Meter::ALL {
-        let costs: Vec<&Cost> = attribution
+        let costs: Vec<&TransactionCost> = attribution
             .costs
             .iter()
             .filter(|cost| cost.meter == meter && attribution.workloads.contains(&cost.workload))
@@ -29,14 +29,14 @@ pub fn rates(attribution: &Attribution) -> String {
             .iter()
             .map(|cost| clients_part(attribution, cost))
             .collect();
-        let told = parts.iter().any(Option::is_some);
+        let has_parts = parts.iter().any(Option::is_some);
         let head = heading(meter);
         let _ = writeln!(
             text,
             "\n### {head}\n\n| workload | server | {head} | {:.0} % interval | against point 0 |{}\n|---|---|--:|--:|--:|{}",
             level(attribution, meter),
-            if told { " client's part |" } else { "" },
-            if told { "--:|" } else { "" },
+            if has_parts { " client's part |" } else { "" },
+            if has_parts { "--:|" } else { "" },
         );
         for (cost, part) in costs.into_iter().zip(parts) {
             let _ = write!(
@@ -50,7 +50,7 @@ pub fn rates(attribution: &Attribution) -> String {
             );
             match part {
                 Some(part) => text.push_str(&format!(" {:.0} % |", 100.0 * part)),
-                None if told => text.push_str(" |"),
+                None if has_parts => text.push_str(" |"),
                 None => {}
             }
             text.push('\n');
@@ -66,8 +66,9 @@ pub fn rates(attribution: &Attribution) -> String {
     text
 }
 
-/// The client's share of all processor time that client and server took together, where the client told its own.
-fn clients_part(attribution: &Attribution, server: &Cost) -> Option<f64> {
+/// Returns the client's share of the processor time that client and server took together, if the client reported its
+/// own.
+fn clients_part(attribution: &Attribution, server: &TransactionCost) -> Option<f64> {
     if server.meter != Meter::Cpu {
         return None;
     }
@@ -106,7 +107,7 @@ fn server(attribution: &Attribution, point: Point) -> String {
     }
 }
 
-/// A time is told as how often a second.
+/// Converts a time in nanoseconds to a rate per second; other costs are unchanged.
 fn value(meter: Meter, cost: f64) -> f64 {
     match meter {
         Meter::Time | Meter::Cpu => 1e9 / cost,
@@ -122,8 +123,8 @@ fn figure(meter: Meter, cost: f64) -> String {
     }
 }
 
-/// From 100 on without decimals and in groups of three, below with three decimals, and below 1 with four digits that
-/// count: `1,234,567`, `12.340`, `0.001234`.
+/// Formats a value: from 100 on without decimals and in groups of three, below with three decimals, and below 1 with
+/// four significant digits: `1,234,567`, `12.340`, `0.001234`.
 fn grouped(value: f64) -> String {
     if value >= 100.0 {
         return number::grouped(value);
@@ -138,7 +139,7 @@ fn grouped(value: f64) -> String {
     }
 }
 
-fn between(meter: Meter, cost: &Cost) -> String {
+fn between(meter: Meter, cost: &TransactionCost) -> String {
     match (cost.low, cost.high) {
         (Some(low), Some(high)) => {
             let (a, b) = (figure(meter, low), figure(meter, high));
@@ -151,12 +152,12 @@ fn between(meter: Meter, cost: &Cost) -> String {
     }
 }
 
-/// What the point is worth against the bare release on this workload.
-fn gain(attribution: &Attribution, cost: &Cost) -> String {
+/// Returns the effect of the point against the bare release on this workload.
+fn gain(attribution: &Attribution, cost: &TransactionCost) -> String {
     let mut effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
     let found = effects.find(|effect: &&Effect| {
         (effect.point, effect.against) == (cost.point, Point::BASE)
-            && matches!(effect.kind, Kind::Cumulative | Kind::Alone)
+            && matches!(effect.kind, EffectKind::Cumulative | EffectKind::Alone)
             && (effect.meter, effect.workload.as_str()) == (cost.meter, cost.workload.as_str())
     });
     found.map_or_else(String::new, |effect| {
@@ -172,20 +173,21 @@ fn gain(attribution: &Attribution, cost: &Cost) -> String {
 mod tests {
     use super::super::tests::Experiment;
     use super::*;
-    use perfquilt_model::observation::Planned;
+    use perfquilt_model::observation::PlannedBlocks;
 
     #[test]
-    fn the_clients_part_is_told_where_the_client_told_its_own_time() {
+    fn the_clients_part_is_shown_where_the_client_reported_its_own_time() {
         let mut attribution = Experiment::new(&[(0.01, 0.0)]).attribution();
         assert!(!rates(&attribution).contains("client's part"));
-        let of_time = |cost: &&Cost| cost.meter == Meter::Time && cost.point == Point::BASE;
+        let of_time =
+            |cost: &&TransactionCost| cost.meter == Meter::Time && cost.point == Point::BASE;
         let time = attribution.costs.iter().find(of_time).unwrap().clone();
-        let server = Cost {
+        let server = TransactionCost {
             meter: Meter::Cpu,
             estimate: 30_000.0,
             ..time.clone()
         };
-        let client = Cost {
+        let client = TransactionCost {
             workload: format!("{}/client", time.workload),
             estimate: 10_000.0,
             ..time
@@ -203,9 +205,9 @@ mod tests {
         let time = |level: u32| format!("| transactions a second | {level} % interval |");
         let text = rates(&experiment.attribution());
         assert!(text.contains(&time(95)), "{text}");
-        let plan = |workload: &&str| Planned::fixed(workload, Meter::Time, 40);
+        let plan = |workload: &&str| PlannedBlocks::fixed(workload, Meter::Time, 40);
         experiment.supplement.planned = experiment.workloads.iter().map(plan).collect();
-        // There is more to come, and somebody looks.
+        // The experiment is unfinished, so its intervals hold at every look.
         let text = rates(&experiment.attribution());
         assert!(text.contains(&time(99)), "{text}");
         assert!(text.contains(instructions), "{text}");

@@ -1,23 +1,25 @@
-//! What a rebase found, for people: on a terminal and as Markdown.
+//! The result of a rebase as text for a terminal and as Markdown.
 
 use std::fmt::Write;
 
 use super::escape::{code, fenced, markdown as escape, markdown_uncut, shell};
 use super::number;
-use super::page::{BOLD, DIM, Page};
+use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, fit_end, long, width};
-use perfquilt_patches::rebase::{Decision, EffectChange, PatchReport, Report, Status, Worth};
+use perfquilt_model::rebase::{
+    Decision, EffectChange, MeasuredEffect, PatchReport, Report, Status,
+};
 
-/// Columns narrower than this are not worth fitting into.
+/// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 60;
-/// Lines of one patch's range-diff that are shown; `--json` has all.
+/// Maximum number of lines shown of a patch's range-diff; `--json` has all.
 const MOST_LINES: usize = 60;
 
 const RED: &str = "\x1b[31m";
 const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
 
-/// `needs 1 decision` and the like.
+/// Returns the verdict on the rebase: `ready`, `2 untested`, `NEEDS 1 DECISION`.
 fn verdict(report: &Report) -> String {
     match (report.decisions, report.untested()) {
         (0, 0) => "ready".to_owned(),
@@ -39,13 +41,13 @@ fn tally(report: &Report) -> String {
 }
 
 fn speed(effect: &EffectChange) -> String {
-    let percent = |worth: &Worth| format!("{} %", number::signed(worth.estimate, 1));
+    let percent = |worth: &MeasuredEffect| format!("{} %", number::signed(worth.estimate, 1));
     let new = effect.new.as_ref().map_or("?".to_owned(), percent);
     let mark = if effect.no_longer_helps { " !" } else { "" };
     format!("{} → {new}{mark}", percent(&effect.old))
 }
 
-/// Everything told about a patch beside its line in the table.
+/// Returns the remarks on a patch besides its row in the table.
 fn notes(patch: &PatchReport) -> Vec<String> {
     let mut notes = Vec::new();
     if !patch.without.is_empty() && patch.status.applies() {
@@ -67,7 +69,7 @@ fn notes(patch: &PatchReport) -> Vec<String> {
     notes
 }
 
-/// Where a decision is to be made.
+/// Returns the location of a decision: file, line and hunk.
 fn place(decision: &Decision) -> String {
     let mut text = decision.file.clone();
     if let Some(line) = decision.line {
@@ -79,7 +81,7 @@ fn place(decision: &Decision) -> String {
     text
 }
 
-/// What there is to say about a place beside its lines.
+/// Returns the remarks on a decision besides its lines.
 fn remarks(decision: &Decision) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(closest) = decision.closest {
@@ -100,9 +102,9 @@ fn remarks(decision: &Decision) -> Vec<String> {
     remarks
 }
 
-/// A rebase's report as text of at most `columns` columns; `color` allows ANSI colours.
+/// Returns the report of a rebase as text of at most `columns` columns; `color` allows ANSI colours.
 pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
-    let mut page = Page::new(columns.max(NARROWEST), color);
+    let mut page = TextPage::new(columns.max(NARROWEST), color);
     let style = if report.ready { GREEN } else { YELLOW };
     page.indented(
         &format!(
@@ -151,13 +153,13 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
     page.text
 }
 
-impl Page {
+impl TextPage {
     fn heading(&mut self, text: &str) {
         self.blank();
         self.indented(text, 0, BOLD);
     }
 
-    /// A line of source text, cut at the page's edge.
+    /// Appends a line of source text, cut at the width.
     fn source(&mut self, text: &str, indent: usize, style: &str) {
         let text: String = text.replace('\t', "    ");
         let text = fit_end(&clean(&text), self.width - indent);
@@ -186,7 +188,7 @@ impl Page {
             .saturating_sub(digits + 2 + 2 + status_width + 2 + gap);
         let wanted = longest(&mut report.patches.iter().map(|p| width(&clean(&p.evidence))));
         let names = longest(&mut report.patches.iter().map(|p| width(&clean(&p.name))));
-        // Evidence gives way before names do, up to a point.
+        // The evidence gets up to two thirds of the room, the names the rest, but at least 18 columns.
         let name_width = names.min(left.saturating_sub(wanted.min(left * 2 / 3)).max(18));
         let evidence_width = left.saturating_sub(name_width);
         for (patch, speed) in report.patches.iter().zip(&speeds) {
@@ -343,7 +345,7 @@ fn diff_tone(line: &str) -> &'static str {
     }
 }
 
-/// A rebase's report as GitHub-flavoured Markdown. Names and source lines cannot introduce markup.
+/// Returns the report of a rebase as GitHub-flavoured Markdown. Names and source lines cannot introduce markup.
 pub fn markdown(report: &Report) -> String {
     let mut page = String::new();
     let _ = writeln!(
@@ -464,7 +466,7 @@ pub fn markdown(report: &Report) -> String {
     page
 }
 
-/// A titled block of code without blanks at the ends of its lines; nothing where there are no lines.
+/// Appends a titled code block without trailing blanks; nothing if there are no lines.
 fn block(page: &mut String, title: &str, language: &str, lines: &[String]) {
     if lines.is_empty() {
         return;

@@ -1,19 +1,19 @@
-//! What a report says of everything, in sentences: headline, tally and scope.
+//! The summary sentences of a report: headline, tally and scope.
 
 use super::number;
 use super::text::capital;
 use super::view::{Label, Row, View, no_interval};
-use perfquilt_judge::attribution::{Kind, Stopping, Verdict};
+use perfquilt_judge::attribution::{EffectKind, Stopping, Verdict};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
 impl View<'_> {
-    /// Whether the points are servers that somebody named, and no series of patches.
+    /// Returns whether the points are servers named by hand instead of a series of patches.
     fn of_servers(&self) -> bool {
         !self.attribution.base.is_empty()
     }
 
-    /// The verdict on the series in one sentence without full stop.
+    /// Returns the verdict on the series in one sentence without full stop.
     pub(super) fn headline(&self) -> String {
         let attribution = self.attribution;
         let text = match self.unfinished() {
@@ -23,7 +23,8 @@ impl View<'_> {
         let Some((meter, places)) = self.columns.first().copied() else {
             return sentence_after(text, "nothing was measured");
         };
-        let Some(total) = attribution.main_effect(&attribution.total, Kind::Total, meter) else {
+        let Some(total) = attribution.main_effect(&attribution.total, EffectKind::Total, meter)
+        else {
             let sentence = match attribution.failed.get(&Point::BASE) {
                 Some(_) => "no figure for the series: the bare release failed",
                 None if attribution.progress.iter().all(|p| p.done == 0) => {
@@ -97,7 +98,7 @@ impl View<'_> {
         sentence_after(text, &sentence)
     }
 
-    /// How many patches got which verdict; `name` makes a patch's name fit for the form.
+    /// Returns the number of patches per verdict; `name` escapes a patch's name for the format.
     pub(super) fn tally(&self, name: &dyn Fn(&str) -> String) -> String {
         let patches: Vec<(&Row<'_>, &str)> = self
             .rows
@@ -149,7 +150,7 @@ impl View<'_> {
         format!("{} {noun}: {}", patches.len(), parts.join(", "))
     }
 
-    /// What the figures are of: `18 blocks of oltp_read_only`.
+    /// Returns the workloads and the number of blocks: `oltp_read_only; blocks: 18 of time`.
     pub(super) fn scope(&self, name: &dyn Fn(&str) -> String) -> String {
         let names: Vec<String> = self.attribution.workloads.iter().map(|w| name(w)).collect();
         let workloads = match names.len() {
@@ -172,7 +173,7 @@ impl View<'_> {
         format!("{workloads}; blocks: {}", blocks.join(", "))
     }
 
-    /// The fewest blocks any workload has of `meter`, and the most that are planned.
+    /// Returns the smallest number of finished blocks of any workload on `meter`, and the largest planned number.
     fn blocks_of(&self, meter: Meter) -> (u32, Option<u32>) {
         let of_meter = || {
             self.attribution
@@ -186,7 +187,7 @@ impl View<'_> {
         )
     }
 
-    /// `After 3 of 12 blocks`, while blocks are missing.
+    /// Returns the progress, `After 3 of 12 blocks`, while blocks are missing.
     fn unfinished(&self) -> Option<String> {
         if self.attribution.is_complete() {
             return None;
@@ -220,7 +221,7 @@ impl View<'_> {
     }
 }
 
-/// A sentence behind its introduction, or with a capital letter when there is none.
+/// Appends a sentence to its introduction; without one, the sentence begins with a capital letter.
 fn sentence_after(introduction: String, sentence: &str) -> String {
     if introduction.is_empty() {
         capital(sentence)
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_without_patches_is_told_as_such() {
+    fn a_series_without_patches_is_reported_as_such() {
         let attribution = Experiment::new(&[]).attribution();
         assert_eq!(
             View::new(&attribution).headline(),

@@ -1,12 +1,13 @@
 //! The mean and the tail of slices beside their typical time, in words and figures.
 
 use super::number;
-use super::view::View;
-use perfquilt_judge::attribution::{Attribution, Effect, Figure, Kind, Tail, Verdict};
+use perfquilt_judge::attribution::{
+    Attribution, Effect, EffectKind, TailFigure, TailFigures, Verdict,
+};
 use perfquilt_model::observation::{Meter, Statistic};
 
-/// What the mean and the tail say that the typical time does not: `faster typically, slower in the tail
-/// (99th percentile −38.0 % ± 3.1)`. `None` where they say the same, or nothing.
+/// Describes how the mean and the tail differ from the typical time: `faster typically, slower in the tail
+/// (99th percentile −38.0 % ± 3.1)`. `None` if they agree with it or show no effect.
 pub(super) fn words(effect: &Effect, places: usize) -> Option<String> {
     let tail = effect.tail.as_deref()?;
     let shown = |statistic: Statistic| {
@@ -14,7 +15,7 @@ pub(super) fn words(effect: &Effect, places: usize) -> Option<String> {
         let verdict = figure.verdict;
         verdict.is_shown().then_some((verdict, statistic, figure))
     };
-    let adds = |&(verdict, statistic, figure): &(Verdict, Statistic, &Figure)| {
+    let adds = |&(verdict, statistic, figure): &(Verdict, Statistic, &TailFigure)| {
         verdict != tail.typical || statistic == Statistic::Mean && is_apart(figure, effect)
     };
     let shown: Vec<_> = Statistic::ALL
@@ -55,8 +56,8 @@ pub(super) fn words(effect: &Effect, places: usize) -> Option<String> {
     Some(parts.join(", "))
 }
 
-/// Whether the mean differs from the typical time by more than either interval.
-fn is_apart(mean: &Figure, effect: &Effect) -> bool {
+/// Returns whether the intervals of the mean and of the typical time do not overlap.
+fn is_apart(mean: &TailFigure, effect: &Effect) -> bool {
     let ends = |low: Option<f64>, high: Option<f64>| low.zip(high);
     match (ends(mean.low, mean.high), ends(effect.low, effect.high)) {
         (Some((low, high)), Some((own_low, own_high))) => high < own_low || low > own_high,
@@ -64,7 +65,7 @@ fn is_apart(mean: &Figure, effect: &Effect) -> bool {
     }
 }
 
-fn named(statistic: Statistic, figure: &Figure, places: usize) -> String {
+fn named(statistic: Statistic, figure: &TailFigure, places: usize) -> String {
     let shown = self::figure(statistic, figure, places);
     match statistic {
         Statistic::Mean => shown,
@@ -73,8 +74,8 @@ fn named(statistic: Statistic, figure: &Figure, places: usize) -> String {
     }
 }
 
-/// A figure with its interval; the share of slow slices as what it was and is.
-pub(super) fn figure(statistic: Statistic, of: &Figure, places: usize) -> String {
+/// Formats a figure with its interval, or the share of slow slices before and after.
+pub(super) fn figure(statistic: Statistic, of: &TailFigure, places: usize) -> String {
     match statistic {
         Statistic::Slow => format!(
             "{} → {} %",
@@ -90,22 +91,22 @@ pub(super) fn figure(statistic: Statistic, of: &Figure, places: usize) -> String
 /// The heads of the columns of [`rows`].
 pub(super) const HEADS: [&str; 4] = ["typical time", "mean", "slow slices", "99th percentile"];
 
-/// What stands below the table of [`rows`].
+/// Explanation below the table of [`rows`].
 pub(super) const ABOUT: &str = "\
 The typical time puts the slowest and the fastest fifth of the slices aside. In the mean every slice counts, up to \
 five times what is typical of its round. Slow slices took more than twice as long as is typical of their round: the \
 share before and after. A figure that the adjustment for all rows leaves standing is bold.";
 
-/// A line of the table of typical time, mean and tail.
-pub(super) struct Line<'a> {
-    /// Its name: a patch, the total, the control.
+/// A row of the table of typical time, mean and tail.
+pub(super) struct TailRow<'a> {
+    /// Its name: a patch, the total or the control.
     pub(super) name: String,
     pub(super) effect: &'a Effect,
-    pub(super) tail: &'a Tail,
+    pub(super) tail: &'a TailFigures,
 }
 
-impl Line<'_> {
-    /// The cells below [`HEADS`], each with whether it shows an effect.
+impl TailRow<'_> {
+    /// Returns the cells below [`HEADS`], each with whether it shows an effect.
     pub(super) fn cells(&self, places: usize) -> [(String, bool); 4] {
         let cell = |statistic: Statistic| match self.tail.get(statistic) {
             Some(of) => (figure(statistic, of, places), of.verdict.is_shown()),
@@ -123,30 +124,30 @@ impl Line<'_> {
     }
 }
 
-/// The patches, the total and the control on what verdicts are about, where a tail is known.
-pub(super) fn rows<'a>(view: &View<'a>, meter: Meter) -> Vec<Line<'a>> {
-    let attribution: &'a Attribution = view.attribution;
-    let line = |name: String, effect: Option<&'a Effect>| {
+/// Returns the rows of the patches, the total and the control, where a tail is known, on the suite or single workload
+/// that verdicts are about.
+pub(super) fn rows<'a>(attribution: &'a Attribution, meter: Meter) -> Vec<TailRow<'a>> {
+    let row = |name: String, effect: Option<&'a Effect>| {
         let effect = effect?;
         let tail = effect.tail.as_deref()?;
-        Some(Line { name, effect, tail })
+        Some(TailRow { name, effect, tail })
     };
     let main = |effects: &'a [Effect], kind| attribution.main_effect(effects, kind, meter);
-    let mut lines: Vec<Line<'a>> = attribution
+    let mut rows: Vec<TailRow<'a>> = attribution
         .patches
         .iter()
         .filter_map(|patch| {
             let name = format!("{}  {}", patch.index, patch.name);
-            line(name, main(&patch.effects, Kind::InOrder))
+            row(name, main(&patch.effects, EffectKind::InOrder))
         })
         .collect();
-    lines.extend(line(
+    rows.extend(row(
         "total".to_owned(),
-        main(&attribution.total, Kind::Total),
+        main(&attribution.total, EffectKind::Total),
     ));
     let workload = attribution.main_workload(meter);
     let control = attribution.noise.control.iter().map(|of| &of.effect);
     let mut control = control.filter(|e| e.meter == meter && Some(e.workload.as_str()) == workload);
-    lines.extend(line("control (A/A)".to_owned(), control.next()));
-    lines
+    rows.extend(row("control (A/A)".to_owned(), control.next()));
+    rows
 }

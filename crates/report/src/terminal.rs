@@ -1,24 +1,23 @@
-//! The report on a terminal.
+//! The report as text for a terminal.
 
 use std::fmt::Write;
 
-use super::page::{BOLD, DIM, Page};
+use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, long, width};
-use super::view::{Apart, Label, Row, SEPARATELY, Tone, View, words_of};
+use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, words_of};
 use super::{functions, number};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::Meter;
 
-/// Columns narrower than this are not worth fitting into.
+/// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 40;
-/// Narrower tables have a line a figure.
-const TABLE: usize = 60;
+/// Smallest width of a table, in columns; below it, each figure has a line of its own.
+const MIN_TABLE: usize = 60;
 
-/// The report as text of at most `columns` columns (wider names use the room there is); `color` allows
-/// ANSI colours.
+/// Returns the report as text of at most `columns` columns; `color` allows ANSI colours.
 pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
     let view = View::new(attribution);
-    let mut page = Page::new(columns.max(NARROWEST), color);
+    let mut page = TextPage::new(columns.max(NARROWEST), color);
     let scope = view.scope(&|name| clean(name));
     let recipe = match attribution.recipe.as_str() {
         "" => String::new(),
@@ -44,13 +43,13 @@ pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> Strin
     page.text
 }
 
-impl Page {
-    /// One table of the view's meters.
+impl TextPage {
+    /// Appends a table with the view's columns.
     fn of_meters(&mut self, view: &View<'_>, rows: &[&Row<'_>]) {
         self.columns(&view.heads(), rows);
     }
 
-    /// One table, its columns by head and decimals: rows' names take what the figures leave.
+    /// Appends a table with columns given by head and decimals; the names get the remaining width.
     fn columns(&mut self, heads: &[(&str, usize)], rows: &[&Row<'_>]) {
         let cells: Vec<Vec<String>> = rows
             .iter()
@@ -64,12 +63,12 @@ impl Page {
                     .collect()
             })
             .collect();
-        if self.width < TABLE {
+        if self.width < MIN_TABLE {
             return self.stacked(heads, rows, &cells);
         }
         let judged = rows.iter().any(|row| !row.verdict.is_empty());
         let verdicts = rows.iter().map(|row| width(row.verdict));
-        let verdicts = verdicts.fold(VERDICT, usize::max);
+        let verdicts = verdicts.fold(MIN_VERDICT, usize::max);
         let verdict_room = if judged { 2 + verdicts } else { 0 };
         let widths: Vec<usize> = heads
             .iter()
@@ -83,7 +82,7 @@ impl Page {
             .collect();
         let names: Vec<String> = rows.iter().map(|row| name(row)).collect();
         let longest = names.iter().map(|name| width(name)).fold(5, usize::max);
-        // The number with its gap, a gap before each figure and before the verdict.
+        // The number and a gap of two columns; figures and the verdict have their gap in front.
         let digits = digits(rows);
         let lead = digits + 2;
         let figures: usize = widths.iter().map(|width| width + 2).sum();
@@ -108,7 +107,7 @@ impl Page {
                 let rule = self.styled(&rule, DIM);
                 let _ = writeln!(self.text, "{rule}");
             }
-            // The second workload of a patch needs no number again.
+            // The number of a patch stands in its first row only.
             let number = match row.label {
                 Label::Patch { index, .. } | Label::Workload { index, .. }
                     if previous != Some(index) =>
@@ -138,7 +137,7 @@ impl Page {
         }
     }
 
-    /// A table for narrow screens: below each row's name a line a figure.
+    /// Appends a table for narrow terminals: below each row's name, one line per figure.
     fn stacked(&mut self, heads: &[(&str, usize)], rows: &[&Row<'_>], cells: &[Vec<String>]) {
         let longest = heads.iter().map(|(head, _)| width(head)).max().unwrap_or(0);
         let digits = digits(rows);
@@ -167,8 +166,8 @@ impl Page {
         }
     }
 
-    /// Title and notes of a row, behind `used` columns and a verdict in so many as `verdicts` says: notes
-    /// stand behind it where there is room, else below.
+    /// Appends title and notes of a row after `used` columns and a verdict padded to `verdicts` columns. Notes follow
+    /// the verdict if they fit, else they go below.
     fn remarks(&mut self, row: &Row<'_>, used: usize, verdicts: usize) {
         let mut notes = long(&row.notes.join("; "));
         let pad = verdicts.saturating_sub(width(row.verdict)) + 2;
@@ -190,7 +189,7 @@ impl Page {
         }
     }
 
-    /// Where figures are from, whether they add up, and what they are not made of.
+    /// Appends the sources of reused figures, the closure check and the unused observations.
     fn provenance(&mut self, view: &View<'_>) {
         let name = |text: &str| long(text);
         for line in view.origins(&name) {
@@ -220,7 +219,7 @@ impl Page {
         for table in &view.apart {
             self.blank();
             self.paragraph(&format!("{SEPARATELY} ({}):", table.meter), "");
-            let heads = Apart::HEADS.map(|head| (head, table.places));
+            let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
             self.columns(&heads, &table.rows.iter().collect::<Vec<_>>());
         }
     }
@@ -357,11 +356,10 @@ impl Page {
     }
 }
 
-/// The fewest columns kept for verdicts, which is what `no effect` takes: tables with and without it are
-/// alike.
-const VERDICT: usize = 9;
+/// Minimum width of verdicts, that of `no effect`, so that tables with and without it look alike.
+const MIN_VERDICT: usize = 9;
 
-/// The digits of the rows' numbers, two at least.
+/// Returns the number of digits of the rows' numbers, at least two.
 fn digits(rows: &[&Row<'_>]) -> usize {
     let numbers = rows.iter().filter_map(|row| match row.label {
         Label::Patch { index, .. } | Label::Workload { index, .. } => Some(index),
@@ -396,7 +394,7 @@ mod tests {
     use perfquilt_model::observation::Observation;
     use perfquilt_model::point::Point;
 
-    /// The words of an experiment's report, with one blank between them.
+    /// Returns an experiment's report with its white space collapsed to single blanks.
     fn words(experiment: &Experiment, observations: &[Observation]) -> String {
         let (header, supplement) = (&experiment.header, &experiment.supplement);
         let attribution = attribute_with(header, observations, supplement, &Meter::default_margin);
@@ -405,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn points_that_share_no_block_are_told_in_their_rows() {
+    fn points_that_share_no_block_have_notes_in_their_rows() {
         let mut experiment = Experiment::new(&[(0.03, 0.03), (0.0, 0.0)]);
         experiment.workloads.truncate(1);
         let apart = |experiment: &Experiment| {
@@ -418,12 +416,12 @@ mod tests {
             words(experiment, &observations)
         };
         let text = apart(&experiment);
-        for told in [
+        for words in [
             "no block has both points",
             "against the bare release, the last before it that shares blocks with it",
             "Some points share no block",
         ] {
-            assert!(text.contains(told), "{told}: {text}");
+            assert!(text.contains(words), "{words}: {text}");
         }
         assert!(!text.contains("the last before it with figures"), "{text}");
         experiment.gains.truncate(1);
@@ -431,8 +429,8 @@ mod tests {
         experiment.header.titles.truncate(1);
         experiment.blocks = 1;
         let text = apart(&experiment);
-        let told = "a single run of each tells no interval";
-        assert!(text.contains(told), "{text}");
+        let words = "a single run of each gives no interval";
+        assert!(text.contains(words), "{text}");
     }
 
     #[test]
@@ -442,11 +440,11 @@ mod tests {
         let lacks = |o: &Observation| o.point == Point::Step(2) && o.workload == "oltp_read_only";
         observations.retain(|observation| !lacks(observation));
         let text = words(&experiment, &observations);
-        for told in [
+        for words in [
             "no figures on 1 of 2 workloads",
             "One pair of patch and workload has no figures.",
         ] {
-            assert!(text.contains(told), "{told}: {text}");
+            assert!(text.contains(words), "{words}: {text}");
         }
         assert!(!text.contains("show none"), "{text}");
         // One workload after the other.
@@ -457,12 +455,12 @@ mod tests {
             }
         }
         let text = words(&experiment, &observations);
-        for told in [
+        for words in [
             "No figure for the series over all workloads",
             "no block has it on all workloads",
             "By workload, where there is an effect",
         ] {
-            assert!(text.contains(told), "{told}: {text}");
+            assert!(text.contains(words), "{words}: {text}");
         }
     }
 

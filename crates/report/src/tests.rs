@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use perfquilt_judge::attribution::{Kind, Provenance, attribute_with};
+use perfquilt_judge::attribution::{EffectKind, Provenance, attribute_with};
 use perfquilt_model::observation::{
-    Conditions, ExperimentHeader, FunctionChange, Meter, Moment, Observation, Origin, Planned,
-    PointBuild, Supplement, Within,
+    Conditions, ExperimentHeader, FunctionChange, HostSample, Meter, Observation, PlannedBlocks,
+    PointBuild, ReusedFrom, Supplement, WithinBlockError,
 };
 use perfquilt_model::point::Point;
 
-/// An experiment whose costs are known: what each patch gains in time and instructions.
+/// An experiment with known costs.
 pub(super) struct Experiment {
     pub(super) header: ExperimentHeader,
     pub(super) supplement: Supplement,
@@ -18,11 +18,11 @@ pub(super) struct Experiment {
     pub(super) gains: Vec<(f64, f64)>,
     /// Points beside the series and what they gain on both meters.
     pub(super) apart: Vec<(Point, f64)>,
-    /// How far the control seems to be off.
+    /// Bias of the control.
     pub(super) control: f64,
     /// Standard deviation of a value of time.
     pub(super) noise: f64,
-    /// The first patch behind which some slices stall, where the tail was read.
+    /// The first patch with which some slices stall, if the tail was measured.
     pub(super) stalled: Option<usize>,
 }
 
@@ -65,7 +65,7 @@ impl Experiment {
                 identical: BTreeMap::new(),
                 failed: BTreeMap::new(),
                 started: "2026-01-02T03:04:05Z".into(),
-                carried: Vec::new(),
+                reused: Vec::new(),
             },
             supplement: Supplement::default(),
             workloads: vec!["oltp_point_select", "oltp_read_only"],
@@ -163,7 +163,7 @@ impl Experiment {
     }
 }
 
-/// Noise of standard deviation 1 that is the same with every version of every library.
+/// Returns noise of standard deviation 1 that does not depend on the versions of libraries.
 struct Noise(u64);
 
 impl Noise {
@@ -180,7 +180,7 @@ impl Noise {
     }
 }
 
-/// The report of a stored experiment as Markdown.
+/// Returns the report of a stored experiment as Markdown.
 fn markdown(attribution: &Attribution) -> String {
     super::markdown(attribution, true)
 }
@@ -208,12 +208,12 @@ fn changed(patch: usize, workload: &str, function: &str, share: f64) -> Function
 #[test]
 fn all_faster() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018), (0.008, 0.007)]);
-    experiment.supplement.within = vec![Within {
+    experiment.supplement.within = vec![WithinBlockError {
         workload: "oltp_read_only".into(),
         meter: Meter::Time,
         sd: 0.0007,
     }];
-    let moment = Moment {
+    let moment = HostSample {
         seconds: 2.5,
         steal: 0.004,
         idle: 0.012,
@@ -224,7 +224,7 @@ fn all_faster() {
     };
     let moments = [
         moment,
-        Moment {
+        HostSample {
             steal: 0.011,
             ..moment
         },
@@ -297,13 +297,13 @@ fn apart_from_each_other() {
 fn carried_over_and_stale() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (-0.009, 0.0), (0.008, 0.007)]);
     experiment.workloads.truncate(1);
-    let origin = |experiment: &str, stale: Option<&str>| Origin {
+    let origin = |experiment: &str, stale: Option<&str>| ReusedFrom {
         experiment: experiment.into(),
         started: "2026-01-01T03:04:05Z".into(),
         points: BTreeMap::new(),
         stale: stale.map(str::to_owned),
     };
-    experiment.header.carried = vec![
+    experiment.header.reused = vec![
         origin("quick-0", None),
         origin("old|<b>", Some("kernel was Linux 5.10")),
     ];
@@ -334,7 +334,7 @@ fn carried_over_and_stale() {
     .unwrap();
     insta::assert_snapshot!(terminal(&attribution, 80, false));
     insta::assert_snapshot!(markdown(&attribution));
-    // Stale figures and verdicts are grey.
+    // Stale figures and verdicts are dimmed.
     let colours = terminal(&attribution, 80, true);
     let row = colours.lines().find(|line| line.contains("0002-")).unwrap();
     assert_eq!(row.matches("\x1b[2m").count(), 3, "{row:?}");
@@ -455,7 +455,7 @@ fn unfinished() {
                 (workload, Meter::Instructions, 3),
             ]
         })
-        .map(|(workload, meter, blocks)| Planned::fixed(workload, meter, blocks))
+        .map(|(workload, meter, blocks)| PlannedBlocks::fixed(workload, meter, blocks))
         .collect();
     insta::assert_snapshot!(at_80(&experiment));
     experiment.blocks = 1;
@@ -507,7 +507,7 @@ fn the_method_is_that_of_the_measurement() {
         page.contains("A block starts every server afresh"),
         "{page}"
     );
-    // What was never stored cannot be run or reported again.
+    // Without a stored experiment, the report cannot suggest `run` or `report`.
     assert!(
         page.contains("\nperfquilt analyse FILE --format markdown\n"),
         "{page}"
@@ -519,21 +519,21 @@ fn the_method_is_that_of_the_measurement() {
 }
 
 #[test]
-fn stale_figures_beside_the_series_are_told() {
+fn stale_figures_beside_the_series_are_reported() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]);
     experiment.apart = vec![(Point::Alone(1), 0.01), (Point::Alone(2), 0.02)];
     let mut attribution = experiment.attribution();
     let of_first = attribution.patches[0].effects.iter_mut();
-    for effect in of_first.filter(|effect| effect.kind == Kind::Alone) {
+    for effect in of_first.filter(|effect| effect.kind == EffectKind::Alone) {
         effect.provenance = Some(Provenance::Stale("quick-0".into()));
     }
     let text = terminal(&attribution, 80, false);
     assert!(text.contains("alone: measured in quick-0"), "{text}");
-    let beside = Beside {
+    let beside = PageContent {
         header: &experiment.header,
         observations: &[],
         distributions: &[],
-        data: Data::Command,
+        data: RawData::Command,
         flame_graph: None,
         stored: true,
     };
@@ -562,7 +562,7 @@ fn json_is_the_designed_document() {
 }
 
 proptest::proptest! {
-    /// Whatever is missing, failed or identical: a report comes of it.
+    /// Reports succeed whatever is missing, failed or identical.
     #[test]
     fn any_part_of_an_experiment_can_be_reported(
         keep in proptest::collection::vec(proptest::bool::weighted(0.7), 400),
@@ -603,10 +603,10 @@ fn what_an_interval_promises_is_said() {
     experiment.supplement.planned = experiment
         .workloads
         .iter()
-        .map(|workload| Planned {
+        .map(|workload| PlannedBlocks {
             min_blocks: Some(10),
             resolution: Some(0.004),
-            ..Planned::fixed(workload, Meter::Time, 40)
+            ..PlannedBlocks::fixed(workload, Meter::Time, 40)
         })
         .collect();
     let text = at_80(&experiment).replace('\n', " ");
@@ -614,7 +614,7 @@ fn what_an_interval_promises_is_said() {
         text.contains("measured until it was ±0.4 % or narrower, or 40 blocks were used"),
         "{text}"
     );
-    // Too wide still: what is shown must hold whenever one looks.
+    // The interval is still too wide, so it must hold at every look.
     for plan in &mut experiment.supplement.planned {
         plan.resolution = Some(0.000_1);
     }
@@ -628,9 +628,9 @@ fn what_an_interval_promises_is_said() {
         "{text}"
     );
     for plan in &mut experiment.supplement.planned {
-        *plan = Planned {
+        *plan = PlannedBlocks {
             extended: true,
-            ..Planned::fixed(&plan.workload, Meter::Time, 12)
+            ..PlannedBlocks::fixed(&plan.workload, Meter::Time, 12)
         };
     }
     let text = at_80(&experiment).replace('\n', " ");

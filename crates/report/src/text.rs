@@ -1,18 +1,17 @@
-//! Names and titles come from patches, which anyone may send: text that must not steer a terminal or
-//! a web page, and how it is laid out in columns.
+//! Cleaning of untrusted text, such as names and titles of patches, and its layout in columns.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Nobody's title needs more.
+/// Maximum number of characters of a name or title.
 const LONGEST: usize = 160;
 
-/// One harmless line: control characters, line ends and marks that reorder or hide text are replaced,
-/// and what is too long is cut.
+/// Returns `text` as one harmless line: control characters, line ends and characters that reorder or hide text are
+/// replaced, and text of more than 160 characters is cut.
 pub fn clean(text: &str) -> String {
     cleaned(text, LONGEST)
 }
 
-/// As [`clean`], but cut at `longest` characters.
+/// Cleans `text` like [`clean`], but cuts it at `longest` characters.
 pub(super) fn cleaned(text: &str, longest: usize) -> String {
     let mut result: String = text
         .chars()
@@ -29,13 +28,12 @@ pub(super) fn cleaned(text: &str, longest: usize) -> String {
     result
 }
 
-/// A sentence of this program that holds names, as one harmless line: the sentence is not cut, but each of
-/// its words is.
+/// Cleans a sentence of this program that contains names: its words are cut like names, the whole sentence is not.
 pub(super) fn long(text: &str) -> String {
     text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
 }
 
-/// Marks that change the direction of text, or take no room.
+/// Returns whether a character changes the direction of text or is invisible.
 pub fn is_deceptive(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{061c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -43,12 +41,12 @@ pub fn is_deceptive(c: char) -> bool {
         | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Columns that `text` takes on a terminal.
+/// Returns the width of `text` on a terminal, in columns.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// `text` cut in its middle to at most `room` columns: both ends of a name tell names apart.
+/// Cuts `text` in its middle to at most `room` columns, as names differ at both ends.
 pub fn fit(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -72,8 +70,8 @@ fn take(chars: impl Iterator<Item = char>, room: usize) -> String {
         .collect()
 }
 
-/// The most columns that `c` adds to a text: a variation selector has none of its own, but may widen what stands
-/// before it.
+/// Returns the maximum number of columns that `c` adds to a text. A variation selector has no width, but may widen the
+/// character before it.
 fn most(c: char) -> usize {
     match c {
         '\u{fe00}'..='\u{fe0f}' => 1,
@@ -81,12 +79,11 @@ fn most(c: char) -> usize {
     }
 }
 
-/// `text` broken at spaces into lines of at most `room` columns; a longer word keeps a line of its
-/// own.
+/// Breaks `text` at spaces into lines of at most `room` columns; a longer word gets a line of its own.
 pub fn wrap(text: &str, room: usize) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
-        // A figure keeps its unit.
+        // No break between a figure and its per cent sign.
         match words.last_mut() {
             Some(figure) if word.starts_with('%') => {
                 figure.push(' ');
@@ -108,7 +105,7 @@ pub fn wrap(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// `text` cut at its end to at most `room` columns: of a line of source, the beginning tells most.
+/// Cuts `text` at its end to at most `room` columns.
 pub fn fit_end(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -116,7 +113,7 @@ pub fn fit_end(text: &str, room: usize) -> String {
     take(text.chars(), room.saturating_sub(1)) + "…"
 }
 
-/// `text` with a capital letter at its beginning.
+/// Capitalises the first letter of `text`.
 pub fn capital(text: &str) -> String {
     let mut chars = text.chars();
     match chars.next() {
@@ -141,7 +138,7 @@ mod tests {
         assert_eq!(fit("0001-string-append.patch", 12), "0001-s…patch");
         assert_eq!(width(&fit("漢字漢字漢字", 6)), 5);
         assert_eq!(fit("abc", 1), "…");
-        // Pictures take two columns, of which neither of their characters has two.
+        // An emoji takes two columns, although neither of its two characters does.
         let pictures = "\u{263a}\u{fe0f}".repeat(20);
         assert!(width(&fit(&pictures, 12)) <= 12);
         assert!(width(&fit_end(&pictures, 12)) <= 12);

@@ -1,4 +1,4 @@
-//! A patch on two releases: the table and the verdict in words.
+//! Reports on a patch or series on two releases: a table and a verdict in words.
 
 use std::fmt::Write;
 
@@ -7,10 +7,10 @@ use super::escape::markdown_uncut as escape;
 use super::number::margin;
 use super::text::{clean, width, wrap};
 use perfquilt_judge::bisect::Effect;
-use perfquilt_judge::bisect::two_way::{Table, Whose};
+use perfquilt_judge::bisect::two_way::{LossSource, LossTable};
 
-/// The table as text of at most `columns` columns.
-pub fn terminal(table: &Table, columns: usize) -> String {
+/// Returns the table as text of at most `columns` columns.
+pub fn terminal(table: &LossTable, columns: usize) -> String {
     let mut text = String::new();
     let paragraph = |text: &mut String, words: &str| {
         for line in wrap(words, columns.max(60)) {
@@ -42,8 +42,8 @@ pub fn terminal(table: &Table, columns: usize) -> String {
     text
 }
 
-/// The table as Markdown.
-pub fn markdown(table: &Table) -> String {
+/// Returns the table as Markdown.
+pub fn markdown(table: &LossTable) -> String {
     let mut page = format!(
         "## {}\n\n{}\n\n",
         escape(&verdict(table)),
@@ -60,8 +60,8 @@ pub fn markdown(table: &Table) -> String {
     page
 }
 
-/// The header and one row a release, what the patch is worth, and what changed.
-fn rows(table: &Table) -> Vec<[String; 3]> {
+/// Returns the header, the releases against each other, the effect of the patch on each, and their difference.
+fn rows(table: &LossTable) -> Vec<[String; 3]> {
     let figure = |of: &Option<Effect>| of.as_ref().map_or("no figure".to_owned(), effect);
     let [old, new] = &table.releases.each_ref().map(|name| clean(name));
     let what = what(table);
@@ -94,23 +94,23 @@ fn rows(table: &Table) -> Vec<[String; 3]> {
     ]
 }
 
-fn what(table: &Table) -> String {
+fn what(table: &LossTable) -> String {
     let name = |place: usize| table.question.states.get(place);
     let (before, after) = (name(0), name(1));
     match (before, after) {
-        // One patch: the state before it has a name of its own, or is the bare release.
+        // States of neighbouring points differ by one patch.
         (Some(before), Some(after)) if is_next(&before.label, &after.label) => clean(&after.name),
         _ => "the series".to_owned(),
     }
 }
 
-/// Whether two states are neighbouring points: their labels end in the points' numbers.
+/// Returns whether two states are neighbouring points; their labels end in the points' numbers.
 fn is_next(before: &str, after: &str) -> bool {
     let number = |label: &str| -> Option<usize> { label.rsplit(' ').next()?.parse().ok() };
     matches!((number(before), number(after)), (Some(a), Some(b)) if b == a + 1)
 }
 
-fn scope(table: &Table) -> String {
+fn scope(table: &LossTable) -> String {
     format!(
         "{} ({}), recipe {}; losses of {} or more, error rate {}.",
         clean(&table.question.workload),
@@ -121,13 +121,13 @@ fn scope(table: &Table) -> String {
     )
 }
 
-/// Whose loss it is, in a sentence.
-fn verdict(table: &Table) -> String {
+/// Attributes the loss in a sentence.
+fn verdict(table: &LossTable) -> String {
     let [old, new] = &table.releases.each_ref().map(|name| clean(name));
     let what = what(table);
     let figure = |of: &Option<Effect>| of.as_ref().map_or("no figure".to_owned(), effect);
     let least = margin(table.question.size);
-    // An interval that holds 0 and more than was asked for shows neither.
+    // An interval that contains both 0 and the requested size does not show that the patch no longer helps.
     let nothing = table.patch[1]
         .and_then(|effect| effect.low.zip(effect.high))
         .is_some_and(|(low, high)| low <= 0.0 && high < table.question.size);
@@ -137,27 +137,27 @@ fn verdict(table: &Table) -> String {
         "is worth less"
     };
     match table.whose {
-        Whose::Patch => format!(
+        LossSource::Patch => format!(
             "The loss is that of {what}: it {less} on {new}, {} after {} on {old}; {new} itself is no \
              slower by {least}",
             figure(&table.patch[1]),
             figure(&table.patch[0]),
         ),
-        Whose::Upstream => format!(
+        LossSource::Upstream => format!(
             "The loss is upstream's: {new} without {what} is {} against {old}; {what} is worth as much as \
              before",
             figure(&table.release[0])
         ),
-        Whose::Both => format!(
+        LossSource::Both => format!(
             "Both: {new} without {what} is {} against {old}, and {what} {less} there, {} after {}",
             figure(&table.release[0]),
             figure(&table.patch[1]),
             figure(&table.patch[0]),
         ),
-        Whose::Nobody => format!(
+        LossSource::Nobody => format!(
             "No loss of {least} or more: neither is {new} slower, nor is {what} worth less there"
         ),
-        Whose::Undecided => format!(
+        LossSource::Undecided => format!(
             "Undecided: {} blocks do not tell a loss of {least} from none",
             table.cost.blocks
         ),
@@ -167,11 +167,11 @@ fn verdict(table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_judge::bisect::two_way::TwoWay;
+    use perfquilt_judge::bisect::two_way::DifferenceInDifferences;
     use perfquilt_judge::bisect::{Direction, Question, State};
     use perfquilt_model::observation::Meter;
 
-    fn table(costs: [f64; 4], points: [usize; 2]) -> Table {
+    fn table(costs: [f64; 4], points: [usize; 2]) -> LossTable {
         let states = [0, 1].iter().flat_map(|release| {
             points.map(|point| State {
                 label: format!("toy-{}.0 at point {point}", release + 1),
@@ -193,7 +193,7 @@ mod tests {
             most_blocks: 10,
             known_sd: Some(0.0005),
         };
-        let mut all = TwoWay::new(question, ["toy-1.0".into(), "toy-2.0".into()]);
+        let mut all = DifferenceInDifferences::new(question, ["toy-1.0".into(), "toy-2.0".into()]);
         for more in [0.0, 0.01, 0.0] {
             all.add(costs.map(|cost| cost + more), 4, 2.0);
         }

@@ -1,14 +1,14 @@
-//! What a report shows, in words, before it takes a form: rows and notes of one attribution.
+//! The format-independent content of a report: rows and notes of one attribution.
 
 use perfquilt_judge::attribution::{
-    Agreement, Attribution, Effect, Interval, Kind, PatchEffects, SUITE, Verdict,
+    Agreement, Attribution, Effect, EffectKind, Interval, PatchEffects, SUITE, Verdict,
 };
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
 use super::{number, tail};
 
-/// A report without form. Names in it are raw: the form must make them harmless.
+/// The content of a report in any format. Names in it are raw: each format must escape them.
 pub(super) struct View<'a> {
     pub(super) attribution: &'a Attribution,
     /// The meters with a column of their own, and the decimals of each.
@@ -17,41 +17,41 @@ pub(super) struct View<'a> {
     pub(super) rows: Vec<Row<'a>>,
     /// Single workloads and further meters, in the order of the patches.
     pub(super) details: Vec<Row<'a>>,
-    /// The patches apart from each other, by meter; empty unless such points were asked for.
-    pub(super) apart: Vec<Apart<'a>>,
+    /// The effects of each patch by itself, one table per meter; empty unless such points were requested.
+    pub(super) apart: Vec<SeparateEffects<'a>>,
 }
 
-/// What the tables of [`Apart`] show.
+/// Title of the tables of [`SeparateEffects`].
 pub(super) const SEPARATELY: &str = "Each patch in order, alone on the bare release, and as the whole series against the series without it";
 
-/// A meter's table of the patches' effects in order, alone and without: one column each.
-pub(super) struct Apart<'a> {
+/// A table of a meter with the patches' effects in order, alone and without: one column each.
+pub(super) struct SeparateEffects<'a> {
     pub(super) meter: Meter,
     pub(super) places: usize,
     pub(super) rows: Vec<Row<'a>>,
 }
 
-impl Apart<'_> {
+impl SeparateEffects<'_> {
     /// The heads of its columns.
     pub(super) const HEADS: [&'static str; 3] = ["in order", "alone", "without"];
-    /// The place of the last of them.
+    /// Index of the column "without".
     pub(super) const WITHOUT: usize = 2;
 }
 
-/// One line of a table.
+/// A row of a table.
 pub(super) struct Row<'a> {
     pub(super) label: Label<'a>,
-    /// One a column.
+    /// The effects, one per column.
     pub(super) effects: Vec<Option<&'a Effect>>,
     pub(super) verdict: &'static str,
     pub(super) tone: Tone,
-    /// What else must be said of it, each a fragment.
+    /// Remarks, each a sentence fragment.
     pub(super) notes: Vec<String>,
-    /// Whether it is of a patch that helped in an earlier experiment and does not now.
+    /// Whether the patch helped in an earlier experiment and no longer does.
     pub(super) no_longer_helps: bool,
 }
 
-/// What a row is of.
+/// The subject of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Label<'a> {
     Patch {
@@ -61,7 +61,7 @@ pub(super) enum Label<'a> {
     },
     Total,
     Control,
-    /// A patch on one workload.
+    /// A patch on a single workload.
     Workload {
         index: usize,
         name: &'a str,
@@ -69,7 +69,7 @@ pub(super) enum Label<'a> {
     },
 }
 
-/// How a row should strike the eye.
+/// The emphasis of a row's verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Good,
@@ -108,8 +108,8 @@ impl<'a> View<'a> {
                     name: &patch.name,
                     workload,
                 };
-                let mut row = view.row(label, &patch.effects, Kind::InOrder, Some(workload));
-                // What the patch's own row says need not be said again.
+                let mut row = view.row(label, &patch.effects, EffectKind::InOrder, Some(workload));
+                // The patch's own row has these notes already.
                 row.notes
                     .retain(|note| !view.rows[position].notes.contains(note));
                 view.details.push(row);
@@ -119,7 +119,7 @@ impl<'a> View<'a> {
         view
     }
 
-    fn apart(&self) -> Vec<Apart<'a>> {
+    fn apart(&self) -> Vec<SeparateEffects<'a>> {
         let asked = |patch: &PatchEffects| {
             let separate = [Point::Alone(patch.index), Point::Without(patch.index)];
             let failed = &self.attribution.failed;
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
                 || patch
                     .effects
                     .iter()
-                    .any(|effect| matches!(effect.kind, Kind::Alone | Kind::Without))
+                    .any(|effect| matches!(effect.kind, EffectKind::Alone | EffectKind::Without))
         };
         let patches: Vec<&PatchEffects> = self
             .attribution
@@ -138,7 +138,7 @@ impl<'a> View<'a> {
         if patches.is_empty() {
             return Vec::new();
         }
-        let table = |&(meter, places): &(Meter, usize)| Apart {
+        let table = |&(meter, places): &(Meter, usize)| SeparateEffects {
             meter,
             places,
             rows: patches
@@ -151,10 +151,10 @@ impl<'a> View<'a> {
 
     fn patch_apart(&self, patch: &'a PatchEffects, meter: Meter, places: usize) -> Row<'a> {
         let of = |kind| self.attribution.main_effect(&patch.effects, kind, meter);
-        let effects = [Kind::InOrder, Kind::Alone, Kind::Without].map(of);
+        let effects = [EffectKind::InOrder, EffectKind::Alone, EffectKind::Without].map(of);
         let mut notes: Vec<String> = effects
             .iter()
-            .zip(Apart::HEADS)
+            .zip(SeparateEffects::HEADS)
             .filter_map(|(effect, head)| {
                 let origin = self.origin_of((*effect)?)?;
                 Some(format!("{head}: {origin}"))
@@ -168,7 +168,7 @@ impl<'a> View<'a> {
                 notes.push(format!("{word}: {reason}"));
             }
         }
-        if let Some(interaction) = of(Kind::Interaction).filter(|effect| effect.is_shown()) {
+        if let Some(interaction) = of(EffectKind::Interaction).filter(|effect| effect.is_shown()) {
             let (by, why) = match interaction.verdict {
                 Verdict::Faster => ("more", "patches behind it do part of the same"),
                 _ => ("less", "patches behind it build on it"),
@@ -198,7 +198,7 @@ impl<'a> View<'a> {
             name: &patch.name,
             title: &patch.title,
         };
-        let mut row = self.row(label, &patch.effects, Kind::InOrder, None);
+        let mut row = self.row(label, &patch.effects, EffectKind::InOrder, None);
         if let Some(reason) = &patch.reason {
             let point = Point::Step(patch.index);
             (row.verdict, row.tone) = if self.attribution.failed.contains_key(&point) {
@@ -226,7 +226,7 @@ impl<'a> View<'a> {
             row.notes
                 .push(format!("against {against}, the last before it {why}"));
         }
-        // Where all are, one warning says it.
+        // If all effects are unpaired, one warning says so.
         let paired = |effect: &Effect| !effect.unpaired && !effect.identical;
         if effects.any(|effect| effect.unpaired) && self.attribution.total.iter().any(paired) {
             row.notes.push("no block has both points".to_owned());
@@ -234,7 +234,7 @@ impl<'a> View<'a> {
         row
     }
 
-    /// Whether a point has values that hold on all workloads of an effect.
+    /// Returns whether a point has figures on all workloads of an effect.
     fn has_figures(&self, point: Point, effect: &Effect) -> bool {
         let costs = || self.attribution.costs.iter().filter(|c| c.point == point);
         let known = |workload: &str| {
@@ -250,7 +250,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The heads of the meters' columns, and the decimals of each.
+    /// Returns the heads of the meters' columns, with the decimals of each.
     pub(super) fn heads(&self) -> Vec<(&'static str, usize)> {
         let columns = self.columns.iter();
         let has_tail = |meter: Meter| {
@@ -272,7 +272,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// The patches, the total and the control on one workload.
+    /// Returns the rows of the patches, the total and the control on one workload.
     pub(super) fn rows_of(&self, workload: &'a str) -> Vec<Row<'a>> {
         let patches = self.attribution.patches.iter().map(|patch| {
             let label = Label::Workload {
@@ -280,31 +280,31 @@ impl<'a> View<'a> {
                 name: &patch.name,
                 workload,
             };
-            self.row(label, &patch.effects, Kind::InOrder, Some(workload))
+            self.row(label, &patch.effects, EffectKind::InOrder, Some(workload))
         });
         let total = &self.attribution.total;
-        let total = self.row(Label::Total, total, Kind::Total, Some(workload));
+        let total = self.row(Label::Total, total, EffectKind::Total, Some(workload));
         let mut rows: Vec<Row<'a>> = patches.chain([total]).collect();
         rows.extend(self.control_of(Some(workload)));
         rows
     }
 
-    /// Whether there is more than one workload, so that the main rows are of the suite.
+    /// Returns whether there are several workloads, so that the main rows are those of the suite.
     pub(super) fn has_suite(&self) -> bool {
         self.columns
             .iter()
             .any(|(meter, _)| self.attribution.main_workload(*meter) == Some(SUITE))
     }
 
-    /// Whether any patch has an interval, so that something can be said about effects.
+    /// Returns whether any effect has an interval.
     pub(super) fn has_intervals(&self) -> bool {
-        // Single workloads may have some where all together have none.
+        // Single workloads may have intervals where the suite has none.
         let rows = self.rows.iter().chain(&self.details);
         let mut effects = rows.flat_map(|row| row.effects.iter().flatten());
         effects.any(|effect| effect.low.is_some())
     }
 
-    /// The rows of single workloads whose effect is faster or slower on some column.
+    /// Returns the rows of single workloads that are faster or slower in some column.
     pub(super) fn striking(&self) -> Vec<&Row<'a>> {
         self.details
             .iter()
@@ -312,8 +312,8 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// The in-order effects on meters without a column that are faster or slower, each with its patch's
-    /// number and its meter.
+    /// Returns the in-order effects that are faster or slower on meters without a column, each with the number of its
+    /// patch and its meter.
     pub(super) fn further(&self) -> Vec<(usize, Meter, &'a Effect)> {
         let columns: Vec<Meter> = self.columns.iter().map(|(meter, _)| *meter).collect();
         self.attribution
@@ -325,7 +325,7 @@ impl<'a> View<'a> {
                     .iter()
                     .map(move |effect| (patch.index, effect))
             })
-            .filter(|(_, e)| e.kind == Kind::InOrder && !columns.contains(&e.meter))
+            .filter(|(_, e)| e.kind == EffectKind::InOrder && !columns.contains(&e.meter))
             .filter(|(_, e)| e.is_shown())
             .map(|(index, effect)| (index, effect.meter, effect))
             .collect()
@@ -335,7 +335,7 @@ impl<'a> View<'a> {
         &self,
         label: Label<'a>,
         effects: &'a [Effect],
-        kind: Kind,
+        kind: EffectKind,
         workload: Option<&str>,
     ) -> Row<'a> {
         let cells: Vec<Option<&Effect>> = self
@@ -355,7 +355,7 @@ impl<'a> View<'a> {
         }
         let places = self.columns.first().map_or(2, |column| column.1);
         if let Some(words) = main.and_then(|effect| tail::words(effect, places)) {
-            // What instructions agree with is the typical time.
+            // It comes first, as the agreement with instructions is about the typical time.
             notes.insert(0, words);
         }
         if let Some(effect) = main.filter(|effect| effect.verdict == Verdict::Unclear) {
@@ -407,7 +407,7 @@ impl<'a> View<'a> {
 
     fn total(&self) -> Row<'a> {
         let attribution = self.attribution;
-        let mut row = self.row(Label::Total, &attribution.total, Kind::Total, None);
+        let mut row = self.row(Label::Total, &attribution.total, EffectKind::Total, None);
         let full = Point::Step(attribution.patches.len());
         if let Some(effect) = row.effects.iter().flatten().find(|e| e.point != full) {
             row.notes.push(format!(
@@ -418,7 +418,7 @@ impl<'a> View<'a> {
         row
     }
 
-    /// The control on a workload, or on what verdicts are about.
+    /// Returns the row of the control on a workload, or else on the suite or single workload that verdicts are about.
     fn control_of(&self, workload: Option<&str>) -> Option<Row<'a>> {
         let find = |meter: Meter| {
             let workload = match workload {
@@ -465,10 +465,10 @@ fn shown(attribution: &Attribution, meter: Meter) -> impl Iterator<Item = &Effec
         .filter(move |effect| effect.meter == meter)
 }
 
-/// The effect of a kind on one workload and meter.
+/// Finds the effect of a kind on one workload and meter.
 pub(super) fn effect_on<'e>(
     effects: &'e [Effect],
-    kind: Kind,
+    kind: EffectKind,
     meter: Meter,
     workload: &str,
 ) -> Option<&'e Effect> {
@@ -477,17 +477,17 @@ pub(super) fn effect_on<'e>(
         .find(|e| e.kind == kind && e.meter == meter && e.workload == workload)
 }
 
-/// Why an effect has no interval.
+/// Returns the reason why an effect has no interval.
 pub(super) fn no_interval(effect: &Effect) -> &'static str {
     match effect.interval {
-        _ if effect.blocks < 2 => "a single block tells no interval",
+        _ if effect.blocks < 2 => "a single block gives no interval",
         Interval::Anytime => "too few blocks to tell before the end",
-        _ if effect.unpaired => "a single run of each tells no interval",
-        _ => "a single code layout tells no interval",
+        _ if effect.unpaired => "a single run of each gives no interval",
+        _ => "a single code layout gives no interval",
     }
 }
 
-/// A point as a reader of a report knows it.
+/// Returns the display name of a point.
 pub(super) fn words_of(point: Point) -> String {
     match point {
         Point::BASE => "the bare release".to_owned(),

@@ -1,15 +1,17 @@
-//! Observation files, from whatever source.
+//! Attribution of stored experiments and observation files.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use perfquilt_judge::attribution::{Attribution, Collector, Fault, WithinBlocks, function_changes};
+use perfquilt_judge::attribution::{
+    Attribution, Collector, ObservationFault, WithinBlocks, function_changes,
+};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation, Supplement};
 use perfquilt_store::{ExperimentId, Store, jsonl};
 
-/// A stored experiment with everything that is known of it, as an observation file would hold it.
+/// Returns a stored experiment in the form of an observation file.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
@@ -24,7 +26,7 @@ pub fn stored(store: &Store, id: ExperimentId) -> Result<jsonl::File> {
     })
 }
 
-/// What a stored experiment has beside its observations, with what its slices say about the exactness of values.
+/// Returns the supplement of a stored experiment, with the standard errors within blocks from its slices.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
@@ -43,20 +45,21 @@ pub fn supplement(store: &Store, id: ExperimentId) -> Result<Supplement> {
     })
 }
 
-/// The attribution of an observation file of at most `most` bytes unpacked, which need not fit into
+/// Makes the attribution of an observation file of at most `most` bytes unpacked, which need not fit into
 /// memory.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, or when it is larger.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when the file is invalid or
+/// larger.
 pub fn file(path: &Path, most: u64, margin: &dyn Fn(Meter) -> f64) -> Result<Attribution> {
     limited(open(path)?, most, path, &|| reopened(path), margin)
 }
 
-/// As [`file()`], of a file that is open: somebody may have put another one in its place. `shown` is its name in
-/// errors.
+/// Makes the attribution of an open observation file, whose path may refer to another file by now. `shown` is
+/// its name in errors.
 ///
 /// # Errors
-/// As [`file()`].
+/// The errors of [`file()`].
 pub fn opened(
     file: File,
     shown: &Path,
@@ -66,12 +69,12 @@ pub fn opened(
     limited(unpacked(file, shown)?, most, shown, &|| None, margin)
 }
 
-/// Reads at most `most` bytes.
+/// Makes the attribution of at most `most` bytes of `input`.
 fn limited(
     input: Box<dyn BufRead>,
     most: u64,
     shown: &Path,
-    again: &Again<'_>,
+    again: &ReopenInput<'_>,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<Attribution> {
     let mut input = input.take(most.saturating_add(1));
@@ -82,10 +85,10 @@ fn limited(
     }
 }
 
-/// As [`file()`], from what was opened already.
+/// Makes the attribution of an observation file from `input`, without a size limit.
 ///
 /// # Errors
-/// As [`file()`].
+/// The errors of [`file()`].
 pub fn read(
     input: impl BufRead,
     path: &Path,
@@ -94,13 +97,13 @@ pub fn read(
     collect(input, path, &|| reopened(path), margin)
 }
 
-/// The same input from its beginning; `None` when it cannot be read again.
-type Again<'a> = dyn Fn() -> Option<Box<dyn BufRead>> + 'a;
+/// Reopens the input from its beginning; `None` if it cannot be read again.
+type ReopenInput<'a> = dyn Fn() -> Option<Box<dyn BufRead>> + 'a;
 
 fn collect(
     input: impl BufRead,
     path: &Path,
-    again: &Again<'_>,
+    again: &ReopenInput<'_>,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<Attribution> {
     let mut reader = jsonl::Reader::new(input, path)?;
@@ -110,7 +113,7 @@ fn collect(
     while reader.read_ahead(&mut batch)? {
         for (line, observation) in batch.parse() {
             let observation = observation?;
-            if let Err(Fault { message, twice }) = collector.add(&observation) {
+            if let Err(ObservationFault { message, twice }) = collector.add(&observation) {
                 let observation = Observation::from(observation);
                 let message = if twice {
                     let first = again().and_then(|input| first_line(input, path, &observation));
@@ -125,7 +128,7 @@ fn collect(
     Ok(collector.finish(margin))
 }
 
-/// The first line of a file that holds the block, point, workload and meter of `observation`.
+/// Returns the first line of a file with the block, point, workload and meter of `observation`.
 fn first_line(input: impl BufRead, path: &Path, observation: &Observation) -> Option<usize> {
     let mut reader = jsonl::Reader::new(input, path).ok()?;
     loop {
@@ -143,7 +146,7 @@ fn first_line(input: impl BufRead, path: &Path, observation: &Observation) -> Op
     }
 }
 
-/// As [`open`], of what was opened before.
+/// Opens a file again; `None` for standard input.
 fn reopened(path: &Path) -> Option<Box<dyn BufRead>> {
     if path == Path::new("-") {
         None
@@ -169,15 +172,15 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
         .hint("`perfquilt report --format jsonl` writes such a file")
 }
 
-/// So much of a file tells its form: tests may print a lot before the first benchmark.
+/// Number of bytes for detecting a file's format: tests may print a lot before the first benchmark.
 const HEAD: u64 = 1 << 16;
 
-/// The beginning of `input`, and all of it to be read. `shown` is its name in errors.
+/// Returns the beginning of `input`, and a reader of all of it. `shown` is its name in errors.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
 pub fn head(mut input: Box<dyn BufRead>, shown: &Path) -> Result<(Vec<u8>, Box<dyn BufRead>)> {
-    // A pipe hands over as little as a byte at a time.
+    // A pipe may return a single byte at a time.
     let mut head = Vec::new();
     input
         .by_ref()
@@ -188,7 +191,7 @@ pub fn head(mut input: Box<dyn BufRead>, shown: &Path) -> Result<(Vec<u8>, Box<d
     Ok((head, Box::new(whole)))
 }
 
-/// What is in `raw`, which may be compressed with gzip.
+/// Returns a reader of `raw`, which may be compressed with gzip.
 fn unpacked(mut raw: impl Read + 'static, path: &Path) -> Result<Box<dyn BufRead>> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     let mut magic = Vec::new();
@@ -210,7 +213,7 @@ mod tests {
     use super::*;
     use perfquilt_store::import;
 
-    /// Hands over a byte at a time, as a pipe may.
+    /// A reader that returns one byte at a time, like a pipe may.
     struct Slow(Cursor<Vec<u8>>);
 
     impl Read for Slow {

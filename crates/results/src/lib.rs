@@ -1,5 +1,5 @@
-//! Results on disk, read and judged: stored experiments, observation files, the outcomes of runs, and the worth of
-//! patches before and after a rebase.
+//! Reading and analysis of results on disk: stored experiments, observation files, outcomes of runs, and
+//! effects of patches before and after a rebase.
 
 pub mod analyse;
 pub mod outcome;

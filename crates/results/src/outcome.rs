@@ -1,6 +1,7 @@
-//! What a run came to, in a folder that another machine can report from: `outcome.json` says why there are
-//! no figures, or not all; `observations.jsonl.gz` has the raw observations, of which the figures are made
-//! again (docs/json.md). Neither has to be trusted: code of a stranger's patch ran where they were made.
+//! The outcome of a run, in a folder that another machine can report from: `outcome.json` gives the reasons
+//! for missing figures; `observations.jsonl.gz` has the raw observations, from which the figures are computed
+//! again (docs/json.md). Neither file is trusted, because code of untrusted patches ran on the machine that
+//! wrote them.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,40 +21,40 @@ use perfquilt_store::{ExperimentId, Store, jsonl};
 use perfquilt_system::files::write_file;
 use perfquilt_system::git::Git;
 
-/// The file that says what failed.
+/// The file with the failures.
 pub const OUTCOME_FILE: &str = "outcome.json";
-/// The file with the raw observations, where there are any.
+/// The file with the raw observations, if there are any.
 const OBSERVATIONS_FILE: &str = "observations.jsonl.gz";
 
-/// The file with a bisection's session, where there is one.
+/// The file with a bisection's session, if there is one.
 const BISECTION_FILE: &str = "bisection.json";
-/// Bytes of a session that are read.
+/// The largest session file, in bytes.
 const LARGEST_SESSION: u64 = 16 << 20;
 
-/// Failures that are kept: nobody reads more.
+/// The largest number of failures that are kept.
 const MOST_FAILURES: usize = 100;
-/// Bytes of an outcome file that are read.
+/// The largest outcome file, in bytes.
 const LARGEST: u64 = 4 << 20;
 
-/// What failed of a run.
+/// The failures of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Version of this document: 1.
     pub schema: u32,
-    /// The commit that was measured; empty when unknown.
+    /// The commit that was measured; empty if unknown.
     #[serde(default)]
     pub head: String,
-    /// What failed, in the order it did.
+    /// The failures, in order of occurrence.
     pub failures: Vec<Failure>,
-    /// Why a bisection of the same commit came to nothing, where it did.
+    /// The failures of a bisection of the same commit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bisection: Vec<Failure>,
 }
 
-impl Outcome {
-    /// An outcome of these failures at the commit `head`.
+impl RunOutcome {
+    /// Creates an outcome with these failures of the commit `head`.
     pub fn new(head: &str, failures: Vec<Failure>) -> Self {
-        Outcome {
+        RunOutcome {
             schema: 1,
             head: head.to_owned(),
             failures,
@@ -61,10 +62,10 @@ impl Outcome {
         }
     }
 
-    /// Reads an outcome from somebody else's file.
+    /// Reads an outcome from an untrusted file.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when there is none, it is too large, or it is something else.
+    /// [`Kind::Usage`] when the file does not exist, is too large, or is not an outcome.
     pub fn read(path: &Path) -> Result<Self> {
         let wrong = |why: String| {
             Error::usage(format!(
@@ -78,7 +79,7 @@ impl Outcome {
         };
         let file = plain(path)?.ok_or_else(missing)?;
         let text = whole(file, path, LARGEST)?;
-        let mut outcome: Outcome =
+        let mut outcome: RunOutcome =
             serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         if outcome.schema != 1 {
             return Err(wrong(format!("its schema is {}, not 1", outcome.schema)));
@@ -96,7 +97,7 @@ impl Outcome {
         Ok(outcome)
     }
 
-    /// Writes the outcome to the folder `dir`, as a whole or not at all.
+    /// Writes the outcome to the folder `dir` atomically.
     ///
     /// # Errors
     /// [`Kind::Internal`] when it cannot be written.
@@ -107,17 +108,16 @@ impl Outcome {
     }
 }
 
-/// Bytes of somebody else's observations that are read, unpacked.
+/// The largest size of untrusted observations, unpacked, in bytes.
 pub const MOST: u64 = 1 << 30;
-/// The same, packed.
+/// The largest size of untrusted observations, packed, in bytes.
 const MOST_PACKED: u64 = 256 << 20;
 
-/// Opens a file that somebody else may have made: a plain file, for a link could lead to what they may not
-/// read, and a pipe would never end. `None` when there is none.
+/// Opens an untrusted file. It must be a plain file, because a link could point to a file that its author may
+/// not read, and a pipe might never end. Returns `None` if it does not exist.
 fn plain(path: &Path) -> Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let refused =
-        |why: &str| Error::usage(format!("{why}, and nothing of it is read")).at(path, None);
+    let refused = |why: &str| Error::usage(format!("{why}, so it was not read")).at(path, None);
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::NOENT) => return Ok(None),
@@ -128,11 +128,11 @@ fn plain(path: &Path) -> Result<Option<File>> {
     if kind.is_file() {
         Ok(Some(file))
     } else {
-        Err(refused("it is no plain file"))
+        Err(refused("it is not a plain file"))
     }
 }
 
-/// The bytes of `file`, of which there may be `most`.
+/// Reads at most `most` bytes of `file`; a larger file is an error.
 fn whole(file: File, path: &Path, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1)
@@ -145,23 +145,26 @@ fn whole(file: File, path: &Path, most: u64) -> Result<Vec<u8>> {
     }
 }
 
-/// Refuses an outcome's folder that is a link.
+/// Refuses an outcome folder that is a link.
 fn folder(dir: &Path) -> Result<()> {
     match std::fs::symlink_metadata(dir) {
         Ok(found) if found.is_symlink() => {
-            Err(Error::usage("it is a link, and nothing of it is read").at(dir, None))
+            Err(Error::usage("it is a link, so it was not read").at(dir, None))
         }
         _ => Ok(()),
     }
 }
 
-/// Reads the outcome in the folder `dir`, and makes the attribution of its observations, if it has any.
+/// Reads the outcome in the folder `dir`, and computes the attribution from its observations, if it has any.
 ///
 /// # Errors
-/// [`Kind::Usage`], naming the file that is not as it should be.
-pub fn read(dir: &Path, margin: &dyn Fn(Meter) -> f64) -> Result<(Outcome, Option<Attribution>)> {
+/// [`Kind::Usage`], naming the invalid file.
+pub fn read(
+    dir: &Path,
+    margin: &dyn Fn(Meter) -> f64,
+) -> Result<(RunOutcome, Option<Attribution>)> {
     folder(dir)?;
-    let outcome = Outcome::read(&dir.join(OUTCOME_FILE))?;
+    let outcome = RunOutcome::read(&dir.join(OUTCOME_FILE))?;
     let observations = dir.join(OBSERVATIONS_FILE);
     let attribution = match plain(&observations)? {
         Some(file) => Some(analyse::opened(file, &observations, MOST, margin)?),
@@ -170,7 +173,7 @@ pub fn read(dir: &Path, margin: &dyn Fn(Meter) -> f64) -> Result<(Outcome, Optio
     Ok((outcome, attribution))
 }
 
-/// The packed observations of the outcome in the folder `dir`, if it has any.
+/// Reads the packed observations of the outcome in the folder `dir`, if it has any.
 fn packed(dir: &Path) -> Result<Option<Vec<u8>>> {
     folder(dir)?;
     let path = dir.join(OBSERVATIONS_FILE);
@@ -180,10 +183,11 @@ fn packed(dir: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Reads the bisection in the folder `dir`, if there is one, and decides again from its observations.
+/// Reads the bisection's session in the folder `dir`, if there is one; its decisions follow from its
+/// observations.
 ///
 /// # Errors
-/// [`Kind::Usage`] when it is not as it should be.
+/// [`Kind::Usage`] when the session is invalid.
 pub fn bisection(dir: &Path) -> Result<Option<bisect::Session>> {
     folder(dir)?;
     let path = dir.join(BISECTION_FILE);
@@ -192,47 +196,47 @@ pub fn bisection(dir: &Path) -> Result<Option<bisect::Session>> {
     };
     let bytes = whole(file, &path, LARGEST_SESSION)?;
     let text =
-        std::str::from_utf8(&bytes).map_err(|_| Error::usage("it is no text").at(&path, None))?;
+        std::str::from_utf8(&bytes).map_err(|_| Error::usage("it is not UTF-8").at(&path, None))?;
     bisect::Session::parse(text)
         .map(Some)
         .map_err(|error| error.at(&path, None))
 }
 
-/// What an outcome is of.
+/// The part of an outcome that a command writes.
 #[derive(Debug, Clone, Copy)]
-pub enum Made<'a> {
-    /// A run, and its packed observations where there are any.
+pub enum OutcomePart<'a> {
+    /// A run with its packed observations, if there are any.
     Run(Option<&'a [u8]>),
-    /// A bisection, and its session where there is one.
+    /// A bisection with its session, if there is one.
     Bisection(Option<&'a bisect::Session>),
 }
 
-/// Puts what was `made` of the commit `head`, and what failed of it, into the folder `dir`. Of the outcome that
-/// is there, a bisection leaves what was measured of the same commit, and a run what was bisected; where either
-/// commit is unknown (`head` is empty), nothing is left.
+/// Writes the part `made` of the commit `head` and its failures to the folder `dir`. A bisection keeps an
+/// existing run of the same commit, and a run an existing bisection; if either commit is unknown (`head` is
+/// empty), nothing is kept.
 ///
 /// # Errors
 /// [`Kind::Internal`] when it cannot be written.
-pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: Made<'_>) -> Result<()> {
-    let before = Outcome::read(&dir.join(OUTCOME_FILE)).ok();
+pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: OutcomePart<'_>) -> Result<()> {
+    let before = RunOutcome::read(&dir.join(OUTCOME_FILE)).ok();
     let same = before.filter(|before| !head.is_empty() && before.head == head);
     let mut outcome = match same {
         Some(before) => before,
         None => {
             keep_observations(dir, None)?;
             keep_bisection(dir, None)?;
-            // Whatever ends this between two files, no figures stand under another commit.
-            let nothing = Outcome::new(head, Vec::new());
+            // If the program is killed between two files, no figures remain under another commit.
+            let nothing = RunOutcome::new(head, Vec::new());
             nothing.write(dir)?;
             nothing
         }
     };
     match made {
-        Made::Run(observations) => {
+        OutcomePart::Run(observations) => {
             keep_observations(dir, observations)?;
             outcome.failures = failures;
         }
-        Made::Bisection(session) => {
+        OutcomePart::Bisection(session) => {
             keep_bisection(dir, session)?;
             outcome.bisection = failures;
         }
@@ -240,11 +244,11 @@ pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: Made<'_>) -> Re
     outcome.write(dir)
 }
 
-/// Puts what a run or, if `bisected`, a bisection of the commit `head` left in the folder `from` into the
-/// folder `to`, as [`put`] does. Code of strangers may have made it: what cannot be read again is not taken.
+/// Copies the outcome of a run or, if `bisected`, of a bisection of the commit `head` from the folder `from`
+/// to the folder `to`, as [`put`] does. The files are untrusted: invalid ones are not copied.
 ///
 /// # Errors
-/// As [`read`], [`bisection`] and [`put`].
+/// The errors of [`read`], [`bisection`] and [`put`].
 pub fn take(
     from: &Path,
     to: &Path,
@@ -259,7 +263,7 @@ pub fn take(
             to,
             head,
             outcome.failures,
-            Made::Run(observations.as_deref()),
+            OutcomePart::Run(observations.as_deref()),
         );
     }
     let session = bisection(from)?;
@@ -267,10 +271,10 @@ pub fn take(
         session.replay().outcome();
     }
     let failures = [outcome.failures, outcome.bisection].concat();
-    put(to, head, failures, Made::Bisection(session.as_ref()))
+    put(to, head, failures, OutcomePart::Bisection(session.as_ref()))
 }
 
-/// Writes a bisection to the folder `dir`, or removes the one there.
+/// Writes a bisection to the folder `dir`, or removes the existing one.
 fn keep_bisection(dir: &Path, session: Option<&bisect::Session>) -> Result<()> {
     let Some(session) = session else {
         return perfquilt_system::caches::remove_file(&dir.join(BISECTION_FILE));
@@ -280,7 +284,7 @@ fn keep_bisection(dir: &Path, session: Option<&bisect::Session>) -> Result<()> {
     write_file(&dir.join(BISECTION_FILE), &text)
 }
 
-/// Writes packed observations to the folder `dir`, or removes those there.
+/// Writes packed observations to the folder `dir`, or removes the existing ones.
 fn keep_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
     let path = dir.join(OBSERVATIONS_FILE);
     match packed {
@@ -289,8 +293,8 @@ fn keep_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
     }
 }
 
-/// Writes the outcome of a run of the commit `head` to the folder `dir`, as [`put`] does: what failed, and the observations
-/// of the experiment, if there is one.
+/// Writes the outcome of a run of the commit `head` to the folder `dir`, as [`put`] does: the failures, and
+/// the observations of the experiment, if there is one.
 ///
 /// # Errors
 /// [`Kind::Internal`] when it cannot be written, or the store cannot be read.
@@ -304,11 +308,11 @@ pub fn write(
         Some((store, id)) => Some(jsonl::compressed(&analyse::stored(store, id)?)?),
         None => None,
     };
-    put(dir, head, failures, Made::Run(packed.as_deref()))
+    put(dir, head, failures, OutcomePart::Run(packed.as_deref()))
 }
 
-/// The commit of the workspace; empty when unknown. To be asked before the work: nothing is started any more once
-/// a signal asks this program to stop.
+/// Returns the commit of the workspace; empty if unknown. Call it before the work, because no process can be
+/// started after a signal has asked this program to stop.
 pub fn head(ws: &Workspace) -> String {
     Git::new(ws.root()).head().unwrap_or_default()
 }
@@ -327,10 +331,10 @@ mod tests {
             .at("sql/a.cc", 12)
             .details(["a.cc:12: error"])
             .hint("mend it");
-        let outcome = Outcome::new("0123abc", vec![Failure::new(&error, Some(Point::Step(3)))]);
+        let outcome = RunOutcome::new("0123abc", vec![Failure::new(&error, Some(Point::Step(3)))]);
         outcome.write(dir.path()).unwrap();
         assert_eq!(
-            Outcome::read(&dir.path().join(OUTCOME_FILE)).unwrap(),
+            RunOutcome::read(&dir.path().join(OUTCOME_FILE)).unwrap(),
             outcome
         );
     }
@@ -341,22 +345,22 @@ mod tests {
         let mut failure = Failure::new(&Error::build("x".repeat(5000)), None);
         failure.details = vec!["y".repeat(5000); 500];
         failure.message = "z".repeat(5000);
-        Outcome::new("", vec![failure; 2])
+        RunOutcome::new("", vec![failure; 2])
             .write(dir.path())
             .unwrap();
         let path = dir.path().join(OUTCOME_FILE);
         assert!(
-            Outcome::read(&path)
+            RunOutcome::read(&path)
                 .unwrap_err()
                 .to_string()
                 .contains("larger")
         );
         let mut failure = Failure::new(&Error::build("x"), None);
         failure.message = "z".repeat(5000);
-        Outcome::new("", vec![failure; 200])
+        RunOutcome::new("", vec![failure; 200])
             .write(dir.path())
             .unwrap();
-        let outcome = Outcome::read(&path).unwrap();
+        let outcome = RunOutcome::read(&path).unwrap();
         assert_eq!(outcome.failures.len(), MOST_FAILURES);
         assert_eq!(outcome.failures[0].message.chars().count(), LONGEST + 1);
     }
@@ -365,7 +369,7 @@ mod tests {
     fn links_and_pipes_are_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
-        Outcome::new("", Vec::new()).write(&from).unwrap();
+        RunOutcome::new("", Vec::new()).write(&from).unwrap();
         let secret = dir.path().join("secret");
         std::fs::write(&secret, "secret").unwrap();
         let observations = from.join(OBSERVATIONS_FILE);
@@ -393,13 +397,13 @@ mod tests {
         assert_eq!(read(&from, &|_| 0.005).unwrap_err().kind(), Kind::Usage);
     }
 
-    /// A commit's figures and its bisection stand beside each other, whichever is made last.
+    /// Figures and bisection of one commit are kept together, whichever is written last.
     #[test]
     fn what_is_there_of_the_same_commit_stays() {
         let dir = tempfile::tempdir().unwrap();
         let failure = |message: &str| vec![Failure::new(&Error::build(message), None)];
         let kept = || {
-            let outcome = Outcome::read(&dir.path().join(OUTCOME_FILE)).unwrap();
+            let outcome = RunOutcome::read(&dir.path().join(OUTCOME_FILE)).unwrap();
             let messages = |of: &[Failure]| -> Vec<String> {
                 of.iter().map(|failure| failure.message.clone()).collect()
             };
@@ -412,7 +416,10 @@ mod tests {
         let put = |head: &str, message: &str, made| {
             put(dir.path(), head, failure(message), made).unwrap()
         };
-        let (measured, bisected) = (Made::Run(Some(b"packed")), Made::Bisection(None));
+        let (measured, bisected) = (
+            OutcomePart::Run(Some(b"packed")),
+            OutcomePart::Bisection(None),
+        );
         let told =
             |run: &str, bisection: &str, figures| (run.to_owned(), bisection.to_owned(), figures);
         put("0123abc", "run", measured);
@@ -440,13 +447,13 @@ mod tests {
         ] {
             std::fs::write(&path, text).unwrap();
             assert_eq!(
-                Outcome::read(&path).unwrap_err().kind(),
+                RunOutcome::read(&path).unwrap_err().kind(),
                 Kind::Usage,
                 "{text}"
             );
         }
         assert!(
-            Outcome::read(&dir.path().join("y"))
+            RunOutcome::read(&dir.path().join("y"))
                 .unwrap_err()
                 .hint_text()
                 .is_some()

@@ -1,14 +1,14 @@
-//! What patches were worth on the old release and are worth on the new one, where both were measured.
+//! Effects of patches on the old and the new release, if both were measured.
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Effect, attribute_with};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
-use perfquilt_patches::rebase::{Drop, EffectChange, Report, Worth};
+use perfquilt_model::rebase::{EffectChange, MeasuredEffect, PatchRemoval, Report};
 use perfquilt_store::Store;
 
-/// Adds what the store knows of both releases to a report: effects of each patch, and as drop
-/// candidates those that no longer help.
+/// Adds the stored effects of each patch on both releases to a report, and the patches that no longer help to
+/// its drop candidates.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
@@ -31,12 +31,12 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
         let change = changes
             .iter()
             .find(|change| change.name == patch.name)
-            .map(|change| told(&old, new.as_ref(), change));
+            .map(|change| effect_change(&old, new.as_ref(), change));
         if let Some(change) = &change
             && change.no_longer_helps
             && patch.status.applies()
         {
-            report.drops.push(Drop {
+            report.drops.push(PatchRemoval {
                 index: patch.index,
                 name: patch.name.clone(),
                 reason: format!(
@@ -57,12 +57,12 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A fraction as `+1.2 %`.
+/// Formats a fraction as `+1.2 %`.
 fn percent(fraction: f64) -> String {
     format!("{:+.1} %", fraction * 100.0)
 }
 
-/// The latest experiment on a release that measured patches of this series.
+/// Returns the attribution of the latest experiment on a release that measured patches of this series.
 fn latest(
     ws: &Workspace,
     store: &Store,
@@ -89,10 +89,10 @@ fn latest(
     Ok(None)
 }
 
-fn told(
+fn effect_change(
     old: &Attribution,
     new: Option<&Attribution>,
-    change: &attribution::Change<'_>,
+    change: &attribution::PatchChange<'_>,
 ) -> EffectChange {
     EffectChange {
         workload: change.old.workload.clone(),
@@ -103,8 +103,8 @@ fn told(
     }
 }
 
-fn worth(attribution: &Attribution, effect: &Effect) -> Worth {
-    Worth {
+fn worth(attribution: &Attribution, effect: &Effect) -> MeasuredEffect {
+    MeasuredEffect {
         experiment: attribution.experiment.clone(),
         estimate: effect.estimate,
         low: effect.low,

@@ -1,6 +1,6 @@
-//! Slices as bytes: little-endian `f32` nanoseconds in round order.
+//! Encoding of slices as bytes: little-endian `f32` nanoseconds in round order.
 
-/// The bytes of `values`.
+/// Encodes `values`.
 pub(super) fn encode(values: &[f32]) -> Vec<u8> {
     values
         .iter()
@@ -8,7 +8,7 @@ pub(super) fn encode(values: &[f32]) -> Vec<u8> {
         .collect()
 }
 
-/// The values in `bytes`; a cut-off last one is dropped.
+/// Decodes `bytes`; a truncated last value is dropped.
 pub(super) fn decode(bytes: &[u8]) -> Vec<f32> {
     bytes
         .as_chunks::<4>()

@@ -1,4 +1,4 @@
-//! What earlier experiments measured, so that a later one need not measure it again.
+//! Finished experiments, so that a later one can reuse their values.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use rusqlite::{OptionalExtension, params};
 
 use super::{ExperimentId, Store};
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{ExperimentHeader, Meter, Planned};
+use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
 
-/// What makes observations of different experiments comparable, beside the machine and the harness,
-/// which the header says.
+/// The conditions under which observations of different experiments are comparable, besides the machine and
+/// the harness in the header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// How is measured: release, recipe, settings. Observations of different protocols do not mix.
+pub struct ExperimentIdentity {
+    /// The protocol: release, recipe, settings. Observations of different protocols are never combined.
     pub protocol: String,
     /// The identity of each point's built server.
     pub points: BTreeMap<Point, String>,
@@ -21,22 +21,22 @@ pub struct Identity {
     pub workloads: BTreeMap<String, String>,
 }
 
-/// An experiment that was carried out to its end.
+/// A finished experiment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Earlier {
-    /// What it was of.
+pub struct EarlierExperiment {
+    /// Its header.
     pub header: ExperimentHeader,
-    /// What it measured.
-    pub identity: Identity,
-    /// The blocks it was to have, and has.
-    pub planned: Vec<Planned>,
-    /// The points it has observations of itself, and in how many blocks by workload and meter, direct ones
-    /// left aside.
+    /// The identity of its binaries and workloads.
+    pub identity: ExperimentIdentity,
+    /// Its planned blocks, all of which it has.
+    pub planned: Vec<PlannedBlocks>,
+    /// The points with observations of its own, and their number of blocks by workload and meter, without the
+    /// closure check.
     pub measured: BTreeMap<Point, BTreeMap<(String, Meter), u32>>,
 }
 
 impl Store {
-    /// The header of the experiment that was begun with `key`.
+    /// Returns the header of the experiment that was begun with `key`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -53,7 +53,7 @@ impl Store {
             .transpose()
     }
 
-    /// The keys that begin with `start`, that of the experiment begun or gone on with last first.
+    /// Returns the keys that begin with `start`, the most recently begun or resumed experiment first.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -65,7 +65,7 @@ impl Store {
         )
     }
 
-    /// Whether an experiment was begun with `key` and carried out to its end.
+    /// Returns whether the experiment with `key` exists and is finished.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -79,11 +79,11 @@ impl Store {
             .map_err(self.failed("read"))
     }
 
-    /// Keeps what an experiment's observations are of.
+    /// Stores the identity of an experiment's observations.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
-    pub fn identify(&self, id: ExperimentId, identity: &Identity) -> Result<()> {
+    pub fn identify(&self, id: ExperimentId, identity: &ExperimentIdentity) -> Result<()> {
         let transaction = self.transaction()?;
         let write = || -> rusqlite::Result<()> {
             transaction.execute(
@@ -108,7 +108,7 @@ impl Store {
         transaction.commit().map_err(self.failed("write"))
     }
 
-    /// Marks an experiment as carried out to its end, so that later ones may use it.
+    /// Marks an experiment as finished, so that later ones may reuse its values.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
@@ -122,11 +122,11 @@ impl Store {
             .map_err(self.failed("write"))
     }
 
-    /// The experiments on `release` that were carried out to their end, the latest first.
+    /// Returns the finished experiments on `release`, the latest first.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
-    pub fn earlier(&self, release: &str) -> Result<Vec<Earlier>> {
+    pub fn earlier(&self, release: &str) -> Result<Vec<EarlierExperiment>> {
         let all = self.rows(
             "SELECT id, header, protocol FROM experiments
              WHERE finished = 1 AND protocol <> '' ORDER BY touched DESC",
@@ -167,9 +167,9 @@ impl Store {
                 let of = measured.entry(point).or_default();
                 of.insert((workload, meter), count);
             }
-            earlier.push(Earlier {
+            earlier.push(EarlierExperiment {
                 header,
-                identity: Identity {
+                identity: ExperimentIdentity {
                     protocol,
                     points: points
                         .into_iter()

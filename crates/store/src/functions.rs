@@ -1,4 +1,4 @@
-//! Costs of functions as compressed JSON.
+//! Encoding of function costs as compressed JSON.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -7,14 +7,14 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-/// The bytes of costs by name; `None` when they cannot be written.
+/// Encodes costs by name; `None` if they cannot be written.
 pub(super) fn encode(costs: &BTreeMap<String, f64>) -> Option<Vec<u8>> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&serde_json::to_vec(costs).ok()?).ok()?;
     encoder.finish().ok()
 }
 
-/// The costs in `bytes`; `None` when they are damaged.
+/// Decodes `bytes`; `None` if they are damaged.
 pub(super) fn decode(bytes: &[u8]) -> Option<BTreeMap<String, f64>> {
     let mut text = Vec::new();
     ZlibDecoder::new(bytes).read_to_end(&mut text).ok()?;

@@ -1,4 +1,4 @@
-//! Observation files: a header line, then one observation a line (docs/json.md).
+//! Observation files: a header line, then one observation per line (docs/json.md).
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -14,12 +14,12 @@ use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, ObservationRef, Supplement,
 };
 use perfquilt_model::point::Point;
-use perfquilt_system::threads::in_threads;
+use perfquilt_system::threads::parallel_map;
 
-/// A line longer than this is no observation, and is not read into memory to find out.
+/// The longest line in bytes. A longer line is not an observation, and is not read into memory.
 const LONGEST_LINE: u64 = 16 << 20;
 
-/// The first line: the header, and beside it what else is known.
+/// The first line: the header and the supplement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct FirstLine {
     #[serde(flatten)]
@@ -28,12 +28,12 @@ struct FirstLine {
     supplement: Supplement,
 }
 
-/// What an observation file holds.
+/// The content of an observation file.
 #[derive(Debug, Clone)]
 pub struct File {
     /// The experiment.
     pub header: ExperimentHeader,
-    /// What else is known about it.
+    /// The supplement: plans, builds, conditions and other facts about it.
     pub supplement: Supplement,
     /// The observations in the file's order.
     pub observations: Vec<Observation>,
@@ -42,8 +42,9 @@ pub struct File {
 /// Reads a whole observation file; `shown` is its name in errors.
 ///
 /// # Errors
-/// As [`Reader::new`] and [`Reader::next_observation`], and [`Kind::Usage`](perfquilt_model::error::Kind::Usage)
-/// for an observation that does not fit the header or is there twice.
+/// The errors of [`Reader::new`] and [`Reader::next_observation`], and
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an observation that does not fit the header or
+/// occurs twice.
 pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
     let mut reader = Reader::new(input, shown)?;
     let mut observations: Vec<Observation> = Vec::new();
@@ -67,7 +68,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
     })
 }
 
-/// Says that an observation is there twice, and on which line before, where that is known.
+/// Returns the message for a duplicate observation, with the line of the first one if it is known.
 pub fn twice(observation: &Observation, before: Option<usize>) -> String {
     let line = before.map_or("before".to_owned(), |line| format!("on line {line}"));
     format!(
@@ -76,18 +77,17 @@ pub fn twice(observation: &Observation, before: Option<usize>) -> String {
     )
 }
 
-/// Reads an observation file line by line, however long it is.
+/// Reads an observation file line by line, in constant memory.
 ///
-/// Empty lines are skipped and unknown fields ignored; everything else that is not as docs/json.md
-/// says is an error that names the line. Whether observations fit the header and each other is left to
-/// whoever gathers them.
+/// Empty lines are skipped and unknown fields ignored; any other deviation from docs/json.md is an error that
+/// names the line. The caller checks whether observations fit the header and each other.
 pub struct Reader<R> {
     /// The experiment.
     pub header: ExperimentHeader,
-    /// What else is known about it.
+    /// The supplement: plans, builds, conditions and other facts about it.
     pub supplement: Supplement,
     lines: Lines<R>,
-    /// What went wrong behind the lines that were read ahead.
+    /// An error that occurred after the lines that were read ahead.
     late: Option<Error>,
 }
 
@@ -95,7 +95,7 @@ impl<R: BufRead> Reader<R> {
     /// Reads the first line of `input`; `shown` is the file's name in errors.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no header;
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is not a header;
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     pub fn new(input: R, shown: &Path) -> Result<Self> {
         let mut lines = Lines {
@@ -123,11 +123,12 @@ impl<R: BufRead> Reader<R> {
         })
     }
 
-    /// The next observation; `None` at the end.
+    /// Returns the next observation; `None` at the end.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file, line and field, when the line is no
-    /// observation; [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file, line and field, when the line is
+    /// not an observation; [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be
+    /// read.
     pub fn next_observation(&mut self) -> Result<Option<ObservationRef<'_>>> {
         let lines = &mut self.lines;
         if !lines.advance()? {
@@ -138,11 +139,12 @@ impl<R: BufRead> Reader<R> {
             .map_err(|error| lines.at(error))
     }
 
-    /// Reads the next lines into `batch`, some megabytes of them, so that several processors can parse them;
-    /// `false` at the end.
+    /// Reads the next lines, some megabytes, into `batch` for parsing on several processors. Returns `false`
+    /// at the end.
     ///
     /// # Errors
-    /// As [`Reader::next_observation`], but for what is wrong inside of lines, which [`Batch::parse`] tells.
+    /// The errors of [`Reader::next_observation`], except for errors inside lines, which [`Batch::parse`]
+    /// reports.
     pub fn read_ahead(&mut self, batch: &mut Batch) -> Result<bool> {
         batch.text.clear();
         batch.lines.clear();
@@ -163,7 +165,7 @@ impl<R: BufRead> Reader<R> {
                     });
                 }
                 Ok(false) => break,
-                // What stands before is looked at first.
+                // The lines before the error are processed first.
                 Err(error) if !batch.lines.is_empty() => {
                     self.late = Some(error);
                     break;
@@ -174,18 +176,18 @@ impl<R: BufRead> Reader<R> {
         Ok(!batch.lines.is_empty())
     }
 
-    /// The number of the line that was read last, from 1.
+    /// Returns the number of the last line read, from 1.
     pub fn line(&self) -> usize {
         self.lines.number
     }
 
-    /// `error`, placed at the line that was read last.
+    /// Adds the position of the last line read to `error`.
     pub fn at(&self, error: Error) -> Error {
         self.lines.at(error)
     }
 }
 
-/// Bytes that are read ahead.
+/// Number of bytes to read ahead.
 const BATCH: usize = 4 << 20;
 
 /// Lines that were read ahead.
@@ -196,7 +198,7 @@ pub struct Batch {
     lines: Vec<Ahead>,
 }
 
-/// A line of a batch: its number in the file, and where in the text it is.
+/// A line of a batch: its number in the file, and its position in the text.
 #[derive(Debug, Clone, Copy)]
 struct Ahead {
     number: usize,
@@ -206,11 +208,11 @@ struct Ahead {
 }
 
 impl Batch {
-    /// The observations of the lines in order, each with its line's number, parsed on all processors.
+    /// Parses the lines on all processors; returns the observations in order, each with its line number.
     ///
-    /// An error is that of [`Reader::next_observation`], and stands for its line.
+    /// An invalid line gives the error of [`Reader::next_observation`].
     pub fn parse(&self) -> Vec<(usize, Result<ObservationRef<'_>>)> {
-        in_threads(&self.lines, 1, |line| {
+        parallel_map(&self.lines, 1, |line| {
             let parsed = parse(&self.text[line.start..line.end], line.complete);
             (
                 line.number,
@@ -219,13 +221,13 @@ impl Batch {
         })
     }
 
-    /// `error`, placed at a line of the file.
+    /// Adds the position of a line of the file to `error`.
     pub fn at(&self, number: usize, error: Error) -> Error {
         error.at(self.shown.clone(), number)
     }
 }
 
-/// The observation in a line; `complete` says whether the line has an end.
+/// Parses the observation in a line; `complete` tells whether the line ends with a newline.
 fn parse(text: &[u8], complete: bool) -> Result<ObservationRef<'_>> {
     if let Some(observation) = line::parse(text) {
         return Ok(observation);
@@ -255,20 +257,20 @@ pub fn write(
     write_lines(output, observations)
 }
 
-/// Observations of one member of a compressed file: members are made at the same time.
+/// Number of observations per gzip member; members are compressed in parallel.
 const MEMBER: usize = 1 << 16;
 
-/// An observation file compressed with gzip, as [`write()`] writes it.
+/// Returns the output of [`write()`] compressed with gzip.
 ///
 /// # Errors
-/// As [`write()`].
+/// The errors of [`write()`].
 pub fn compressed(file: &File) -> Result<Vec<u8>> {
     let (first, rest) = file
         .observations
         .split_at(file.observations.len().min(MEMBER));
     let mut bytes = member(|output| write(output, &file.header, &file.supplement, first))?;
     let rest: Vec<&[Observation]> = rest.chunks(MEMBER).collect();
-    for made in in_threads(&rest, 1, |lines| {
+    for made in parallel_map(&rest, 1, |lines| {
         member(|output| write_lines(output, lines))
     }) {
         bytes.extend(made?);
@@ -276,7 +278,7 @@ pub fn compressed(file: &File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What `write` writes, compressed.
+/// Returns the output of `write` as a gzip member.
 fn member(write: impl Fn(&mut GzEncoder<Vec<u8>>) -> Result<()>) -> Result<Vec<u8>> {
     let mut output = GzEncoder::new(Vec::new(), Compression::default());
     write(&mut output)?;
@@ -334,10 +336,10 @@ fn malformed(error: &serde_json::Error, text: &[u8], complete: bool) -> Error {
     fault
 }
 
-/// The field whose value is at fault, when it is one field's value.
+/// Returns the field with the invalid value, if it can be identified.
 fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(text) else {
-        // No JSON: the last field that begins before the fault.
+        // Invalid JSON: take the last field that begins before the error.
         let before = String::from_utf8_lossy(&text[..error.column().min(text.len())]).into_owned();
         let (names, _) = before.rsplit_once("\":")?;
         let (_, name) = names.rsplit_once('"')?;
@@ -353,7 +355,7 @@ fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
         .map(|(field, _)| (*field).to_owned())
 }
 
-/// The fields of an observation, and whether a value can be theirs.
+/// The name of an observation's field, and a check of its values.
 type Field = (&'static str, fn(&serde_json::Value) -> bool);
 const FIELDS: [Field; 15] = [
     ("schema", fits::<u32>),
@@ -377,7 +379,7 @@ fn fits<T: serde::de::DeserializeOwned>(value: &serde_json::Value) -> bool {
     T::deserialize(value).is_ok()
 }
 
-/// serde_json's words without its "at line 1", which would contradict the file's line.
+/// Returns serde_json's message without its "at line 1", which would contradict the line number in the file.
 fn json_fault(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
@@ -386,7 +388,7 @@ fn json_fault(error: &serde_json::Error) -> String {
     }
 }
 
-/// What some editors write before the first line of a file in UTF-8.
+/// The byte order mark that some editors write at the start of a UTF-8 file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 struct Lines<R> {
@@ -398,7 +400,7 @@ struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The next line that is not empty.
+    /// Returns the next line that is not empty.
     fn next(&mut self) -> Result<Option<&[u8]>> {
         Ok(if self.advance()? {
             Some(&self.text)
@@ -407,7 +409,7 @@ impl<R: BufRead> Lines<R> {
         })
     }
 
-    /// Reads the next line that is not empty into `text`; `false` at the end.
+    /// Reads the next line that is not empty into `text`; returns `false` at the end.
     fn advance(&mut self) -> Result<bool> {
         loop {
             self.text.clear();
@@ -436,7 +438,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// Which line held which block, point, workload and meter.
+/// The line number of every block, point, workload and meter.
 #[derive(Default)]
 struct Seen {
     experiments: Vec<String>,
@@ -445,7 +447,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Remembers; returns the line that held the same before.
+    /// Records an observation; returns the line of an earlier observation with the same key.
     fn insert(&mut self, observation: &Observation, line: usize) -> Option<usize> {
         let next = self.workloads.len();
         let workload = match self.workloads.get(&observation.workload) {

@@ -1,4 +1,4 @@
-//! Raw observations in SQLite: everything after the store is a pure function of what it holds.
+//! Storage of raw observations in SQLite; all figures are pure functions of the stored observations.
 
 mod blob;
 mod earlier;
@@ -20,18 +20,18 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, Moment, Observation, Planned, PointBuild, PointFunctions,
+    ExperimentHeader, HostSample, Observation, PlannedBlocks, PointBuild, PointFunctions,
 };
 use perfquilt_model::point::Point;
 
-pub use earlier::{Earlier, Identity};
+pub use earlier::{EarlierExperiment, ExperimentIdentity};
 
 /// An experiment in a [`Store`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExperimentId(i64);
 
-/// The slices of one point in one block of one workload, in round order: round `i` of every point
-/// of the block happened at the same time.
+/// The slices of one point in one block of one workload, in round order: round `i` is simultaneous for all
+/// points of the block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SliceBlob {
     /// The block.
@@ -40,7 +40,7 @@ pub struct SliceBlob {
     pub workload: String,
     /// The point.
     pub point: Point,
-    /// Whether the block is one of the closure check.
+    /// Whether the block belongs to the closure check.
     pub direct: bool,
     /// Transactions in one slice.
     pub txns_per_slice: u64,
@@ -48,47 +48,46 @@ pub struct SliceBlob {
     pub nanoseconds: Vec<f32>,
 }
 
-/// What a block of one workload brought.
+/// The results of a block of one workload.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Brought<'a> {
-    /// The values; their `experiment` fields are not looked at.
+pub struct BlockResult<'a> {
+    /// The values; their `experiment` fields are ignored.
     pub observations: &'a [Observation],
-    /// The raw slices behind them.
+    /// The raw slices behind the values.
     pub slices: &'a [SliceBlob],
-    /// What else happened while the block was timed.
-    pub meanwhile: Option<Meanwhile<'a>>,
-    /// What functions executed in a counted block.
+    /// Conditions during the timing of the block.
+    pub conditions: Option<BlockConditions<'a>>,
+    /// Costs of functions in a counted block.
     pub functions: &'a [PointFunctions],
 }
 
-/// What else happened while a block was timed.
+/// Conditions during the timing of a block.
 #[derive(Debug, Clone, Copy)]
-pub struct Meanwhile<'a> {
+pub struct BlockConditions<'a> {
     /// The workload.
     pub workload: &'a str,
-    /// Whether the block is one of the closure check.
+    /// Whether the block belongs to the closure check.
     pub direct: bool,
     /// The block.
     pub block: u32,
-    /// What the kernel tells; `None` where there is no machine.
-    pub moment: Option<Moment>,
-    /// Rounds left out for all servers, because a transaction of one had to be started again.
-    pub spoiled_rounds: u64,
+    /// Counters of the kernel; `None` without a real machine.
+    pub sample: Option<HostSample>,
+    /// Rounds discarded for all servers because a transaction on one of them had to be restarted.
+    pub discarded_rounds: u64,
 }
 
-/// One line of [`Store::list`].
+/// An entry of [`Store::list`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Listed {
+pub struct ExperimentSummary {
     /// The experiment.
     pub id: ExperimentId,
-    /// What it is of.
+    /// The experiment's header.
     pub header: ExperimentHeader,
-    /// Observations stored.
+    /// Number of stored observations.
     pub observations: u64,
 }
 
-/// The results database. Every change is one transaction: a process killed at any moment leaves
-/// whole blocks only.
+/// The results database. Every change is one transaction, so a killed process leaves only complete blocks.
 #[derive(Debug)]
 pub struct Store {
     connection: Connection,
@@ -97,7 +96,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the database at `path`, making file and folder where they are missing.
+    /// Opens the database at `path`, creating file and folder if they are missing.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the file belongs to another program or a newer
@@ -110,10 +109,11 @@ impl Store {
         Self::with(path, true)
     }
 
-    /// Opens the database at `path` for reading results; it must exist.
+    /// Opens an existing database at `path` for reading results.
     ///
     /// # Errors
-    /// As [`Store::open`], and [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none.
+    /// The errors of [`Store::open`], and [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the file
+    /// does not exist.
     pub fn open_existing(path: &Path) -> Result<Self> {
         if !path.exists() {
             return Err(Error::usage("there are no results yet")
@@ -133,7 +133,8 @@ impl Store {
     /// Writes everything to a new database at `path`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written, or is there already.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the new database cannot be written, or
+    /// already exists.
     pub fn copy_to(&self, path: &Path) -> Result<()> {
         let target = path.to_string_lossy();
         self.connection
@@ -142,14 +143,14 @@ impl Store {
             .map_err(self.failed("copy"))
     }
 
-    /// The experiment that was begun or gone on with last through this value.
+    /// Returns the experiment that was last begun or resumed through this value.
     pub fn current(&self) -> Option<ExperimentId> {
         self.current.get()
     }
 
-    /// Begins an experiment, or goes on with the one that has the same `key` (its name and start
-    /// stay, the rest of its header becomes that of `header`). A name already taken by another
-    /// experiment gets a number appended; [`Store::header`] says which name it became.
+    /// Begins an experiment, or resumes the one that has the same `key` (its name and start time stay, the
+    /// rest of its header is replaced by `header`). If another experiment has the name already, a number is
+    /// appended; [`Store::header`] returns the final name.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the header is inconsistent or cannot be
@@ -197,12 +198,11 @@ impl Store {
         Ok(ExperimentId(id))
     }
 
-    /// Says how many blocks the experiment is to have and when it may end before them, so that a
-    /// report can say how far it is.
+    /// Stores the planned number of blocks and the stopping rule, so that a report can show the progress.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
-    pub fn plan(&self, id: ExperimentId, planned: &[Planned]) -> Result<()> {
+    pub fn plan(&self, id: ExperimentId, planned: &[PlannedBlocks]) -> Result<()> {
         let transaction = self.transaction()?;
         transaction
             .execute("DELETE FROM plans WHERE experiment = ?1", [id.0])
@@ -228,8 +228,8 @@ impl Store {
         transaction.commit().map_err(self.failed("write"))
     }
 
-    /// Keeps how long points took to build. The seconds of a cached build do not replace those of
-    /// the build that made it.
+    /// Stores the build times of points. The seconds of a cached build do not replace those of the original
+    /// build.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored.
@@ -267,38 +267,38 @@ impl Store {
         transaction.commit().map_err(self.failed("write"))
     }
 
-    /// Adds the values of a block, and the slices behind them: [`Store::append_block`] where there is nothing
-    /// else.
+    /// Adds the values of a block and the slices behind them, without further results
+    /// ([`Store::append_block`]).
     ///
     /// # Errors
-    /// As [`Store::append_block`].
+    /// The errors of [`Store::append_block`].
     pub fn append(
         &self,
         id: ExperimentId,
         observations: &[Observation],
         slices: &[SliceBlob],
     ) -> Result<()> {
-        let brought = Brought {
+        let result = BlockResult {
             observations,
             slices,
-            ..Brought::default()
+            ..BlockResult::default()
         };
-        self.append_block(id, &brought)
+        self.append_block(id, &result)
     }
 
-    /// Adds a block: all of it or nothing.
+    /// Adds a block in one transaction.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an observation is unusable or already
-    /// there, or cannot be stored.
-    pub fn append_block(&self, id: ExperimentId, brought: &Brought<'_>) -> Result<()> {
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an observation is invalid, exists
+    /// already, or cannot be stored.
+    pub fn append_block(&self, id: ExperimentId, result: &BlockResult<'_>) -> Result<()> {
         let header = self.header(id)?;
         let transaction = self.transaction()?;
-        self.insert_observations(&transaction, id, &header, brought.observations)?;
-        self.insert_slices(&transaction, id, brought.slices)?;
-        self.insert_functions(&transaction, id, brought.functions)?;
-        if let Some(meanwhile) = &brought.meanwhile {
-            self.insert_meanwhile(&transaction, id, meanwhile)?;
+        self.insert_observations(&transaction, id, &header, result.observations)?;
+        self.insert_slices(&transaction, id, result.slices)?;
+        self.insert_functions(&transaction, id, result.functions)?;
+        if let Some(conditions) = &result.conditions {
+            self.insert_conditions(&transaction, id, conditions)?;
         }
         self.touch(&transaction, id.0)?;
         transaction.commit().map_err(self.failed("write"))
@@ -323,13 +323,13 @@ impl Store {
         Ok(())
     }
 
-    fn insert_meanwhile(
+    fn insert_conditions(
         &self,
         transaction: &Transaction<'_>,
         id: ExperimentId,
-        of: &Meanwhile<'_>,
+        of: &BlockConditions<'_>,
     ) -> Result<()> {
-        if of.spoiled_rounds > 0 {
+        if of.discarded_rounds > 0 {
             transaction
                 .execute(
                     "INSERT OR REPLACE INTO spoiled VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -338,15 +338,15 @@ impl Store {
                         of.workload,
                         of.direct,
                         of.block,
-                        signed(of.spoiled_rounds)
+                        signed(of.discarded_rounds)
                     ],
                 )
                 .map_err(self.failed("write"))?;
         }
-        let Some(moment) = &of.moment else {
+        let Some(sample) = &of.sample else {
             return Ok(());
         };
-        let mhz = moment.mhz.unzip();
+        let mhz = sample.mhz.unzip();
         transaction
             .execute(
                 "INSERT OR REPLACE INTO moments
@@ -356,12 +356,12 @@ impl Store {
                     of.workload,
                     of.direct,
                     of.block,
-                    moment.seconds,
-                    moment.steal,
-                    moment.idle,
-                    signed(moment.preempted),
-                    signed(moment.major_faults),
-                    signed(moment.minor_faults),
+                    sample.seconds,
+                    sample.steal,
+                    sample.idle,
+                    signed(sample.preempted),
+                    signed(sample.major_faults),
+                    signed(sample.minor_faults),
                     mhz.0,
                     mhz.1,
                 ],
@@ -497,7 +497,7 @@ impl Store {
     }
 }
 
-/// SQLite's integers are signed; counts never reach the sign.
+/// Converts a count to SQLite's signed integer; counts never reach the sign bit.
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

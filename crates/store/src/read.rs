@@ -1,21 +1,21 @@
-//! Reading results back.
+//! Reading of stored results.
 
 use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{ExperimentId, Listed, Store, blob, functions};
+use super::{ExperimentId, ExperimentSummary, Store, blob, functions};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{
-    Conditions, ExperimentHeader, LeftOut, Meter, Moment, Observation, Planned, PointBuild,
-    PointFunctions, SCHEMA, Supplement,
+    Conditions, ExcludedReadings, ExperimentHeader, HostSample, Meter, Observation, PlannedBlocks,
+    PointBuild, PointFunctions, SCHEMA, Supplement,
 };
 use perfquilt_model::point::Point;
 
 impl Store {
-    /// The blocks that are stored for a workload and meter, ascending: those over all points, or the
-    /// `direct` ones of the closure check.
+    /// Returns the stored blocks of a workload and meter, ascending: those over all points, or the `direct`
+    /// ones of the closure check.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -34,7 +34,7 @@ impl Store {
         )
     }
 
-    /// The experiment's header.
+    /// Returns the experiment's header.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such experiment or the file
@@ -51,19 +51,19 @@ impl Store {
         self.parse_header(&text)
     }
 
-    /// The experiment's header and observations, ordered by workload, meter, block and position; behind
-    /// its own those of the experiments it carries from, told by its points.
+    /// Returns the experiment's header and observations, ordered by workload, meter, block and position; its
+    /// own observations first, then those of the experiments it reuses, translated to its points.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn load(&self, id: ExperimentId) -> Result<(ExperimentHeader, Vec<Observation>)> {
         let header = self.header(id)?;
         let mut observations = self.observations(id, &header.experiment)?;
-        if header.carried.is_empty() {
+        if header.reused.is_empty() {
             return Ok((header, observations));
         }
         let planned = self.planned(id)?;
-        for origin in &header.carried {
+        for origin in &header.reused {
             let here: BTreeMap<Point, Point> = origin
                 .points
                 .iter()
@@ -87,7 +87,7 @@ impl Store {
     }
 
     fn observations(&self, id: ExperimentId, name: &str) -> Result<Vec<Observation>> {
-        // There may be a million: room for them is made once.
+        // There may be a million observations, so allocate once.
         let count: i64 = self
             .connection
             .query_row(
@@ -113,7 +113,8 @@ impl Store {
             },
         )?;
         self.known(damaged)?;
-        // The table has them in this order but for the positions, which are sorted faster here.
+        // The table's primary key gives this order except for the positions; sorting by position here is
+        // faster than in SQL.
         let of_one_block = |a: &Observation, b: &Observation| {
             (a.block, a.direct, a.meter) == (b.block, b.direct, b.meter) && a.workload == b.workload
         };
@@ -123,7 +124,7 @@ impl Store {
         Ok(observations)
     }
 
-    /// What is stored beside the observations: planned blocks, build times, conditions and discarded rounds.
+    /// Returns the stored supplement: planned blocks, build times, conditions and discarded rounds.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -131,16 +132,20 @@ impl Store {
         let planned = self.planned(id)?;
         Ok(Supplement {
             builds: self.builds(id)?,
-            left_out: self.spoiled(id, &planned)?,
+            left_out: self.discarded(id, &planned)?,
             conditions: self.conditions(id)?,
             planned,
             ..Supplement::default()
         })
     }
 
-    /// The rounds that no figure is made from, by workload: what they were to tell is the first meter read from
+    /// Returns the number of discarded rounds by workload, assigned to the first meter that is read from
     /// slices.
-    fn spoiled(&self, id: ExperimentId, planned: &[Planned]) -> Result<Vec<LeftOut>> {
+    fn discarded(
+        &self,
+        id: ExperimentId,
+        planned: &[PlannedBlocks],
+    ) -> Result<Vec<ExcludedReadings>> {
         let rounds: Vec<(String, i64)> = self.rows(
             "SELECT workload, sum(rounds) FROM spoiled WHERE experiment = ?1 GROUP BY 1 ORDER BY 1",
             params![id.0],
@@ -152,7 +157,7 @@ impl Store {
         };
         Ok(rounds
             .into_iter()
-            .map(|(workload, count)| LeftOut {
+            .map(|(workload, count)| ExcludedReadings {
                 meter: meter(&workload),
                 workload,
                 count: unsigned(count),
@@ -162,15 +167,15 @@ impl Store {
             .collect())
     }
 
-    /// What else happened on the machine, by workload.
+    /// Returns the conditions on the machine, by workload.
     fn conditions(&self, id: ExperimentId) -> Result<Vec<Conditions>> {
-        let moments: Vec<(String, Moment)> = self.rows(
+        let samples: Vec<(String, HostSample)> = self.rows(
             "SELECT workload, seconds, steal, idle, preempted, major_faults, minor_faults,
                     mhz_low, mhz_high
              FROM moments WHERE experiment = ?1 ORDER BY workload, direct, block",
             params![id.0],
             |row| {
-                let moment = Moment {
+                let sample = HostSample {
                     seconds: row.get(1)?,
                     steal: row.get(2)?,
                     idle: row.get(3)?,
@@ -179,30 +184,30 @@ impl Store {
                     minor_faults: unsigned(row.get(6)?),
                     mhz: row.get::<_, Option<f64>>(7)?.zip(row.get(8)?),
                 };
-                Ok((row.get(0)?, moment))
+                Ok((row.get(0)?, sample))
             },
         )?;
-        let mut by_workload: BTreeMap<String, Vec<Moment>> = BTreeMap::new();
-        for (workload, moment) in moments {
-            by_workload.entry(workload).or_default().push(moment);
+        let mut by_workload: BTreeMap<String, Vec<HostSample>> = BTreeMap::new();
+        for (workload, sample) in samples {
+            by_workload.entry(workload).or_default().push(sample);
         }
         Ok(by_workload
             .iter()
-            .filter_map(|(workload, moments)| Conditions::over(workload, moments))
+            .filter_map(|(workload, samples)| Conditions::over(workload, samples))
             .collect())
     }
 
-    /// The blocks the experiment was said to have; empty when nothing was said.
+    /// Returns the planned blocks; empty without a plan.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
-    pub fn planned(&self, id: ExperimentId) -> Result<Vec<Planned>> {
+    pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
         self.rows(
             "SELECT workload, meter, blocks, min_blocks, resolution, extended FROM plans
              WHERE experiment = ?1",
             params![id.0],
             |row| {
-                let plan = Planned {
+                let plan = PlannedBlocks {
                     workload: row.get(0)?,
                     meter: Meter::Time,
                     blocks: row.get(2)?,
@@ -221,7 +226,7 @@ impl Store {
         .collect()
     }
 
-    /// How long points took to build, and under which keys.
+    /// Returns the build times of points with their cache keys.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -241,7 +246,7 @@ impl Store {
                         overhead: row.get(5)?,
                         units: unsigned(row.get(6)?),
                         cached: row.get(7)?,
-                        // What cannot be read is told as none: it decides nothing.
+                        // An unreadable profile is treated as absent, because no decision depends on it.
                         profile: row
                             .get::<_, Option<String>>(8)?
                             .and_then(|text| serde_json::from_str(&text).ok()),
@@ -259,7 +264,7 @@ impl Store {
         Ok(builds)
     }
 
-    /// What functions executed in the counted blocks.
+    /// Returns the costs of functions in the counted blocks.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -290,7 +295,7 @@ impl Store {
         .collect()
     }
 
-    /// The blocks (over all points) whose slices are stored, by workload.
+    /// Returns the blocks (over all points) whose slices are stored, by workload.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -303,7 +308,7 @@ impl Store {
         )
     }
 
-    /// The raw slices of a block (over all points) of a workload.
+    /// Returns the raw slices of a block (over all points) of a workload.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -331,7 +336,7 @@ impl Store {
         .collect()
     }
 
-    /// The experiment that was begun, continued or added to last.
+    /// Returns the most recently begun, resumed or extended experiment.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
@@ -346,10 +351,11 @@ impl Store {
             .map_err(self.failed("read"))
     }
 
-    /// The experiment called `name`.
+    /// Finds the experiment called `name`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the nearest one there is.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the most similar name, when there is
+    /// no such experiment.
     pub fn find(&self, name: &str) -> Result<ExperimentId> {
         let listed = self.list()?;
         if let Some(found) = listed.iter().find(|l| l.header.experiment == name) {
@@ -363,11 +369,11 @@ impl Store {
         ))
     }
 
-    /// All experiments, the latest first.
+    /// Returns all experiments, the latest first.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
-    pub fn list(&self) -> Result<Vec<Listed>> {
+    pub fn list(&self) -> Result<Vec<ExperimentSummary>> {
         self.rows(
             "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)
              FROM experiments ORDER BY touched DESC",
@@ -376,7 +382,7 @@ impl Store {
         )?
         .into_iter()
         .map(|(id, header, observations)| {
-            Ok(Listed {
+            Ok(ExperimentSummary {
                 id: ExperimentId(id),
                 header: self.parse_header(&header)?,
                 observations: unsigned(observations),
@@ -397,7 +403,7 @@ impl Store {
             .map_err(self.failed("read"))
     }
 
-    /// Text this program wrote itself that it cannot read back: the file was tampered with.
+    /// Reports the file as damaged if text that this program wrote cannot be parsed.
     pub(super) fn known<T>(&self, parsed: Result<T>) -> Result<T> {
         parsed.map_err(|error| {
             Error::internal(format!("{} is damaged", self.path.display()))
@@ -410,7 +416,7 @@ impl Store {
     }
 }
 
-/// An observation of the experiment `name`; inside, what of it cannot be understood.
+/// Reads an observation of the experiment `name`; the inner error reports a damaged meter or point.
 fn observation(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<Result<Observation>> {
     let parsed = |meter: &str, point: &str| Ok((meter.parse::<Meter>()?, point.parse()?));
     let (meter, point) = match parsed(row.get_ref(1)?.as_str()?, row.get_ref(3)?.as_str()?) {

@@ -1,4 +1,4 @@
-//! Opening the database: tables, versions, and what can be wrong with a file.
+//! Opening of databases: tables, schema versions and errors.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,28 +8,28 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 
-/// A kind of database: what is in it, and how its tables came about.
+/// A kind of database and its migrations.
 #[derive(Debug)]
-pub(super) struct Kind {
-    /// Marks a SQLite file as ours.
+pub(super) struct DatabaseKind {
+    /// SQLite's `application_id`, which marks a file as ours.
     pub application: i32,
-    /// One step a schema version; the database's `user_version` says how many were taken.
+    /// One step per schema version; the database's `user_version` is the number of applied steps.
     pub migrations: &'static [&'static str],
-    /// What it is, as in `is not a results database`.
+    /// Its name, as in `is not a results database`.
     pub name: &'static str,
-    /// What makes a new one.
+    /// The command that creates a new one.
     pub maker: &'static str,
 }
 
 /// The database of results ("pquR").
-pub(super) const RESULTS: Kind = Kind {
+pub(super) const RESULTS: DatabaseKind = DatabaseKind {
     application: 0x7071_7552,
     migrations: MIGRATIONS,
     name: "results",
     maker: "perfquilt run",
 };
 
-/// How long another process's writing is waited for.
+/// Timeout for the write lock of another process.
 const BUSY: Duration = Duration::from_secs(10);
 
 const MIGRATIONS: &[&str] = &[
@@ -192,8 +192,8 @@ const MIGRATIONS: &[&str] = &[
 ",
 ];
 
-/// Opens (and makes, when `create`) the database of `kind` at `path` with the current schema.
-pub(super) fn open(kind: &Kind, path: &Path, create: bool) -> Result<Connection> {
+/// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.
+pub(super) fn open(kind: &DatabaseKind, path: &Path, create: bool) -> Result<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if create {
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
@@ -201,8 +201,8 @@ pub(super) fn open(kind: &Kind, path: &Path, create: bool) -> Result<Connection>
     let opened = Connection::open_with_flags(path, flags)
         .and_then(|connection| {
             connection.busy_timeout(BUSY)?;
-            // The first statement is what really reads the file; in a transaction, since another process or
-            // thread may make the tables at this moment.
+            // The first statement is the first access to the file. It runs in a transaction because another
+            // process or thread may be creating the tables.
             let transaction =
                 Transaction::new_unchecked(&connection, TransactionBehavior::Deferred)?;
             let state = FileState::read(&transaction)?;
@@ -224,9 +224,8 @@ pub(super) fn open(kind: &Kind, path: &Path, create: bool) -> Result<Connection>
     }
 }
 
-/// A database in a folder that cannot be written to can still be read, as long as nothing waits in
-/// its write-ahead log.
-pub(super) fn open_frozen(kind: &Kind, path: &Path, create: bool) -> Option<Connection> {
+/// Opens a database in a read-only folder, which is possible if its write-ahead log is empty.
+pub(super) fn open_frozen(kind: &DatabaseKind, path: &Path, create: bool) -> Option<Connection> {
     let log = path.with_file_name({
         let mut name = path.file_name()?.to_owned();
         name.push("-wal");
@@ -267,7 +266,7 @@ impl FileState {
         })
     }
 
-    fn check(&self, kind: &Kind, path: &Path) -> Result<()> {
+    fn check(&self, kind: &DatabaseKind, path: &Path) -> Result<()> {
         let fresh = self.application == 0 && self.version == 0 && self.tables == 0;
         if self.application != kind.application && !fresh {
             return Err(Error::usage(format!(
@@ -289,8 +288,12 @@ impl FileState {
     }
 }
 
-fn prepare(kind: &Kind, connection: &Connection, state: &FileState) -> rusqlite::Result<()> {
-    // Finished blocks survive a crash of the machine too; a commit a block costs nothing.
+fn prepare(
+    kind: &DatabaseKind,
+    connection: &Connection,
+    state: &FileState,
+) -> rusqlite::Result<()> {
+    // Finished blocks must survive a crash of the machine, too; one commit per block costs little.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     write_ahead(connection)?;
@@ -298,7 +301,7 @@ fn prepare(kind: &Kind, connection: &Connection, state: &FileState) -> rusqlite:
         return Ok(());
     }
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    // Another process may have been faster.
+    // Another process may have applied the migrations in the meantime.
     let version = FileState::read(&transaction)?.version;
     for step in kind.migrations.iter().skip(version) {
         transaction.execute_batch(step)?;
@@ -312,8 +315,8 @@ fn prepare(kind: &Kind, connection: &Connection, state: &FileState) -> rusqlite:
     transaction.commit()
 }
 
-/// Makes sure of the write-ahead log. The first who does so needs the file alone, and SQLite does not wait
-/// for that by itself.
+/// Enables the write-ahead log. The first process to do so needs exclusive access to the file, and SQLite
+/// does not wait for that by itself.
 fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
     let started = Instant::now();
     loop {
@@ -330,8 +333,13 @@ fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-/// The error for a failure of SQLite while this program tried to `what` the file at `path`.
-pub(super) fn explain(kind: &Kind, path: &Path, what: &str, error: &rusqlite::Error) -> Error {
+/// Returns the error for a failure of SQLite during the operation `what` on the file at `path`.
+pub(super) fn explain(
+    kind: &DatabaseKind,
+    path: &Path,
+    what: &str,
+    error: &rusqlite::Error,
+) -> Error {
     let file = path.display();
     let code = match error {
         rusqlite::Error::SqliteFailure(failure, _) => Some(failure.code),
@@ -367,8 +375,8 @@ pub(super) fn explain(kind: &Kind, path: &Path, what: &str, error: &rusqlite::Er
     }
 }
 
-/// How a file that is no database of `kind` is replaced by one.
-fn anew(kind: &Kind, path: &Path) -> String {
+/// Returns the hint for replacing a file that is not a database of `kind`.
+fn anew(kind: &DatabaseKind, path: &Path) -> String {
     // Bisections keep their observations in a file of their own.
     let maker = if path.ends_with("bisect.db") {
         "perfquilt bisect"

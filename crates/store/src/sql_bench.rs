@@ -1,7 +1,8 @@
-//! Tables of sql-bench results as tab-separated text: what was published before this program existed.
+//! Tables of sql-bench results as tab-separated text, the format of results published before this program
+//! existed.
 //!
-//! Columns `level` (`test`, `operation`, `total`), `name`, `commands`, `base_seconds`, then one a run of the
-//! changed server, relative to the base.
+//! Columns `level` (`test`, `operation`, `total`), `name`, `commands`, `base_seconds`, then one column per
+//! run of the changed server, relative to the base.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -9,34 +10,35 @@ use std::path::Path;
 use super::jsonl::File;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, LeftOut, Level, Meter, Observation, RecordedRow, SCHEMA, Supplement,
+    ExcludedReadings, ExperimentHeader, Meter, Observation, RecordedRow, RowLevel, SCHEMA,
+    Supplement,
 };
 use perfquilt_model::point::Point;
 
-/// How the first line begins.
+/// The first columns of the first line.
 const HEAD: [&str; 4] = ["level", "name", "commands", "base_seconds"];
 
-/// A table, and the observations it consists of.
+/// A table and its observations.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct RecordedTable {
     /// The rows in the file's order.
     pub rows: Vec<RecordedRow>,
-    /// The base as block 0, and each run of the changed server as a block of its own: none of them shared
-    /// a moment with another.
+    /// The observations: the base as block 0, and each run of the changed server as a block of its own,
+    /// because no two of them ran at the same time.
     pub file: File,
 }
 
-/// Whether a file that begins with `line` is such a table.
+/// Returns whether a file that begins with `line` is such a table.
 pub fn is_table(line: &[u8]) -> bool {
     line.starts_with(HEAD.join("\t").as_bytes())
 }
 
-/// Reads a table; `shown` is its name in errors and names the experiment.
+/// Reads a table; `shown` is its name in errors, and its stem is the experiment's name.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is no such table;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is not such a table;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
-pub fn read(input: impl BufRead, shown: &Path) -> Result<Table> {
+pub fn read(input: impl BufRead, shown: &Path) -> Result<RecordedTable> {
     let mut rows: Vec<RecordedRow> = Vec::new();
     let mut runs = 0;
     for (number, line) in input.lines().enumerate() {
@@ -47,7 +49,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<Table> {
             runs = line.split('\t').count().saturating_sub(HEAD.len());
             if !is_table(line.as_bytes()) || runs == 0 {
                 return Err(at(format!(
-                    "the columns {} and one a run are needed",
+                    "the columns {} and one per run are needed",
                     HEAD.join(", ")
                 )));
             }
@@ -60,12 +62,12 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<Table> {
             rows.push(row);
         }
     }
-    if !rows.iter().any(|row| row.level == Level::Total) {
+    if !rows.iter().any(|row| row.level == RowLevel::Total) {
         return Err(Error::usage("the row `total` is missing").at(shown, None));
     }
     let name = shown.file_stem().unwrap_or_default().to_string_lossy();
     let file = file(&name, &rows);
-    Ok(Table { rows, file })
+    Ok(RecordedTable { rows, file })
 }
 
 fn row(line: &str, runs: usize) -> Result<RecordedRow, String> {
@@ -79,12 +81,12 @@ fn row(line: &str, runs: usize) -> Result<RecordedRow, String> {
     }
     let number = |text: &str| match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
-        _ => Err(format!("`{text}` is not a number from 0 on")),
+        _ => Err(format!("`{text}` is not a number of 0 or more")),
     };
     let level = match fields[0] {
-        "test" => Level::Program,
-        "operation" => Level::Operation,
-        "total" => Level::Total,
+        "test" => RowLevel::Program,
+        "operation" => RowLevel::Operation,
+        "total" => RowLevel::Total,
         other => {
             return Err(format!(
                 "`level` is `{other}`: test, operation or total is needed"
@@ -158,7 +160,7 @@ fn file(name: &str, rows: &[RecordedRow]) -> File {
             });
         }
         if untimed > 0 {
-            supplement.left_out.push(LeftOut {
+            supplement.left_out.push(ExcludedReadings {
                 workload: row.workload(),
                 meter: Meter::Time,
                 count: untimed,
@@ -183,7 +185,7 @@ mod tests {
         operation\tcount\t100\t3.00\t0.667\t\n\
         total\tTOTALS\t\t3619.00\t0.978\t0.975\n";
 
-    fn table(text: &str) -> Result<Table> {
+    fn table(text: &str) -> Result<RecordedTable> {
         read(text.as_bytes(), Path::new("seed.tsv"))
     }
 

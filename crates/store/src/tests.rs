@@ -3,7 +3,7 @@ use std::io::{BufRead, BufReader, Write};
 
 use super::*;
 use perfquilt_model::error::Kind;
-use perfquilt_model::observation::{Meter, Moment, Supplement, Within};
+use perfquilt_model::observation::{HostSample, Meter, Supplement, WithinBlockError};
 
 mod files;
 
@@ -21,7 +21,7 @@ fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::from([(Point::Step(2), Point::Step(1))]),
         failed: BTreeMap::from([(Point::Step(3), "does not compile".into())]),
         started: "2026-01-02T03:04:05Z".into(),
-        carried: Vec::new(),
+        reused: Vec::new(),
     }
 }
 
@@ -60,7 +60,7 @@ fn blob(block: u32, point: usize) -> SliceBlob {
     }
 }
 
-/// A store in a fresh folder, and the folder, which lives as long as the second value.
+/// Returns a store in a new folder, and the folder, which exists as long as the second value.
 fn fresh() -> (Store, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("deep/results.db")).unwrap();
@@ -100,7 +100,7 @@ fn what_is_stored_comes_back() {
     );
 }
 
-/// A database as the first version of the tables left it.
+/// Creates a database with the first version of the tables.
 fn of_version_1(path: &Path) {
     let connection = Connection::open(path).unwrap();
     connection
@@ -146,7 +146,7 @@ fn a_database_of_the_first_version_keeps_its_results() {
             [1.0, 2.0]
         );
         assert_eq!(store.supplement(id).unwrap().planned[0].blocks, 12);
-        // What its points were is not known, so nothing is carried from it.
+        // Its points' identities are unknown, so none of its values can be reused.
         assert_eq!(store.earlier("mariadb-10.11.18").unwrap(), []);
     }
     let store = Store::open(&path).unwrap();
@@ -191,7 +191,7 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     operation.workload = "oltp/commit".into();
     let block = [observation(0, 0), observation(0, 1), operation, unwanted];
     store.append(old, &block, &[]).unwrap();
-    let identity = Identity {
+    let identity = ExperimentIdentity {
         protocol: "p".into(),
         points: BTreeMap::from([(Point::BASE, "a".into()), (Point::Step(1), "b".into())]),
         workloads: BTreeMap::from([("oltp".into(), "w".into())]),
@@ -207,9 +207,9 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     assert_eq!(blocks[&("oltp".to_owned(), Meter::Time)], 1);
     assert_eq!(store.earlier("other").unwrap(), []);
 
-    // It wants the name the earlier one has, and gets another.
+    // It requests the name of the earlier one and gets another.
     let mut new = header(3);
-    new.carried = vec![perfquilt_model::observation::Origin {
+    new.reused = vec![perfquilt_model::observation::ReusedFrom {
         experiment: "quick-1".into(),
         started: String::new(),
         points: BTreeMap::from([(Point::BASE, Point::BASE), (Point::Step(3), Point::Step(1))]),
@@ -217,9 +217,9 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     }];
     let id = store.begin(&new, "new").unwrap();
     assert_eq!(store.header(id).unwrap().experiment, "quick-1-2");
-    assert_eq!(store.begun("new").unwrap().unwrap().carried, new.carried);
+    assert_eq!(store.begun("new").unwrap().unwrap().reused, new.reused);
     assert_eq!(store.begun("none").unwrap(), None);
-    let plan = [Planned::fixed("oltp", Meter::Time, 0)];
+    let plan = [PlannedBlocks::fixed("oltp", Meter::Time, 0)];
     store.plan(id, &plan).unwrap();
     let (_, observations) = store.load(id).unwrap();
     let told: Vec<(&str, &str, Point)> = observations
@@ -234,7 +234,7 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
             ("quick-1", "oltp/commit", Point::Step(3)),
         ]
     );
-    // A file of it is complete, too.
+    // An observation file of it is complete, too.
     let mut bytes = Vec::new();
     jsonl::write(
         &mut bytes,
@@ -245,7 +245,7 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     .unwrap();
     let file = jsonl::read(&bytes[..], "f".as_ref()).unwrap();
     assert_eq!(file.observations, observations);
-    assert_eq!(file.header.carried, new.carried);
+    assert_eq!(file.header.reused, new.reused);
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_block_is_stored_whole_or_not_at_all() {
     store
         .append(id, &[observation(0, 0)], &[blob(0, 0)])
         .unwrap();
-    // The second observation is there already, the third is no cost.
+    // The second observation exists already, the third is not a cost.
     let again = [observation(1, 0), observation(0, 0)];
     let error = store.append(id, &again, &[blob(1, 0)]).unwrap_err();
     assert!(error.message().contains("already has point 0"), "{error}");
@@ -303,10 +303,10 @@ fn a_block_is_stored_whole_or_not_at_all() {
         point: Point::BASE,
         functions: BTreeMap::from([("f".into(), 3.0)]),
     }];
-    let with = |observations| Brought {
+    let with = |observations| BlockResult {
         observations,
         functions: &functions,
-        ..Brought::default()
+        ..BlockResult::default()
     };
     assert!(store.append_block(id, &with(&again)).is_err());
     assert!(store.functions(id).unwrap().is_empty());
@@ -319,12 +319,12 @@ fn supplements_come_back() {
     let (store, _folder) = fresh();
     let id = store.begin(&header(3), "key").unwrap();
     let planned = vec![
-        Planned::fixed("oltp", Meter::Instructions, 3),
-        Planned {
+        PlannedBlocks::fixed("oltp", Meter::Instructions, 3),
+        PlannedBlocks {
             min_blocks: Some(10),
             resolution: Some(0.005),
             extended: true,
-            ..Planned::fixed("oltp", Meter::Time, 12)
+            ..PlannedBlocks::fixed("oltp", Meter::Time, 12)
         },
     ];
     store.plan(id, &planned).unwrap();
@@ -347,7 +347,7 @@ fn supplements_come_back() {
         let slices = [blob(block, 0), blob(block, 1)];
         store.append(id, &observations, &slices).unwrap();
     }
-    let moment = Moment {
+    let host_sample = HostSample {
         seconds: 2.5,
         steal: 0.01,
         idle: 0.5,
@@ -357,21 +357,24 @@ fn supplements_come_back() {
         mhz: Some((2000.0, 2500.0)),
     };
     for (direct, steal) in [(false, 0.01), (true, 0.03), (true, 0.05)] {
-        let brought = Brought {
-            meanwhile: Some(Meanwhile {
+        let result = BlockResult {
+            conditions: Some(BlockConditions {
                 workload: "oltp",
                 direct,
                 block: 0,
-                moment: Some(Moment { steal, ..moment }),
-                spoiled_rounds: 4,
+                sample: Some(HostSample {
+                    steal,
+                    ..host_sample
+                }),
+                discarded_rounds: 4,
             }),
-            ..Brought::default()
+            ..BlockResult::default()
         };
-        store.append_block(id, &brought).unwrap();
+        store.append_block(id, &result).unwrap();
     }
     let supplement = store.supplement(id).unwrap();
     let conditions = &supplement.conditions[0];
-    assert_eq!((conditions.blocks, conditions.mhz), (2, moment.mhz));
+    assert_eq!((conditions.blocks, conditions.mhz), (2, host_sample.mhz));
     assert!((conditions.steal.mean - 0.03).abs() < 1e-12);
     assert_eq!(conditions.steal.worst, 0.05);
     assert_eq!((conditions.preempted, conditions.major_faults), (2.0, 2));
@@ -486,7 +489,7 @@ fn a_folder_that_cannot_be_made_or_written_is_told() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();
     assert!(Store::open(&folder.path().join("file/results.db")).is_err());
-    // A folder of the kernel's where nobody may make files.
+    // A folder of the kernel where no process may create files.
     let error = Store::open("/proc/self/results.db".as_ref()).unwrap_err();
     assert_eq!(error.kind(), Kind::Usage, "{error}");
     assert!(error.hint_text().unwrap().contains("write"));
@@ -542,13 +545,12 @@ fn writers_wait_for_each_other() {
     );
 }
 
-/// The test's own program is started again as the process to be killed; it says each block that it
-/// has stored.
+/// Starts the test's own program again as the process to kill; it reports each stored block.
 #[test]
 fn killed_while_appending() {
     const CHILD: &str = "PERFQUILT_TEST_APPEND_TO";
     const POINTS: usize = 3;
-    let name = "store::tests::killed_while_appending";
+    let name = "tests::killed_while_appending";
     if let Some(path) = std::env::var_os(CHILD) {
         let store = Store::open(Path::new(&path)).unwrap();
         let id = store.begin(&header(3), "key").unwrap();
@@ -570,7 +572,7 @@ fn killed_while_appending() {
             .stdout(perfquilt_system::process::Sink::Pipe)
             .spawn()
             .unwrap();
-        // The last block it told of before it is killed; it is busy with a later one by then.
+        // The last block that the child reports before it is killed; it is busy with a later one by then.
         let told = BufReader::new(child.take_stdout().unwrap())
             .lines()
             .map_while(Result::ok)

@@ -1,7 +1,7 @@
-//! What the caches keep that nobody has used for long, and its removal.
+//! Finds and removes cache entries that have not been used for a long time.
 //!
-//! Each entry has a file whose time of modification is when the entry was last used: whoever takes
-//! something from a cache calls `hold`, which also keeps it there.
+//! Each entry has a marker file whose modification time is the time of last use: users of an entry call
+//! [`pin`], which also protects it from removal.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,114 +15,115 @@ use serde::Serialize;
 use crate::locks::{self, Lock};
 use perfquilt_model::error::{Error, Result};
 
-/// Seconds of a day.
+/// The number of seconds in a day.
 const DAY: u64 = 86_400;
 
-/// A cache: its folder, what its entries are, and where an entry's time of use is.
-struct Kind {
+/// A cache: its folder, a description of its entries, and the location of their markers.
+struct Cache {
     folder: &'static str,
     what: &'static str,
-    /// Locked while the entry is in use.
-    mark: fn(&Path) -> PathBuf,
+    /// Returns the path of an entry's marker, which is locked while the entry is in use.
+    marker: fn(&Path) -> PathBuf,
 }
 
-const KINDS: [Kind; 4] = [
-    Kind {
+const CACHES: [Cache; 4] = [
+    Cache {
         folder: "builds",
         what: "built server",
-        mark: |entry| entry.join("build.json"),
+        marker: |entry| entry.join("build.json"),
     },
-    Kind {
+    Cache {
         folder: "profiles",
         what: "profile",
-        mark: |entry| entry.join("profile.json"),
+        marker: |entry| entry.join("profile.json"),
     },
-    Kind {
+    Cache {
         folder: "work",
         what: "source and build tree",
-        mark: |entry| entry.join("lock"),
+        marker: |entry| entry.join("lock"),
     },
-    Kind {
+    Cache {
         folder: "data",
         what: "prepared data",
-        mark: |entry| beside(entry, ".lock"),
+        marker: |entry| with_suffix(entry, ".lock"),
     },
 ];
 
-/// An entry of a cache.
+/// A cache entry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Entry {
+pub struct CacheEntry {
     /// `built server`, `profile`, `source and build tree`, `prepared data`.
     pub what: &'static str,
-    /// What it is in particular: of a built server the point and recipe, else the folder's name.
+    /// The label: point and recipe of a built server, else the folder's name.
     pub name: String,
-    /// Its folder.
+    /// The entry's folder.
     #[serde(serialize_with = "crate::files::as_text")]
     pub path: PathBuf,
-    /// Bytes of all its files.
+    /// The total size of its files, in bytes.
     pub bytes: u64,
     /// Whole days since it was last used.
     pub unused_days: u64,
     #[serde(skip)]
-    mark: PathBuf,
+    marker: PathBuf,
 }
 
-/// The most marks that are locked at a time: each is an open file, of which a process often may have 1024.
-const MOST_HELD: usize = 512;
+/// The maximum number of markers locked at a time: each is an open file, and a process is often limited to
+/// 1024.
+const MAX_PINNED: usize = 512;
 
-/// The marks of what this process uses, locked together with others that use it.
-static HELD: Mutex<BTreeMap<PathBuf, Lock>> = Mutex::new(BTreeMap::new());
+/// The markers of entries in use by this process, with shared locks.
+static PINNED: Mutex<BTreeMap<PathBuf, Lock>> = Mutex::new(BTreeMap::new());
 
-/// Notes that what `mark` stands for is used now. A cache that cannot be written to is used all the same.
-pub fn touch(mark: &Path) {
-    if let Ok(file) = File::options().append(true).open(mark) {
+/// Records that the entry of `marker` is used now. Ignores errors: a read-only cache is usable too.
+pub fn touch(marker: &Path) {
+    if let Ok(file) = File::options().append(true).open(marker) {
         let _ = file.set_modified(SystemTime::now());
     }
 }
 
-/// As [`touch`], and keeps the entry from being removed as long as this process lives, unless it holds very
-/// many: then that it was used just now has to do. `false` when it is being made or removed at this moment;
-/// what is there afterwards stays.
-pub fn hold(mark: &Path) -> bool {
-    touch(mark);
-    match locks::share_now(mark) {
+/// Records the use of an entry, like [`touch`], and protects the entry from removal until this process ends.
+/// When too many entries are pinned already, the time of use is the only protection. Returns `false` when
+/// another process is creating or removing the entry; whatever it leaves is not removed.
+pub fn pin(marker: &Path) -> bool {
+    touch(marker);
+    match locks::share_now(marker) {
         Ok(Some(file)) => {
-            if let Ok(mut held) = HELD.lock()
-                && (held.len() < MOST_HELD || held.contains_key(mark))
+            if let Ok(mut held) = PINNED.lock()
+                && (held.len() < MAX_PINNED || held.contains_key(marker))
             {
-                held.insert(mark.to_owned(), file);
+                held.insert(marker.to_owned(), file);
             }
             true
         }
         Ok(None) => false,
-        // Without a mark, or without locks, it is used all the same.
+        // An entry without a marker, or on a file system without locks, is usable all the same.
         Err(_) => true,
     }
 }
 
-/// Ends what [`hold`] began, where it did.
-pub fn let_go(mark: &Path) {
-    if let Ok(mut held) = HELD.lock() {
-        held.remove(mark);
+/// Undoes [`pin`].
+pub fn unpin(marker: &Path) {
+    if let Ok(mut held) = PINNED.lock() {
+        held.remove(marker);
     }
 }
 
-/// Whether a folder of a cache is not finished, or about to go.
-pub fn is_work(name: &OsStr) -> bool {
+/// Returns whether a folder of a cache is unfinished or about to be removed.
+pub fn is_unfinished(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name.starts_with('.') || name.ends_with(".tmp") || name.ends_with(".removed")
 }
 
-/// The entries below `cache` that were not used for `unused` before `now`, those unused longest first.
-/// Downloads are not among them (without a network they cannot be had again), nor ccache's folder,
-/// which ccache keeps small itself.
+/// Returns the entries below `cache` that were unused for `unused` before `now`, the longest unused first.
+/// Excludes downloads, which cannot be recreated without a network, and ccache's folder, whose size ccache
+/// limits itself.
 ///
 /// # Errors
-/// A cache that cannot be read.
-pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Entry>> {
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a cache cannot be read.
+pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<CacheEntry>> {
     let mut found = Vec::new();
-    for kind in &KINDS {
-        let folder = cache.join(kind.folder);
+    for cache_kind in &CACHES {
+        let folder = cache.join(cache_kind.folder);
         let entries = match std::fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
@@ -134,22 +135,22 @@ pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Ent
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            let mark = (kind.mark)(&path);
-            // Without a mark it is half made or half removed; the folder's own time will do.
-            let used = std::fs::metadata(&mark)
+            let marker = (cache_kind.marker)(&path);
+            // An entry without a marker is incomplete; the folder's own time serves instead.
+            let used = std::fs::metadata(&marker)
                 .or_else(|_| entry.metadata())
                 .and_then(|found| found.modified())
                 .map_err(|e| Error::io("look at", &path, &e))?;
             let idle = now.duration_since(used).unwrap_or_default();
-            let at_work = is_work(&entry.file_name()) && idle < Duration::from_secs(DAY);
-            if idle >= unused && !at_work {
-                found.push(Entry {
-                    what: kind.what,
-                    name: name(&path, &mark),
+            let in_progress = is_unfinished(&entry.file_name()) && idle < Duration::from_secs(DAY);
+            if idle >= unused && !in_progress {
+                found.push(CacheEntry {
+                    what: cache_kind.what,
+                    name: name(&path, &marker),
                     bytes: size(&path),
                     path,
                     unused_days: idle.as_secs() / DAY,
-                    mark,
+                    marker,
                 });
             }
         }
@@ -158,20 +159,24 @@ pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Ent
     Ok(found)
 }
 
-/// Removes `entry`, unless somebody uses it at this moment: then it stays, and the answer is `false`.
+/// Removes `entry`; returns `false` when it is in use and stays.
 ///
 /// # Errors
-/// What cannot be removed.
-pub fn remove(entry: &Entry) -> Result<bool> {
-    // What has no mark is half made, and old; where there are no locks, nothing can be said.
-    let _held = match entry.mark.is_file().then(|| locks::try_now(&entry.mark)) {
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be removed.
+pub fn remove(entry: &CacheEntry) -> Result<bool> {
+    // An entry without a marker is incomplete and old; without lock support, use cannot be detected.
+    let _held = match entry
+        .marker
+        .is_file()
+        .then(|| locks::try_now(&entry.marker))
+    {
         Some(Ok(None)) => return Ok(false),
         Some(Ok(held)) => held,
         Some(Err(_)) | None => None,
     };
-    // Renamed first: an entry is there as a whole or not at all. A lock beside it stays, for others may
-    // wait for it.
-    let doomed = beside(&entry.path, ".removed");
+    // Renaming first makes the removal atomic for users of the entry. A lock file beside it stays, because
+    // others may wait for it.
+    let doomed = with_suffix(&entry.path, ".removed");
     let path = match std::fs::rename(&entry.path, &doomed) {
         Ok(()) => &doomed,
         Err(_) => &entry.path,
@@ -183,7 +188,7 @@ pub fn remove(entry: &Entry) -> Result<bool> {
 /// Removes the file at `path`, if there is one.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be removed.
 pub fn remove_file(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -193,14 +198,14 @@ pub fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
-/// What a built server's description says it is, else the last part of `entry`.
-fn name(entry: &Path, mark: &Path) -> String {
+/// Returns the label of a built server from its description, else the last component of `entry`.
+fn name(entry: &Path, marker: &Path) -> String {
     #[derive(serde::Deserialize)]
     struct Described {
         label: String,
         recipe: String,
     }
-    let described = std::fs::read(mark)
+    let described = std::fs::read(marker)
         .ok()
         .and_then(|text| serde_json::from_slice::<Described>(&text).ok());
     match described {
@@ -212,14 +217,15 @@ fn name(entry: &Path, mark: &Path) -> String {
     }
 }
 
-/// `path` with `suffix` at the end of its name.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Returns `path` with `suffix` appended to its name.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// Bytes of all files below `path`; what cannot be read does not count, links are not followed.
+/// Returns the total size of all files below `path`, in bytes. Ignores unreadable ones and does not follow
+/// links.
 pub fn size(path: &Path) -> u64 {
     let meta = |path: &Path| std::fs::symlink_metadata(path).ok();
     let Some(found) = meta(path) else { return 0 };
@@ -272,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_long_is_found_and_removed() {
+    fn unused_entries_are_found_and_removed() {
         let folder = cache();
         let expected = [
             ("tree".to_owned(), 50, 100),
@@ -292,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_now_stays() {
+    fn entries_in_use_stay() {
         let folder = cache();
         touch(&folder.path().join("builds/old/build.json"));
         assert!(
@@ -308,19 +314,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_stays_until_it_is_let_go() {
+    fn a_pinned_entry_stays_until_it_is_unpinned() {
         let folder = cache();
-        let mark = folder.path().join("builds/old/build.json");
-        assert!(hold(&mark));
+        let marker = folder.path().join("builds/old/build.json");
+        assert!(pin(&marker));
         let all = unused(folder.path(), Duration::ZERO, SystemTime::now()).unwrap();
         let old = all.iter().find(|e| e.path.ends_with("old")).unwrap();
-        assert!(!remove(old).unwrap() && mark.exists());
-        let_go(&mark);
-        assert!(remove(old).unwrap() && !mark.exists());
+        assert!(!remove(old).unwrap() && marker.exists());
+        unpin(&marker);
+        assert!(remove(old).unwrap() && !marker.exists());
     }
 
     #[test]
-    fn what_is_being_made_stays_for_a_day() {
+    fn unfinished_entries_stay_for_a_day() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["builds/.partial-x", "profiles/.raw-x", "data/set.tmp"] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();

@@ -1,15 +1,15 @@
-//! Digests: what goes into them, and how they are written.
+//! Computing and formatting digests.
 
 use sha2::{Digest, Sha256};
 
-/// `bytes` in lower-case hexadecimal.
+/// Returns `bytes` in lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
     let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 0xf)];
     bytes.iter().flat_map(digits).collect()
 }
 
-/// Adds `part` with its length before it, so that other parts in a row are never the same bytes.
+/// Adds `part`, prefixed by its length, so that different sequences of parts never hash the same bytes.
 pub fn add(digest: &mut Sha256, part: &[u8]) {
     digest.update((part.len() as u64).to_le_bytes());
     digest.update(part);

@@ -1,4 +1,4 @@
-//! Files that are read or written whole.
+//! Reads and writes whole files.
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
@@ -9,10 +9,9 @@ use std::path::Path;
 use crate::locks;
 use perfquilt_model::error::{Error, Result};
 
-/// Puts a file in its place by a rename: whatever happens on the way, the old file is there or the new
-/// one, and its bytes are on the disk before its name is. Its permissions stay; a file that was not
-/// there can be read by everybody. Missing folders are made. A file that holds these bytes already is left
-/// alone.
+/// Writes a file atomically: whatever happens, either the old or the new content is in place, and the content
+/// reaches the disk before the name does. Keeps the permissions of an existing file; a new one is readable by
+/// everybody. Creates missing folders. Leaves a file with the same content untouched.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
@@ -30,7 +29,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
         Ok(found) => found.permissions(),
         Err(_) => Permissions::from_mode(0o644),
     };
-    // Always the same name beside it, so that what a kill leaves is used by the next writer.
+    // With a fixed name, the next writer reuses the file that a killed one left.
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".perfquilt");
@@ -40,12 +39,12 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
             .and_then(|()| std::fs::rename(&temporary, path))
             .map_err(io);
         if written.is_err() {
-            // Nobody needs it; that it cannot be removed changes nothing.
+            // A leftover temporary file is harmless.
             let _ = std::fs::remove_file(&temporary);
         }
         return written;
     }
-    // Somebody else writes it at this moment, or there are no locks here.
+    // Another process is writing the file, or the file system has no locks.
     let mut file = tempfile::Builder::new()
         .prefix(".")
         .suffix(".perfquilt")
@@ -58,13 +57,13 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 
 fn fill(file: &mut File, bytes: &[u8], permissions: Permissions) -> std::io::Result<()> {
     file.set_len(0)?;
-    // First, so that nobody reads meanwhile what is for others alone.
+    // Set before writing, so that nobody without permission can read the content.
     file.set_permissions(permissions)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
-/// The text of the file at `path`, which is called `shown` in errors.
+/// Reads the text of the file at `path`, which errors call `shown`.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is not UTF-8;
@@ -78,10 +77,10 @@ pub fn read_text(path: &Path, shown: &str) -> Result<String> {
     })
 }
 
-/// Writes a path into a document as text: JSON has no other. What is not UTF-8 in it is replaced.
+/// Serializes a path as text, for JSON; replaces what is not UTF-8.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Errors of the serializer.
 pub fn as_text<S: serde::Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_should_be_is_not_written_again() {
+    fn an_unchanged_file_is_not_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         write_file(&path, b"same").unwrap();
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_left_is_used_and_other_writers_are_let_alone() {
+    fn a_stale_temporary_file_is_reused_and_a_locked_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let temporary = folder.path().join(".file.perfquilt");
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_is_told_with_its_line() {
+    fn invalid_utf8_is_reported_with_its_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, b"a\nna\xefve\n").unwrap();

@@ -1,4 +1,4 @@
-//! Locks on files. They go with the process that holds them, however it ends.
+//! File locks. The kernel releases them when their process ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::ops::{Deref, DerefMut};
@@ -9,17 +9,17 @@ use std::time::Duration;
 use crate::process::check_interrupted;
 use perfquilt_model::error::{Error, Result};
 
-/// How often a process that waits for its turn looks.
-pub const POLL: Duration = Duration::from_millis(10);
+/// How often a waiting process retries.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A locked file. The lock ends with this value: left to the closing of the file, it would last until whatever
-/// child is just being started executes its program.
+/// A locked file. Dropping this value releases the lock explicitly: merely closing the file would leave it
+/// locked until a child that is being started executes its program.
 #[derive(Debug)]
 pub struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file does it, too.
+        // On failure, closing the file releases the lock.
         let _ = self.0.unlock();
     }
 }
@@ -38,55 +38,55 @@ impl DerefMut for Lock {
     }
 }
 
-/// Waits until nobody else holds the lock file `path`, and keeps others out while the answer lives. The
-/// file and its folder are made where they are missing. `told` is called once if there is a need to wait.
+/// Waits until no other process holds the lock file `path`, and locks it exclusively. Creates the file and its
+/// folder when missing. Calls `on_wait` once if it has to wait.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be made or locked.
-pub fn wait(path: &Path, told: impl FnOnce()) -> Result<Lock> {
-    wait_file(path, told).map(Lock)
+pub fn wait(path: &Path, on_wait: impl FnOnce()) -> Result<Lock> {
+    wait_file(path, on_wait).map(Lock)
 }
 
-/// As [`wait`], but the lock lasts until the file is closed, by whatever process has it open.
+/// Waits and locks like [`wait`], but the lock lasts until all processes that have the file open close it.
 ///
 /// # Errors
-/// As [`wait`].
-pub fn wait_file(path: &Path, told: impl FnOnce()) -> Result<File> {
-    let mut told = Some(told);
+/// Those of [`wait`].
+pub fn wait_file(path: &Path, on_wait: impl FnOnce()) -> Result<File> {
+    let mut on_wait = Some(on_wait);
     loop {
-        if let Some(held) = alone_now(path)? {
+        if let Some(held) = try_exclusive(path)? {
             return Ok(held);
         }
-        if let Some(told) = told.take() {
-            told();
+        if let Some(on_wait) = on_wait.take() {
+            on_wait();
         }
         check_interrupted()?;
-        std::thread::sleep(POLL);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// As [`wait`], but `None` where that would wait.
+/// Locks the file exclusively, like [`wait`]; returns `None` instead of waiting.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be made or locked.
 pub fn try_now(path: &Path) -> Result<Option<Lock>> {
-    Ok(alone_now(path)?.map(Lock))
+    Ok(try_exclusive(path)?.map(Lock))
 }
 
-fn alone_now(path: &Path) -> Result<Option<File>> {
+fn try_exclusive(path: &Path) -> Result<Option<File>> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
     }
     let mut options = File::options();
     options.create(true).truncate(false).read(true).write(true);
-    // Nobody's link leads to a file that is no lock.
+    // A symbolic link must not make this lock another file.
     options.custom_flags(libc::O_NOFOLLOW);
     lock(path, &options, File::try_lock)
 }
 
-/// Shares the lock file `path`, which must be there, with others that share it: nobody holds it alone
-/// while the answer lives. `None` where somebody does already.
+/// Locks the existing lock file `path` together with others that share it; `None` when another process holds it
+/// exclusively.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be opened or locked.
@@ -98,26 +98,26 @@ pub fn share_now(path: &Path) -> Result<Option<Lock>> {
 fn lock(
     path: &Path,
     options: &OpenOptions,
-    how: fn(&File) -> std::result::Result<(), TryLockError>,
+    operation: fn(&File) -> std::result::Result<(), TryLockError>,
 ) -> Result<Option<File>> {
     loop {
         let file = options
             .open(path)
             .map_err(|e| Error::io("open", path, &e))?;
-        match how(&file) {
+        match operation(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", path, &error)),
         }
-        // Whoever held it may have moved it away meanwhile, and a file that nobody finds under its name
-        // keeps nobody out.
+        // Its previous holder may have moved the file away, and a lock on a file that `path` does not name
+        // excludes nobody.
         if is_at(&file, path).map_err(|e| Error::io("look at", path, &e))? {
             return Ok(Some(file));
         }
     }
 }
 
-/// Whether `path` names `file`.
+/// Returns whether `path` names `file`.
 fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
     let held = file.metadata()?;
     match std::fs::metadata(path) {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holds_it_alone_or_several_share_it() {
+    fn a_lock_is_exclusive_or_shared() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("made/lock");
         assert!(share_now(&path).is_err(), "nothing to share");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_once_and_gets_it() {
+    fn a_waiter_is_notified_once_and_gets_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let mut held = try_now(&path).unwrap();
@@ -162,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_moved_away_while_it_was_locked_is_made_anew() {
+    fn a_moved_lock_file_is_created_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("entry/lock");
         let away = folder.path().join("away");
-        // Between its opening and its locking, another process takes the folder away.
+        // Another process takes the folder away between opening and locking.
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let opened = File::create(&path).unwrap();
         std::fs::rename(path.parent().unwrap(), &away).unwrap();

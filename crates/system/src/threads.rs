@@ -1,8 +1,8 @@
-//! Work on many things by all processors.
+//! Parallel work on all processors.
 
-/// What `work` makes of each item, in order, on as many threads as there are processors; `share` items at least are
-/// worth a thread of their own.
-pub fn in_threads<T: Sync, R: Send>(
+/// Applies `work` to each item on as many threads as there are processors and returns the results in order. A
+/// thread gets at least `share` items.
+pub fn parallel_map<T: Sync, R: Send>(
     items: &[T],
     share: usize,
     work: impl Fn(&T) -> R + Sync,
@@ -18,7 +18,7 @@ pub fn in_threads<T: Sync, R: Send>(
             .collect();
         let mut results: Vec<R> = own.iter().map(work).collect();
         for thread in threads {
-            // A panic goes on where it would have without threads.
+            // Propagates a panic of the thread.
             let more = thread.join();
             results.extend(more.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }

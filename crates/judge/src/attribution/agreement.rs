@@ -1,16 +1,16 @@
-//! How the meters agree.
+//! Agreement between time and instructions.
 
 use super::document::{Effect, Verdict};
 
-/// How time and instructions agree on an effect.
+/// Agreement between time and instructions on an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreement {
-    /// Both show it, in the same direction and of comparable size.
+    /// Both show an effect in the same direction and of comparable size.
     Both,
-    /// Time shows it, instructions do not, or too little to explain it: possibly code layout or
+    /// Time shows an effect; instructions show none, or one too small to explain it: possibly code layout or
     /// caches.
     TimeOnly,
-    /// Instructions show it, time does not.
+    /// Instructions show an effect, time does not.
     InstructionsOnly,
     /// They show opposite effects.
     Opposite,
@@ -20,9 +20,8 @@ pub enum Agreement {
 const EXPLAINS: f64 = 0.2;
 
 impl Agreement {
-    /// How two effects between the same points on the same workload agree, typical time against
-    /// instructions; `None` when neither shows
-    /// anything or instructions are unclear.
+    /// Compares two effects between the same points on the same workload, typical time against instructions;
+    /// `None` if neither shows an effect or instructions are unclear.
     pub fn of(time: &Effect, instructions: &Effect) -> Option<Self> {
         let shown = |of: &Effect| of.typical().is_shown();
         match (shown(time), shown(instructions)) {
@@ -31,7 +30,7 @@ impl Agreement {
             (true, false) if instructions.verdict == Verdict::Unclear => None,
             (true, false) => Some(Agreement::TimeOnly),
             (true, true) => {
-                // The end of time's interval that is nearest to 0 is the least to be explained.
+                // The confidence limit of time nearest to 0 is the least effect to explain.
                 let least = [time.low, time.high]
                     .into_iter()
                     .flatten()
@@ -47,7 +46,7 @@ impl Agreement {
         }
     }
 
-    /// In words.
+    /// Returns the text for reports.
     pub fn words(self) -> &'static str {
         match self {
             Agreement::Both => "time and instructions agree",

@@ -1,37 +1,39 @@
-//! What patches were worth in one experiment and are worth in another: before and after a rebase.
+//! Comparison of the patches' effects in two experiments: before and after a rebase.
 
-use super::document::{Attribution, Effect, Kind, PatchEffects, Verdict};
+use super::document::{Attribution, Effect, EffectKind, PatchEffects, Verdict};
 use crate::stats::{LEVEL, Loss, holm};
 use perfquilt_model::observation::Meter;
 
-/// What became of a patch's effect, on the workload where it was worth most.
+/// A patch's effect in two experiments, on the workload where it was worth most.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change<'a> {
+pub struct PatchChange<'a> {
     /// The patch's name.
     pub name: &'a str,
     /// The effect before.
     pub old: &'a Effect,
-    /// The same effect (workload, meter) now, when it was measured and holds.
+    /// The same effect (workload, meter) in the new experiment, if it was measured and is not stale.
     pub new: Option<&'a Effect>,
-    /// What it lost, as far as both experiments tell.
+    /// The loss, if both experiments have an interval.
     pub loss: Option<Loss>,
-    /// It was faster, is not shown to be faster now, and the loss is shown, for all patches together.
+    /// Whether the effect was faster, is not faster now, and the loss is significant after adjustment over
+    /// all patches.
     pub no_longer_helps: bool,
 }
 
-/// What became of the patches that both experiments have an effect of, in the order of `names`.
+/// Compares the patches that both experiments have an effect of, in the order of `names`.
 ///
-/// That a patch no longer helps is the claim of a test of its own, of `old − new` with both errors: that
-/// the old effect was called faster, and was the largest of those that were, is part of its condition
-/// ([`Loss`]). Over patches the probabilities are adjusted by Holm, so that of all patches whose effect is
-/// what it was, none is said to help no longer in 95 % of comparisons.
+/// The claim that a patch no longer helps rests on a test of its own, of `old − new` with both standard
+/// errors, conditional on the old effect having been called faster and having been the largest of those
+/// called ([`Loss`]). Holm's method adjusts the p-values over patches: in 95 % of comparisons, no patch whose
+/// effect is unchanged is reported as no longer helping.
 pub fn changes<'a>(
     old: &'a Attribution,
     new: Option<&'a Attribution>,
     names: impl Iterator<Item = &'a str>,
-) -> Vec<Change<'a>> {
-    let mut changes: Vec<Change<'a>> = names.filter_map(|name| change(old, new, name)).collect();
-    let tested = |change: &&mut Change<'a>| change.loss.is_some();
+) -> Vec<PatchChange<'a>> {
+    let mut changes: Vec<PatchChange<'a>> =
+        names.filter_map(|name| change(old, new, name)).collect();
+    let tested = |change: &&mut PatchChange<'a>| change.loss.is_some();
     let losses = changes.iter().filter_map(|change| change.loss);
     let raw: Vec<f64> = losses.map(|loss| loss.p_value).collect();
     for (change, adjusted) in changes.iter_mut().filter(tested).zip(holm(&raw)) {
@@ -47,14 +49,14 @@ fn change<'a>(
     old: &'a Attribution,
     new: Option<&'a Attribution>,
     name: &'a str,
-) -> Option<Change<'a>> {
+) -> Option<PatchChange<'a>> {
     let patch = old.patches.iter().find(|patch| patch.name == name)?;
     let (before, candidates) = headline(old, patch)?;
     let after = new.and_then(|new| {
         let patch = new.patches.iter().find(|patch| patch.name == name)?;
         patch.effects.iter().find(|effect| {
-            effect.kind == Kind::InOrder
-                // What another machine or harness said is no base for a verdict.
+            effect.kind == EffectKind::InOrder
+                // Values from another machine or harness support no verdict.
                 && !effect.is_stale()
                 && effect.workload == before.workload
                 && effect.meter == before.meter
@@ -72,7 +74,7 @@ fn change<'a>(
                 after.basis.as_ref()?,
             )
         });
-    Some(Change {
+    Some(PatchChange {
         name,
         old: before,
         new: after,
@@ -81,13 +83,19 @@ fn change<'a>(
     })
 }
 
-/// The effect a patch is kept for: the surest gain, on time if there is one there; else the one that
-/// verdicts are about. With it, of how many gains it is the surest.
+/// Returns the effect that a patch is kept for: the gain with the largest lower confidence limit, on time if
+/// there is one; otherwise the effect that verdicts refer to. Returns with it the number of gains it was
+/// selected from.
 fn headline<'a>(
     attribution: &'a Attribution,
     patch: &'a PatchEffects,
 ) -> Option<(&'a Effect, usize)> {
-    let in_order = || patch.effects.iter().filter(|e| e.kind == Kind::InOrder);
+    let in_order = || {
+        patch
+            .effects
+            .iter()
+            .filter(|e| e.kind == EffectKind::InOrder)
+    };
     let gain = |meter: Meter| {
         let faster =
             |effect: &&Effect| effect.meter == meter && effect.typical() == Verdict::Faster;
@@ -97,7 +105,7 @@ fn headline<'a>(
     };
     Meter::ALL.into_iter().find_map(gain).or_else(|| {
         let meter = attribution.main_meter()?;
-        let effect = attribution.main_effect(&patch.effects, Kind::InOrder, meter)?;
+        let effect = attribution.main_effect(&patch.effects, EffectKind::InOrder, meter)?;
         Some((effect, 1))
     })
 }

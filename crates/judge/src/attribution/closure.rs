@@ -1,15 +1,15 @@
-//! The closure check: does the sum of the parts agree with an independent measurement of the whole?
+//! The closure check: compares the total with an independent measurement of the whole series.
 
 use std::collections::BTreeMap;
 
-use super::document::{Closure, Effect, Part};
+use super::document::{Closure, ClosureSide, Effect};
 use super::effects::{Effects, mean_contrast, over_units};
-use crate::stats::{Interval, Looks, Units, speed};
+use crate::stats::{Interval, StoppingRule, Units, speed};
 use perfquilt_model::observation::Meter;
 
 impl Effects<'_> {
-    /// Each effect of `total` beside the direct comparison of its points, from the first experiment
-    /// that holds and has both.
+    /// Compares each effect of `total` with the direct comparison of its points, from the first experiment
+    /// that is not stale and has both.
     pub(super) fn closure(&self, total: &[Effect]) -> Vec<Closure> {
         total
             .iter()
@@ -22,24 +22,25 @@ impl Effects<'_> {
         if weights.is_empty() {
             return None;
         }
-        self.speaking(false).find_map(|(_, source)| {
+        self.sources_by_staleness(false).find_map(|(_, source)| {
             let of = |tables, units: &BTreeMap<Meter, Units>| {
                 let tables = self.tables(tables, &effect.workload, effect.meter)?;
                 let by_block = mean_contrast(&tables, &weights);
-                // The number of either kind of block follows from the same rule.
-                let looks = if self.stops.contains(&effect.meter) {
-                    Looks::Widths
+                // The same rule determines the number of both kinds of block.
+                let stopping_rule = if self.stops.contains(&effect.meter) {
+                    StoppingRule::FixedWidth
                 } else {
-                    Looks::Fixed
+                    StoppingRule::FixedSample
                 };
-                let found = over_units(units.get(&effect.meter), &weights, &by_block, looks)?;
+                let found =
+                    over_units(units.get(&effect.meter), &weights, &by_block, stopping_rule)?;
                 Some((found.interval, by_block.len()))
             };
             let (total, blocks) = of(&source.blocks, &source.units)?;
             let (direct, directs) = of(&source.direct, &source.direct_units)?;
-            let difference = total.less(&direct);
+            let difference = total.minus(&direct);
             let known = difference.half_width.is_finite();
-            // An interval as wide as the effect itself holds 0 whatever the direct blocks had.
+            // An interval as wide as the effect itself contains 0 whatever the direct blocks measured.
             let margin = self.margins.get(&effect.meter).copied().unwrap_or(0.0);
             let tells = difference.half_width <= total.estimate.abs().max(margin);
             let holds = difference.contains_zero();
@@ -57,9 +58,9 @@ impl Effects<'_> {
     }
 }
 
-fn part(interval: &Interval, blocks: usize) -> Part {
+fn part(interval: &Interval, blocks: usize) -> ClosureSide {
     let known = interval.half_width.is_finite();
-    Part {
+    ClosureSide {
         estimate: speed(interval.estimate),
         low: known.then(|| speed(interval.low())),
         high: known.then(|| speed(interval.high())),

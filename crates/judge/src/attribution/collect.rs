@@ -1,133 +1,75 @@
-//! Tables of observations, by the experiment they are from, and the document made of them.
+//! Collects observations and makes the attribution document from them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Attribution, ControlEffect, Dependence, Effect, Kind, Noise, NoiseSpread, Operation,
-    PatchEffects, PointDependence, Progress,
+    Attribution, ControlEffect, Dependence, Effect, EffectKind, Noise, NoiseSpread, Operation,
+    PatchEffects, PointDependence, Progress, Stopping,
 };
-use super::effects::{Effects, Spreads};
+use super::effects::{Effects, SharedSpreads};
 use super::points::Points;
-use super::stopping::Stopping;
+use super::tables::{NamesByMeter, ObservationSource, table_of};
 use super::warnings::warnings;
-use crate::stats::{BlockTable, LEVEL, Looks, Units, speed};
+use crate::stats::{LEVEL, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, Meter, ObservationRef, Planned, Statistic, Supplement,
+    ExperimentHeader, Meter, ObservationRef, PlannedBlocks, Supplement,
 };
 use perfquilt_model::point::Point;
 
-/// Tables by meter and workload.
-pub(super) type Tables = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
-
-/// Each of the tables.
-pub(super) fn each(tables: &Tables) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
-    tables.iter().flat_map(|(&meter, by_workload)| {
-        by_workload
-            .iter()
-            .map(move |(workload, table)| (meter, workload, table))
-    })
-}
-
-/// Names of workloads, or of operations as `workload/operation`, by meter.
-pub(super) type Names = BTreeMap<Meter, BTreeSet<String>>;
-
-/// The observations of one experiment.
-#[derive(Default)]
-pub(super) struct Source {
-    /// Of the blocks over all points.
-    pub(super) blocks: Tables,
-    /// The independent units among them, by meter: timed and counted blocks are numbered apart.
-    pub(super) units: BTreeMap<Meter, Units>,
-    /// Of the blocks with the release and the whole series only.
-    pub(super) direct: Tables,
-    /// The independent units among these.
-    pub(super) direct_units: BTreeMap<Meter, Units>,
-    /// The mean and the tail of the blocks over all points.
-    pub(super) tails: BTreeMap<Statistic, Tables>,
-}
-
-impl Source {
-    /// The tables of the blocks over all points.
-    pub(super) fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
-        each(&self.blocks)
-    }
-
-    /// Adds what an observation of a block over all points says of the mean and the tail.
-    fn add_tail(&mut self, observation: &ObservationRef<'_>) {
-        if observation.direct {
-            return;
-        }
-        let ObservationRef {
-            block, point, n, ..
-        } = *observation;
-        let values = [
-            (Statistic::Mean, observation.mean.map(f64::ln)),
-            (Statistic::Slow, observation.slow),
-            (Statistic::P99, observation.p99.map(f64::ln)),
-        ];
-        for (statistic, value) in values {
-            if let Some(value) = value {
-                let tables = self.tails.entry(statistic).or_default();
-                let table = table_of(tables, observation);
-                // That the block has its point once was found with the value.
-                table.insert_plain(block, point, value, n);
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.each().all(|(_, _, table)| table.blocks() == 0)
-    }
-}
-
-/// The table of an observation's meter and workload. The name is copied for the first one only.
-fn table_of<'t>(tables: &'t mut Tables, observation: &ObservationRef<'_>) -> &'t mut BlockTable {
-    let by_workload = tables.entry(observation.meter).or_default();
-    if !by_workload.contains_key(&*observation.workload) {
-        let name = observation.workload.clone().into_owned();
-        by_workload.insert(name, BlockTable::default());
-    }
-    by_workload
-        .get_mut(&*observation.workload)
-        .unwrap_or_else(|| unreachable!("it was just made"))
-}
-
-/// Gathers observations one by one; for more of them than should be in memory at once.
+/// Collects observations one by one, so that they need not fit into memory at once.
 pub struct Collector<'a> {
-    header: &'a ExperimentHeader,
-    supplement: &'a Supplement,
-    /// This experiment, then those it carries from, in the header's order.
-    sources: Vec<Source>,
+    header: Cow<'a, ExperimentHeader>,
+    supplement: Cow<'a, Supplement>,
+    /// This experiment, then those it reuses values of, in the header's order.
+    sources: Vec<ObservationSource>,
 }
 
-/// Why an observation cannot be used.
+/// The reason why an observation cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// As a fragment that names the field.
+pub struct ObservationFault {
+    /// A sentence fragment that names the field.
     pub message: String,
-    /// Its block has its point already.
+    /// Whether the block already has the point.
     pub twice: bool,
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
+impl From<ObservationFault> for Error {
+    fn from(fault: ObservationFault) -> Self {
         Error::usage(fault.message)
     }
 }
 
+impl Collector<'static> {
+    /// Begins as [`Collector::new`], with a header and supplement of its own.
+    ///
+    /// # Errors
+    /// As [`Collector::new`].
+    pub fn owned(header: ExperimentHeader, supplement: Supplement) -> Result<Self> {
+        Self::from_parts(Cow::Owned(header), Cow::Owned(supplement))
+    }
+}
+
 impl<'a> Collector<'a> {
-    /// Begins with an experiment's header and what else is known about it.
+    /// Creates a collector for an experiment with its header and supplement.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the header is inconsistent, or a clock has no steps.
     pub fn new(header: &'a ExperimentHeader, supplement: &'a Supplement) -> Result<Self> {
+        Self::from_parts(Cow::Borrowed(header), Cow::Borrowed(supplement))
+    }
+
+    fn from_parts(
+        header: Cow<'a, ExperimentHeader>,
+        supplement: Cow<'a, Supplement>,
+    ) -> Result<Self> {
         header.check().map_err(Error::usage)?;
         supplement.check().map_err(Error::usage)?;
-        let mut sources: Vec<Source> = Vec::new();
-        sources.resize_with(1 + header.carried.len(), Source::default);
-        // What is planned has a (yet empty) table: a series of identical binaries is known to have
-        // no effect without a single observation.
+        let mut sources: Vec<ObservationSource> = Vec::new();
+        sources.resize_with(1 + header.reused.len(), ObservationSource::default);
+        // Planned workloads have a table, even if it is empty: a series of identical binaries is known to
+        // have no effect without a single observation.
         for plan in &supplement.planned {
             let by_workload = sources[0].blocks.entry(plan.meter).or_default();
             by_workload.entry(plan.workload.clone()).or_default();
@@ -142,9 +84,9 @@ impl<'a> Collector<'a> {
     /// Adds an observation.
     ///
     /// # Errors
-    /// [`Fault`] when it does not fit the header or its block has its point already.
-    pub fn add(&mut self, observation: &ObservationRef<'_>) -> Result<(), Fault> {
-        let fault = |message, twice| Fault { message, twice };
+    /// [`ObservationFault`] when it does not fit the header or its block already has its point.
+    pub fn add(&mut self, observation: &ObservationRef<'_>) -> Result<(), ObservationFault> {
+        let fault = |message, twice| ObservationFault { message, twice };
         self.header
             .check_observation(observation)
             .map_err(|message| fault(message, false))?;
@@ -177,12 +119,12 @@ impl<'a> Collector<'a> {
         Err(fault(message, true))
     }
 
-    /// The attribution of what was added. `margin` gives the equivalence margin of a meter as a
+    /// Makes the attribution of all added observations. `margin` gives the equivalence margin of a meter as a
     /// fraction of speed.
     pub fn finish(&self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
-        let header = self.header;
+        let header = &*self.header;
         let (workloads, operations) = self.workloads();
-        let Judged {
+        let JudgedEffects {
             effects,
             patches,
             operations,
@@ -190,12 +132,12 @@ impl<'a> Collector<'a> {
             stopping,
             progress,
         } = self.judge(&workloads, &operations, margin);
-        let control = effects.of_kind(Kind::Control, Point::Control, &[Point::BASE]);
+        let control = effects.of_kind(EffectKind::Control, Point::Control, &[Point::BASE]);
         let all = patches.iter().flat_map(|patch| &patch.effects);
         let mut left_out = self.supplement.left_out.clone();
         let parts = operations.iter().flat_map(|of| &of.effects);
         left_out.extend(effects.left_out(all.chain(&total).chain(&control).chain(parts)));
-        let speaking = self.speaking();
+        let source = self.noise_source();
         let noise = Noise {
             control: control
                 .into_iter()
@@ -204,14 +146,9 @@ impl<'a> Collector<'a> {
                     effect,
                 })
                 .collect(),
-            spread: self.spread(speaking, &workloads),
-            dependence: dependence(speaking, &workloads),
-            layouts: speaking
-                .units
-                .values()
-                .map(Units::layouts)
-                .max()
-                .unwrap_or(0),
+            spread: self.spread(source, &workloads),
+            dependence: dependence(source, &workloads),
+            layouts: source.units.values().map(Units::layouts).max().unwrap_or(0),
             conditions: self.supplement.conditions.clone(),
         };
         let mut attribution = Attribution {
@@ -242,12 +179,12 @@ impl<'a> Collector<'a> {
             warnings: Vec::new(),
         };
         attribution.sources = used(header, &attribution);
-        attribution.warnings = warnings(&attribution, speaking);
+        attribution.warnings = warnings(&attribution, source);
         attribution
     }
 
-    /// The patches with their verdicts, and where the stopping rule stands: what [`Collector::finish`]
-    /// says of them, without the rest.
+    /// Returns only the patches with their verdicts and the state of the stopping rule, as
+    /// [`Collector::finish`] does.
     pub fn patches(&self, margin: &dyn Fn(Meter) -> f64) -> (Vec<PatchEffects>, Option<Stopping>) {
         let (workloads, operations) = self.workloads();
         let judged = self.judge(&workloads, &operations, margin);
@@ -256,22 +193,22 @@ impl<'a> Collector<'a> {
 
     fn judge<'b>(
         &'b self,
-        workloads: &'b Names,
-        operations: &'b Names,
+        workloads: &'b NamesByMeter,
+        operations: &'b NamesByMeter,
         margin: &dyn Fn(Meter) -> f64,
-    ) -> Judged<'b> {
+    ) -> JudgedEffects<'b> {
         let mut effects = self.effects(workloads, operations, margin);
         let (mut patches, mut total) = effects.of_patches();
         let stopping = self.stopping_of(&patches, &total);
         let progress = self.progress(workloads, stopping.as_ref());
-        effects.looks = self.looks(&progress);
-        if !effects.looks.is_empty() {
+        effects.stopping_rules = self.stopping_rules(&progress);
+        if !effects.stopping_rules.is_empty() {
             (patches, total) = effects.of_patches();
         }
         effects.add_cumulative(&mut patches, &total);
         let mut operations = effects.of_operations();
         super::multiplicity::adjust(&mut patches, &mut operations, &mut total, &effects.margins);
-        Judged {
+        JudgedEffects {
             effects,
             patches,
             operations,
@@ -281,8 +218,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Where the rule stands that ends the experiment, if it has one: [`Attribution::stopping`] without
-    /// the rest.
+    /// Returns only the state of the stopping rule ([`Attribution::stopping`]); `None` without one.
     pub fn stopping(&self) -> Option<Stopping> {
         let planned = &self.supplement.planned;
         planned.iter().find(|plan| plan.resolution.is_some())?;
@@ -299,54 +235,55 @@ impl<'a> Collector<'a> {
 
     fn effects<'b>(
         &'b self,
-        workloads: &'b Names,
-        operations: &'b Names,
+        workloads: &'b NamesByMeter,
+        operations: &'b NamesByMeter,
         margin: &dyn Fn(Meter) -> f64,
     ) -> Effects<'b> {
         let stops = self.supplement.planned.iter();
         Effects {
-            header: self.header,
+            header: &self.header,
             sources: &self.sources,
-            points: Points::of(self.header, &self.sources),
+            points: Points::of(&self.header, &self.sources),
             workloads,
             operations,
             clock: &self.supplement.clock,
             margins: Meter::ALL.into_iter().map(|m| (m, margin(m))).collect(),
-            looks: BTreeMap::new(),
+            stopping_rules: BTreeMap::new(),
             stops: stops
                 .filter(|plan| plan.min_blocks.is_some())
                 .map(|plan| plan.meter)
                 .collect(),
-            spreads: Spreads::of(&self.sources),
+            spreads: SharedSpreads::of(&self.sources),
         }
     }
 
-    fn plan(&self, workload: &str, meter: Meter) -> Option<&'a Planned> {
+    fn plan(&self, workload: &str, meter: Meter) -> Option<&PlannedBlocks> {
         let mut plans = self.supplement.planned.iter();
         plans.find(|plan| plan.meter == meter && plan.workload == workload)
     }
 
-    /// How each meter's number of blocks came about, where it was not fixed beforehand.
-    fn looks(&self, progress: &[Progress]) -> BTreeMap<Meter, Looks> {
-        let mut looks = BTreeMap::new();
+    /// Returns the stopping rule of each meter whose number of blocks was not fixed beforehand.
+    fn stopping_rules(&self, progress: &[Progress]) -> BTreeMap<Meter, StoppingRule> {
+        let mut rules = BTreeMap::new();
         for of in progress {
             let Some(plan) = self.plan(&of.workload, of.meter) else {
                 continue;
             };
             let how = match plan.min_blocks {
-                _ if plan.extended || !of.ended => Looks::Any,
-                Some(_) => Looks::Widths,
+                _ if plan.extended || !of.ended => StoppingRule::Anytime,
+                Some(_) => StoppingRule::FixedWidth,
                 None => continue,
             };
-            let entry = looks.entry(of.meter).or_insert(how);
+            let entry = rules.entry(of.meter).or_insert(how);
             *entry = how.max(*entry);
         }
-        looks
+        rules
     }
 
-    /// The experiment whose noise is told: this one, or when all is carried, what it is carried from.
-    fn speaking(&self) -> &Source {
-        let holds = |place: usize| place == 0 || self.header.carried[place - 1].stale.is_none();
+    /// Returns the experiment whose noise figures are reported: this one, or the original one if every value
+    /// is reused.
+    fn noise_source(&self) -> &ObservationSource {
+        let holds = |place: usize| place == 0 || self.header.reused[place - 1].stale.is_none();
         self.sources
             .iter()
             .enumerate()
@@ -354,10 +291,10 @@ impl<'a> Collector<'a> {
             .map_or(&self.sources[0], |(_, source)| source)
     }
 
-    /// The workloads of each meter: those of this experiment, or when all is carried, of the others. And their
-    /// operations, whoever measured them.
-    fn workloads(&self) -> (Names, Names) {
-        let mut workloads = Names::new();
+    /// Returns the workloads of each meter, those of this experiment or, if every value is reused, of the
+    /// first earlier one; and the operations of these workloads in any experiment.
+    fn workloads(&self) -> (NamesByMeter, NamesByMeter) {
+        let mut workloads = NamesByMeter::new();
         for source in &self.sources {
             if !workloads.is_empty() {
                 break;
@@ -367,7 +304,7 @@ impl<'a> Collector<'a> {
                 names.extend(by_workload.keys().cloned());
             }
         }
-        for (meter, name, _) in self.sources.iter().flat_map(Source::each) {
+        for (meter, name, _) in self.sources.iter().flat_map(ObservationSource::each) {
             if let Some(names) = workloads.get_mut(&meter)
                 && name
                     .split_once('/')
@@ -376,7 +313,7 @@ impl<'a> Collector<'a> {
                 names.insert(name.clone());
             }
         }
-        let mut operations = Names::new();
+        let mut operations = NamesByMeter::new();
         for (&meter, names) in &mut workloads {
             let of_whole = |name: &&String| {
                 let parts = name.split_once('/');
@@ -391,7 +328,7 @@ impl<'a> Collector<'a> {
         (workloads, operations)
     }
 
-    fn progress(&self, workloads: &Names, stopping: Option<&Stopping>) -> Vec<Progress> {
+    fn progress(&self, workloads: &NamesByMeter, stopping: Option<&Stopping>) -> Vec<Progress> {
         let of_meter = |(&meter, names): (&Meter, &BTreeSet<String>)| -> Vec<Progress> {
             let own = self.sources[0].blocks.get(&meter);
             names
@@ -415,7 +352,7 @@ impl<'a> Collector<'a> {
         workloads.iter().flat_map(of_meter).collect()
     }
 
-    fn spread(&self, source: &Source, workloads: &Names) -> Vec<NoiseSpread> {
+    fn spread(&self, source: &ObservationSource, workloads: &NamesByMeter) -> Vec<NoiseSpread> {
         let whole = |meter: &Meter, workload: &String| {
             workloads
                 .get(meter)
@@ -457,8 +394,8 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Whether blocks of whole workloads depend on each other.
-fn dependence(source: &Source, workloads: &Names) -> Vec<Dependence> {
+/// Tests whether blocks depend on each other, for whole workloads.
+fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Dependence> {
     let whole = |meter: &Meter, workload: &String| {
         let names = workloads.get(meter);
         names.is_some_and(|names| names.contains(workload))
@@ -488,8 +425,8 @@ fn dependence(source: &Source, workloads: &Names) -> Vec<Dependence> {
         .collect()
 }
 
-/// Effects, with verdicts for all rows together.
-struct Judged<'a> {
+/// Effects with their adjusted verdicts.
+struct JudgedEffects<'a> {
     effects: Effects<'a>,
     patches: Vec<PatchEffects>,
     operations: Vec<Operation>,
@@ -498,16 +435,16 @@ struct Judged<'a> {
     progress: Vec<Progress>,
 }
 
-fn names(workloads: &Names) -> Vec<String> {
+fn names(workloads: &NamesByMeter) -> Vec<String> {
     let all: BTreeSet<&String> = workloads.values().flatten().collect();
     all.into_iter().cloned().collect()
 }
 
-/// The earlier experiments that some figure of `attribution` is from.
+/// Returns the earlier experiments that any figure of `attribution` comes from.
 fn used(
     header: &ExperimentHeader,
     attribution: &Attribution,
-) -> Vec<perfquilt_model::observation::Origin> {
+) -> Vec<perfquilt_model::observation::ReusedFrom> {
     let names: BTreeSet<&str> = attribution
         .patches
         .iter()
@@ -516,7 +453,7 @@ fn used(
         .chain(attribution.noise.control.iter().map(|c| &c.effect))
         .filter_map(|effect| effect.from())
         .collect();
-    let origins = header.carried.iter();
+    let origins = header.reused.iter();
     origins
         .filter(|origin| names.contains(origin.experiment.as_str()))
         .cloned()

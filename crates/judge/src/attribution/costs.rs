@@ -1,29 +1,31 @@
-//! What a transaction costs at each point.
+//! The cost of a transaction at each point.
 
 use std::collections::BTreeSet;
 
-use super::collect::Source;
-use super::document::{Cost, Provenance};
+use super::document::{Provenance, TransactionCost};
 use super::effects::{Effects, means, steps};
-use crate::stats::{BlockTable, Interval, Looks};
+use super::tables::ObservationSource;
+use crate::stats::{BlockTable, Interval, StoppingRule};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
-/// A reading of fewer steps of its meter says nothing.
+/// The least number of meter steps in a usable reading.
 const FEWEST_STEPS: f64 = 4.0;
 
 impl Effects<'_> {
-    /// The cost of a transaction at every point, by meter and workload, each from the first experiment
-    /// that has it; those that hold no more are left out.
-    pub(super) fn costs(&self) -> Vec<Cost> {
+    /// Returns the cost of a transaction at every point, by meter and workload, each from the first
+    /// experiment that has it, excluding stale ones.
+    pub(super) fn costs(&self) -> Vec<TransactionCost> {
         let mut costs = Vec::new();
         for (&meter, names) in self.workloads {
             let parts = self.operations.get(&meter);
             for workload in names.iter().chain(parts.into_iter().flatten()) {
                 for point in self.points(workload, meter) {
-                    let found = self.speaking(false).find_map(|(place, source)| {
-                        self.cost(source, self.provenance(place), workload, meter, point)
-                    });
+                    let found = self
+                        .sources_by_staleness(false)
+                        .find_map(|(place, source)| {
+                            self.cost(source, self.provenance(place), workload, meter, point)
+                        });
                     costs.extend(found);
                 }
             }
@@ -31,9 +33,9 @@ impl Effects<'_> {
         costs
     }
 
-    /// The points of the series, and what else was measured.
+    /// Returns the points of the series and all other measured points.
     fn points(&self, workload: &str, meter: Meter) -> BTreeSet<Point> {
-        let measured = self.speaking(false).filter_map(|(_, source)| {
+        let measured = self.sources_by_staleness(false).filter_map(|(_, source)| {
             let table = source.blocks.get(&meter)?.get(workload)?;
             Some(table.points())
         });
@@ -41,7 +43,8 @@ impl Effects<'_> {
         measured.flatten().copied().chain(series).collect()
     }
 
-    /// The workload whose operation `name` is; `None` for one of its own, whose name may have a slash.
+    /// Returns the workload that the operation `name` belongs to; `None` if `name` is a workload itself,
+    /// whose name may contain a slash.
     fn whole_of(&self, name: &str, meter: Meter) -> Option<&str> {
         let names = self.workloads.get(&meter)?;
         let is_whole = |whole: &&String| {
@@ -57,12 +60,12 @@ impl Effects<'_> {
 
     fn cost(
         &self,
-        source: &Source,
+        source: &ObservationSource,
         provenance: Provenance,
         workload: &str,
         meter: Meter,
         point: Point,
-    ) -> Option<Cost> {
+    ) -> Option<TransactionCost> {
         if self.header.failed.contains_key(&point) {
             return None;
         }
@@ -71,11 +74,15 @@ impl Effects<'_> {
         let server = self.server_of(point);
         let by_block = table.contrast(&[(server, 1.0)]);
         let by_unit = means(source.units.get(&meter), &by_block);
-        let looks = self.looks.get(&meter).copied().unwrap_or(Looks::Fixed);
-        let interval = Interval::after(&by_unit, looks)?;
+        let stopping_rule = self
+            .stopping_rules
+            .get(&meter)
+            .copied()
+            .unwrap_or(StoppingRule::FixedSample);
+        let interval = Interval::under(&by_unit, stopping_rule)?;
         let known = interval.half_width.is_finite();
         let steps = |step: &f64| steps(table, server, *step);
-        Some(Cost {
+        Some(TransactionCost {
             workload: workload.to_owned(),
             meter,
             point,
@@ -96,7 +103,7 @@ impl Effects<'_> {
     }
 }
 
-/// How many of a part's transactions there are in one of the whole workload's.
+/// Returns the number of a part's transactions per transaction of the whole workload.
 fn share(whole: Option<&BlockTable>, part: &BlockTable) -> f64 {
     let whole = whole.and_then(BlockTable::transactions_a_value);
     let part = part.transactions_a_value();

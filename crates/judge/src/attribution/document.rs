@@ -1,20 +1,19 @@
-//! The attribution document (docs/json.md): what a report is made of.
+//! The attribution document (docs/json.md), the input of every report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
 
-use super::stopping::Stopping;
 use perfquilt_model::observation::{
-    Conditions, FunctionChange, LeftOut, Meter, Origin, PointBuild, Statistic,
+    Conditions, ExcludedReadings, FunctionChange, Meter, PointBuild, ReusedFrom, Statistic,
 };
 use perfquilt_model::point::Point;
 
-/// The name a suite's effect has in [`Effect::workload`].
+/// The value of [`Effect::workload`] for a suite.
 pub const SUITE: &str = "*";
 
-/// What every patch of an experiment's series is worth.
+/// The effects of all patches of an experiment's series.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Attribution {
     /// Version of this document: 1.
@@ -25,7 +24,7 @@ pub struct Attribution {
     pub release: String,
     /// The recipe the points were built with; empty when unknown.
     pub recipe: String,
-    /// What point 0 is where somebody named the servers; else empty: the release.
+    /// The name of point 0 if the user named the servers; else empty: the release.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub base: String,
     /// When the experiment began, RFC 3339 in UTC; empty when unknown.
@@ -34,48 +33,112 @@ pub struct Attribution {
     pub machine: BTreeMap<String, String>,
     /// The measuring harness.
     pub harness: String,
-    /// The confidence level of intervals when the experiment has ended; each effect says its own.
+    /// The confidence level of intervals after the end of the experiment; each effect has its own level.
     pub level: f64,
-    /// Where the rule stands that ends the experiment, if it has one.
+    /// The state of the stopping rule, if the experiment has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
     /// The equivalence margin of each meter that was read, as a fraction of speed.
     pub margins: BTreeMap<Meter, f64>,
     /// The workloads, sorted.
     pub workloads: Vec<String>,
-    /// How far the experiment is, by workload and meter.
+    /// The progress of the experiment, by workload and meter.
     pub progress: Vec<Progress>,
     /// The effect of the whole series, by meter and workload.
     pub total: Vec<Effect>,
     /// The patches in the series' order.
     pub patches: Vec<PatchEffects>,
-    /// What the series does to parts of workloads that the client times apart, such as the operations of a
-    /// sql-bench program; empty where no client does.
+    /// The effects of the series on parts of workloads that the client times separately, such as the
+    /// operations of a sql-bench program; empty if no client does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<Operation>,
-    /// The functions whose instructions each patch changed; empty where functions were not told apart.
+    /// The functions whose instructions each patch changed; empty if instructions were not counted by
+    /// function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<FunctionChange>,
-    /// What a transaction costs at each point, by meter and workload.
-    pub costs: Vec<Cost>,
-    /// The total beside an independent measurement of it, by meter and workload; empty where there were
+    /// The cost of a transaction at each point, by meter and workload.
+    pub costs: Vec<TransactionCost>,
+    /// The total compared with an independent measurement of it, by meter and workload; empty if there were
     /// no blocks for it.
     pub closure: Vec<Closure>,
-    /// How noisy the measurement was.
+    /// The noise of the measurement.
     pub noise: Noise,
-    /// Observations that are used for no figure.
-    pub left_out: Vec<LeftOut>,
-    /// The earlier experiments some figures are from.
-    pub sources: Vec<Origin>,
+    /// Observations that no figure uses.
+    pub left_out: Vec<ExcludedReadings>,
+    /// The earlier experiments that any figures come from.
+    pub sources: Vec<ReusedFrom>,
     /// Points that could not be built or measured, with the reason.
     pub failed: BTreeMap<Point, String>,
     /// How long the points took to build; empty when unknown.
     pub builds: Vec<PointBuild>,
-    /// What the reader must know to judge the figures, one sentence each.
+    /// Warnings about the validity of the figures, one or two sentences each.
     pub warnings: Vec<String>,
 }
 
-/// How far the experiment is with one workload and meter.
+/// The state of the stopping rule, which ends an experiment when its intervals are narrow enough.
+///
+/// The rule depends on the widths of intervals and never on estimates, so it does not bias the estimates
+/// (`stats::widening`). All of its state follows from stored observations: a resumed experiment decides like
+/// one that was not interrupted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Stopping {
+    /// The meter whose intervals the rule uses.
+    pub meter: Meter,
+    /// The target half-width of every patch's interval and of the total's, as a fraction of speed.
+    pub resolution: f64,
+    /// The least blocks behind an interval that counts as narrow enough.
+    pub min_blocks: u32,
+    /// The maximum number of blocks.
+    pub max_blocks: u32,
+    /// Blocks begun so far.
+    pub blocks: u32,
+    /// The widest half-width so far; `null` with a single block.
+    pub widest: Option<f64>,
+    /// The effects whose intervals are still too wide.
+    pub open: Vec<OpenEffect>,
+    /// The expected number of further blocks without the maximum; `null` before the standard deviation can be
+    /// estimated.
+    pub expected: Option<u32>,
+    /// Whether the experiment has ended: no effect is open, or the blocks are used up.
+    pub ended: bool,
+}
+
+/// An effect whose interval is still too wide.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct OpenEffect {
+    /// The workload, or [`SUITE`].
+    pub workload: String,
+    /// Which points are compared.
+    pub kind: EffectKind,
+    /// The point whose speed is reported.
+    pub point: Point,
+    /// The point it is compared with.
+    pub against: Point,
+}
+
+impl Stopping {
+    /// Returns whether a further block needs `workload`.
+    pub fn needs_workload(&self, workload: &str) -> bool {
+        // Before the first figures every effect is open. The suite needs blocks that have every workload.
+        self.widest.is_none() && !self.ended
+            || self
+                .open
+                .iter()
+                .any(|open| open.workload == workload || open.workload == SUITE)
+    }
+
+    /// Returns the points that a further block needs, besides the release and its control; `None` if it needs
+    /// all points.
+    pub fn needed_points(&self) -> Option<BTreeSet<Point>> {
+        let known = !self.open.is_empty();
+        known.then(|| {
+            let points = self.open.iter().flat_map(|open| [open.point, open.against]);
+            points.collect()
+        })
+    }
+}
+
+/// The progress of the experiment for one workload and meter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Progress {
     /// The workload.
@@ -84,49 +147,50 @@ pub struct Progress {
     pub meter: Meter,
     /// Blocks measured.
     pub done: u32,
-    /// Blocks planned, or the most there may be where the experiment ends by itself; `null` when
-    /// unknown.
+    /// Blocks planned, or the maximum if a stopping rule may end the experiment; `null` when unknown.
     pub planned: Option<u32>,
-    /// Whether no block of them will follow, as far as is known.
+    /// Whether no further block is expected.
     pub ended: bool,
 }
 
-/// How the number of blocks behind an interval came about, which decides what it promises.
+/// The rule that determined the number of blocks, and so the guarantee of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interval {
     /// Fixed beforehand.
     Fixed,
-    /// Decided by the widths of intervals: the experiment stopped by itself.
+    /// Determined by the widths of intervals: a stopping rule ended the experiment.
     Sequential,
-    /// Not settled: the experiment goes on, or went on after its end. Holds at every look.
+    /// Not final: the experiment has not ended, or was extended after its end. The interval is valid at every
+    /// look.
     Anytime,
 }
 
-/// What one patch does.
+/// The effects of one patch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PatchEffects {
-    /// Its place in the series, from 1.
+    /// Its position in the series, from 1.
     pub index: usize,
     /// Its name.
     pub name: String,
     /// Its title; empty when unknown.
     pub title: String,
-    /// Why it has no effect over all workloads, where it has none; there may be some on single ones.
+    /// The reason why it has no effect over all workloads, if it has none; there may be effects on single
+    /// workloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The server with this patch is the same binary as this earlier point's.
+    /// The earlier point whose binary is the same as that of the server with this patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identical_to: Option<Point>,
     /// Its effects, by kind, meter and workload.
     pub effects: Vec<Effect>,
 }
 
-/// Which points an effect compares.
+/// The points that an effect compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// With the patch against the point before it.
+pub enum EffectKind {
+    /// The point with the patch against the point before it.
     InOrder,
     /// The release with all patches up to this one against the release.
     Cumulative,
@@ -134,8 +198,8 @@ pub enum Kind {
     Alone,
     /// The whole series against all of it but the patch.
     Without,
-    /// What the effect in order has more than the one without: above 0 where the patches behind do
-    /// part of the same, below 0 where they build on it. Its points are those of both effects.
+    /// The effect in order minus the effect without: above 0 if later patches do part of the same, below 0 if
+    /// they build on it. It compares the points of both effects.
     Interaction,
     /// The whole series against the release.
     Total,
@@ -143,25 +207,25 @@ pub enum Kind {
     Control,
 }
 
-/// What an effect's interval says.
+/// The verdict on an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The whole interval is above 0, for all rows that are judged together.
+    /// The effect is above 0, significant after adjustment over the family of rows.
     Faster,
-    /// The whole interval is below 0, likewise.
+    /// The effect is below 0, likewise.
     Slower,
-    /// Both, of what is judged of one row: faster typically and slower in the mean or in the tail, or the
-    /// other way round.
+    /// The statistics of one row disagree: faster typically and slower in the mean or in the tail, or vice
+    /// versa.
     Mixed,
-    /// None of these, and the effect is shown to lie within the margin, likewise for all rows.
+    /// None of these, and the effect lies within the margin, significant after adjustment likewise.
     NoEffect,
     /// None of these.
     Unclear,
 }
 
 impl Verdict {
-    /// Whether it is shown that there is an effect.
+    /// Returns whether the effect is significant.
     pub fn is_shown(self) -> bool {
         matches!(self, Verdict::Faster | Verdict::Slower | Verdict::Mixed)
     }
@@ -184,57 +248,57 @@ impl fmt::Display for Verdict {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effect {
     /// Which points are compared.
-    pub kind: Kind,
+    pub kind: EffectKind,
     /// The workload, or [`SUITE`] for the geometric mean over all of them.
     pub workload: String,
     /// The meter.
     pub meter: Meter,
-    /// The point whose speed is told.
+    /// The point whose speed is reported.
     pub point: Point,
     /// The point it is compared with.
     pub against: Point,
     /// The estimate.
     pub estimate: f64,
-    /// The interval's lower end; `null` where nothing can be said, with a single block or with few
-    /// blocks of an experiment that goes on.
+    /// The lower confidence limit; `null` if there is no finite interval: with a single block or with few
+    /// blocks of an experiment that has not ended.
     pub low: Option<f64>,
-    /// The interval's upper end; `null` likewise.
+    /// The upper confidence limit; `null` likewise.
     pub high: Option<f64>,
     /// The confidence level.
     pub level: f64,
-    /// What the interval promises.
+    /// The guarantee of the interval.
     pub interval: Interval,
-    /// Standard error of the estimate on the log scale, of which speeds differ little; `null` with a
+    /// Standard error of the estimate on the log scale, which approximates that of the speed; `null` with a
     /// single block.
     pub standard_error: Option<f64>,
-    /// What the interval says, and on timed meters the mean and the tail beside it.
+    /// The verdict on the effect, and on timed meters on its mean and its tail, too.
     pub verdict: Verdict,
-    /// The minimum detectable effect: one of this size is called faster or slower with 80 % probability,
-    /// among all rows that are judged together; `null` where there is no interval.
+    /// The minimum detectable effect: an effect of this size is called faster or slower with 80 % probability
+    /// within the family of rows; `null` if there is no interval.
     pub minimum_detectable: Option<f64>,
-    /// Whether the effect is shown to lie within ± the margin, among all rows that are judged together.
+    /// Whether the effect lies within ± the margin, significant after adjustment over the family of rows.
     pub equivalent: bool,
-    /// The probability of such an estimate if there were no effect, at any look where the interval holds
-    /// at all of them; `null` with a single block, and where nothing was measured.
+    /// P-value of the null hypothesis of no effect, valid at every look if the interval is; `null` with a
+    /// single block, and if nothing was measured.
     pub p_value: Option<f64>,
-    /// The same adjusted for the number of patches, or of a patch's workloads, that are judged
-    /// together; `null` for what is judged by itself.
+    /// P-value adjusted over the family of patches, or of a patch's workloads; `null` for effects that are
+    /// tested alone.
     pub p_adjusted: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
-    /// Independent units among these blocks, over which the interval is taken: blocks that ran the
+    /// Number of independent units among these blocks, over which the interval is taken: blocks that ran the
     /// same code layouts count as one.
     pub units: usize,
-    /// Both points are the same binary: the effect is exactly 0 and was not measured.
+    /// Whether both points have the same binary: the effect is exactly 0 and was not measured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub identical: bool,
-    /// No block has both points: what differed between their blocks is part of the estimate.
+    /// Whether no block has both points: differences between their blocks are part of the estimate.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unpaired: bool,
-    /// The mean and the tail of the same slices, where the meter is read from slices.
+    /// The mean and the tail of the same slices, if the meter is read from slices.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tail: Option<Box<Tail>>,
-    /// Where the figure is from; absent for the same binary.
+    pub tail: Option<Box<TailFigures>>,
+    /// The origin of the figure; absent if both points have the same binary.
     #[serde(flatten)]
     pub provenance: Option<Provenance>,
     /// The interval on the log scale.
@@ -242,49 +306,51 @@ pub struct Effect {
     pub basis: Option<crate::stats::Interval>,
 }
 
-/// What the typical time, which puts the slowest and the fastest fifth of the slices aside, does not show.
+/// Statistics that the typical time, which excludes the slowest and the fastest fifth of the slices, does not
+/// show.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Tail {
-    /// What the typical time says by itself.
+pub struct TailFigures {
+    /// The verdict on the typical time alone.
     pub typical: Verdict,
-    /// The mean of all slices, a fraction of speed. A slice counts at most five times what is typical of its round.
+    /// The mean of all slices, a fraction of speed. A slice counts at most five times the typical time of its
+    /// round.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mean: Option<Figure>,
+    pub mean: Option<TailFigure>,
     /// The share of slices that took more than twice as long as is typical in their round: the share at
-    /// `against` less that at `point`, so that more than 0 is better.
+    /// `against` minus that at `point`, so positive values are better.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub slow: Option<Figure>,
+    pub slow: Option<TailFigure>,
     /// The 99th percentile of the slices, a fraction of speed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub p99: Option<Figure>,
+    pub p99: Option<TailFigure>,
 }
 
 /// A figure of the mean or the tail: above 0 is better.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figure {
+pub struct TailFigure {
     /// The estimate.
     pub estimate: f64,
-    /// The interval's lower end; `null` where nothing can be said.
+    /// The lower confidence limit; `null` if there is no finite interval.
     pub low: Option<f64>,
-    /// The interval's upper end; `null` likewise.
+    /// The upper confidence limit; `null` likewise.
     pub high: Option<f64>,
-    /// The figure at [`Effect::against`], the mean over blocks: nanoseconds a transaction, or a share.
+    /// The value at [`Effect::against`], averaged over blocks: nanoseconds per transaction, or a share.
     pub before: f64,
-    /// The same at [`Effect::point`].
+    /// The value at [`Effect::point`].
     pub after: f64,
-    /// What the interval says, for all rows that are judged together.
+    /// The verdict, significant after adjustment over the family of rows.
     pub verdict: Verdict,
-    /// As [`Effect::p_value`].
+    /// P-value of the null hypothesis of no effect (see [`Effect::p_value`]).
     pub p_value: Option<f64>,
-    /// As [`Effect::p_adjusted`].
+    /// Adjusted p-value (see [`Effect::p_adjusted`]).
     pub p_adjusted: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
 }
 
-impl Tail {
-    /// The figure of a statistic.
-    pub fn get(&self, statistic: Statistic) -> Option<&Figure> {
+impl TailFigures {
+    /// Returns the figure of a statistic.
+    pub fn get(&self, statistic: Statistic) -> Option<&TailFigure> {
         match statistic {
             Statistic::Mean => self.mean.as_ref(),
             Statistic::Slow => self.slow.as_ref(),
@@ -292,21 +358,21 @@ impl Tail {
         }
     }
 
-    /// The figures there are.
-    pub fn figures(&self) -> impl Iterator<Item = (Statistic, &Figure)> {
+    /// Iterates over the available figures.
+    pub fn figures(&self) -> impl Iterator<Item = (Statistic, &TailFigure)> {
         let all = Statistic::ALL.into_iter();
         all.filter_map(|statistic| Some((statistic, self.get(statistic)?)))
     }
 
-    /// The figures there are, in the order of [`Statistic::ALL`].
-    pub(super) fn figures_mut(&mut self) -> impl Iterator<Item = &mut Figure> {
+    /// Iterates over the available figures in the order of [`Statistic::ALL`].
+    pub(super) fn figures_mut(&mut self) -> impl Iterator<Item = &mut TailFigure> {
         [&mut self.mean, &mut self.slow, &mut self.p99]
             .into_iter()
             .flatten()
     }
 }
 
-/// What the series does to a part of a workload.
+/// The effects of the series on a part of a workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Operation {
     /// The workload.
@@ -320,9 +386,9 @@ pub struct Operation {
     pub effects: Vec<Effect>,
 }
 
-/// What a transaction of a workload, or of a part of one, costs at a point.
+/// The cost of a transaction of a workload, or of a part of one, at a point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Cost {
+pub struct TransactionCost {
     /// The workload, or `workload/operation`.
     pub workload: String,
     /// The meter.
@@ -331,45 +397,46 @@ pub struct Cost {
     pub point: Point,
     /// The geometric mean over blocks, in the meter's unit.
     pub estimate: f64,
-    /// The lower end of its interval at the level of effects; `null` where nothing can be said. What
-    /// differs between blocks is in it, so points are compared by effects and not by these.
+    /// The lower confidence limit at the level of effects; `null` if there is no finite interval. It includes
+    /// the differences between blocks, so points are compared by effects and not by these intervals.
     pub low: Option<f64>,
-    /// The upper end, likewise.
+    /// The upper confidence limit, likewise.
     pub high: Option<f64>,
     /// Blocks behind it.
     pub blocks: usize,
-    /// Transactions of it in one of the whole workload: 1 but for parts.
+    /// Number of its transactions per transaction of the whole workload: 1 except for parts.
     pub transactions: f64,
-    /// One reading is so few steps of the meter that nothing follows from it.
+    /// Whether one reading has too few meter steps to be usable.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub too_short: bool,
-    /// Where the figure is from.
+    /// The origin of the figure.
     #[serde(flatten)]
     pub provenance: Provenance,
 }
 
-/// Where a figure is from.
+/// The origin of a figure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "provenance", content = "from", rename_all = "snake_case")]
 pub enum Provenance {
-    /// From observations of this experiment.
+    /// Observations of this experiment.
     Measured,
-    /// From those of the earlier experiment of this name, which still hold: the same binaries,
+    /// Observations of the earlier experiment of this name that are still valid: the same binaries,
     /// workloads, machine and harness.
-    Carried(String),
-    /// From those of the earlier experiment of this name, on another machine or with another harness:
-    /// shown until there are others, and no base for a verdict.
+    #[serde(rename = "carried")]
+    Reused(String),
+    /// Observations of the earlier experiment of this name on another machine or with another harness: shown
+    /// until new ones replace them, and without a verdict.
     Stale(String),
 }
 
 impl Effect {
-    /// Whether it is shown that there is an effect.
+    /// Returns whether the effect is significant.
     pub fn is_shown(&self) -> bool {
         self.verdict.is_shown()
     }
 
-    /// Whether the point is slower: by all that is judged, or by the typical time or the tail without the mean
-    /// being faster.
+    /// Returns whether the point is slower: by the joint verdict, or by the typical time or the tail while
+    /// the mean is not faster.
     pub fn is_regression(&self) -> bool {
         let mean = self.tail.as_ref().and_then(|tail| tail.mean.as_ref());
         match self.verdict {
@@ -379,7 +446,7 @@ impl Effect {
         }
     }
 
-    /// What the typical time says by itself.
+    /// The verdict on the typical time alone.
     pub fn typical(&self) -> Verdict {
         match &self.tail {
             Some(tail) => tail.typical,
@@ -387,108 +454,107 @@ impl Effect {
         }
     }
 
-    /// Whether the figure is from an experiment that does not hold any more.
+    /// Returns whether the figure is from a stale experiment.
     pub fn is_stale(&self) -> bool {
         matches!(self.provenance, Some(Provenance::Stale(_)))
     }
 
-    /// The earlier experiment the figure is from, if it is from one.
+    /// Returns the earlier experiment that the figure is from, if any.
     pub fn from(&self) -> Option<&str> {
         match &self.provenance {
-            Some(Provenance::Carried(name) | Provenance::Stale(name)) => Some(name),
+            Some(Provenance::Reused(name) | Provenance::Stale(name)) => Some(name),
             _ => None,
         }
     }
 
-    /// Whether the interval leaves out 0, however many others were looked at.
+    /// Returns whether the interval excludes 0, without adjustment for multiple tests.
     pub fn leaves_out_zero(&self) -> bool {
         self.low.is_some_and(|low| low > 0.0) || self.high.is_some_and(|high| high < 0.0)
     }
 }
 
-/// The closure check: the total of the blocks that all other effects are from, and the same from blocks
-/// of their own that had only the release and the whole series.
+/// The closure check: compares the total from the blocks of all other effects with the total from separate
+/// blocks that had only the release and the whole series.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Closure {
     /// The workload, or [`SUITE`].
     pub workload: String,
     /// The meter.
     pub meter: Meter,
-    /// The total inside the common blocks.
-    pub total: Part,
+    /// The total from the common blocks.
+    pub total: ClosureSide,
     /// The total measured directly.
-    pub direct: Part,
-    /// The total less the direct one, as a fraction of speed.
+    pub direct: ClosureSide,
+    /// The total minus the direct one, as a fraction of speed.
     pub difference: f64,
-    /// The lower end of the difference's interval; `null` when either side has a single block.
+    /// The lower confidence limit of the difference; `null` if either side has a single block.
     pub low: Option<f64>,
-    /// The upper end, likewise.
+    /// The upper confidence limit, likewise.
     pub high: Option<f64>,
-    /// Whether the interval of the difference holds 0; `null` without one, and where it is wider than both the total
-    /// and the meter's margin, so that it would hold 0 whatever the direct total is.
+    /// Whether the interval of the difference contains 0; `null` without an interval, and if it is wider than
+    /// both the total and the meter's margin, so that it would contain 0 whatever the direct total is.
     pub consistent: Option<bool>,
 }
 
 /// One side of a closure check.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Part {
+pub struct ClosureSide {
     /// The estimate, as a fraction of speed.
     pub estimate: f64,
-    /// The interval's lower end; `null` with a single block.
+    /// The lower confidence limit; `null` with a single block.
     pub low: Option<f64>,
-    /// The interval's upper end; `null` with a single block.
+    /// The upper confidence limit; `null` with a single block.
     pub high: Option<f64>,
     /// Blocks behind it.
     pub blocks: usize,
 }
 
-/// How noisy the measurement was.
+/// The noise of the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Noise {
     /// The control's apparent effect: the same binary measured twice.
     pub control: Vec<ControlEffect>,
     /// The spread of values, by workload and meter.
     pub spread: Vec<NoiseSpread>,
-    /// Whether blocks depend on each other, by workload and meter; empty with few blocks.
+    /// Tests of dependence between blocks, by workload and meter; empty with few blocks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dependence: Vec<Dependence>,
-    /// Code layouts behind the figures of a point, the most that one has; 1 where they were not
-    /// varied.
+    /// The largest number of code layouts behind the figures of a point; 1 if layouts were not varied.
     pub layouts: usize,
-    /// What else happened on the machine while times were measured, by workload; empty when unknown.
+    /// Conditions on the machine while times were measured, by workload; empty when unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Conditions>,
 }
 
-/// What the order of the blocks says. Intervals take blocks as independent.
+/// Dependence between consecutive blocks. Intervals assume independent blocks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Dependence {
     /// The workload.
     pub workload: String,
     /// The meter.
     pub meter: Meter,
-    /// Independent units, in order.
+    /// Number of independent units.
     pub units: usize,
-    /// The correlation of a point's deviation (from its block's mean) with that in the unit before, the mean over
-    /// points.
+    /// Correlation of a point's deviation (from its block's mean) with that in the preceding unit, averaged
+    /// over points.
     pub lag1: f64,
-    /// The probability of such a correlation or a larger one if units are independent.
+    /// P-value of the correlation under independence.
     pub lag1_p_value: f64,
     /// By point.
     pub points: Vec<PointDependence>,
 }
 
-/// What the order of the blocks says about a point.
+/// Dependence between consecutive blocks at one point.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PointDependence {
     /// The point.
     pub point: Point,
-    /// The correlation of its deviation with that in the unit before.
+    /// Correlation of its deviation with that in the preceding unit.
     pub lag1: f64,
-    /// How much faster it was in the second half of the units than in the first, against the mean of all points;
-    /// a fraction of speed.
+    /// The speed in the second half of the units against the first, relative to the mean of all points; a
+    /// fraction of speed.
     pub halves: f64,
-    /// The probability of such a difference or a larger one if units are independent.
+    /// P-value of the difference under independence.
     pub halves_p_value: f64,
 }
 
@@ -498,7 +564,7 @@ pub struct ControlEffect {
     /// The effect.
     #[serde(flatten)]
     pub effect: Effect,
-    /// Whether 0 lies within its interval, as it should 19 times in 20; `null` without interval.
+    /// Whether its interval contains 0, as it should 19 times in 20; `null` without an interval.
     pub contains_zero: Option<bool>,
 }
 
@@ -511,15 +577,15 @@ pub struct NoiseSpread {
     pub meter: Meter,
     /// Blocks measured.
     pub blocks: usize,
-    /// Of a point's value around block and point: layout, restart and within-block noise together;
-    /// `null` with fewer than two complete blocks.
+    /// Standard deviation of a point's value around block and point, which includes layout, restart and
+    /// within-block noise; `null` with fewer than two complete blocks.
     pub block_sd: Option<f64>,
-    /// Between code layouts of one binary; `null` where layouts were not varied, or none was
+    /// Standard deviation between code layouts of one binary; `null` if layouts were not varied, or none was
     /// measured twice.
     pub layout_sd: Option<f64>,
     /// Standard error of a point's value within one block; `null` when unknown.
     pub within_sd: Option<f64>,
-    /// What is left of `block_sd` without `layout_sd` and `within_sd`: what a restart changes in the
-    /// same layout; `null` when it cannot be told from these.
+    /// The remainder of `block_sd` without `layout_sd` and `within_sd`: the effect of a restart in the same
+    /// layout; `null` if these do not determine it.
     pub restart_sd: Option<f64>,
 }

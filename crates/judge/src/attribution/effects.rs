@@ -1,59 +1,64 @@
-//! The effects of a series' patches as contrasts of points, each from the first experiment that has it.
+//! Effects of patches as contrasts of points, each from the first experiment that has the points.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::collect::{Names, Source, Tables};
 use super::document::{
-    self, Effect, Figure, Kind, Operation, PatchEffects, Provenance, SUITE, Tail, Verdict,
+    self, Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, TailFigure, TailFigures,
+    Verdict,
 };
 use super::points::Points;
-use crate::stats::{BlockTable, Interval, Looks, OverUnits, SharedVariance, Units, speed};
+use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
+use crate::stats::{
+    BlockTable, Interval, SharedVariance, StoppingRule, UnitInterval, Units, speed,
+};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Statistic};
 use perfquilt_model::point::Point;
 
-/// Blocks times patches from which on several processors are worth it.
+/// The least product of blocks and patches for which threads pay off.
 const WORTH_THREADS: usize = 100_000;
 
 const NOT_MEASURED: &str = "not measured so far";
 
 pub(super) struct Effects<'a> {
     pub(super) header: &'a ExperimentHeader,
-    /// This experiment, then those it carries from.
-    pub(super) sources: &'a [Source],
-    /// Which points have values in them.
+    /// This experiment, then those it reuses values of.
+    pub(super) sources: &'a [ObservationSource],
+    /// The points with values in these experiments.
     pub(super) points: Points,
-    /// The workloads of every meter; a source must have all of them to speak for the suite.
-    pub(super) workloads: &'a Names,
-    /// The parts of workloads that their clients time apart, `workload/operation`.
-    pub(super) operations: &'a Names,
-    /// The steps that meters read a run in, in the meter's unit times transactions.
+    /// The workloads of every meter; a source needs all of them for an effect on the suite.
+    pub(super) workloads: &'a NamesByMeter,
+    /// The parts of workloads that clients time separately, as `workload/operation`.
+    pub(super) operations: &'a NamesByMeter,
+    /// The step size of meters in a run, in the meter's unit times transactions.
     pub(super) clock: &'a BTreeMap<Meter, f64>,
     /// The equivalence margins, as fractions of speed.
     pub(super) margins: BTreeMap<Meter, f64>,
-    /// How the number of blocks came about, where it was not fixed beforehand.
-    pub(super) looks: BTreeMap<Meter, Looks>,
-    /// The meters whose number of blocks their intervals' widths decide.
+    /// The stopping rules, by meter, where the number of blocks was not fixed beforehand.
+    pub(super) stopping_rules: BTreeMap<Meter, StoppingRule>,
+    /// The meters whose number of blocks depends on interval widths.
     pub(super) stops: BTreeSet<Meter>,
-    /// How values of a table vary, for all that come in counts.
-    pub(super) spreads: Spreads,
+    /// The pooled variances of tables of counts.
+    pub(super) spreads: SharedSpreads,
 }
 
-/// How the values of tables of counts vary, by the source's place, what is read, meter and workload.
+/// Pooled variances of tables of counts, by the source's index, statistic, meter and workload.
 #[derive(Default)]
-pub(super) struct Spreads(BTreeMap<(usize, Option<Statistic>, Meter), BTreeMap<String, Spread>>);
+pub(super) struct SharedSpreads(
+    BTreeMap<(usize, Option<Statistic>, Meter), BTreeMap<String, ValueSpread>>,
+);
 
-/// How a value of a table varies over blocks once block and point are taken out.
+/// The residual variance of a table's values after subtracting block and point effects.
 #[derive(Clone, Copy)]
-struct Spread {
+struct ValueSpread {
     variance: f64,
     degrees_of_freedom: f64,
     range: f64,
 }
 
-impl Spreads {
-    /// Of the counting meters, and of the shares of slow slices.
-    pub(super) fn of(sources: &[Source]) -> Self {
-        let mut spreads = Spreads::default();
+impl SharedSpreads {
+    /// Estimates the variances for the counting meters and the shares of slow slices.
+    pub(super) fn of(sources: &[ObservationSource]) -> Self {
+        let mut spreads = SharedSpreads::default();
         for (place, source) in sources.iter().enumerate() {
             let counted = source.blocks.iter().filter(|(meter, _)| !meter.is_timed());
             let slow = source.tails.get(&Statistic::Slow).into_iter().flatten();
@@ -64,10 +69,10 @@ impl Spreads {
                 let of = |table: &BlockTable| {
                     let complete = table.complete();
                     let (variance, range) = complete.variance_and_range()?;
-                    let freedom = (complete.len() - 1) * (table.points().len() - 1);
-                    Some(Spread {
+                    let degrees_of_freedom = (complete.len() - 1) * (table.points().len() - 1);
+                    Some(ValueSpread {
                         variance,
-                        degrees_of_freedom: freedom as f64,
+                        degrees_of_freedom: degrees_of_freedom as f64,
                         range,
                     })
                 };
@@ -80,7 +85,8 @@ impl Spreads {
         spreads
     }
 
-    /// What is known of a contrast over `workloads`; `None` where it is not of counts, or too little is known.
+    /// Returns the pooled variance of a contrast over `workloads`; `None` if its values are not counts or
+    /// there are too few.
     fn shared<'n>(
         &self,
         key: (usize, Option<Statistic>, Meter),
@@ -88,7 +94,7 @@ impl Spreads {
         weights: &[(Point, f64)],
     ) -> Option<SharedVariance> {
         let of_meter = self.0.get(&key)?;
-        let each: Vec<Spread> = workloads
+        let each: Vec<ValueSpread> = workloads
             .map(|name| of_meter.get(name).copied())
             .collect::<Option<_>>()?;
         let n = each.len() as f64;
@@ -101,7 +107,7 @@ impl Spreads {
             .sum();
         Some(SharedVariance {
             variance: variance * squares / (n * n),
-            // Satterthwaite's; that of one workload is its own.
+            // Satterthwaite's approximation; exact for a single workload.
             degrees_of_freedom: if parts > 0.0 {
                 variance.powi(2) / parts
             } else {
@@ -113,11 +119,11 @@ impl Spreads {
 }
 
 impl Effects<'_> {
-    /// The patches in order, and the total.
+    /// Computes the effects of the patches in order, and of the total.
     pub(super) fn of_patches(&self) -> (Vec<PatchEffects>, Vec<Effect>) {
         let indices: Vec<usize> = (1..=self.header.series.len()).collect();
-        // Threads cost more than the patches of an ordinary experiment.
-        let blocks = self.sources.iter().flat_map(Source::each);
+        // For an ordinary experiment, threads cost more than they save.
+        let blocks = self.sources.iter().flat_map(ObservationSource::each);
         let blocks: usize = blocks.map(|(_, _, table)| table.blocks()).sum();
         let workers = if blocks * indices.len() >= WORTH_THREADS {
             std::thread::available_parallelism().map_or(1, usize::from)
@@ -137,7 +143,7 @@ impl Effects<'_> {
             let mut patches = own.map_or_else(Vec::new, part);
             let total = self.total();
             for other in others {
-                // A panic goes on where it would have without threads.
+                // Propagate a panic as without threads.
                 let other = other.join();
                 patches.extend(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             }
@@ -150,10 +156,10 @@ impl Effects<'_> {
         let point = Point::Step(index);
         let full = Point::Step(header.series.len());
         let earlier: Vec<Point> = self.points.before(point).collect();
-        let mut effects = self.of_kind(Kind::InOrder, point, &earlier);
-        effects.extend(self.of_kind(Kind::Alone, Point::Alone(index), &[Point::BASE]));
+        let mut effects = self.of_kind(EffectKind::InOrder, point, &earlier);
+        effects.extend(self.of_kind(EffectKind::Alone, Point::Alone(index), &[Point::BASE]));
         if self.is_known(Point::Without(index)) {
-            effects.extend(self.of_kind(Kind::Without, full, &[Point::Without(index)]));
+            effects.extend(self.of_kind(EffectKind::Without, full, &[Point::Without(index)]));
             effects.extend(self.interaction(index, full));
         }
         let identical_to = earlier
@@ -171,8 +177,8 @@ impl Effects<'_> {
         }
     }
 
-    /// Why a patch has no effect that its verdict could be about: in order, on the first meter, over all
-    /// workloads.
+    /// Returns why a patch has no main effect: in order, on the first meter, over all workloads; `None` if it
+    /// has one.
     fn reason(
         &self,
         index: usize,
@@ -187,7 +193,11 @@ impl Effects<'_> {
             let same = identical_to == Some(Point::Step(index - 1));
             return (!same).then(|| NOT_MEASURED.to_owned());
         };
-        let in_order = || effects.iter().filter(|effect| effect.kind == Kind::InOrder);
+        let in_order = || {
+            effects
+                .iter()
+                .filter(|effect| effect.kind == EffectKind::InOrder)
+        };
         let has = |name: &str| in_order().any(|e| e.meter == meter && e.workload == name);
         let all = names.len();
         let missing = names.iter().filter(|name| !has(name)).count();
@@ -201,14 +211,14 @@ impl Effects<'_> {
         })
     }
 
-    /// Puts beside the effects of `patches` in order what each and all before it are worth together: what
-    /// is told of them, and decides nothing. The first's and the last's are known from `total` and in order.
+    /// Adds to each patch the cumulative effect of it and all earlier patches, which is reported but not
+    /// tested. The effects of the first and the last patch come from the in-order effects and `total`.
     pub(super) fn add_cumulative(&self, patches: &mut [PatchEffects], total: &[Effect]) {
         for patch in patches {
             let point = Point::Step(patch.index);
             let known = |workload: &str, meter: Meter| {
                 let in_order = patch.effects.iter();
-                let mut in_order = in_order.filter(|effect| effect.kind == Kind::InOrder);
+                let mut in_order = in_order.filter(|effect| effect.kind == EffectKind::InOrder);
                 let same = |effect: &&Effect| {
                     (effect.point, effect.against) == (point, Point::BASE)
                         && (effect.workload.as_str(), effect.meter) == (workload, meter)
@@ -217,32 +227,31 @@ impl Effects<'_> {
             };
             let effects = self.by_workload(|workload, meter| match known(workload, meter) {
                 Some(effect) => Some(Effect {
-                    kind: Kind::Cumulative,
+                    kind: EffectKind::Cumulative,
                     ..effect.clone()
                 }),
                 None => {
                     let pair = std::iter::once((point, Point::BASE));
-                    self.first_of(Kind::Cumulative, workload, meter, pair)
+                    self.first_of(EffectKind::Cumulative, workload, meter, pair)
                 }
             });
             let behind = patch
                 .effects
-                .partition_point(|effect| effect.kind == Kind::InOrder);
+                .partition_point(|effect| effect.kind == EffectKind::InOrder);
             patch.effects.splice(behind..behind, effects);
         }
     }
 
-    /// The release against the last point that has figures.
+    /// Computes the effect of the last point that has figures against the release.
     pub(super) fn total(&self) -> Vec<Effect> {
         let patched = self.points.patched();
         self.by_workload(|workload, meter| {
             let pairs = patched.iter().map(|&point| (point, Point::BASE));
-            self.first_of(Kind::Total, workload, meter, pairs)
+            self.first_of(EffectKind::Total, workload, meter, pairs)
         })
     }
 
-    /// What the series does to the operations of its workloads: each patch in order, and the first patches
-    /// together.
+    /// Computes the effects on the operations of workloads: each patch in order, and cumulative.
     pub(super) fn of_operations(&self) -> Vec<Operation> {
         let mut made = Vec::new();
         for (&meter, names) in self.operations {
@@ -251,9 +260,9 @@ impl Effects<'_> {
                 for index in 1..=self.header.series.len() {
                     let point = Point::Step(index);
                     let earlier = self.points.before(point).map(|other| (point, other));
-                    effects.extend(self.first_of(Kind::InOrder, name, meter, earlier));
+                    effects.extend(self.first_of(EffectKind::InOrder, name, meter, earlier));
                     let all = std::iter::once((point, Point::BASE));
-                    effects.extend(self.first_of(Kind::Cumulative, name, meter, all));
+                    effects.extend(self.first_of(EffectKind::Cumulative, name, meter, all));
                 }
                 let (workload, operation) = name.split_once('/').unwrap_or((name, ""));
                 made.push(Operation {
@@ -267,7 +276,8 @@ impl Effects<'_> {
         made
     }
 
-    /// In order minus without, block by block, so that what both share is not counted twice.
+    /// Computes the effect in order minus the effect without, block by block, so that their common values are
+    /// not counted twice.
     fn interaction(&self, index: usize, full: Point) -> Vec<Effect> {
         let (before, point) = (Point::Step(index - 1), Point::Step(index));
         let without = Point::Without(index);
@@ -275,35 +285,35 @@ impl Effects<'_> {
         let points = (point, without);
         self.by_workload(|workload, meter| {
             let of = Contrast {
-                kind: Kind::Interaction,
+                kind: EffectKind::Interaction,
                 points,
                 weights: &weights,
-                compared: Compared::WithinBlocks,
+                compared: Comparison::WithinBlocks,
             };
             self.freshest(|stale| self.contrast(&of, workload, meter, stale))
         })
     }
 
-    /// The effects of `point` by meter, the suite first, then the workloads; each against the first
+    /// Computes the effects of `point` by meter, the suite first, then the workloads; each against the first
     /// of `against` that it can be compared with.
-    pub(super) fn of_kind(&self, kind: Kind, point: Point, against: &[Point]) -> Vec<Effect> {
+    pub(super) fn of_kind(&self, kind: EffectKind, point: Point, against: &[Point]) -> Vec<Effect> {
         self.by_workload(|workload, meter| {
             let pairs = against.iter().map(|&against| (point, against));
             self.first_of(kind, workload, meter, pairs)
         })
     }
 
-    /// The first of `pairs`, point and what it is compared with, that can be compared: within blocks, or
-    /// where no pair shares any, across them.
+    /// Returns the effect of the first comparable pair (point and baseline) of `pairs`: within blocks, or
+    /// across them if no pair shares a block.
     fn first_of(
         &self,
-        kind: Kind,
+        kind: EffectKind,
         workload: &str,
         meter: Meter,
         pairs: impl Iterator<Item = (Point, Point)> + Clone,
     ) -> Option<Effect> {
         self.freshest(|stale| {
-            [Compared::WithinBlocks, Compared::AcrossBlocks]
+            [Comparison::WithinBlocks, Comparison::AcrossBlocks]
                 .into_iter()
                 .find_map(|compared| {
                     pairs.clone().find_map(|(point, against)| {
@@ -320,12 +330,12 @@ impl Effects<'_> {
         })
     }
 
-    /// What holds, or else what does not hold any more.
+    /// Returns the result of `find` from experiments that are not stale or, failing that, from stale ones.
     fn freshest<R>(&self, find: impl Fn(bool) -> Option<R>) -> Option<R> {
         find(false).or_else(|| find(true))
     }
 
-    /// What `make` makes of each meter's suite and of its workloads.
+    /// Calls `make` for each meter's suite and its workloads, and collects the results.
     pub(super) fn by_workload<R>(&self, make: impl Fn(&str, Meter) -> Option<R>) -> Vec<R> {
         let mut made = Vec::new();
         for (&meter, workloads) in self.workloads {
@@ -338,8 +348,8 @@ impl Effects<'_> {
         made
     }
 
-    /// The effect that is the contrast `of` log costs, from the first source that has it, among those that
-    /// hold or among the `stale` ones.
+    /// Computes the effect for the contrast `of` log costs, from the first source that has it among the
+    /// `stale` ones or the others.
     fn contrast(
         &self,
         of: &Contrast<'_>,
@@ -355,7 +365,11 @@ impl Effects<'_> {
         {
             return None;
         }
-        let looks = self.looks.get(&meter).copied().unwrap_or(Looks::Fixed);
+        let stopping_rule = self
+            .stopping_rules
+            .get(&meter)
+            .copied()
+            .unwrap_or(StoppingRule::FixedSample);
         let effect = Effect {
             kind: of.kind,
             workload: workload.to_owned(),
@@ -365,8 +379,8 @@ impl Effects<'_> {
             estimate: 0.0,
             low: Some(0.0),
             high: Some(0.0),
-            level: looks.level(),
-            interval: promise(looks),
+            level: stopping_rule.level(),
+            interval: interval_type(stopping_rule),
             standard_error: Some(0.0),
             verdict: Verdict::NoEffect,
             minimum_detectable: Some(0.0),
@@ -385,83 +399,84 @@ impl Effects<'_> {
         if weights.is_empty() {
             return Some(effect);
         }
-        self.speaking(stale).find_map(|(place, source)| {
-            let tables = self.tables(&source.blocks, workload, meter)?;
-            let looks = match place {
-                0 => looks,
-                // What is carried had come to its end.
-                _ if self.stops.contains(&meter) => Looks::Widths,
-                _ => Looks::Fixed,
-            };
-            let sample = Sample {
-                tables: &tables,
-                units: source.units.get(&meter),
-                looks,
-                counts: !meter.is_timed(),
-                shared: self.shared((place, None, meter), workload, &weights),
-            };
-            let (interval, blocks, units) = sample.compare(&weights, of.compared)?;
-            let interval = interval.rounded(self.rounding(&tables, &weights, meter));
-            let known = interval.half_width.is_finite();
-            let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
-            let mut found = Effect {
-                estimate: speed(interval.estimate),
-                low: known.then(|| speed(interval.low())),
-                high: known.then(|| speed(interval.high())),
-                verdict: verdict(&interval, Some(margin)),
-                minimum_detectable: known.then(|| speed(interval.minimum_detectable(1.0))),
-                equivalent: interval.equivalent(margin),
-                level: interval.looks.level(),
-                interval: promise(interval.looks),
-                standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
-                p_value: interval
-                    .standard_error
-                    .is_finite()
-                    .then(|| interval.p_value()),
-                blocks,
-                units,
-                identical: false,
-                unpaired: of.compared == Compared::AcrossBlocks,
-                tail: self.tail(of, &weights, (workload, meter), place, looks),
-                provenance: Some(self.provenance(place)),
-                basis: Some(interval),
-                ..effect.clone()
-            };
-            if let Some(tail) = &mut found.tail {
-                tail.typical = found.verdict;
-            }
-            if stale {
-                found.verdict = Verdict::Unclear;
-                found.equivalent = false;
-                found.p_value = None;
-                found.tail = None;
-            }
-            Some(found)
-        })
+        self.sources_by_staleness(stale)
+            .find_map(|(place, source)| {
+                let tables = self.tables(&source.blocks, workload, meter)?;
+                let stopping_rule = match place {
+                    0 => stopping_rule,
+                    // Reused experiments had ended.
+                    _ if self.stops.contains(&meter) => StoppingRule::FixedWidth,
+                    _ => StoppingRule::FixedSample,
+                };
+                let sample = ContrastSample {
+                    tables: &tables,
+                    units: source.units.get(&meter),
+                    stopping_rule,
+                    counts: !meter.is_timed(),
+                    shared: self.shared((place, None, meter), workload, &weights),
+                };
+                let (interval, blocks, units) = sample.compare(&weights, of.compared)?;
+                let interval = interval.rounded(self.rounding(&tables, &weights, meter));
+                let known = interval.half_width.is_finite();
+                let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
+                let mut found = Effect {
+                    estimate: speed(interval.estimate),
+                    low: known.then(|| speed(interval.low())),
+                    high: known.then(|| speed(interval.high())),
+                    verdict: verdict(&interval, Some(margin)),
+                    minimum_detectable: known.then(|| speed(interval.minimum_detectable(1.0))),
+                    equivalent: interval.equivalent(margin),
+                    level: interval.stopping_rule.level(),
+                    interval: interval_type(interval.stopping_rule),
+                    standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
+                    p_value: interval
+                        .standard_error
+                        .is_finite()
+                        .then(|| interval.p_value()),
+                    blocks,
+                    units,
+                    identical: false,
+                    unpaired: of.compared == Comparison::AcrossBlocks,
+                    tail: self.tail(of, &weights, (workload, meter), place, stopping_rule),
+                    provenance: Some(self.provenance(place)),
+                    basis: Some(interval),
+                    ..effect.clone()
+                };
+                if let Some(tail) = &mut found.tail {
+                    tail.typical = found.verdict;
+                }
+                if stale {
+                    found.verdict = Verdict::Unclear;
+                    found.equivalent = false;
+                    found.p_value = None;
+                    found.tail = None;
+                }
+                Some(found)
+            })
     }
 
-    /// The mean and the tail of the contrast's slices in the source at `place`; `None` where none of it is
-    /// known there.
+    /// Computes the mean and the tail of the contrast's slices in the source at `place`; `None` if the source
+    /// has neither.
     fn tail(
         &self,
         of: &Contrast<'_>,
         weights: &[(Point, f64)],
         (workload, meter): (&str, Meter),
         place: usize,
-        looks: Looks,
-    ) -> Option<Box<Tail>> {
+        stopping_rule: StoppingRule,
+    ) -> Option<Box<TailFigures>> {
         let source = &self.sources[place];
-        if of.kind == Kind::Interaction || source.tails.is_empty() {
+        if of.kind == EffectKind::Interaction || source.tails.is_empty() {
             return None;
         }
         let margin = self.margins.get(&meter).copied();
-        let figure = |statistic: Statistic| -> Option<Figure> {
+        let figure = |statistic: Statistic| -> Option<TailFigure> {
             let tables = self.tables(source.tails.get(&statistic)?, workload, meter)?;
             let counts = statistic == Statistic::Slow;
-            let sample = Sample {
+            let sample = ContrastSample {
                 tables: &tables,
                 units: source.units.get(&meter),
-                looks,
+                stopping_rule,
                 counts,
                 shared: self.shared((place, Some(statistic), meter), workload, weights),
             };
@@ -473,7 +488,7 @@ impl Effects<'_> {
                 let mean = values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64;
                 if counts { mean } else { mean.exp() }
             };
-            Some(Figure {
+            Some(TailFigure {
                 estimate: shown(interval.estimate),
                 low: known.then(|| shown(interval.low())),
                 high: known.then(|| shown(interval.high())),
@@ -488,7 +503,7 @@ impl Effects<'_> {
                 blocks,
             })
         };
-        let tail = Tail {
+        let tail = TailFigures {
             typical: Verdict::Unclear,
             mean: figure(Statistic::Mean),
             slow: figure(Statistic::Slow),
@@ -498,7 +513,7 @@ impl Effects<'_> {
         Some(Box::new(tail))
     }
 
-    /// [`Spreads::shared`] over a workload, or over all of a suite's.
+    /// Returns [`SharedSpreads::shared`] over a workload, or over all workloads of a suite.
     fn shared(
         &self,
         key: (usize, Option<Statistic>, Meter),
@@ -515,8 +530,8 @@ impl Effects<'_> {
         }
     }
 
-    /// Points that are the same binary share their observations; what is left of `weights` when these
-    /// are joined.
+    /// Replaces points by the points that have their binary's observations, and adds up their weights;
+    /// weights of 0 are dropped.
     pub(super) fn of_servers(&self, weights: &[(Point, f64)]) -> Vec<(Point, f64)> {
         let mut joined: BTreeMap<Point, f64> = BTreeMap::new();
         for &(point, weight) in weights {
@@ -526,15 +541,18 @@ impl Effects<'_> {
         joined.into_iter().collect()
     }
 
-    /// The sources that hold, or those that do not, with their places.
-    pub(super) fn speaking(&self, stale: bool) -> impl Iterator<Item = (usize, &Source)> {
+    /// Iterates over the stale sources, or over the others, with their indices.
+    pub(super) fn sources_by_staleness(
+        &self,
+        stale: bool,
+    ) -> impl Iterator<Item = (usize, &ObservationSource)> {
         self.sources
             .iter()
             .enumerate()
             .filter(move |(place, _)| stale == self.is_stale(*place))
     }
 
-    /// How far a contrast may be off because the meter reads whole steps: half a step on every side.
+    /// Returns the bound of a contrast's error that comes from the meter's step size: half a step per side.
     fn rounding(&self, tables: &[&BlockTable], weights: &[(Point, f64)], meter: Meter) -> f64 {
         let Some(step) = self.clock.get(&meter) else {
             return 0.0;
@@ -549,25 +567,25 @@ impl Effects<'_> {
     }
 
     fn is_stale(&self, place: usize) -> bool {
-        place > 0 && self.header.carried[place - 1].stale.is_some()
+        place > 0 && self.header.reused[place - 1].stale.is_some()
     }
 
     pub(super) fn provenance(&self, place: usize) -> Provenance {
         if place == 0 {
             return Provenance::Measured;
         }
-        let name = self.header.carried[place - 1].experiment.clone();
+        let name = self.header.reused[place - 1].experiment.clone();
         if self.is_stale(place) {
             Provenance::Stale(name)
         } else {
-            Provenance::Carried(name)
+            Provenance::Reused(name)
         }
     }
 
-    /// The tables of a workload, or of all of a suite's; `None` when one is missing.
+    /// Returns the tables of a workload, or of all workloads of a suite; `None` if one is missing.
     pub(super) fn tables<'t>(
         &self,
-        tables: &'t Tables,
+        tables: &'t TablesByMeter,
         workload: &str,
         meter: Meter,
     ) -> Option<Vec<&'t BlockTable>> {
@@ -581,8 +599,8 @@ impl Effects<'_> {
         }
     }
 
-    /// The point whose observations speak for `point`: the one with the same binary that was
-    /// measured. The control is the release's binary by intent and stays itself.
+    /// Returns the point whose observations stand for `point`: the measured one with the same binary. The
+    /// control has the release's binary by design and is not replaced.
     pub(super) fn server_of(&self, point: Point) -> Point {
         self.points.server_of(point)
     }
@@ -596,7 +614,7 @@ impl Effects<'_> {
     }
 }
 
-/// How many steps of the meter one value of `point` is, its transactions all together; infinite without
+/// Returns the number of meter steps in one value of `point` over all its transactions; infinite without
 /// values.
 pub(super) fn steps(table: &BlockTable, point: Point, step: f64) -> f64 {
     let costs = table.contrast(&[(point, 1.0)]);
@@ -607,64 +625,66 @@ pub(super) fn steps(table: &BlockTable, point: Point, step: f64) -> f64 {
     }
 }
 
-/// Which blocks of two points are compared.
+/// The blocks of two points that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compared {
-    /// Those that have both: what differs between blocks cancels.
+enum Comparison {
+    /// Blocks that have both points: block effects cancel.
     WithinBlocks,
-    /// All of one with all of the other, because no block has both.
+    /// All blocks of one point with all blocks of the other, because no block has both.
     AcrossBlocks,
 }
 
-/// A difference of points: `weights` of the logarithms of their costs, told as one of `points.0` against
-/// `points.1`.
+/// A contrast of points: `weights` of the logarithms of their costs, reported as an effect of `points.0`
+/// against `points.1`.
 struct Contrast<'a> {
-    kind: Kind,
+    kind: EffectKind,
     points: (Point, Point),
     weights: &'a [(Point, f64)],
-    compared: Compared,
+    compared: Comparison,
 }
 
-/// Values that points are compared by.
-struct Sample<'a> {
+/// The values behind a contrast.
+struct ContrastSample<'a> {
     tables: &'a [&'a BlockTable],
     units: Option<&'a Units>,
-    looks: Looks,
-    /// Whether values come in counts.
+    stopping_rule: StoppingRule,
+    /// Whether the values are counts.
     counts: bool,
-    /// What the other points say of how counts vary.
+    /// The pooled variance of counts.
     shared: Option<SharedVariance>,
 }
 
-impl Sample<'_> {
-    /// The contrast with the numbers of blocks and of independent units behind it; `None` without any.
+impl ContrastSample<'_> {
+    /// Estimates the contrast; returns it with the numbers of blocks and of independent units. `None` without
+    /// values.
     fn compare(
         &self,
         weights: &[(Point, f64)],
-        compared: Compared,
+        compared: Comparison,
     ) -> Option<(Interval, usize, usize)> {
         match compared {
-            Compared::WithinBlocks => {
+            Comparison::WithinBlocks => {
                 let by_block = mean_contrast(self.tables, weights);
                 let found = self.interval(weights, &by_block)?;
                 Some((found.interval, by_block.len(), found.units))
             }
-            Compared::AcrossBlocks => self.across(weights),
+            Comparison::AcrossBlocks => self.across(weights),
         }
     }
 
-    fn interval(&self, weights: &[(Point, f64)], by_block: &[(u32, f64)]) -> Option<OverUnits> {
+    fn interval(&self, weights: &[(Point, f64)], by_block: &[(u32, f64)]) -> Option<UnitInterval> {
         if self.counts {
             let values = means(self.units, by_block);
-            return Some(OverUnits {
-                interval: Interval::of_counts(&values, self.looks, self.shared)?,
+            return Some(UnitInterval {
+                interval: Interval::of_counts(&values, self.stopping_rule, self.shared)?,
                 units: values.len(),
             });
         }
-        over_units(self.units, weights, by_block, self.looks)
+        over_units(self.units, weights, by_block, self.stopping_rule)
     }
 
-    /// The contrast of two points that share no block; `None` when they do share one, or one has none.
+    /// Estimates the contrast of two points that share no block; `None` if they do share one, or one has no
+    /// values.
     fn across(&self, weights: &[(Point, f64)]) -> Option<(Interval, usize, usize)> {
         let &[(one, weight), (other, _)] = weights else {
             return None;
@@ -672,31 +692,33 @@ impl Sample<'_> {
         if !mean_contrast(self.tables, weights).is_empty() {
             return None;
         }
-        let of = |point| -> Option<(OverUnits, usize)> {
+        let of = |point| -> Option<(UnitInterval, usize)> {
             let weights = [(point, weight)];
             let by_block = mean_contrast(self.tables, &weights);
-            let found = over_units(self.units, &weights, &by_block, Looks::Fixed)?;
+            let found = over_units(self.units, &weights, &by_block, StoppingRule::FixedSample)?;
             Some((found, by_block.len()))
         };
         let ((first, blocks), (second, others)) = (of(one)?, of(other)?);
-        let interval = first.interval.less(&second.interval);
+        let interval = first.interval.minus(&second.interval);
         Some((interval, blocks + others, first.units + second.units))
     }
 }
 
-/// The interval of a contrast's mean over the independent units among its blocks.
+/// Returns the interval of a contrast's mean over the independent units of its blocks.
 pub(super) fn over_units(
     units: Option<&Units>,
     weights: &[(Point, f64)],
     by_block: &[(u32, f64)],
-    looks: Looks,
-) -> Option<OverUnits> {
+    stopping_rule: StoppingRule,
+) -> Option<UnitInterval> {
     let none = Units::default();
     let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
-    units.unwrap_or(&none).interval(&points, by_block, looks)
+    units
+        .unwrap_or(&none)
+        .interval(&points, by_block, stopping_rule)
 }
 
-/// One value an independent unit, of values by block.
+/// Returns one value per independent unit from values by block.
 pub(super) fn means(units: Option<&Units>, by_block: &[(u32, f64)]) -> Vec<f64> {
     match units {
         Some(units) => units.means(by_block),
@@ -704,8 +726,8 @@ pub(super) fn means(units: Option<&Units>, by_block: &[(u32, f64)]) -> Vec<f64> 
     }
 }
 
-/// In every block in which all tables have the points: the mean over tables of the contrast of log
-/// costs, by block in order. For two points that is the log of the geometric mean of the ratios.
+/// Returns the mean over tables of the contrast of log costs, for every block in which all tables have the
+/// points, sorted by block. For two points it is the log of the geometric mean of the ratios.
 pub(super) fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
     let mut tables_left = tables.iter();
     let Some(first) = tables_left.next() else {
@@ -731,15 +753,15 @@ pub(super) fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) ->
     sums
 }
 
-fn promise(looks: Looks) -> document::Interval {
-    match looks {
-        Looks::Fixed => document::Interval::Fixed,
-        Looks::Widths => document::Interval::Sequential,
-        Looks::Any => document::Interval::Anytime,
+fn interval_type(stopping_rule: StoppingRule) -> document::Interval {
+    match stopping_rule {
+        StoppingRule::FixedSample => document::Interval::Fixed,
+        StoppingRule::FixedWidth => document::Interval::Sequential,
+        StoppingRule::Anytime => document::Interval::Anytime,
     }
 }
 
-/// What an interval says by itself; `no effect` needs a margin.
+/// Returns the verdict for a single interval; `no effect` requires a margin.
 fn verdict(interval: &Interval, margin: Option<f64>) -> Verdict {
     if interval.low() > 0.0 {
         Verdict::Faster

@@ -1,4 +1,4 @@
-//! Which functions' costs a patch changed: why, beside how much.
+//! The functions whose costs a patch changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use crate::stats::{Interval, LEVEL, benjamini_hochberg};
 use perfquilt_model::observation::{ExperimentHeader, FunctionChange, PointFunctions};
 use perfquilt_model::point::Point;
 
-/// The most functions told of a patch on a workload.
-const MOST: usize = 8;
+/// The most functions reported per patch and workload.
+const MOST_FUNCTIONS: usize = 8;
 
-/// Changes of less than this share of all instructions are not told.
-const LEAST: f64 = 1e-4;
+/// The least change that is reported, as a share of all instructions.
+const LEAST_SHARE: f64 = 1e-4;
 
-/// The functions whose own instructions each patch of `header`'s series changed, by patch and workload, largest
-/// first.
+/// Returns the functions whose own instructions each patch of `header`'s series changed, by patch and
+/// workload, largest change first.
 ///
-/// A patch is compared with the point before it that is known, block by block; none is told where that one was
-/// not counted in this experiment. Of all functions that are
-/// named for a patch and workload, at most one in twenty is not changed, on average (Benjamini and Hochberg).
+/// A patch is compared block by block with the nearest earlier point that has observations; patches without
+/// counts of that point in this experiment are omitted. The false discovery rate per patch and workload is at
+/// most 5 % (Benjamini and Hochberg).
 pub fn function_changes(
     header: &ExperimentHeader,
     counted: &[PointFunctions],
@@ -38,12 +38,12 @@ pub fn function_changes(
         }
         let earlier = || (0..patch).rev().map(Point::Step);
         for (workload, blocks) in &by_workload {
-            // The point that the patch's effect compares with. If only another experiment counted that one, no
-            // other will do: patches between them would be told as this one.
+            // The patch's effect compares with this point. If only another experiment counted it, no other
+            // point can replace it: the result would include the patches between them.
             let before = earlier()
                 .filter(|before| !header.failed.contains_key(before))
                 .map(|before| header.server_of(before))
-                .find(|before| blocks.contains_key(before) || is_carried(header, *before))
+                .find(|before| blocks.contains_key(before) || is_reused(header, *before))
                 .and_then(|before| blocks.get(&before));
             if let (Some(before), Some(after)) = (before, blocks.get(&point)) {
                 changes.extend(compared(patch, workload, before, after));
@@ -53,18 +53,19 @@ pub fn function_changes(
     changes
 }
 
-/// Whether an earlier experiment whose figures hold speaks for `point`.
-fn is_carried(header: &ExperimentHeader, point: Point) -> bool {
-    let mut origins = header.carried.iter();
+/// Returns whether values of `point` are reused from an earlier experiment that is not stale.
+fn is_reused(header: &ExperimentHeader, point: Point) -> bool {
+    let mut origins = header.reused.iter();
     origins.any(|origin| origin.stale.is_none() && origin.points.contains_key(&point))
 }
 
-/// By point and block, the functions' own instructions a transaction.
+/// The functions' own instructions per transaction, by point and block.
 type Blocks<'a> = BTreeMap<Point, BTreeMap<u32, &'a BTreeMap<String, f64>>>;
 
-/// The functions whose own instructions differ between two servers, which did the same transactions of `workload`
-/// in the blocks of `before` and `after`; largest first, some at most. `patch` is what the changes are put down to.
-/// Of all that are named, at most one in twenty is not changed, on average (Benjamini and Hochberg).
+/// Returns the functions whose own instructions differ between two servers that executed the same
+/// transactions of `workload` in the blocks of `before` and `after`; largest change first, at most eight.
+/// `patch` is the patch that the changes are attributed to. The false discovery rate is at most 5 %
+/// (Benjamini and Hochberg).
 pub fn compared(
     patch: usize,
     workload: &str,
@@ -86,14 +87,14 @@ pub fn compared(
         .flat_map(|(b, a)| b.keys().chain(a.keys()))
         .collect();
     let mut found = Vec::new();
-    let mut chances = Vec::new();
+    let mut p_values = Vec::new();
     for name in names {
         let of = |costs: &BTreeMap<String, f64>| costs.get(name).copied().unwrap_or(0.0);
         let differences: Vec<f64> = pairs.iter().map(|(b, a)| of(a) - of(b)).collect();
         let Some(interval) = Interval::of(&differences) else {
             continue;
         };
-        chances.push(interval.p_value());
+        p_values.push(interval.p_value());
         found.push(FunctionChange {
             patch,
             workload: workload.to_owned(),
@@ -104,19 +105,19 @@ pub fn compared(
             share: interval.estimate / all,
         });
     }
-    let adjusted = benjamini_hochberg(&chances);
-    let mut told: Vec<FunctionChange> = found
+    let adjusted = benjamini_hochberg(&p_values);
+    let mut reported: Vec<FunctionChange> = found
         .into_iter()
         .zip(adjusted)
-        .filter(|(change, p)| *p <= 1.0 - LEVEL && change.share.abs() >= LEAST)
+        .filter(|(change, p)| *p <= 1.0 - LEVEL && change.share.abs() >= LEAST_SHARE)
         .map(|(change, _)| change)
         .collect();
-    told.sort_by(|a, b| {
+    reported.sort_by(|a, b| {
         let by_size = b.share.abs().total_cmp(&a.share.abs());
         by_size.then_with(|| a.function.cmp(&b.function))
     });
-    told.truncate(MOST);
-    told
+    reported.truncate(MOST_FUNCTIONS);
+    reported
 }
 
 #[cfg(test)]
@@ -140,7 +141,7 @@ mod tests {
     fn a_patch_is_explained_by_what_it_changed_and_noise_is_not() {
         let mut all = Vec::new();
         for block in 0..3 {
-            // What the allocator does differs from start to start.
+            // The allocator's cost varies between starts.
             let noise = [40.0, 90.0, 60.0][block as usize];
             let other = [70.0, 50.0, 80.0][block as usize];
             all.push(counted(
@@ -160,11 +161,11 @@ mod tests {
             ));
         }
         let changes = function_changes(&header(2), &all);
-        let told: Vec<(usize, &str)> = changes
+        let reported: Vec<(usize, &str)> = changes
             .iter()
             .map(|c| (c.patch, c.function.as_str()))
             .collect();
-        assert_eq!(told, [(1, "hot"), (1, "gone"), (1, "new")]);
+        assert_eq!(reported, [(1, "hot"), (1, "gone"), (1, "new")]);
         assert_eq!((changes[0].before, changes[0].after), (900.0, 700.0));
         let all = 900.0 + 60.0 + (40.0 + 90.0 + 60.0) / 3.0;
         assert!((changes[0].share + 200.0 / all).abs() < 1e-12);
@@ -183,15 +184,15 @@ mod tests {
             changes.iter().map(|change| change.patch).collect()
         };
         let mut header = header(3);
-        // Nobody knows point 1: the second patch is both.
+        // Point 1 has no values, so patch 2 includes patch 1.
         assert_eq!(patches(&header), [2, 3]);
-        header.carried = vec![perfquilt_model::observation::Origin {
+        header.reused = vec![perfquilt_model::observation::ReusedFrom {
             experiment: "earlier".into(),
             points: [0, 1, 2].map(|k| (Point::Step(k), Point::Step(k))).into(),
             ..Default::default()
         }];
         assert_eq!(patches(&header), [3]);
-        header.carried[0].stale = Some("other".into());
+        header.reused[0].stale = Some("other".into());
         assert_eq!(patches(&header), [2, 3]);
     }
 

@@ -1,20 +1,20 @@
-//! Observations that no figure is made from, with the reason: nothing is dropped silently.
+//! Observations that no figure uses, with the reason: none is dropped silently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::collect::each;
-use super::document::{Effect, Kind, SUITE};
+use super::document::{Effect, EffectKind, SUITE};
 use super::effects::Effects;
+use super::tables::each;
 use crate::stats::BlockTable;
-use perfquilt_model::observation::{LeftOut, Meter};
+use perfquilt_model::observation::{ExcludedReadings, Meter};
 use perfquilt_model::point::Point;
 
 impl Effects<'_> {
-    /// The observations of this experiment that none of `effects` uses.
+    /// Returns the observations of this experiment that none of `effects` uses.
     pub(super) fn left_out<'e>(
         &self,
         effects: impl Iterator<Item = &'e Effect> + Clone,
-    ) -> Vec<LeftOut> {
+    ) -> Vec<ExcludedReadings> {
         let Some(own) = self.sources.first() else {
             return Vec::new();
         };
@@ -30,7 +30,7 @@ impl Effects<'_> {
         for (meter, workload, table) in each(&own.direct) {
             let sets: BTreeSet<BTreeSet<Point>> = effects
                 .clone()
-                .filter(|effect| effect.kind == Kind::Total)
+                .filter(|effect| effect.kind == EffectKind::Total)
                 .flat_map(|effect| self.points_of(effect))
                 .collect();
             left_out.extend(self.unused(meter, workload, table, &sets));
@@ -38,10 +38,10 @@ impl Effects<'_> {
         left_out
     }
 
-    /// The points that a block must have for `effect` to use it.
+    /// Returns the sets of points that a block must have for `effect` to use it.
     fn points_of(&self, effect: &Effect) -> Vec<BTreeSet<Point>> {
         let mut points = vec![effect.point, effect.against];
-        if let (Kind::Interaction, Point::Step(k)) = (effect.kind, effect.point) {
+        if let (EffectKind::Interaction, Point::Step(k)) = (effect.kind, effect.point) {
             points.push(Point::Step(k - 1));
             points.push(Point::Step(self.header.series.len()));
         }
@@ -53,16 +53,16 @@ impl Effects<'_> {
         }
     }
 
-    /// Of a table, what no set of points uses that are compared with each other.
+    /// Returns the values of a table that belong to none of the compared sets of points in their block.
     fn unused(
         &self,
         meter: Meter,
         workload: &str,
         table: &BlockTable,
         sets: &BTreeSet<BTreeSet<Point>>,
-    ) -> Vec<LeftOut> {
+    ) -> Vec<ExcludedReadings> {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-        for (points, blocks) in table.held() {
+        for (points, blocks) in table.point_sets() {
             let all: BTreeSet<Point> = points.iter().copied().collect();
             let used = |point: &Point| {
                 let mut of_point = sets.iter().filter(|set| set.contains(point));
@@ -74,7 +74,7 @@ impl Effects<'_> {
         }
         counts
             .into_iter()
-            .map(|(reason, count)| LeftOut {
+            .map(|(reason, count)| ExcludedReadings {
                 workload: workload.to_owned(),
                 meter,
                 count,

@@ -1,4 +1,4 @@
-//! From observations to effects and verdicts. Pure.
+//! Effects and verdicts from observations. Pure functions.
 
 mod agreement;
 mod change;
@@ -13,6 +13,7 @@ mod multiplicity;
 mod points;
 mod stopping;
 mod summary;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod warnings;
@@ -22,15 +23,14 @@ use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
 pub use agreement::Agreement;
-pub use change::{Change, changes};
-pub use collect::{Collector, Fault};
+pub use change::{PatchChange, changes};
+pub use collect::{Collector, ObservationFault};
 pub use document::{
-    Attribution, Closure, ControlEffect, Cost, Dependence, Effect, Figure, Interval, Kind, Noise,
-    NoiseSpread, Operation, Part, PatchEffects, PointDependence, Progress, Provenance, SUITE, Tail,
-    Verdict,
+    Attribution, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind, Interval,
+    Noise, NoiseSpread, OpenEffect, Operation, PatchEffects, PointDependence, Progress, Provenance,
+    SUITE, Stopping, TailFigure, TailFigures, TransactionCost, Verdict,
 };
 pub use functions::{compared, function_changes};
-pub use stopping::{Open, Stopping};
 pub use within::WithinBlocks;
 
 /// Attributes effects to patches. `margin` gives the equivalence margin of a meter as a fraction of
@@ -47,10 +47,12 @@ pub fn attribute(
     attribute_with(header, observations, &Supplement::default(), margin)
 }
 
-/// [`attribute`] with what else is known: planned blocks, build times, noise within blocks.
+/// Attributes effects to patches, using the supplement as well: planned blocks, build times, noise within
+/// blocks.
 ///
 /// # Errors
-/// As [`attribute`].
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when an observation does not fit the header or a
+/// block has a point twice.
 pub fn attribute_with(
     header: &ExperimentHeader,
     observations: &[Observation],

@@ -1,34 +1,34 @@
-//! Verdicts that hold for all rows of a table together, and for all that is judged of a row.
+//! Verdicts adjusted for multiple tests, and joined over the statistics of a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::{Effect, Kind, Operation, PatchEffects, SUITE, Verdict};
+use super::document::{Effect, EffectKind, Operation, PatchEffects, SUITE, Verdict};
 use crate::stats::{benjamini_hochberg_weighted, holm_weighted, speed};
 use perfquilt_model::observation::Meter;
 
-/// The share of a row's error that its typical time may use; the mean and the tail share the rest.
+/// The share of a row's error probability for its typical time; the mean and the tail share the rest.
 const TYPICAL: f64 = 0.8;
 
-/// Adjusts the probabilities of effects, takes back verdicts that do not hold any more, and joins what the
-/// typical time, the mean and the tail of a row say.
+/// Adjusts the p-values of effects, withdraws verdicts that are no longer significant, and joins the verdicts
+/// on a row's typical time, mean and tail.
 ///
-/// Over patches, for each meter and kind, by Holm: of all patches of the table, none is called faster
-/// or slower without being it in 95 % of experiments, and none is called without effect whose effect is the
-/// margin or more. Over all patches and workloads, beside the suite, by Benjamini and Hochberg: of the
-/// cells that are called changed, at most one in twenty is not, on average, and likewise of those called
-/// unchanged. Over all operations, for each meter and kind, likewise by Benjamini and Hochberg. A total is
-/// judged by itself. `margins` are fractions of speed.
+/// The families of tests are: patches, for each meter and kind, by Holm (in 95 % of experiments no patch of
+/// the table is called faster or slower wrongly, and no patch whose effect is the margin or more is called
+/// without effect); all patches and workloads beside the suite, by Benjamini and Hochberg (of the cells
+/// called changed, at most one in twenty is unchanged on average, and likewise of those called unchanged);
+/// all operations, for each meter and kind, by Benjamini and Hochberg. A total is judged by itself. `margins`
+/// are fractions of speed.
 pub(super) fn adjust(
     patches: &mut [PatchEffects],
     operations: &mut [Operation],
     total: &mut [Effect],
     margins: &BTreeMap<Meter, f64>,
 ) {
-    let mut over_patches: BTreeMap<(Kind, Meter), Vec<&mut Effect>> = BTreeMap::new();
-    let mut over_cells: BTreeMap<(Kind, Meter), Vec<&mut Effect>> = BTreeMap::new();
+    let mut over_patches: BTreeMap<(EffectKind, Meter), Vec<&mut Effect>> = BTreeMap::new();
+    let mut over_cells: BTreeMap<(EffectKind, Meter), Vec<&mut Effect>> = BTreeMap::new();
     for patch in patches {
-        // A meter that was read on one workload has no suite, whatever others have.
-        let suites: BTreeSet<(Kind, Meter)> = patch
+        // A meter that was read on a single workload has no suite, even if other meters have one.
+        let suites: BTreeSet<(EffectKind, Meter)> = patch
             .effects
             .iter()
             .filter(|effect| effect.workload == SUITE)
@@ -44,13 +44,14 @@ pub(super) fn adjust(
             families.entry(family).or_default().push(effect);
         }
     }
-    let mut over_operations: BTreeMap<(Kind, Meter), Vec<&mut Effect>> = BTreeMap::new();
+    let mut over_operations: BTreeMap<(EffectKind, Meter), Vec<&mut Effect>> = BTreeMap::new();
     let effects = operations.iter_mut().flat_map(|of| &mut of.effects);
     for effect in effects.filter(|effect| effect.p_value.is_some()) {
         let family = (effect.kind, effect.meter);
         over_operations.entry(family).or_default().push(effect);
     }
-    let judge_all = |families: BTreeMap<(Kind, Meter), Vec<&mut Effect>>, adjust: Adjust| {
+    let judge_all = |families: BTreeMap<(EffectKind, Meter), Vec<&mut Effect>>,
+                     adjust: AdjustPValues| {
         for ((_, meter), family) in families {
             judge(family, margins.get(&meter).copied(), adjust);
         }
@@ -66,10 +67,10 @@ pub(super) fn adjust(
     }
 }
 
-/// Adjusts probabilities with weights.
-type Adjust = fn(&[f64], &[f64]) -> Vec<f64>;
+/// A method that adjusts p-values with weights.
+type AdjustPValues = fn(&[f64], &[f64]) -> Vec<f64>;
 
-fn judge(mut family: Vec<&mut Effect>, margin: Option<f64>, adjust: Adjust) {
+fn judge(mut family: Vec<&mut Effect>, margin: Option<f64>, adjust: AdjustPValues) {
     let mut probabilities = Vec::new();
     let mut weights = Vec::new();
     for effect in &family {
@@ -131,7 +132,8 @@ fn judge(mut family: Vec<&mut Effect>, margin: Option<f64>, adjust: Adjust) {
     }
 }
 
-/// The probability of being as far inside the margin if the effect lies outside.
+/// Returns the p-value of the equivalence test, under the null hypothesis that the effect lies outside the
+/// margin.
 fn outside(effect: &Effect, margin: Option<f64>) -> f64 {
     match (&effect.basis, margin) {
         (Some(interval), Some(margin)) => interval.equivalence_p_value(margin),
@@ -139,7 +141,7 @@ fn outside(effect: &Effect, margin: Option<f64>) -> f64 {
     }
 }
 
-/// What a row says whose typical time, mean and tail say these.
+/// Returns the verdict on a row from the verdicts on its typical time, mean and tail.
 fn joined(typical: Verdict, tail: &[Verdict]) -> Verdict {
     let says = |verdict| typical == verdict || tail.contains(&verdict);
     match (says(Verdict::Faster), says(Verdict::Slower)) {

@@ -1,24 +1,24 @@
-//! Which points can be compared at all: a long series may have values of few.
+//! The points that can be compared: a long series may have values of few.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::collect::Source;
+use super::tables::ObservationSource;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 
-/// What is known of points before any contrast is tried.
+/// Points with values, and points that share a binary, for selecting contrasts to try.
 pub(super) struct Points {
-    /// By point that is another's binary, the point whose observations speak for it.
+    /// For each point whose binary is another point's, the point that has its observations.
     servers: BTreeMap<Point, Point>,
     measured: BTreeSet<Point>,
-    /// Those with values of their own or of their binary.
+    /// The points with values of their own or of their binary.
     comparable: BTreeSet<Point>,
 }
 
 impl Points {
-    pub(super) fn of(header: &ExperimentHeader, sources: &[Source]) -> Self {
-        let tables = sources.iter().flat_map(Source::each);
+    pub(super) fn of(header: &ExperimentHeader, sources: &[ObservationSource]) -> Self {
+        let tables = sources.iter().flat_map(ObservationSource::each);
         let measured = tables.flat_map(|(_, _, table)| table.points());
         let mut points = Points {
             servers: servers(&header.identical),
@@ -32,8 +32,8 @@ impl Points {
         points
     }
 
-    /// The point whose observations speak for `point`: the one with the same binary that was
-    /// measured. The control is the release's binary by intent and stays itself.
+    /// Returns the point whose observations stand for `point`: the measured one with the same binary. The
+    /// control has the release's binary by design and is not replaced.
     pub(super) fn server_of(&self, point: Point) -> Point {
         self.servers.get(&point).copied().unwrap_or(point)
     }
@@ -42,15 +42,15 @@ impl Points {
         self.measured.contains(&self.server_of(point))
     }
 
-    /// The points of the series before `point` that it may be compared with, the nearest first; none where
-    /// nothing is known of it.
+    /// Returns the points of the series before `point` that it may be compared with, the nearest first; none
+    /// if `point` has no values.
     pub(super) fn before(&self, point: Point) -> impl Iterator<Item = Point> + Clone {
         let known = self.comparable.contains(&point);
         let before = self.comparable.range(..point).rev().copied();
         before.filter(move |other| known && matches!(other, Point::Step(_)))
     }
 
-    /// The points of the series with a patch that may be compared with the release, the last first.
+    /// Returns the patched points of the series that may be compared with the release, the last first.
     pub(super) fn patched(&self) -> Vec<Point> {
         let points = self.comparable.iter().rev().copied();
         points
@@ -59,7 +59,8 @@ impl Points {
     }
 }
 
-/// As [`ExperimentHeader::server_of`], for all points at once: chains may be as long as the series.
+/// Computes [`ExperimentHeader::server_of`] for all points at once, because chains may be as long as the
+/// series.
 fn servers(identical: &BTreeMap<Point, Point>) -> BTreeMap<Point, Point> {
     let mut servers: BTreeMap<Point, Point> = BTreeMap::new();
     for &point in identical.keys() {
@@ -73,7 +74,7 @@ fn servers(identical: &BTreeMap<Point, Point>) -> BTreeMap<Point, Point> {
                     server = *known.get();
                     break;
                 }
-                // Until its end is known; for good where the chain is a circle.
+                // Replaced once the end of the chain is known; final if the chain is a cycle.
                 Entry::Vacant(open) => {
                     open.insert(server);
                 }
@@ -127,7 +128,7 @@ mod tests {
         let mut header = header(1000);
         let known = [(Point::Step(700), Point::Step(300))];
         header.identical = BTreeMap::from(known);
-        let mut source = Source::default();
+        let mut source = ObservationSource::default();
         let tables = source
             .blocks
             .entry(perfquilt_model::observation::Meter::Time);

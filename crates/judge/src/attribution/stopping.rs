@@ -1,67 +1,21 @@
-//! When an experiment that stops by itself has measured enough.
+//! Evaluation of the stopping rule.
 
-use std::collections::BTreeSet;
-
-use serde::Serialize;
-
-use super::collect::Tables;
-use super::document::{Effect, Kind, PatchEffects, SUITE};
+use super::document::{Effect, EffectKind, OpenEffect, PatchEffects, SUITE, Stopping};
+use super::tables::TablesByMeter;
 use crate::stats::{BlockTable, blocks_needed, half_width};
-use perfquilt_model::observation::{Meter, Planned};
-use perfquilt_model::point::Point;
+use perfquilt_model::observation::PlannedBlocks;
 
-/// Where an experiment stands that ends when its intervals are narrow enough.
-///
-/// It looks at the widths of intervals and never at estimates, so that the estimates are as good as
-/// those of a fixed number of blocks (`stats::widening`). Everything in it follows from stored
-/// observations: an experiment that was interrupted decides as if it had not been.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Stopping {
-    /// The meter whose intervals are looked at.
-    pub meter: Meter,
-    /// The half-width wanted of every patch's interval and of the total's, as a fraction of speed.
-    pub resolution: f64,
-    /// The least blocks behind an interval that counts as narrow enough.
-    pub min_blocks: u32,
-    /// The most blocks there may be.
-    pub max_blocks: u32,
-    /// Blocks begun so far.
-    pub blocks: u32,
-    /// The widest half-width so far; `null` with a single block.
-    pub widest: Option<f64>,
-    /// The effects whose interval is too wide still.
-    pub open: Vec<Open>,
-    /// Further blocks that are expected to be needed, if there were no limit to them; `null` before
-    /// the spread can be estimated.
-    pub expected: Option<u32>,
-    /// Whether no block will follow: nothing is open, or the blocks are used up.
-    pub ended: bool,
-}
-
-/// An effect whose interval is too wide still.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Open {
-    /// The workload, or [`SUITE`].
-    pub workload: String,
-    /// Which points are compared.
-    pub kind: Kind,
-    /// The point whose speed is told.
-    pub point: Point,
-    /// The point it is compared with.
-    pub against: Point,
-}
-
-/// More blocks than anybody measures; where a forecast ends.
+/// The limit of forecasts, far above any practical number of blocks.
 const FORESEEABLE: usize = 1_000_000;
 
 impl Stopping {
-    /// The state of the rule that `planned` gives to the experiment, if it gives one. `effects` are
-    /// those of all patches and the total, `tables` the observations.
+    /// Evaluates the stopping rule in `planned`; `None` without one. `effects` are those of all patches and
+    /// the total, `tables` the observations.
     pub(super) fn of(
-        planned: &[Planned],
+        planned: &[PlannedBlocks],
         patches: &[PatchEffects],
         total: &[Effect],
-        tables: &Tables,
+        tables: &TablesByMeter,
     ) -> Option<Self> {
         let (rule, resolution) = planned
             .iter()
@@ -73,8 +27,8 @@ impl Stopping {
             .flat_map(|patch| &patch.effects)
             .chain(total)
             .filter(|effect| effect.meter == rule.meter && !effect.identical)
-            .filter(|effect| effect.kind != Kind::Interaction)
-            // What is known from an earlier experiment is not measured in this one.
+            .filter(|effect| effect.kind != EffectKind::Interaction)
+            // This experiment does not measure effects that it reuses.
             .filter(|effect| effect.from().is_none());
         let mut open = Vec::new();
         let mut widest: Option<f64> = None;
@@ -86,7 +40,7 @@ impl Stopping {
             if width <= resolution && effect.blocks >= min_blocks as usize {
                 continue;
             }
-            // Blocks that share layouts are one unit, and will go on to be.
+            // Blocks that share layouts form one unit; further blocks are expected to do so at the same rate.
             let blocks_a_unit = effect.blocks as f64 / effect.units.max(1) as f64;
             let needed =
                 blocks_needed(error, effect.units, resolution, FORESEEABLE).map(|needed| {
@@ -95,7 +49,7 @@ impl Stopping {
                         .saturating_sub(effect.blocks)
                 });
             expected = expected.zip(needed).map(|(a, b): (usize, _)| a.max(b));
-            open.push(Open {
+            open.push(OpenEffect {
                 workload: effect.workload.clone(),
                 kind: effect.kind,
                 point: effect.point,
@@ -133,26 +87,6 @@ impl Stopping {
                 None => None,
             },
             ended,
-        })
-    }
-
-    /// Whether a further block would need `workload`.
-    pub fn needs_workload(&self, workload: &str) -> bool {
-        // Before the first figures all is open. The suite takes blocks that have every workload.
-        self.widest.is_none() && !self.ended
-            || self
-                .open
-                .iter()
-                .any(|open| open.workload == workload || open.workload == SUITE)
-    }
-
-    /// The points that a further block would need, the release and its control left aside; `None` when
-    /// that is all of them.
-    pub fn needed_points(&self) -> Option<BTreeSet<Point>> {
-        let known = !self.open.is_empty();
-        known.then(|| {
-            let points = self.open.iter().flat_map(|open| [open.point, open.against]);
-            points.collect()
         })
     }
 }

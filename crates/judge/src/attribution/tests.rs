@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use perfquilt_model::observation::{Origin, Planned, Within};
+use perfquilt_model::observation::{PlannedBlocks, ReusedFrom, WithinBlockError};
 use perfquilt_model::point::Point;
 
 mod carried;
@@ -11,7 +11,7 @@ mod unpaired;
 mod verdicts;
 mod warned;
 
-/// An experiment with `patches` patches and no facts besides.
+/// Returns the header of an experiment with `patches` patches.
 pub(crate) fn header(patches: usize) -> ExperimentHeader {
     ExperimentHeader {
         schema: 1,
@@ -26,7 +26,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::new(),
         failed: BTreeMap::new(),
         started: String::new(),
-        carried: Vec::new(),
+        reused: Vec::new(),
     }
 }
 
@@ -75,7 +75,10 @@ fn blocks(workload: &str, meter: Meter, rows: &[&[f64]]) -> Vec<Observation> {
 
 fn in_order(attribution: &Attribution, patch: usize) -> &Effect {
     let effects = &attribution.patches[patch - 1].effects;
-    effects.iter().find(|e| e.kind == Kind::InOrder).unwrap()
+    effects
+        .iter()
+        .find(|e| e.kind == EffectKind::InOrder)
+        .unwrap()
 }
 
 #[test]
@@ -90,7 +93,7 @@ fn effects_are_speed_and_positive_is_faster() {
         (Point::Step(1), Point::BASE)
     );
     assert_eq!(effect.workload, "w");
-    assert_eq!(result.total[0].kind, Kind::Total);
+    assert_eq!(result.total[0].kind, EffectKind::Total);
     assert!((result.total[0].estimate - 0.1).abs() < 1e-12);
 }
 
@@ -169,7 +172,7 @@ fn a_series_of_identical_binaries_needs_no_observation() {
     let mut header = header(1);
     header.identical = BTreeMap::from([(Point::Step(1), Point::BASE)]);
     let supplement = Supplement {
-        planned: vec![Planned::fixed("w", Meter::Time, 0)],
+        planned: vec![PlannedBlocks::fixed("w", Meter::Time, 0)],
         ..Supplement::default()
     };
     let result = attribute_with(&header, &[], &supplement, &margin).unwrap();
@@ -236,7 +239,7 @@ fn the_suite_is_the_geometric_mean_over_workloads_by_block() {
         Meter::Time,
         &[&[100.0, 100.0], &[100.0, 100.0]],
     ));
-    // A block of one workload only says nothing about the suite.
+    // A block with a single workload has no value for the suite.
     observations.extend([
         observation("a", Meter::Time, 7, Point::BASE, 500.0),
         observation("a", Meter::Time, 7, Point::Step(1), 100.0),
@@ -249,7 +252,7 @@ fn the_suite_is_the_geometric_mean_over_workloads_by_block() {
     let names: Vec<&str> = result.patches[0]
         .effects
         .iter()
-        .filter(|effect| effect.kind == Kind::InOrder)
+        .filter(|effect| effect.kind == EffectKind::InOrder)
         .map(|effect| effect.workload.as_str())
         .collect();
     assert_eq!(names, [SUITE, "a", "b"]);
@@ -270,16 +273,16 @@ fn alone_and_without_are_told_when_they_were_measured() {
         }
     }
     let result = attribute(&header(2), &observations, &margin).unwrap();
-    let of = |patch: usize, kind: Kind| {
+    let of = |patch: usize, kind: EffectKind| {
         let effects = &result.patches[patch - 1].effects;
         effects.iter().find(|effect| effect.kind == kind)
     };
-    assert!((of(2, Kind::Alone).unwrap().estimate - (100.0 / 95.0 - 1.0)).abs() < 1e-9);
-    assert!((of(1, Kind::Without).unwrap().estimate - (88.0 / 80.0 - 1.0)).abs() < 1e-9);
-    assert!(of(1, Kind::Alone).is_none() && of(2, Kind::Without).is_none());
+    assert!((of(2, EffectKind::Alone).unwrap().estimate - (100.0 / 95.0 - 1.0)).abs() < 1e-9);
+    assert!((of(1, EffectKind::Without).unwrap().estimate - (88.0 / 80.0 - 1.0)).abs() < 1e-9);
+    assert!(of(1, EffectKind::Alone).is_none() && of(2, EffectKind::Without).is_none());
     // In order 100/90 against 88/80 without it.
     let more = (100.0 / 90.0) / (88.0 / 80.0) - 1.0;
-    let interaction = of(1, Kind::Interaction).unwrap();
+    let interaction = of(1, EffectKind::Interaction).unwrap();
     assert!((interaction.estimate - more).abs() < 1e-9);
     assert_eq!(interaction.verdict, Verdict::Faster);
 }
@@ -294,22 +297,25 @@ fn the_last_patch_is_worth_the_same_in_order_and_without() {
         &[&[100.0, 90.0, 80.0], &[101.0, 92.0, 79.0]],
     );
     let result = attribute(&header, &observations, &margin).unwrap();
-    let of = |kind: Kind| {
+    let of = |kind: EffectKind| {
         let effects = &result.patches[1].effects;
         effects.iter().find(|effect| effect.kind == kind).unwrap()
     };
-    assert_eq!(of(Kind::Without).estimate, of(Kind::InOrder).estimate);
-    assert!(of(Kind::Interaction).identical);
+    assert_eq!(
+        of(EffectKind::Without).estimate,
+        of(EffectKind::InOrder).estimate
+    );
+    assert!(of(EffectKind::Interaction).identical);
 }
 
 #[test]
 fn one_striking_patch_among_many_is_not_believed() {
-    // Its own probability is 2 %: with 20 patches, one such is to be expected.
+    // Its p-value is 2 %: with 20 patches, one such is expected.
     let chance = [0.002, 0.006, 0.006, 0.010, 0.003];
     let mut observations = Vec::new();
     for (block, chance) in (0..).zip(chance) {
         for point in 0..=20 {
-            // The others differ from the release by nothing but a little noise of their own.
+            // The others differ from the release by noise only.
             let own = 0.0001 * f64::from((block * 7 + point * 13) % 5);
             let gain = if point == 0 { 0.0 } else { chance };
             let value = 100.0 * (own - gain).exp();
@@ -324,7 +330,7 @@ fn one_striking_patch_among_many_is_not_believed() {
     let (raw, adjusted) = (first.p_value.unwrap(), first.p_adjusted.unwrap());
     // It is the smallest of twenty.
     assert!((adjusted - 20.0 * raw).abs() < 1e-9, "{raw} {adjusted}");
-    // Beside no other patch the same figures are evidence enough.
+    // Without other patches the same figures are significant.
     let observations: Vec<Observation> = observations
         .into_iter()
         .filter(|o| matches!(o.point, Point::Step(0 | 1)))
@@ -365,7 +371,7 @@ fn a_restart_is_what_the_slices_leave_of_the_spread() {
         &[100.0, 99.0],
     ];
     let supplement = Supplement {
-        within: vec![Within {
+        within: vec![WithinBlockError {
             workload: "w".into(),
             meter: Meter::Time,
             sd: 0.005,
@@ -397,7 +403,7 @@ fn misfits_are_refused() {
 #[test]
 fn meters_agree_only_when_one_explains_the_other() {
     let effect = |meter: Meter, estimate: f64, half: f64, verdict: Verdict| Effect {
-        kind: Kind::InOrder,
+        kind: EffectKind::InOrder,
         workload: "w".into(),
         meter,
         point: Point::Step(1),
@@ -465,10 +471,10 @@ fn spread_out(spread: f64) -> Vec<Observation> {
 fn stopping_of(observations: &[Observation], blocks: u32) -> (Attribution, Stopping) {
     let supplement = Supplement {
         planned: ["a", "b"]
-            .map(|workload| Planned {
+            .map(|workload| PlannedBlocks {
                 min_blocks: Some(8),
                 resolution: Some(0.005),
-                ..Planned::fixed(workload, Meter::Time, blocks)
+                ..PlannedBlocks::fixed(workload, Meter::Time, blocks)
             })
             .to_vec(),
         ..Supplement::default()
@@ -507,7 +513,7 @@ fn an_experiment_ends_by_its_widths_or_its_budget() {
     let (result, stopping) = stopping_of(&spread_out(0.01), 10);
     assert!(!stopping.open.is_empty() && stopping.ended && result.is_complete());
     assert_eq!(in_order(&result, 1).interval, Interval::Sequential);
-    // Nothing is known before the first block, and nothing ends.
+    // Before the first block there are no figures, and the experiment has not ended.
     let (result, stopping) = stopping_of(&[], 10);
     assert!(!stopping.ended && !result.is_complete());
     assert_eq!((stopping.widest, stopping.expected), (None, None));
@@ -563,7 +569,7 @@ fn the_total_is_checked_against_blocks_of_its_own() {
     assert_eq!((check.direct.blocks, check.consistent), (3, Some(true)));
     assert_eq!(with.warnings, [""; 0]);
 
-    // Which would hold 0 if the direct total were 0, too.
+    // The interval would contain 0 for a direct total of 0, too.
     let mut wide = blocks("w", Meter::Time, &rows);
     wide.extend(direct(0, 120.0, 100.0, 2));
     wide.extend(direct(1, 100.0, 100.0, 2));

@@ -1,47 +1,51 @@
-//! What a reader must know to judge the figures.
+//! Warnings about the validity of the figures.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::collect::Source;
 use super::document::{Attribution, Effect, SUITE};
-use crate::stats::{BlockTable, Complete, holm, median};
+use super::tables::ObservationSource;
+use crate::stats::{BlockTable, CompleteBlocks, holm, median};
 use perfquilt_model::observation::{Conditions, Meter};
 use perfquilt_model::point::Point;
 
-/// Something about an experiment that limits what its figures say. As text: what is so, and what to do.
+/// A condition that limits the validity of an experiment's figures. Its text states the condition and the
+/// remedy.
 #[derive(Debug, Clone, PartialEq)]
 enum Warning<'a> {
-    /// The control misses 0 in these of so many intervals.
+    /// The control's interval excludes 0 in these of `of` intervals.
     Control { missed: Vec<String>, of: usize },
-    /// Blocks depend on those before them.
-    Dependent { row: Row<'a>, lag1: f64 },
-    /// A point changed in the middle of the experiment, the others did not.
+    /// Blocks depend on the blocks before them.
+    Dependent { row: WarningRow<'a>, lag1: f64 },
+    /// A point changed in the middle of the experiment while the others did not.
     Changed {
-        row: Row<'a>,
+        row: WarningRow<'a>,
         point: Point,
         halves: f64,
     },
     /// The closure check fails.
     Closure,
-    /// Points that share no block are compared; `all` where no two do.
+    /// Effects compare points that share no block; `all` if every effect does.
     Unpaired { all: bool },
-    /// Points without a value here that other workloads have.
-    Lacking { row: Row<'a>, points: Vec<Point> },
-    /// Blocks without some point; `stopped` where the stopping rule may be why, `across` where some effect
-    /// compares points that share none.
+    /// Points lack values on a workload while other workloads have them.
+    Lacking {
+        row: WarningRow<'a>,
+        points: Vec<Point>,
+    },
+    /// Blocks lack points; `stopped` if the stopping rule may be the reason, `across` if any effect compares
+    /// points that share no block.
     Incomplete {
-        row: Row<'a>,
+        row: WarningRow<'a>,
         blocks: usize,
         of: usize,
         stopped: bool,
         across: bool,
     },
-    /// All values are the same.
-    Still { row: Row<'a> },
-    /// Blocks with values that are no noise.
-    Wild {
-        row: Row<'a>,
+    /// All values of a table are equal.
+    Still { row: WarningRow<'a> },
+    /// Blocks have outliers too large for noise.
+    Outliers {
+        row: WarningRow<'a>,
         blocks: Vec<u32>,
         of: usize,
     },
@@ -57,26 +61,26 @@ enum Warning<'a> {
     Frequency(&'a Conditions, f64, f64),
 }
 
-/// What a table of values is of.
+/// The workload and meter of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Row<'a> {
+struct WarningRow<'a> {
     workload: &'a str,
     meter: Meter,
 }
 
-impl fmt::Display for Row<'_> {
+impl fmt::Display for WarningRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.workload, self.meter)
     }
 }
 
-/// More of the processors' time than this, taken by the hypervisor, is worth a word.
+/// The share of processor time taken by the hypervisor above which a warning is due.
 const STOLEN: f64 = 0.02;
-/// So is more of it unused.
+/// The share of idle processor time above which a warning is due.
 const IDLE: f64 = 0.25;
-/// So are more interruptions a second of the servers.
+/// The number of preemptions of servers per second above which a warning is due.
 const PREEMPTED: f64 = 100.0;
-/// So are frequencies this far apart.
+/// The ratio of processor frequencies above which a warning is due.
 const FREQUENCY: f64 = 1.05;
 
 impl fmt::Display for Warning<'_> {
@@ -99,8 +103,8 @@ impl fmt::Display for Warning<'_> {
             Warning::Changed { row, point, halves } => write!(
                 f,
                 "Point {point} of {row} was {} {} in the second half of the blocks than in the first, against \
-                 the other points: its figures are a mean of two states. Look for what stays with this \
-                 server, and measure again.",
+                 the other points: its figures are a mean of two states. Look for a cause specific to \
+                 this server, and measure again.",
                 percent(halves.abs()),
                 if *halves > 0.0 { "faster" } else { "slower" },
             ),
@@ -157,7 +161,7 @@ impl fmt::Display for Warning<'_> {
                 f,
                 "All blocks of {row} agree to the last digit: check that these are measured values."
             ),
-            Warning::Wild { row, blocks, of } => write!(
+            Warning::Outliers { row, blocks, of } => write!(
                 f,
                 "{} of {of} blocks of {row} have a value far from the others (block {}{}): a clock \
                  that jumped, or another unit? They are used, and make the intervals wide.",
@@ -224,8 +228,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// One or two sentences each.
-pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String> {
+/// Returns the warnings as text, one or two sentences each.
+pub(super) fn warnings(attribution: &Attribution, source: &ObservationSource) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(control(attribution));
     warnings.extend(dependent(attribution));
@@ -239,7 +243,7 @@ pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String
         if !attribution.workloads.contains(workload) {
             continue;
         }
-        let row = Row { workload, meter };
+        let row = WarningRow { workload, meter };
         let blocks = table.incomplete_blocks();
         let of_row = || {
             let here = |e: &&Effect| e.meter == meter && e.workload == *workload && !e.identical;
@@ -263,11 +267,11 @@ pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String
         if still && meter != Meter::Instructions {
             warnings.push(Warning::Still { row });
         }
-        let wild = wild_blocks(&complete, table.points().len());
-        if !wild.is_empty() {
-            warnings.push(Warning::Wild {
+        let outliers = outlier_blocks(&complete, table.points().len());
+        if !outliers.is_empty() {
+            warnings.push(Warning::Outliers {
                 row,
-                blocks: wild,
+                blocks: outliers,
                 of: table.blocks(),
             });
         }
@@ -276,11 +280,11 @@ pub(super) fn warnings(attribution: &Attribution, source: &Source) -> Vec<String
     warnings.iter().map(Warning::to_string).collect()
 }
 
-/// The tables of a meter that lack points which others have.
-fn lacking<'a>(attribution: &Attribution, source: &'a Source) -> Vec<Warning<'a>> {
+/// Finds the tables of a meter that lack points which other tables have.
+fn lacking<'a>(attribution: &Attribution, source: &'a ObservationSource) -> Vec<Warning<'a>> {
     let mut warnings = Vec::new();
     for (&meter, tables) in &source.blocks {
-        // What was not begun is told as progress.
+        // The progress section reports workloads that have not begun.
         let begun = |name: &String, table: &BlockTable| {
             table.blocks() > 0 && attribution.workloads.contains(name)
         };
@@ -296,7 +300,7 @@ fn lacking<'a>(attribution: &Attribution, source: &'a Source) -> Vec<Warning<'a>
             let lacks = |point: &Point| table.points().binary_search(point).is_err();
             let points: Vec<Point> = all.iter().copied().filter(lacks).collect();
             if !points.is_empty() {
-                let row = Row { workload, meter };
+                let row = WarningRow { workload, meter };
                 warnings.push(Warning::Lacking { row, points });
             }
         }
@@ -310,7 +314,8 @@ fn disturbed(of: &Conditions) -> impl Iterator<Item = Warning<'_>> {
         (of.steal.mean > STOLEN).then_some(Warning::Stolen(of)),
         (of.idle.mean > IDLE).then_some(Warning::Idle(of)),
         (of.preempted > PREEMPTED).then_some(Warning::Preempted(of)),
-        // A page or so a block comes from the program's own file, in a fraction of a millisecond.
+        // Reading the program's own file accounts for about one page per block, in a fraction of a
+        // millisecond.
         (of.major_faults > of.blocks as u64).then_some(Warning::Swapped(of)),
         frequency.map(|(low, high)| Warning::Frequency(of, low, high)),
     ]
@@ -334,13 +339,13 @@ fn control(attribution: &Attribution) -> Option<Warning<'_>> {
     })
 }
 
-/// A probability below this, adjusted for all that is looked at, is worth a word.
-const SURPRISING: f64 = 0.01;
+/// The significance level for adjusted p-values of dependence.
+const SIGNIFICANCE: f64 = 0.01;
 
-/// Blocks that are not independent.
+/// Finds tables whose blocks are not independent.
 fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
     let tables = &attribution.noise.dependence;
-    let looks: Vec<f64> = tables.iter().map(|of| of.lag1_p_value).collect();
+    let lags: Vec<f64> = tables.iter().map(|of| of.lag1_p_value).collect();
     let of_points = || {
         tables
             .iter()
@@ -348,9 +353,9 @@ fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
     };
     let halves: Vec<f64> = of_points().map(|(_, point)| point.halves_p_value).collect();
     let mut warnings = Vec::new();
-    for (of, p) in tables.iter().zip(holm(&looks)) {
-        if p < SURPRISING {
-            let row = Row {
+    for (of, p) in tables.iter().zip(holm(&lags)) {
+        if p < SIGNIFICANCE {
+            let row = WarningRow {
                 workload: &of.workload,
                 meter: of.meter,
             };
@@ -358,8 +363,8 @@ fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
         }
     }
     for ((of, point), p) in of_points().zip(holm(&halves)) {
-        if p < SURPRISING {
-            let row = Row {
+        if p < SIGNIFICANCE {
+            let row = WarningRow {
                 workload: &of.workload,
                 meter: of.meter,
             };
@@ -379,15 +384,15 @@ fn closure(attribution: &Attribution) -> Option<Warning<'_>> {
     (check.consistent == Some(false)).then_some(Warning::Closure)
 }
 
-/// Of `block + point`, residuals this many robust standard deviations away are not noise.
-const WILD: f64 = 100.0;
+/// Residuals of `block + point` beyond this many robust standard deviations are outliers.
+const OUTLIER_DEVIATIONS: f64 = 100.0;
 
-/// The least deviation (10 %) that is called wild, however calm the others are.
-const LEAST: f64 = 0.1;
+/// The least deviation (10 %) of an outlier, however small the other residuals are.
+const LEAST_OUTLIER: f64 = 0.1;
 
-/// Whether no point moves against the block's first by as much as half of [`LEAST`] over the blocks, so
-/// that none can be far from what is usual.
-fn is_calm(complete: &Complete, points: usize) -> bool {
+/// Returns whether no point's ratio to the block's first point ranges over more than half of
+/// [`LEAST_OUTLIER`], in which case there cannot be an outlier.
+fn is_calm(complete: &CompleteBlocks, points: usize) -> bool {
     let mut ranges = vec![(f64::INFINITY, f64::NEG_INFINITY); points];
     for (_, values) in complete.rows() {
         for (range, value) in ranges.iter_mut().zip(values) {
@@ -395,11 +400,13 @@ fn is_calm(complete: &Complete, points: usize) -> bool {
             *range = (range.0.min(ratio), range.1.max(ratio));
         }
     }
-    ranges.iter().all(|(low, high)| high - low < LEAST / 2.0)
+    ranges
+        .iter()
+        .all(|(low, high)| high - low < LEAST_OUTLIER / 2.0)
 }
 
-/// Blocks with a value that lies absurdly far from the others'.
-fn wild_blocks(complete: &Complete, points: usize) -> Vec<u32> {
+/// Returns the blocks that contain an outlier.
+fn outlier_blocks(complete: &CompleteBlocks, points: usize) -> Vec<u32> {
     if points < 2 || complete.len() < 4 || is_calm(complete, points) {
         return Vec::new();
     }
@@ -427,7 +434,7 @@ fn wild_blocks(complete: &Complete, points: usize) -> Vec<u32> {
     let usual = median(&mut sizes).unwrap_or(0.0);
     farthest
         .into_iter()
-        .filter(|(_, far)| *far > LEAST.max(WILD * usual))
+        .filter(|(_, far)| *far > LEAST_OUTLIER.max(OUTLIER_DEVIATIONS * usual))
         .map(|(block, _)| block)
         .collect()
 }

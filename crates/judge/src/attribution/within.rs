@@ -1,20 +1,20 @@
-//! How exactly the values of an experiment are known within their blocks.
+//! Standard errors within blocks.
 
 use std::collections::BTreeMap;
 
-use perfquilt_model::observation::{LeftOut, Meter, Slices, Within};
+use perfquilt_model::observation::{ExcludedReadings, Meter, Slices, WithinBlockError};
 
 use crate::stats;
 
-/// Gathers the slices of an experiment's blocks.
+/// Accumulates the standard errors within an experiment's blocks from their slices.
 #[derive(Debug, Clone, Default)]
 pub struct WithinBlocks {
-    workloads: BTreeMap<String, Sums>,
+    workloads: BTreeMap<String, WorkloadSums>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Sums {
-    /// Of the squared standard errors.
+struct WorkloadSums {
+    /// Sum of the squared standard errors.
     squares: f64,
     values: u32,
     left_out: u64,
@@ -35,20 +35,20 @@ impl WithinBlocks {
 
     /// Returns the standard deviation within a block, as a fraction of speed, by workload, and the number of
     /// slices whose time was unusable.
-    pub fn finish(self) -> (Vec<Within>, Vec<LeftOut>) {
+    pub fn finish(self) -> (Vec<WithinBlockError>, Vec<ExcludedReadings>) {
         let left_out = self.workloads.iter().filter(|(_, sums)| sums.left_out > 0);
-        let left_out = left_out.map(|(workload, sums)| LeftOut {
+        let left_out = left_out.map(|(workload, sums)| ExcludedReadings {
             workload: workload.clone(),
             meter: Meter::Time,
             count: sums.left_out,
-            reason: "slices whose time is no number above 0".to_owned(),
+            reason: "slices whose time is not a number above 0".to_owned(),
         });
         let left_out = left_out.collect();
         let within = self
             .workloads
             .into_iter()
             .filter(|(_, sums)| sums.values > 0);
-        let within = within.map(|(workload, sums)| Within {
+        let within = within.map(|(workload, sums)| WithinBlockError {
             workload,
             meter: Meter::Time,
             sd: (sums.squares / f64::from(sums.values)).sqrt(),

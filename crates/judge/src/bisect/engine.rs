@@ -1,116 +1,117 @@
-//! The engine: events in, the next action out.
+//! The engine, which derives the next action from the events.
 
 mod narrow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::evidence::{Event, Evidence, Explained};
+use super::evidence::{Event, Evidence, Explanation};
 use super::judge::{Judgement, Sample};
 use super::outcome::{
-    Conclusion, Cost, Culprit, Decision, Effect, Ending, How, Measured, Outcome, Rest,
+    BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Effect, RemainingSpan, SessionCost,
+    SpanEffect, SpanStatus,
 };
 use super::question::Question;
 
-/// What is to be done next.
+/// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Build a state and tell with [`Event::Built`] or [`Event::Unusable`].
+    /// Build a state and report it with [`Event::Built`] or [`Event::Unusable`].
     Build {
-        /// The state's place.
+        /// The state's index.
         state: usize,
     },
-    /// Measure a block of these states and tell with [`Event::Block`]; a state that fails is told with
+    /// Measure a block of these states and report it with [`Event::Block`], and a failing state with
     /// [`Event::Unusable`].
     Measure {
-        /// The states' places, ascending.
+        /// The states' indices, ascending.
         states: Vec<usize>,
-        /// Blocks until the next decision.
+        /// Number of blocks until the next decision.
         blocks: usize,
     },
-    /// An end of the range cannot be used, so that nothing can be compared.
+    /// An end of the range cannot be used, so there is nothing to compare.
     Broken {
-        /// The state's place.
+        /// The state's index.
         state: usize,
     },
-    /// Everything is decided: [`Engine::outcome`].
+    /// The bisection is finished; [`Engine::outcome`] returns the result.
     Done,
 }
 
-/// What is known of a state's server.
+/// The state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Server {
+enum ServerState {
     Unknown,
     Built,
     Dead,
 }
 
-/// A part of the range that is judged by itself.
+/// A part of the range that is tested separately.
 #[derive(Debug, Clone)]
 struct Span {
     from: usize,
     to: usize,
-    /// Only blocks of the session from this event on count; `None`: all blocks do.
+    /// The first event of the session whose blocks count; `None` if all blocks count.
     since: Option<usize>,
-    /// A change that was arrived at: which one in the order of naming, from 1.
+    /// The number of a named change in the order of naming, from 1.
     named: Option<u32>,
-    verdict: Option<Verdict>,
-    /// Why it is a range and no single change.
+    verdict: Option<SpanVerdict>,
+    /// The reason why it is a range instead of a single change.
     range: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum SpanVerdict {
     Unchanged,
     Confirmed,
     Undecided,
 }
 
-/// A changed span that is being narrowed down.
+/// A changed span that the engine is narrowing down.
 #[derive(Debug, Clone)]
-struct Search {
+struct NarrowingSearch {
     from: usize,
     to: usize,
-    /// The states between that divide it; empty until they are chosen.
+    /// The intermediate states that divide it; empty until they are chosen.
     middles: Vec<usize>,
 }
 
-/// Decides from the question and the events alone.
+/// The decision engine, whose state follows from the question and the events alone.
 #[derive(Debug, Clone)]
 pub struct Engine {
     question: Question,
-    servers: Vec<Server>,
+    servers: Vec<ServerState>,
     evidence: Evidence,
-    /// Events so far.
+    /// Number of events so far.
     events: usize,
     spans: Vec<Span>,
-    search: Option<Search>,
+    search: Option<NarrowingSearch>,
     named: u32,
-    /// Squares and degrees of freedom of a value's deviation in the rounds of searches that are over.
+    /// Residual sum of squares and its degrees of freedom in finished search rounds.
     spread: (f64, f64),
     action: Action,
     path: Vec<Decision>,
-    cost: Cost,
-    /// First state with a server, by its identity.
+    cost: SessionCost,
+    /// The first state with a server, by the server's identity.
     identities: BTreeMap<String, usize>,
-    /// By the ends of a change.
-    explained: BTreeMap<(usize, usize), Explained>,
+    /// Explanations by the ends of a change.
+    explained: BTreeMap<(usize, usize), Explanation>,
 }
 
-/// Blocks before the first look where deviations must be estimated.
+/// Number of blocks before the first look if the standard deviation must be estimated.
 const FIRST: usize = 4;
 
-/// Blocks of good and bad before a deviation that is known beforehand is relied on.
+/// Number of blocks of good and bad that must confirm a prior standard deviation.
 const REPEATS: usize = 3;
 
-/// So many times the deviation known beforehand may be seen before it is not believed any more.
+/// The largest ratio of the observed to the prior standard deviation at which the prior is used.
 const TRUSTED: f64 = 2.0;
 
 impl Engine {
-    /// An engine that knows nothing yet.
+    /// Creates an engine without events.
     pub fn new(question: Question) -> Self {
         let last = question.last();
         let mut engine = Engine {
-            servers: vec![Server::Unknown; question.states.len()],
+            servers: vec![ServerState::Unknown; question.states.len()],
             question,
             evidence: Evidence::default(),
             events: 0,
@@ -127,7 +128,7 @@ impl Engine {
             spread: (0.0, 0.0),
             action: Action::Done,
             path: Vec::new(),
-            cost: Cost::default(),
+            cost: SessionCost::default(),
             identities: BTreeMap::new(),
             explained: BTreeMap::new(),
         };
@@ -135,27 +136,27 @@ impl Engine {
         engine
     }
 
-    /// What is to be done now.
+    /// Returns the next action.
     pub fn action(&self) -> &Action {
         &self.action
     }
 
-    /// What is asked.
+    /// Returns the question.
     pub fn question(&self) -> &Question {
         &self.question
     }
 
-    /// What it cost so far.
-    pub fn cost(&self) -> Cost {
+    /// Returns the cost so far.
+    pub fn cost(&self) -> SessionCost {
         self.cost
     }
 
-    /// The decisions so far.
+    /// Returns the decisions so far.
     pub fn path(&self) -> &[Decision] {
         &self.path
     }
 
-    /// Takes in what happened. Decisions are made when what was asked for is there, never between.
+    /// Applies an event. The engine decides once the requested results are complete, never before.
     pub fn apply(&mut self, event: &Event) {
         if let Event::Explained(explained) = event {
             let place = (explained.from, explained.to);
@@ -203,7 +204,7 @@ impl Engine {
                 true
             }
             (Action::Build { state }, Event::Built { state: other, .. }) => state != other,
-            // A server that was found in the cache while others are measured changes nothing yet.
+            // A server found in the cache during a measurement does not affect the current action.
             (Action::Measure { .. }, Event::Built { .. }) => true,
             _ => false,
         };
@@ -213,15 +214,15 @@ impl Engine {
     }
 
     fn built(&mut self, state: usize, identity: &str) {
-        if self.servers[state] != Server::Dead {
-            self.servers[state] = Server::Built;
+        if self.servers[state] != ServerState::Dead {
+            self.servers[state] = ServerState::Built;
         }
         let first = *self.identities.entry(identity.to_owned()).or_insert(state);
         if first != state {
             self.evidence.same_server(state, first);
         }
-        // What fails at one state fails at all whose server it is.
-        if self.servers[first] == Server::Dead && self.servers[state] == Server::Built {
+        // A failure of one state applies to all states with the same server.
+        if self.servers[first] == ServerState::Dead && self.servers[state] == ServerState::Built {
             self.skip_like(state, first);
         }
     }
@@ -229,13 +230,13 @@ impl Engine {
     fn unusable(&mut self, state: usize, reason: &str) {
         self.skip(state, reason.to_owned());
         for other in 0..self.servers.len() {
-            if self.servers[other] == Server::Built && self.evidence.are_same(state, other) {
+            if self.servers[other] == ServerState::Built && self.evidence.are_same(state, other) {
                 self.skip_like(other, state);
             }
         }
     }
 
-    /// Leaves `state` out because it is the server of `other`, which cannot be used.
+    /// Skips `state` because it has the same server as `other`, which cannot be used.
     fn skip_like(&mut self, state: usize, other: usize) {
         let label = &self.question.states[other].label;
         let reason = format!("it is the same server as {label}");
@@ -243,18 +244,18 @@ impl Engine {
     }
 
     fn skip(&mut self, state: usize, reason: String) {
-        self.servers[state] = Server::Dead;
-        self.note(How::Skipped { state, reason });
+        self.servers[state] = ServerState::Dead;
+        self.note(DecisionKind::Skipped { state, reason });
     }
 
-    fn note(&mut self, how: How) {
+    fn note(&mut self, how: DecisionKind) {
         self.path.push(Decision {
             after: self.cost.blocks,
             how,
         });
     }
 
-    /// Goes on until something is to be done.
+    /// Decides until an action is due.
     fn decide(&mut self) -> Action {
         loop {
             let action = match self.search.take() {
@@ -267,10 +268,10 @@ impl Engine {
         }
     }
 
-    /// Judges the spans that are open. `None` when there is something to be searched or judged again.
+    /// Tests the open spans. Returns `None` if there is a span to search or to test again.
     fn survey(&mut self) -> Option<Action> {
         for end in [0, self.question.last()] {
-            if self.servers[end] == Server::Dead {
+            if self.servers[end] == ServerState::Dead {
                 return Some(Action::Broken { state: end });
             }
         }
@@ -296,8 +297,8 @@ impl Engine {
             });
             match judgement {
                 Judgement::Changed if span.named.is_none() => {
-                    self.note(How::Changed(self.measured(from, to, span.since)));
-                    self.search = Some(Search {
+                    self.note(DecisionKind::Changed(self.measured(from, to, span.since)));
+                    self.search = Some(NarrowingSearch {
                         from,
                         to,
                         middles: Vec::new(),
@@ -323,11 +324,11 @@ impl Engine {
         }
     }
 
-    /// A span whose end crashed after it had been chosen reaches to the next state that can be used;
-    /// both neighbours are judged again then. Returns whether that happened.
+    /// Extends a span whose end crashed after it had been chosen to the next usable state; both neighbours
+    /// are tested again then. Returns whether that happened.
     fn merge_dead_end(&mut self, place: usize) -> bool {
         let end = self.spans[place].to;
-        let dead = self.servers[end] == Server::Dead && place + 1 < self.spans.len();
+        let dead = self.servers[end] == ServerState::Dead && place + 1 < self.spans.len();
         if !dead {
             return false;
         }
@@ -341,15 +342,15 @@ impl Engine {
         true
     }
 
-    /// The error rates of calling a span changed, and of calling it unchanged.
+    /// Returns the error rates of calling a span changed, and of calling it unchanged.
     ///
-    /// A change can be missed where the range it is in is judged, where what is left of it is judged
-    /// again, and where it is named and judged by itself: a third of the error rate each.
+    /// A change can be missed in the test of the range that contains it, in the repeated test of the
+    /// remaining range, and in the test of the named change: each has a third of the error rate.
     fn errors(&self, named: Option<u32>) -> (f64, f64) {
         let error = self.question.error;
         let missed = error / 3.0;
         match named {
-            // The sum over all that are ever named is the error rate.
+            // The sum over all named changes is the error rate.
             Some(number) => (error / (f64::from(number) * f64::from(number + 1)), missed),
             None => (error / 2.0, missed),
         }
@@ -360,19 +361,21 @@ impl Engine {
         let measured = self.measured(span.from, span.to, span.since);
         let named = span.named.is_some();
         let (verdict, how) = match judgement {
-            Judgement::Changed => (Verdict::Confirmed, How::Confirmed(measured)),
-            Judgement::Unchanged if named => (Verdict::Unchanged, How::Refuted(measured)),
-            Judgement::Unchanged => (Verdict::Unchanged, How::Unchanged(measured)),
-            Judgement::Open => (Verdict::Undecided, How::Undecided(measured)),
+            Judgement::Changed => (SpanVerdict::Confirmed, DecisionKind::Confirmed(measured)),
+            Judgement::Unchanged if named => {
+                (SpanVerdict::Unchanged, DecisionKind::Refuted(measured))
+            }
+            Judgement::Unchanged => (SpanVerdict::Unchanged, DecisionKind::Unchanged(measured)),
+            Judgement::Open => (SpanVerdict::Undecided, DecisionKind::Undecided(measured)),
         };
         self.spans[place].verdict = Some(verdict);
         self.note(how);
     }
 
-    /// A change was arrived at: the span it is in falls into what is before it, itself, and what is
-    /// behind it, all to be judged from fresh blocks.
+    /// Names a change: splits the span that contains it into the part before, the change itself and the part
+    /// after, all to be tested from fresh blocks.
     fn name(&mut self, from: usize, to: usize, range: Option<String>) {
-        self.note(How::Named { from, to });
+        self.note(DecisionKind::Named { from, to });
         self.named += 1;
         let number = self.named;
         let Some(place) = self
@@ -401,11 +404,11 @@ impl Engine {
         self.spans.splice(place..place, pieces);
     }
 
-    /// Asks for blocks of `states`, of which there are `blocks` already, or first for their servers.
+    /// Requests blocks of `states`, which have `blocks` blocks already, or first their servers.
     fn measure(&self, states: BTreeSet<usize>, blocks: usize) -> Action {
         if let Some(&state) = states
             .iter()
-            .find(|&&state| self.servers[state] == Server::Unknown)
+            .find(|&&state| self.servers[state] == ServerState::Unknown)
         {
             return Action::Build { state };
         }
@@ -429,8 +432,8 @@ impl Engine {
         }
     }
 
-    /// The deviation known beforehand, where good and bad were seen to repeat as well as that. Counts of
-    /// some servers depend on what they draw at their start.
+    /// Returns the prior standard deviation if the blocks of good and bad confirm it. The counts of some
+    /// servers depend on random values at their start.
     fn known_sd(&self) -> Option<f64> {
         let known = self.question.known_sd?;
         let last = self.question.last();
@@ -447,31 +450,31 @@ impl Engine {
         Sample::of(&ratios, self.known_sd())
     }
 
-    fn measured(&self, from: usize, to: usize, since: Option<usize>) -> Measured {
+    fn measured(&self, from: usize, to: usize, since: Option<usize>) -> SpanEffect {
         let effect = if self.evidence.are_same(from, to) {
             Some(Effect::none())
         } else {
             self.sample(from, to, since)
                 .map(|sample| sample.effect(self.question.error))
         };
-        Measured { from, to, effect }
+        SpanEffect { from, to, effect }
     }
 
-    /// Whether two states are known to be the same server.
+    /// Returns whether two states are known to have the same server.
     pub fn are_same(&self, a: usize, b: usize) -> bool {
         self.evidence.are_same(a, b)
     }
 
-    /// What is known now.
-    pub fn outcome(&self) -> Outcome {
+    /// Returns the current result.
+    pub fn outcome(&self) -> BisectOutcome {
         let total = self.measured(0, self.question.last(), None);
         let done = self.action == Action::Done;
         let (mut culprits, mut rest, mut next) = (Vec::new(), Vec::new(), Vec::new());
         let mut undecided = false;
         for span in &self.spans {
             let measured = self.measured(span.from, span.to, span.since);
-            let unchanged = span.verdict == Some(Verdict::Unchanged);
-            undecided |= span.verdict == Some(Verdict::Undecided);
+            let unchanged = span.verdict == Some(SpanVerdict::Unchanged);
+            undecided |= span.verdict == Some(SpanVerdict::Undecided);
             if span.named.is_some() && !unchanged {
                 let of = |text: fn(&super::State) -> &String| {
                     let states = &self.question.states[span.from + 1..=span.to];
@@ -484,7 +487,7 @@ impl Engine {
                     names: of(|state| &state.name),
                     titles: of(|state| &state.title),
                     effect: measured.effect,
-                    confirmed: span.verdict == Some(Verdict::Confirmed),
+                    confirmed: span.verdict == Some(SpanVerdict::Confirmed),
                     range: span.range.clone(),
                     files: explained.map_or(Vec::new(), |known| known.files.clone()),
                     functions: explained.and_then(|known| known.functions.clone()),
@@ -493,11 +496,11 @@ impl Engine {
                 continue;
             }
             let ending = match (unchanged, self.evidence.are_same(span.from, span.to)) {
-                (true, true) => Ending::Identical,
-                (true, false) => Ending::Unchanged,
-                (false, _) => Ending::Undecided,
+                (true, true) => SpanStatus::Identical,
+                (true, false) => SpanStatus::Unchanged,
+                (false, _) => SpanStatus::Undecided,
             };
-            rest.push(Rest { measured, ending });
+            rest.push(RemainingSpan { measured, ending });
         }
         let conclusion = if !done {
             Conclusion::Unfinished
@@ -510,7 +513,7 @@ impl Engine {
         } else {
             Conclusion::Nothing
         };
-        Outcome {
+        BisectOutcome {
             schema: super::SCHEMA,
             question: self.question.clone(),
             conclusion,
@@ -524,7 +527,7 @@ impl Engine {
         }
     }
 
-    /// Whether the whole range changed the other way round.
+    /// Returns whether the whole range changed in the opposite direction.
     fn is_opposite(&self) -> bool {
         let last = self.question.last();
         !self.evidence.are_same(0, last)
@@ -534,7 +537,7 @@ impl Engine {
     }
 }
 
-/// The standard deviation of two values or more.
+/// Returns the sample standard deviation; `None` with fewer than two values.
 pub(super) fn standard_deviation(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
     if values.len() < 2 {

@@ -1,83 +1,84 @@
-//! What was observed, and rows of values to compare states by.
+//! Events of a bisection, and rows of values for comparing states.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::outcome::{FileStat, Next};
+use super::outcome::{FileStat, NextCommand};
 use crate::stats::Units;
 use perfquilt_model::observation::FunctionChange;
 use perfquilt_model::point::Point;
 
-/// What happened in a session.
+/// An event of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A state's server is there.
+    /// A state's server was built or found in the cache.
     Built {
-        /// The state's place.
+        /// The state's index.
         state: usize,
-        /// The server's identity: two states with the same one are the same server.
+        /// The server's identity: states with the same identity have the same server.
         identity: String,
-        /// Seconds it took now; 0 from the cache.
+        /// Seconds of building; 0 from the cache.
         seconds: f64,
-        /// Whether it was in the cache.
+        /// Whether the server came from the cache.
         cached: bool,
     },
     /// A state cannot be used.
     Unusable {
-        /// The state's place.
+        /// The state's index.
         state: usize,
-        /// Why, in one line.
+        /// The reason, in one line.
         reason: String,
         /// Whether its server was built and failed under the workload.
         crashed: bool,
     },
-    /// Values that were read in one block.
+    /// Values of one block.
     Block(Block),
-    /// All blocks that earlier experiments have were told: decisions wait for the last of them.
+    /// All blocks of earlier experiments were imported; decisions wait for the last of them.
     Imported,
-    /// What is known of a change that was found, beside its effect; decides nothing.
-    Explained(Explained),
+    /// Facts about a change beside its effect; decides nothing.
+    Explained(Explanation),
 }
 
-/// What somebody who has sources and servers knows of a change.
+/// Facts about a change that follow from its sources and servers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Explained {
+pub struct Explanation {
     /// The last state without it.
     pub from: usize,
     /// The first state with it.
     pub to: usize,
     /// The files it changes.
     pub files: Vec<FileStat>,
-    /// The functions whose own instructions it changed, largest first; `None` where nobody looked.
+    /// The functions whose own instructions it changed, largest change first; `None` if they were not
+    /// counted.
     pub functions: Option<Vec<FunctionChange>>,
-    /// The commands that go on from here.
-    pub next: Vec<Next>,
+    /// The suggested next commands.
+    pub next: Vec<NextCommand>,
 }
 
-/// One randomised round: every server in it started afresh.
+/// One randomised block, whose servers were all started afresh.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Block {
-    /// The experiment it was stored by before the session; empty for blocks of the session.
+    /// The earlier experiment that it is imported from; empty for blocks of the session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// The block's number in its source.
     pub number: u32,
-    /// The cost of one transaction, by state.
+    /// The cost per transaction, by state.
     pub values: BTreeMap<usize, f64>,
-    /// Seeds of code layouts, by state; a state that is not here ran as it was linked.
+    /// Seeds of code layouts, by state; a missing state ran in the linker's order.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub layouts: BTreeMap<usize, u64>,
-    /// Seconds it took; 0 for stored ones.
+    /// Seconds of measuring; 0 for imported blocks.
     #[serde(default)]
     pub seconds: f64,
 }
 
-/// A block that can be compared by.
+/// A block with logarithms of costs.
 #[derive(Debug, Clone)]
-struct Entry {
-    /// How many events came before.
+struct EvidenceBlock {
+    /// Number of earlier events.
     since: usize,
     source: String,
     number: u32,
@@ -89,19 +90,20 @@ struct Entry {
 /// All blocks of a session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
-    own: Vec<Entry>,
-    stored: Vec<Entry>,
-    /// States that earlier experiments have values of.
+    own: Vec<EvidenceBlock>,
+    stored: Vec<EvidenceBlock>,
+    /// States with values in earlier experiments.
     stored_states: BTreeSet<usize>,
-    /// The first state that is the same server, by state, where it is another.
+    /// The first state with the same server, by state, if it is another one.
     same: BTreeMap<usize, usize>,
 }
 
 impl Evidence {
-    /// Takes a block in. A stored block that comes again, with more states known, replaces itself.
+    /// Adds a block. An imported block that is added again, with more states known, replaces its earlier
+    /// version.
     pub(super) fn add(&mut self, block: &Block, since: usize) {
         let values = block.values.iter();
-        let entry = Entry {
+        let entry = EvidenceBlock {
             since,
             source: block.source.clone(),
             number: block.number,
@@ -127,35 +129,35 @@ impl Evidence {
         }
     }
 
-    /// Whether earlier experiments have values of `state`.
+    /// Returns whether earlier experiments have values of `state`.
     pub(super) fn is_stored(&self, state: usize) -> bool {
         self.stored_states.contains(&state)
     }
 
-    /// Notes that `state` is the same server as the earlier `first`.
+    /// Records that `state` has the same server as the earlier `first`.
     pub(super) fn same_server(&mut self, state: usize, first: usize) {
         self.same.insert(state, first);
     }
 
-    /// Whether two states are the same server.
+    /// Returns whether two states have the same server.
     pub(super) fn are_same(&self, a: usize, b: usize) -> bool {
         self.server_of(a) == self.server_of(b)
     }
 
-    /// The state whose server stands for `state`.
+    /// Returns the first state with the same server as `state`.
     pub(super) fn server_of(&self, state: usize) -> usize {
         self.same.get(&state).copied().unwrap_or(state)
     }
 
-    /// The logs of costs of `states`, one row an independent unit, of the blocks that have all of them:
-    /// all blocks, or those of the session from event `since` on.
+    /// Returns the logs of costs of `states`, one row per independent unit, from blocks that have all of
+    /// them: all blocks, or those of the session from event `since` on.
     pub(super) fn rows(&self, states: &[usize], since: Option<usize>) -> Vec<Vec<f64>> {
         let mut rows = Vec::new();
         if since.is_none() {
             self.stored_rows(states, &mut rows);
         }
         let from = since.unwrap_or(0);
-        // Blocks come in the order of events.
+        // Blocks are in the order of events.
         let first = self.own.partition_point(|entry| entry.since < from);
         for entry in &self.own[first..] {
             rows.extend(self.row(entry, states));
@@ -163,8 +165,9 @@ impl Evidence {
         rows
     }
 
-    /// The cost of `state` in a block, as a log. Blocks may name any of the states that are one server.
-    fn value(&self, entry: &Entry, state: usize) -> Option<f64> {
+    /// Returns the log of the cost of `state` in a block, which may be recorded under any state with the same
+    /// server.
+    fn value(&self, entry: &EvidenceBlock, state: usize) -> Option<f64> {
         let server = self.server_of(state);
         let direct = entry
             .values
@@ -178,16 +181,16 @@ impl Evidence {
         })
     }
 
-    fn row(&self, entry: &Entry, states: &[usize]) -> Option<Vec<f64>> {
+    fn row(&self, entry: &EvidenceBlock, states: &[usize]) -> Option<Vec<f64>> {
         states
             .iter()
             .map(|&state| self.value(entry, state))
             .collect()
     }
 
-    /// Rows of earlier experiments: blocks that share a layout of one of the states are one unit.
+    /// Adds the rows of earlier experiments; blocks that share a layout of any of the states form one unit.
     fn stored_rows(&self, states: &[usize], rows: &mut Vec<Vec<f64>>) {
-        let mut by_source: BTreeMap<&str, Vec<(&Entry, Vec<f64>)>> = BTreeMap::new();
+        let mut by_source: BTreeMap<&str, Vec<(&EvidenceBlock, Vec<f64>)>> = BTreeMap::new();
         for entry in &self.stored {
             if let Some(row) = self.row(entry, states) {
                 by_source

@@ -1,21 +1,21 @@
-//! Is a span slower, and by how much: judged at every look.
+//! Sequential tests and interval estimates for spans.
 
 use super::outcome::Effect;
 use super::question::{Direction, Question};
 use crate::stats::{self, bayes_factor_above, bayes_factor_above_known};
 
-/// What can be said of a span.
+/// The result of the test of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judgement {
-    /// A change of the kind looked for is shown.
+    /// There is a change in the requested direction.
     Changed,
-    /// It is shown that there is none of the size looked for.
+    /// There is no change of the requested size.
     Unchanged,
-    /// Neither, so far.
+    /// Not decided yet.
     Open,
 }
 
-/// The mean of one log ratio a block, and how exactly it is known.
+/// The mean of one log ratio per block and its standard error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     mean: f64,
@@ -24,14 +24,15 @@ pub(super) struct Sample {
     known: bool,
 }
 
-/// Degrees of freedom that a deviation known beforehand counts for.
-const KNOWN_FREEDOM: f64 = 10.0;
+/// The weight of a prior standard deviation, in degrees of freedom.
+const KNOWN_DEGREES_OF_FREEDOM: f64 = 10.0;
 
-/// Means are not known better than a meter resolves.
+/// The least standard error, which is the resolution of a meter.
 const RESOLUTION: f64 = 1e-9;
 
 impl Sample {
-    /// Of the log ratios `values`, positive where the later state is faster; `None` without any.
+    /// Creates a sample of the log ratios `values`, positive if the later state is faster; `None` without
+    /// values.
     pub(super) fn of(values: &[f64], known_sd: Option<f64>) -> Option<Self> {
         if values.is_empty() {
             return None;
@@ -41,7 +42,8 @@ impl Sample {
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let error = match known_sd {
             Some(sd) => {
-                let both = (KNOWN_FREEDOM * sd * sd + squares) / (KNOWN_FREEDOM + n - 1.0);
+                let both = (KNOWN_DEGREES_OF_FREEDOM * sd * sd + squares)
+                    / (KNOWN_DEGREES_OF_FREEDOM + n - 1.0);
                 both.sqrt().max(sd) / n.sqrt()
             }
             None if values.len() < 2 => f64::INFINITY,
@@ -55,17 +57,17 @@ impl Sample {
         })
     }
 
-    /// Independent blocks.
+    /// Returns the number of independent blocks.
     pub(super) fn blocks(&self) -> usize {
         self.n
     }
 
-    /// How many times likelier the values are with an effect above `least` than with that one.
+    /// Returns the Bayes factor of an effect above `least` against an effect equal to it.
     fn above(&self, least: f64) -> f64 {
         self.factor((self.mean - least) / self.error)
     }
 
-    /// The same for an effect below `most`.
+    /// Returns the Bayes factor of an effect below `most` against an effect equal to it.
     fn below(&self, most: f64) -> f64 {
         self.factor((most - self.mean) / self.error)
     }
@@ -78,8 +80,8 @@ impl Sample {
         }
     }
 
-    /// Whether a change is shown with an error of at most `alpha` over all looks, or that there is none
-    /// of the size with at most `missed`.
+    /// Tests for a change with an error rate of at most `alpha` over all looks, and for the absence of a
+    /// change of the size with at most `missed`.
     pub(super) fn judge(&self, question: &Question, alpha: f64, missed: f64) -> Judgement {
         let (loss, gain) = ((-question.size).ln_1p().abs(), question.size.ln_1p());
         let slower = |alpha: f64| self.below(0.0) * alpha >= 1.0;
@@ -94,7 +96,7 @@ impl Sample {
                 not_slower() && not_faster(),
             ),
         };
-        // What is there but smaller than what is looked for is not looked for.
+        // A change smaller than the requested size counts as unchanged.
         match (changed, unchanged) {
             (_, true) => Judgement::Unchanged,
             (true, false) => Judgement::Changed,
@@ -102,7 +104,7 @@ impl Sample {
         }
     }
 
-    /// Whether a change the other way round than what is looked for is shown, at 5 %.
+    /// Returns whether there is a change in the opposite direction, at the 5 % level.
     pub(super) fn is_opposite(&self, direction: Direction) -> bool {
         match direction {
             Direction::Slower => self.above(0.0) >= 20.0,
@@ -111,14 +113,14 @@ impl Sample {
         }
     }
 
-    /// The effect with its interval at the level 1 − `error`, at all looks together.
+    /// Returns the effect with its interval at the level 1 − `error`, valid at all looks together.
     pub(super) fn effect(&self, error: f64) -> Effect {
-        let reach = if self.known {
-            known_reach(self.n, error)
+        let critical_value = if self.known {
+            known_critical_value(self.n, error)
         } else {
-            stats::critical(self.n, error)
+            stats::anytime_critical_value(self.n, error)
         };
-        let half = reach * self.error;
+        let half = critical_value * self.error;
         let end = |log: f64| log.is_finite().then(|| stats::speed(log));
         Effect {
             estimate: stats::speed(self.mean),
@@ -129,8 +131,8 @@ impl Sample {
     }
 }
 
-/// Where the mixture with a known deviation reaches 1/α, both sides.
-fn known_reach(n: usize, alpha: f64) -> f64 {
+/// Returns the two-sided critical value, at which the mixture with a known standard deviation reaches 1/α.
+fn known_critical_value(n: usize, alpha: f64) -> f64 {
     let spread = 1.0 + n as f64;
     let share = 1.0 - 1.0 / spread;
     ((2.0 * (1.0 / alpha).ln() + spread.ln()) / share).sqrt()
@@ -148,7 +150,7 @@ mod tests {
         sample.judge(&question, 0.005, 0.01)
     }
 
-    /// `n` values with mean `mean` and standard deviation 1 %.
+    /// Returns `n` values with mean `mean` and standard deviation 1 %.
     fn values(mean: f64, n: usize) -> Vec<f64> {
         (0..n)
             .map(|i| mean + if i % 2 == 0 { 0.01 } else { -0.01 })
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(known(-0.006), Judgement::Changed);
         assert_eq!(known(0.0002), Judgement::Unchanged);
         assert_eq!(known(-0.0025), Judgement::Unchanged, "there, and too small");
-        // Scatter that is larger than it was thought to be is believed.
+        // An observed standard deviation larger than the prior one takes precedence.
         let wild = Sample::of(&[-0.02, 0.03, -0.015], Some(0.0005)).unwrap();
         assert_eq!(wild.judge(&question, 0.005, 0.01), Judgement::Open);
     }

@@ -1,21 +1,22 @@
-//! Which change between two states made it slower: decisions from noisy comparisons. Pure.
+//! Bisection of a performance change between two states, with decisions from noisy comparisons. Pure
+//! functions.
 //!
-//! *States* are lined up from a good one to a bad one; each but the first adds one change (a patch, an
-//! upstream commit). The engine asks for builds and blocks, is told what came of them as [`Event`]s,
-//! and after each decides what to ask next. What it decides depends on the question and the events
-//! alone, so that a session is those two, and can be stopped, resumed, shown and replayed.
+//! *States* are ordered from a good one to a bad one; each but the first adds one change (a patch, an
+//! upstream commit). The engine requests builds and blocks, receives the results as [`Event`]s, and decides
+//! after each one what to request next. Its decisions depend on the question and the events alone, so a
+//! session consists of those two and can be stopped, resumed, shown and replayed.
 //!
-//! Three kinds of comparison, all of values of the same block:
+//! There are three kinds of comparison, all of values in the same block:
 //!
-//! - *Is a span slower?* Judged at every look with an error rate that holds for all looks together
-//!   ([`crate::stats::bayes_factor_above`]): shown slower, shown not slower by `size`, or open.
+//! - *Is a span slower?* A sequential test with an error rate over all looks together
+//!   ([`crate::stats::bayes_factor_above`]); the result is slower, not slower by `size`, or open.
 //! - *In which part of a slower span is the change?* A likelihood ratio of "the change is in this part"
-//!   against the others (Wald, *Sequential Analysis*, 1947): fast, and allowed to be wrong now and then.
-//! - *Is it really this one?* The change that was arrived at is judged like a span, from blocks that were
-//!   measured after it was named. So whatever chance led to it has no part in the claim.
+//!   against the other parts (Wald, *Sequential Analysis*, 1947). It is fast and may be wrong occasionally.
+//! - *Is it really this one?* The candidate change is tested like a span, from blocks measured after the
+//!   engine named it. The selection of the candidate therefore does not bias the test.
 //!
-//! The rest of the range is judged together with the named change: what is slower there as well is
-//! searched in turn, and when nothing is, that is said with the same error rate.
+//! The rest of the range is tested together with the named change. The engine searches any other slower span
+//! in turn; if there is none, this conclusion has the same error rate.
 
 mod engine;
 mod evidence;
@@ -30,10 +31,13 @@ pub mod two_way;
 pub(crate) mod tests;
 
 pub use engine::{Action, Engine};
-pub use evidence::{Block, Event, Explained};
+pub use evidence::{Block, Event, Explanation};
 pub use outcome::{
-    Conclusion, Cost, Culprit, Decision, Effect, Ending, FileStat, How, Measured, Next, Outcome,
-    Part, Rest,
+    BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Effect, FileStat, NarrowingReason,
+    NextCommand, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
 };
 pub use question::{DEFAULT_ERROR, DEFAULT_SIZE, Direction, Question, State};
-pub use session::{SCHEMA, Session};
+pub use session::Session;
+
+/// Version of the JSON documents of a bisection: sessions, outcomes and comparisons of two releases.
+pub const SCHEMA: u32 = 1;

@@ -1,26 +1,26 @@
-//! What a session came to, as a document: everything a report shows is in it.
+//! The result of a bisection as a document with everything that a report shows.
 
 use serde::{Deserialize, Serialize};
 
 use super::question::Question;
 use perfquilt_model::observation::FunctionChange;
 
-/// An effect as fractions of speed, with its interval over all looks; its level is what the question's
-/// error rate leaves.
+/// An effect as a fraction of speed, with an interval valid at all looks; its level is 1 − the question's
+/// error rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// The mean: −0.01 is 1 % slower.
+    /// The mean; −0.01 is 1 % slower.
     pub estimate: f64,
-    /// The interval's lower end; `None` where nothing can be said yet.
+    /// The lower confidence limit; `None` if there is no finite interval yet.
     pub low: Option<f64>,
-    /// The interval's upper end.
+    /// The upper confidence limit.
     pub high: Option<f64>,
-    /// Independent blocks behind it.
+    /// Number of independent blocks.
     pub blocks: usize,
 }
 
 impl Effect {
-    /// That of the same server on both sides.
+    /// Returns the effect between two states with the same server.
     pub(super) fn none() -> Self {
         Effect {
             estimate: 0.0,
@@ -33,73 +33,73 @@ impl Effect {
 
 /// The effect between two states.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// The earlier state's place.
+pub struct SpanEffect {
+    /// The index of the earlier state.
     pub from: usize,
-    /// The later state's place.
+    /// The index of the later state.
     pub to: usize,
-    /// What lies between them; `None` where the two were never in one block.
+    /// The effect; `None` if no block has both states.
     pub effect: Option<Effect>,
 }
 
-/// One step of the path.
+/// A decision of the engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Blocks that were measured before it.
+    /// Number of blocks measured before it.
     pub after: u32,
-    /// What was decided.
+    /// The decision.
     #[serde(flatten)]
-    pub how: How,
+    pub how: DecisionKind,
 }
 
-/// What was decided, with the figures it was decided by.
+/// The kind of a decision, with the figures behind it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
-pub enum How {
-    /// A span is slower (or whatever is looked for): it is searched.
-    Changed(Measured),
-    /// A span has no change of the size looked for.
-    Unchanged(Measured),
-    /// The most blocks were spent on a span and did not decide it.
-    Undecided(Measured),
-    /// Of a changed span, the part that has the change, or the larger one of several.
+pub enum DecisionKind {
+    /// A span changed in the requested direction; the engine searches it.
+    Changed(SpanEffect),
+    /// A span has no change of the requested size.
+    Unchanged(SpanEffect),
+    /// A span is undecided after the largest number of blocks.
+    Undecided(SpanEffect),
+    /// The engine chose the part of a changed span that contains the change, or the larger one of several.
     Narrowed {
         /// The parts that were compared, in order.
-        parts: Vec<Measured>,
-        /// Which of them goes on to be searched.
+        parts: Vec<SpanEffect>,
+        /// The index of the part that the engine searches next.
         chosen: usize,
-        /// Why that one.
-        why: Part,
+        /// The reason for the choice.
+        why: NarrowingReason,
     },
-    /// A state could not be used and another one is taken.
+    /// A state could not be used; the engine takes another one.
     Skipped {
-        /// Its place.
+        /// Its index.
         state: usize,
-        /// Why, in one line.
+        /// The reason, in one line.
         reason: String,
     },
-    /// A change was arrived at: it is to be confirmed from fresh blocks.
+    /// The engine named a change, which fresh blocks must confirm.
     Named {
         /// The last state without it.
         from: usize,
         /// The first state with it.
         to: usize,
     },
-    /// Fresh blocks confirm a named change.
-    Confirmed(Measured),
-    /// Fresh blocks show that a named change is none.
-    Refuted(Measured),
+    /// Fresh blocks confirmed a named change.
+    Confirmed(SpanEffect),
+    /// Fresh blocks refuted a named change.
+    Refuted(SpanEffect),
 }
 
-/// Why a part of a changed span goes on to be searched.
+/// The reason for choosing a part of a changed span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
-    /// It is shown to be changed.
+pub enum NarrowingReason {
+    /// The part changed significantly.
     Shown,
-    /// That the change is in it is far likelier than in any other.
+    /// The part is far likelier than any other to contain the change.
     Likelier,
-    /// All other parts are the same server at both ends.
+    /// All other parts have the same server at both ends.
     OnlyOne,
 }
 
@@ -108,84 +108,85 @@ pub enum Part {
 pub struct Culprit {
     /// The last state without it.
     pub from: usize,
-    /// The first state with it: with `from + 1` a single change, else one of several.
+    /// The first state with it; a single change if this is `from + 1`, otherwise a range of changes.
     pub to: usize,
     /// The changes' names, in order.
     pub names: Vec<String>,
-    /// The changes' titles, in order; empty where there are none.
+    /// The changes' titles, in order; empty if there are none.
     pub titles: Vec<String>,
     /// Its effect in fresh blocks.
     pub effect: Option<Effect>,
-    /// Whether fresh blocks confirmed it, or could not decide within the budget.
+    /// Whether fresh blocks confirmed it; otherwise they did not decide within the budget.
     pub confirmed: bool,
-    /// Why it is a range and no single change, as a fragment.
+    /// The reason why it is a range instead of a single change, as a sentence fragment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
-    /// The files it changes, where they are known.
+    /// The files it changes, if they are known.
     #[serde(default)]
     pub files: Vec<FileStat>,
-    /// The functions whose own instructions it changed, largest first; `None` where nobody looked.
+    /// The functions whose own instructions it changed, largest change first; `None` if they were not
+    /// counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functions: Option<Vec<FunctionChange>>,
 }
 
-/// What a change does to a file.
+/// A changed file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStat {
     /// Its path in the source tree.
     pub path: String,
-    /// Lines added and removed; `None` for files that have no lines.
+    /// Lines added and removed; `None` for binary files.
     pub lines: Option<(u64, u64)>,
 }
 
-/// A part of the range without a change that is named.
+/// A part of the range outside the named changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Rest {
-    /// What lies between its ends.
+pub struct RemainingSpan {
+    /// The effect between its ends.
     #[serde(flatten)]
-    pub measured: Measured,
-    /// What is known of it.
-    pub ending: Ending,
+    pub measured: SpanEffect,
+    /// The status of the part.
+    pub ending: SpanStatus,
 }
 
-/// What is known of a part of the range.
+/// The status of a part of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// It has no change of the size looked for.
+pub enum SpanStatus {
+    /// It has no change of the requested size.
     Unchanged,
-    /// Both ends are the same server.
+    /// Both ends have the same server.
     Identical,
-    /// The most blocks did not decide.
+    /// Undecided after the largest number of blocks.
     Undecided,
 }
 
-/// What the session found.
+/// The conclusion of a bisection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conclusion {
-    /// At least one change is named and confirmed.
+    /// At least one change was named and confirmed.
     Found,
-    /// There is none of the size looked for.
+    /// There is no change of the requested size.
     Nothing,
-    /// There is none, and the whole range changed the other way round.
+    /// There is no such change, and the whole range changed in the opposite direction.
     Opposite,
-    /// It could not be decided with the blocks allowed.
+    /// The allowed number of blocks did not decide.
     Undecided,
-    /// The session goes on.
+    /// The session has not ended.
     Unfinished,
 }
 
-/// What it cost.
+/// The cost of the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cost {
+pub struct SessionCost {
     /// Blocks measured in the session.
     pub blocks: u32,
-    /// Values: servers started and measured.
+    /// Number of values: servers started and measured.
     pub values: u32,
     /// Seconds of measuring.
     pub seconds: f64,
-    /// Servers built, those from the cache left out.
+    /// Servers built, excluding cached ones.
     pub builds: u32,
     /// Seconds of building.
     pub build_seconds: f64,
@@ -193,37 +194,37 @@ pub struct Cost {
     pub stored: u32,
 }
 
-/// A session's result.
+/// The result of a bisection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct BisectOutcome {
     /// Version of this document: 1.
     pub schema: u32,
-    /// What was asked.
+    /// The question.
     pub question: Question,
-    /// The answer.
+    /// The conclusion.
     pub conclusion: Conclusion,
     /// The changes found, in order.
     pub culprits: Vec<Culprit>,
-    /// What lies between them, in order.
-    pub rest: Vec<Rest>,
-    /// Bad against good.
-    pub total: Measured,
-    /// The path taken.
+    /// The remaining parts of the range, in order.
+    pub rest: Vec<RemainingSpan>,
+    /// The effect between good and bad.
+    pub total: SpanEffect,
+    /// The decisions, in order.
     pub path: Vec<Decision>,
-    /// What it cost.
-    pub cost: Cost,
-    /// Why there are no figures, or why they may be out of date: one sentence each.
+    /// The cost of the session.
+    pub cost: SessionCost,
+    /// The reasons why there are no figures or why they may be out of date, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// The commands that go on from here, with what they do.
+    /// The suggested next commands, with descriptions.
     #[serde(default)]
-    pub next: Vec<Next>,
+    pub next: Vec<NextCommand>,
 }
 
-/// A command that goes on from here.
+/// A suggested next command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Next {
-    /// What it does, as a fragment.
+pub struct NextCommand {
+    /// Its description, as a sentence fragment.
     pub what: String,
     /// The command.
     pub command: String,

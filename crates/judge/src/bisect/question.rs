@@ -1,32 +1,32 @@
-//! What is asked: the states in their order, and what counts as a change.
+//! The question of a bisection: the states in their order, and the definition of a change.
 
 use serde::{Deserialize, Serialize};
 
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Metric;
 
-/// The change that is looked for unless something else is asked, as a fraction of speed.
+/// The default smallest change to find, as a fraction of speed.
 pub const DEFAULT_SIZE: f64 = 0.005;
 
-/// The share of sessions in which a named change may be none, and of changes of at least the size that
-/// may be missed.
+/// The default error rate: the share of sessions that name a change wrongly, and of changes of at least the
+/// size that are missed.
 pub const DEFAULT_ERROR: f64 = 0.01;
 
-/// Which changes are looked for.
+/// The direction of changes to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// What costs speed.
+    /// Changes that cost speed.
     #[default]
     Slower,
-    /// What gains speed.
+    /// Changes that gain speed.
     Faster,
     /// Both.
     Both,
 }
 
 impl Direction {
-    /// In words, for "something … there".
+    /// Returns the adjective for reports, as in "something … there".
     pub fn word(self) -> &'static str {
         match self {
             Direction::Slower => "slower",
@@ -39,45 +39,45 @@ impl Direction {
 /// One state that can be built and measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// How a person names it: a point (`4`), a commit (`1a2b3c4`).
+    /// Its name for users: a point (`4`), a commit (`1a2b3c4`).
     pub label: String,
-    /// The change that makes it out of the state before: a patch's file name, a commit's id. Of the
-    /// first state, what it is.
+    /// The change that leads to it from the preceding state: a patch's file name, a commit's id. For the
+    /// first state, its description.
     pub name: String,
-    /// The change's title; empty when there is none.
+    /// The change's title; empty if there is none.
     #[serde(default)]
     pub title: String,
-    /// The git tree of its sources. Empty until it is known, where making it takes time.
+    /// The git tree of its sources. Empty until it is known, if computing it takes time.
     #[serde(default)]
     pub tree: String,
 }
 
-/// A question to the engine.
+/// The input of the engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     /// The states from the good one to the bad one.
     pub states: Vec<State>,
-    /// What a change between two of them is called: `patch` or `commit`.
+    /// The noun for a change between two states: `patch` or `commit`.
     #[serde(default = "patch")]
     pub change: String,
-    /// The release they belong to, for example `mariadb-10.11.18`.
+    /// The release of the states, for example `mariadb-10.11.18`.
     pub release: String,
-    /// How they are built.
+    /// The build recipe.
     pub recipe: String,
-    /// What the servers are asked to do.
+    /// The workload.
     pub workload: String,
-    /// What is read.
+    /// The metric.
     pub meter: Metric,
-    /// Which changes are looked for.
+    /// The direction of changes to find.
     pub direction: Direction,
-    /// The smallest change looked for, as a fraction of speed.
+    /// The smallest change to find, as a fraction of speed.
     pub size: f64,
     /// The error rate: see [`DEFAULT_ERROR`].
     pub error: f64,
-    /// The most blocks spent on one comparison before it counts as undecidable.
+    /// The largest number of blocks for one comparison; after that it is undecided.
     pub most_blocks: usize,
-    /// The standard deviation of one block's log ratio of two states, where it is known beforehand: of
-    /// meters that count. Scatter that turns out larger is believed instead.
+    /// The prior standard deviation of one block's log ratio of two states, for meters that count. A larger
+    /// observed standard deviation takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_sd: Option<f64>,
 }
@@ -87,11 +87,11 @@ fn patch() -> String {
 }
 
 impl Question {
-    /// Checks what a person or a file may have wrong.
+    /// Checks the question.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is nothing between good and bad, or a number
-    /// makes no sense.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when good and bad are the same state, or a number
+    /// is out of range.
     pub fn check(&self) -> Result<()> {
         if self.states.len() < 2 {
             return Err(Error::usage("good and bad are the same state")
@@ -111,13 +111,13 @@ impl Question {
         }
         match self.known_sd {
             Some(sd) if !(sd.is_finite() && sd > 0.0) => {
-                Err(Error::usage("a known deviation is a number above 0"))
+                Err(Error::usage("the prior standard deviation must be above 0"))
             }
             _ => Ok(()),
         }
     }
 
-    /// The last state's place.
+    /// Returns the index of the last state.
     pub fn last(&self) -> usize {
         self.states.len().saturating_sub(1)
     }

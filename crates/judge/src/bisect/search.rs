@@ -1,32 +1,33 @@
-//! In which part of a changed span the change is.
+//! Locates the change in a part of a changed span.
 
 use super::question::{Direction, Question};
 
 /// A comparison of the parts of a span.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
-    /// Logs of costs of the states that divide the span, one row a unit.
+    /// Logs of costs of the states that divide the span, one row per unit.
     pub(super) rows: &'a [Vec<f64>],
-    /// The parts that may hold the change: the others are the same server at both ends.
+    /// The parts that may contain the change: the others have the same server at both ends.
     pub(super) open: &'a [usize],
-    /// What is known of the change of the whole span from other blocks: its estimate (log of cost) and
-    /// the number of blocks.
+    /// The change of the whole span estimated from other blocks: the estimate (log of cost) and the number of
+    /// blocks.
     pub(super) whole: Option<(f64, usize)>,
-    /// Squares and degrees of freedom of a value's deviation in earlier rounds.
+    /// Residual sum of squares and its degrees of freedom in earlier rounds.
     pub(super) spread: (f64, f64),
-    /// The deviation of a log ratio, where it is known beforehand.
+    /// The prior standard deviation of a log ratio, if it is known.
     pub(super) known_sd: Option<f64>,
 }
 
-/// The chance of a wrong turn that one decision may have. A wrong turn is found out by fresh blocks and
-/// costs time, never a wrong answer.
+/// The error probability of one decision on a part. Fresh blocks reveal a wrong decision, so it costs time
+/// but never leads to a wrong result.
 const WRONG_TURN: f64 = 0.01;
 
-/// Degrees of freedom without which a deviation is not trusted.
-const LEAST_FREEDOM: f64 = 6.0;
+/// The least degrees of freedom of a usable variance estimate.
+const LEAST_DEGREES_OF_FREEDOM: f64 = 6.0;
 
 impl Parts<'_> {
-    /// Squares and degrees of freedom of a value's deviation from block and state in these rows.
+    /// Returns the residual sum of squares after subtracting block and state effects in these rows, and its
+    /// degrees of freedom.
     pub(super) fn residuals(&self) -> (f64, f64) {
         let Some(width) = self.rows.first().map(Vec::len) else {
             return (0.0, 0.0);
@@ -44,25 +45,25 @@ impl Parts<'_> {
         (squares, ((self.rows.len() - 1) * (width - 1)) as f64)
     }
 
-    /// The part whose having the change is far likelier than any other's having it, if there is one.
+    /// Returns the part that is far likelier than any other to contain the change, if there is one.
     ///
-    /// For each part: how well "one change of at least the size, here" fits the states' means, as a
-    /// Gaussian log likelihood with the change at its best. The best against the next best is a
-    /// likelihood ratio, which without a change in the former reaches `(1 − ε)/ε` with probability ε at
-    /// most (Wald, *Sequential Analysis*, 1947).
+    /// Each part's fit of "one change of at least the size, here" to the states' means is a Gaussian log
+    /// likelihood, maximised over the change. The ratio of the best to the next best reaches `(1 − ε)/ε` with
+    /// probability at most ε if the former does not contain the change (Wald, *Sequential Analysis*, 1947).
     pub(super) fn likeliest(&self, question: &Question) -> Option<usize> {
-        let (squares, freedom) = self.residuals();
-        let (mut squares, mut freedom) = (squares + self.spread.0, freedom + self.spread.1);
+        let (squares, degrees_of_freedom) = self.residuals();
+        let (mut squares, mut degrees_of_freedom) =
+            (squares + self.spread.0, degrees_of_freedom + self.spread.1);
         if let Some(sd) = self.known_sd {
-            // Of a value: half the variance of a log ratio.
+            // The variance of one value is half the variance of a log ratio.
             squares += 10.0 * sd * sd / 2.0;
-            freedom += 10.0;
+            degrees_of_freedom += 10.0;
         }
-        if freedom < LEAST_FREEDOM || self.rows.is_empty() || squares <= 0.0 {
+        if degrees_of_freedom < LEAST_DEGREES_OF_FREEDOM || self.rows.is_empty() || squares <= 0.0 {
             return None;
         }
         let floor = self.known_sd.map_or(0.0, |sd| sd * sd / 2.0);
-        let variance = (squares / freedom).max(floor);
+        let variance = (squares / degrees_of_freedom).max(floor);
         let means = means(&centred(self.rows));
         let n = self.rows.len() as f64;
         let mut fits: Vec<(f64, usize)> = self
@@ -78,7 +79,7 @@ impl Parts<'_> {
         }
     }
 
-    /// The log likelihood of one change in `part`, but for a constant.
+    /// Returns the log likelihood of one change in `part`, up to a constant.
     fn fit(&self, means: &[f64], part: usize, n: f64, variance: f64, question: &Question) -> f64 {
         let (before, after) = means.split_at(part + 1);
         let average = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
@@ -87,7 +88,8 @@ impl Parts<'_> {
             values.iter().map(|value| (value - mean).powi(2)).sum()
         };
         let rest = squares(before, left) + squares(after, right);
-        // What a change that is not the best one loses, from these rows and from other blocks.
+        // The loss of log likelihood for a change other than the best one, from these rows and from other
+        // blocks.
         let sides = (before.len() * after.len()) as f64 / means.len() as f64;
         let here = (n * sides / (2.0 * variance), right - left);
         let other = self.whole.map_or((0.0, 0.0), |(estimate, blocks)| {
@@ -96,7 +98,7 @@ impl Parts<'_> {
         let best = (here.0 * here.1 + other.0 * other.1) / (here.0 + other.0);
         let size = question.size.ln_1p();
         let change = match question.direction {
-            // Logs of costs: slower is more.
+            // Values are logs of costs: slower is more.
             Direction::Slower => best.max(size),
             Direction::Faster => best.min(-size),
             Direction::Both if best.abs() < size => size.copysign(best),
@@ -108,7 +110,7 @@ impl Parts<'_> {
     }
 }
 
-/// Rows without what their block does to all states.
+/// Returns the rows minus their block effects.
 fn centred(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
     rows.iter()
         .map(|row| {
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
     use crate::bisect::tests::question;
 
-    /// Rows around `levels` with a deviation of 1 %, in blocks that differ much more.
+    /// Simulates rows around `levels` with a standard deviation of 1 %, in blocks that differ much more.
     fn rows(levels: &[f64], n: usize) -> Vec<Vec<f64>> {
         use rand::rngs::StdRng;
         use rand::{RngExt, SeedableRng};

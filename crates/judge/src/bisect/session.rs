@@ -1,32 +1,30 @@
-//! A session as a value: the question and what happened.
+//! The log of a bisection: its question and its events.
 
 use serde::{Deserialize, Serialize};
 
+use super::SCHEMA;
 use super::engine::Engine;
 use super::evidence::Event;
 use super::question::Question;
 use perfquilt_model::error::{Error, Result};
 
-/// The version of a session's form.
-pub const SCHEMA: u32 = 1;
-
-/// Everything a session is: the same session always leads to the same decisions.
+/// The complete state of a bisection; replaying it always leads to the same decisions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// Version of this form: [`SCHEMA`].
+    /// Version of this document: [`SCHEMA`].
     pub schema: u32,
-    /// What is asked.
+    /// The question.
     pub question: Question,
-    /// Whether it uses no measurement that was stored before it.
+    /// Whether it ignores measurements stored before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fresh: bool,
-    /// What happened, in order.
+    /// The events, in order.
     #[serde(default)]
     pub events: Vec<Event>,
 }
 
 impl Session {
-    /// A session that begins.
+    /// Creates a session without events.
     pub fn new(question: Question) -> Self {
         Session {
             schema: SCHEMA,
@@ -36,14 +34,14 @@ impl Session {
         }
     }
 
-    /// The session in `text`, as [`Session`] is written in JSON.
+    /// Parses a session from JSON.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is none, of a newer version, or names states
-    /// that are not there.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `text` is not a session, has another
+    /// version, or names states that do not exist.
     pub fn parse(text: &str) -> Result<Self> {
         let session: Session = serde_json::from_str(text)
-            .map_err(|error| Error::usage(format!("this is no bisection's log: {error}")))?;
+            .map_err(|error| Error::usage(format!("not the log of a bisection: {error}")))?;
         if session.schema != SCHEMA {
             return Err(Error::usage(format!(
                 "the log has version {}, this program reads {SCHEMA}",
@@ -67,7 +65,7 @@ impl Session {
         }
     }
 
-    /// The engine after all that happened.
+    /// Returns the engine after all events.
     pub fn replay(&self) -> Engine {
         let mut engine = Engine::new(self.question.clone());
         for event in &self.events {

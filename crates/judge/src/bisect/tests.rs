@@ -1,4 +1,4 @@
-//! The engine on simulated states with known answers.
+//! Tests of the engine on simulated states with known changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use super::*;
 use perfquilt_model::observation::Meter;
 
-/// A question over so many states: slower by 0.5 % or more.
+/// Returns a question over `states` states: slower by 0.5 % or more.
 pub(crate) fn question(states: usize) -> Question {
     Question {
         states: (0..states)
@@ -32,7 +32,7 @@ pub(crate) fn question(states: usize) -> Question {
     }
 }
 
-/// States with known speeds, built and measured without a machine.
+/// Simulated states with known speeds.
 struct World {
     /// Logs of costs.
     levels: Vec<f64>,
@@ -66,7 +66,7 @@ impl World {
         radius * (std::f64::consts::TAU * self.random.random::<f64>()).cos()
     }
 
-    /// The events that `action` leads to.
+    /// Returns the events that `action` leads to.
     fn answer(&mut self, action: &Action) -> Vec<Event> {
         match action {
             Action::Build { state } if self.unbuildable.contains(state) => vec![Event::Unusable {
@@ -132,12 +132,12 @@ impl World {
         panic!("it does not end: {:?}", engine.path());
     }
 
-    fn outcome(&mut self, question: Question) -> Outcome {
+    fn outcome(&mut self, question: Question) -> BisectOutcome {
         self.run(question).1.outcome()
     }
 }
 
-fn found(outcome: &Outcome) -> Vec<(usize, usize)> {
+fn found(outcome: &BisectOutcome) -> Vec<(usize, usize)> {
     let culprits = outcome.culprits.iter();
     culprits.map(|culprit| (culprit.from, culprit.to)).collect()
 }
@@ -157,7 +157,7 @@ fn a_single_culprit_is_found_wherever_it_is_with_few_builds() {
             outcome
                 .rest
                 .iter()
-                .all(|rest| rest.ending == Ending::Unchanged)
+                .all(|rest| rest.ending == SpanStatus::Unchanged)
         );
         // log2(16) + 2.
         assert!(outcome.cost.builds <= 6, "{place}: {}", outcome.cost.builds);
@@ -170,7 +170,7 @@ fn several_culprits_are_found() {
     let outcome = world.outcome(question(65));
     assert_eq!(found(&outcome), [(2, 3), (30, 31), (59, 60)]);
     assert!(outcome.culprits.iter().all(|culprit| culprit.confirmed));
-    // Side by side, too.
+    // Adjacent changes, too.
     let mut world = World::new(9, &[(4, 0.01), (5, 0.01)]);
     assert_eq!(found(&world.outcome(question(9))), [(3, 4), (4, 5)]);
 }
@@ -181,7 +181,7 @@ fn nothing_is_found_where_nothing_is() {
     let outcome = world.outcome(question(1025));
     assert_eq!(outcome.conclusion, Conclusion::Nothing);
     assert_eq!((outcome.culprits.len(), outcome.cost.builds), (0, 2));
-    // Smaller than what is looked for is nothing or something, both are right; twice as large is not.
+    // A change below the requested size may be reported or not; one of twice the size must be found.
     let mut world = World::new(2, &[(1, 0.01)]);
     assert_eq!(world.outcome(question(2)).conclusion, Conclusion::Found);
 }
@@ -211,11 +211,11 @@ fn states_that_cannot_be_built_give_a_range() {
     let range = culprit.range.as_deref().unwrap();
     assert!(range.contains("none of the 4 states between"), "{range}");
     assert_eq!(culprit.names.len(), 5);
-    // All of them.
+    // All intermediate states.
     let mut world = World::new(9, &[(4, 0.02)]);
     world.unbuildable = (1..8).collect();
     assert_eq!(found(&world.outcome(question(9))), [(0, 8)]);
-    // So many that not all are tried.
+    // Too many to try all.
     let mut world = World::new(513, &[(4, 0.02)]);
     world.unbuildable = (1..512).collect();
     let (_, engine) = world.run(question(513));
@@ -224,9 +224,9 @@ fn states_that_cannot_be_built_give_a_range() {
     let tried = engine
         .path()
         .iter()
-        .filter(|d| matches!(d.how, How::Skipped { .. }));
+        .filter(|d| matches!(d.how, DecisionKind::Skipped { .. }));
     assert_eq!(tried.count(), 16);
-    // Nor where one of them is built.
+    // Nor if one of them is built.
     let mut world = World::new(513, &[(4, 0.02)]);
     world.unbuildable = (2..512).collect();
     let mut engine = Engine::new(question(513));
@@ -241,7 +241,7 @@ fn states_that_cannot_be_built_give_a_range() {
         events.iter().for_each(|event| engine.apply(event));
     }
     assert_eq!(found(&engine.outcome()), [(1, 512)]);
-    let skipped = |d: &&Decision| matches!(d.how, How::Skipped { .. });
+    let skipped = |d: &&Decision| matches!(d.how, DecisionKind::Skipped { .. });
     assert_eq!(engine.path().iter().filter(skipped).count(), 16);
 }
 
@@ -279,7 +279,7 @@ fn a_server_that_crashed_is_not_measured_again_as_another_state() {
         1..=7 => "one".to_owned(),
         other => format!("binary {other}"),
     };
-    // Built one after the other, and all there from the beginning.
+    // Built one after the other, and all built from the beginning.
     for cached in [false, true] {
         let mut world = World::new(9, &[(4, 0.02)]);
         world.crashing = (1..8).collect();
@@ -303,10 +303,10 @@ fn a_server_that_crashed_is_not_measured_again_as_another_state() {
             }
         }
         assert_eq!((found(&engine.outcome()), crashes), (vec![(0, 8)], 1));
-        let like = |d: &&Decision| matches!(&d.how, How::Skipped { reason, .. } if reason.contains("the same server"));
+        let like = |d: &&Decision| matches!(&d.how, DecisionKind::Skipped { reason, .. } if reason.contains("the same server"));
         assert_eq!(engine.path().iter().filter(like).count(), 6, "{cached}");
     }
-    // An end that is such a server.
+    // An end with the crashing server.
     let mut world = World::new(9, &[(4, 0.02)]);
     world.crashing.insert(4);
     world.identities = [4, 8].map(|state| (state, "one".to_owned())).into();
@@ -322,7 +322,7 @@ fn a_server_that_crashed_is_not_measured_again_as_another_state() {
 
 #[test]
 fn the_same_server_is_never_measured_twice() {
-    // Changes 5 to 16 leave the server as it is.
+    // Changes 5 to 16 do not change the server.
     let mut world = World::new(17, &[(3, 0.01)]);
     world.identities = (4..=16).map(|state| (state, "one".to_owned())).collect();
     let (session, engine) = world.run(question(17));
@@ -331,8 +331,8 @@ fn the_same_server_is_never_measured_twice() {
     let only = |d: &&Decision| {
         matches!(
             d.how,
-            How::Narrowed {
-                why: Part::OnlyOne,
+            DecisionKind::Narrowed {
+                why: NarrowingReason::OnlyOne,
                 ..
             }
         )
@@ -356,7 +356,7 @@ fn the_same_server_is_never_measured_twice() {
         (outcome.conclusion, outcome.cost.blocks),
         (Conclusion::Nothing, 0)
     );
-    assert_eq!(outcome.rest[0].ending, Ending::Identical);
+    assert_eq!(outcome.rest[0].ending, SpanStatus::Identical);
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn too_much_noise_is_said_to_be_undecidable() {
         outcome
             .path
             .iter()
-            .any(|d| matches!(d.how, How::Undecided(_)))
+            .any(|d| matches!(d.how, DecisionKind::Undecided(_)))
     );
 }
 
@@ -391,7 +391,7 @@ fn counts_need_one_block_a_comparison_where_they_repeat() {
     assert_eq!(found(&outcome), [(7, 8)]);
     // The ends three times, four times a state between, and the confirmation.
     assert_eq!((outcome.cost.blocks, outcome.cost.builds), (8, 6));
-    // Counts that depend on what a server draws at its start: nothing is named by chance.
+    // Counts that depend on random values at a server's start do not lead to a named change.
     for seed in 0..20 {
         let mut world = World::new(17, &[]);
         world.noise = 0.01;
@@ -451,8 +451,8 @@ fn states_that_are_there_already_are_compared_several_at_a_time() {
     let warm = build_all(&mut world);
     assert_eq!(found(&warm), [(39, 40)]);
     assert_eq!(warm.cost.builds, 0);
-    let rounds = |outcome: &Outcome| {
-        let narrowed = |d: &&Decision| matches!(d.how, How::Narrowed { .. });
+    let rounds = |outcome: &BisectOutcome| {
+        let narrowed = |d: &&Decision| matches!(d.how, DecisionKind::Narrowed { .. });
         outcome.path.iter().filter(narrowed).count()
     };
     let cold = World::new(65, &[(40, 0.01)]).outcome(question(65));
@@ -465,7 +465,7 @@ fn stored(world: &mut World, states: &[usize], count: u32) -> Vec<Event> {
         states: states.to_vec(),
         blocks: 1,
     };
-    let mut told: Vec<Event> = (0..count)
+    let mut events: Vec<Event> = (0..count)
         .flat_map(|number| {
             let mut events = world.answer(&action);
             if let Event::Block(block) = &mut events[0] {
@@ -476,8 +476,8 @@ fn stored(world: &mut World, states: &[usize], count: u32) -> Vec<Event> {
             events
         })
         .collect();
-    told.push(Event::Imported);
-    told
+    events.push(Event::Imported);
+    events
 }
 
 #[test]
@@ -487,10 +487,10 @@ fn stored_blocks_lead_to_the_culprit_and_fresh_ones_confirm_it() {
     let mut session = Session::new(question(17));
     session.events = stored(&mut world, &all, 40);
     let mut engine = session.replay();
-    // Everything up to the name follows from what is stored: only the states beside it are built.
+    // The stored blocks suffice to name the change: only the states beside it are built.
     assert!(matches!(
         engine.path().last().unwrap().how,
-        How::Named { from: 10, to: 11 }
+        DecisionKind::Named { from: 10, to: 11 }
     ));
     assert_eq!(engine.outcome().cost.blocks, 0);
     while *engine.action() != Action::Done {
@@ -505,7 +505,7 @@ fn stored_blocks_lead_to_the_culprit_and_fresh_ones_confirm_it() {
 
 #[test]
 fn what_stored_blocks_suggest_falsely_is_refuted_by_fresh_ones() {
-    // The stored blocks are of a machine on which change 11 was slower; it is not.
+    // The stored blocks are from a machine on which change 11 was slower; here it is not.
     let mut old = World::new(17, &[(11, 0.01)]);
     let all: Vec<usize> = (0..17).collect();
     let mut session = Session::new(question(17));
@@ -527,7 +527,7 @@ fn what_stored_blocks_suggest_falsely_is_refuted_by_fresh_ones() {
         outcome
             .path
             .iter()
-            .any(|d| matches!(d.how, How::Refuted(_)))
+            .any(|d| matches!(d.how, DecisionKind::Refuted(_)))
     );
 }
 
@@ -541,7 +541,7 @@ fn a_session_is_its_log() {
     let again = Session::parse(&text).unwrap();
     assert_eq!(again, session);
     assert_eq!(again.replay().outcome(), engine.outcome());
-    // Stopped anywhere and resumed, the rest of the path is the same.
+    // After a stop at any event, the resumed session takes the same path.
     for stop in [1, 7, session.events.len() / 2] {
         let mut engine = Session {
             events: session.events[..stop].to_vec(),

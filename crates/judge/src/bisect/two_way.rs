@@ -1,32 +1,32 @@
-//! The same patch on two releases: whose is the loss?
+//! Difference in differences: the same patch on two releases, to find the source of a loss.
 //!
-//! Four servers are in every block: each release without and with the patch. What is compared are
-//! contrasts of their logs of costs within blocks, so that what two contrasts share is not counted twice.
+//! Every block has four servers: each release without and with the patch. Comparisons are contrasts of log
+//! costs within blocks, so values that two contrasts share are not counted twice.
 
 use serde::{Deserialize, Serialize};
 
 use super::judge::{Judgement, Sample};
-use super::outcome::{Cost, Effect};
+use super::outcome::{Effect, SessionCost};
 use super::question::{Direction, Question};
 
-/// The places of the four servers in a block.
+/// The number of servers in a block.
 pub const CELLS: usize = 4;
 
-/// The four states of a [`Question`], in this order: the old release without and with the patch, the new
-/// one without and with it.
+/// A comparison of the four states of a [`Question`], in this order: the old release without and with the
+/// patch, the new one without and with it.
 #[derive(Debug, Clone)]
-pub struct TwoWay {
+pub struct DifferenceInDifferences {
     question: Question,
     releases: [String; 2],
-    /// Logs of costs, one row a block.
+    /// Logs of costs, one row per block.
     rows: Vec<[f64; CELLS]>,
-    cost: Cost,
+    cost: SessionCost,
 }
 
-/// Whose loss it is.
+/// The source of a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Whose {
+pub enum LossSource {
     /// The patch is worth less on the new release, which is no slower by itself.
     Patch,
     /// The new release is slower by itself, and the patch is worth as much as before.
@@ -35,32 +35,32 @@ pub enum Whose {
     Both,
     /// Neither: no loss of the size.
     Nobody,
-    /// The blocks allowed do not tell.
+    /// The allowed number of blocks does not decide.
     Undecided,
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Table {
+pub struct LossTable {
     /// Version of this document: 1.
     pub schema: u32,
-    /// What was asked; its four states are the table's cells.
+    /// The question; its four states are the table's cells.
     pub question: Question,
     /// The old release and the new one.
     pub releases: [String; 2],
-    /// What the patch is worth on each.
+    /// The effect of the patch on each release.
     pub patch: [Option<Effect>; 2],
-    /// What the new release is against the old one, without and with the patch.
+    /// The effect of the new release against the old one, without and with the patch.
     pub release: [Option<Effect>; 2],
-    /// How much more the patch is worth on the new release: its effect there less that on the old one.
+    /// The effect of the patch on the new release minus its effect on the old one.
     pub difference: Option<Effect>,
-    /// The answer.
-    pub whose: Whose,
-    /// What it cost.
-    pub cost: Cost,
+    /// The source of the loss.
+    pub whose: LossSource,
+    /// The cost of the comparison.
+    pub cost: SessionCost,
 }
 
-/// Weights of the cells' logs of costs in a contrast; positive where the later is faster.
+/// Weights of the cells' log costs in a contrast; the contrast is positive if the later one is faster.
 type Weights = [f64; CELLS];
 
 const OLD_PATCH: Weights = [1.0, -1.0, 0.0, 0.0];
@@ -69,21 +69,22 @@ const WITHOUT: Weights = [1.0, 0.0, -1.0, 0.0];
 const WITH: Weights = [0.0, 1.0, 0.0, -1.0];
 const DIFFERENCE: Weights = [-1.0, 1.0, 1.0, -1.0];
 
-/// Blocks before the first look.
+/// Number of blocks before the first look.
 const FIRST: usize = 4;
 
-impl TwoWay {
-    /// A comparison without any block yet.
+impl DifferenceInDifferences {
+    /// Creates a comparison without blocks.
     pub fn new(question: Question, releases: [String; 2]) -> Self {
-        TwoWay {
+        DifferenceInDifferences {
             question,
             releases,
             rows: Vec::new(),
-            cost: Cost::default(),
+            cost: SessionCost::default(),
         }
     }
 
-    /// Takes a block in: the costs of all four, of how many servers they are, and the seconds it took.
+    /// Adds a block: the costs of all four states, the number of distinct servers, and the seconds of
+    /// measuring.
     pub fn add(&mut self, costs: [f64; CELLS], servers: usize, seconds: f64) {
         if costs.iter().all(|cost| cost.is_finite() && *cost > 0.0) {
             self.rows.push(costs.map(f64::ln));
@@ -93,16 +94,16 @@ impl TwoWay {
         self.cost.seconds += seconds;
     }
 
-    /// Takes in that a server was built in so many seconds.
+    /// Records that a server was built in `seconds`.
     pub fn built(&mut self, seconds: f64) {
         self.cost.builds += 1;
         self.cost.build_seconds += seconds;
     }
 
-    /// How many blocks are to be measured before the next look; 0 at the end.
+    /// Returns the number of blocks to measure before the next look; 0 at the end.
     pub fn wanted(&self) -> usize {
         let n = self.rows.len();
-        if self.whose() != Whose::Undecided || n >= self.question.most_blocks {
+        if self.whose() != LossSource::Undecided || n >= self.question.most_blocks {
             return 0;
         }
         let next = match n {
@@ -118,14 +119,14 @@ impl TwoWay {
             .iter()
             .map(|row| row.iter().zip(&weights).map(|(value, w)| value * w).sum())
             .collect();
-        // A known deviation is that of two servers.
+        // The prior standard deviation refers to the log ratio of two servers.
         let servers = weights.iter().map(|weight| weight * weight).sum::<f64>();
         let known = self.question.known_sd.map(|sd| sd * (servers / 2.0).sqrt());
         let repeats = |sd: &f64| spread(&values).is_some_and(|seen| seen <= 2.0 * sd);
         Sample::of(&values, known.filter(repeats))
     }
 
-    /// Each of the two losses is judged at half the error rate.
+    /// Tests for a loss at half the error rate, because there are two tests.
     fn judge(&self, weights: Weights) -> Judgement {
         let question = Question {
             direction: Direction::Slower,
@@ -137,24 +138,24 @@ impl TwoWay {
         })
     }
 
-    fn whose(&self) -> Whose {
+    fn whose(&self) -> LossSource {
         use Judgement::{Changed, Open, Unchanged};
         match (self.judge(WITHOUT), self.judge(DIFFERENCE)) {
-            (Open, _) | (_, Open) => Whose::Undecided,
-            (Changed, Changed) => Whose::Both,
-            (Changed, Unchanged) => Whose::Upstream,
-            (Unchanged, Changed) => Whose::Patch,
-            (Unchanged, Unchanged) => Whose::Nobody,
+            (Open, _) | (_, Open) => LossSource::Undecided,
+            (Changed, Changed) => LossSource::Both,
+            (Changed, Unchanged) => LossSource::Upstream,
+            (Unchanged, Changed) => LossSource::Patch,
+            (Unchanged, Unchanged) => LossSource::Nobody,
         }
     }
 
-    /// What is known now.
-    pub fn table(&self) -> Table {
+    /// Returns the current result.
+    pub fn table(&self) -> LossTable {
         let effect = |weights| {
             self.sample(weights)
                 .map(|sample| sample.effect(self.question.error))
         };
-        Table {
+        LossTable {
             schema: super::SCHEMA,
             question: self.question.clone(),
             releases: self.releases.clone(),
@@ -167,7 +168,7 @@ impl TwoWay {
     }
 }
 
-/// The standard deviation of three values or more.
+/// Returns the standard deviation; `None` with fewer than three values.
 fn spread(values: &[f64]) -> Option<f64> {
     let enough = values.len() > 2;
     super::engine::standard_deviation(values).filter(|_| enough)
@@ -181,14 +182,14 @@ mod tests {
     use super::*;
     use crate::bisect::tests::question;
 
-    /// Measures until it is decided; `levels` are logs of costs.
-    fn measured(levels: [f64; CELLS], noise: f64) -> Table {
+    /// Simulates blocks until the comparison is decided; `levels` are logs of costs.
+    fn measured(levels: [f64; CELLS], noise: f64) -> LossTable {
         let mut random = StdRng::seed_from_u64(5);
         let mut normal = move || -> f64 {
             let sum: f64 = (0..12).map(|_| random.random::<f64>()).sum();
             sum - 6.0
         };
-        let mut all = TwoWay::new(question(4), ["a-1".into(), "a-2".into()]);
+        let mut all = DifferenceInDifferences::new(question(4), ["a-1".into(), "a-2".into()]);
         while all.wanted() > 0 {
             for _ in 0..all.wanted() {
                 let block = normal();
@@ -205,11 +206,11 @@ mod tests {
     #[test]
     fn the_loss_is_told_to_be_the_patchs_or_upstreams() {
         for (levels, whose) in [
-            ([0.0, -0.05, 0.0, -0.05], Whose::Nobody),
-            ([0.0, -0.05, 0.03, -0.02], Whose::Upstream),
-            ([0.0, -0.05, 0.0, 0.0], Whose::Patch),
-            ([0.0, -0.05, 0.03, 0.03], Whose::Both),
-            ([0.0, -0.05, -0.02, -0.09], Whose::Nobody),
+            ([0.0, -0.05, 0.0, -0.05], LossSource::Nobody),
+            ([0.0, -0.05, 0.03, -0.02], LossSource::Upstream),
+            ([0.0, -0.05, 0.0, 0.0], LossSource::Patch),
+            ([0.0, -0.05, 0.03, 0.03], LossSource::Both),
+            ([0.0, -0.05, -0.02, -0.09], LossSource::Nobody),
         ] {
             let table = measured(levels, 0.005);
             assert_eq!(table.whose, whose, "{levels:?}: {table:#?}");
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn what_is_not_decided_is_said() {
         let table = measured([0.0, -0.05, 0.004, -0.05], 0.1);
-        assert_eq!(table.whose, Whose::Undecided);
+        assert_eq!(table.whose, LossSource::Undecided);
         assert_eq!(table.cost.blocks, 400);
     }
 
@@ -233,11 +234,11 @@ mod tests {
     fn counts_that_repeat_are_decided_at_the_first_look() {
         let mut ask = question(4);
         ask.known_sd = Some(0.0005);
-        let mut all = TwoWay::new(ask, ["a-1".into(), "a-2".into()]);
+        let mut all = DifferenceInDifferences::new(ask, ["a-1".into(), "a-2".into()]);
         assert_eq!(all.wanted(), 4);
         for more in [0.0, 0.01, 0.02, 0.0] {
             all.add([100.0 + more, 95.0, 103.0, 97.85 + more], CELLS, 1.0);
         }
-        assert_eq!((all.wanted(), all.table().whose), (0, Whose::Upstream));
+        assert_eq!((all.wanted(), all.table().whose), (0, LossSource::Upstream));
     }
 }

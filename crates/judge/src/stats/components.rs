@@ -1,28 +1,30 @@
-//! How much of the noise is layout and how much is restart.
+//! Variance components: code layout against restart.
 
 use std::collections::BTreeMap;
 
 use super::table::BlockTable;
 use super::units::Units;
-/// Standard deviations of a point's value around block and point, as fractions of the value.
+
+/// Standard deviations of a point's value after subtracting block and point effects, as fractions of the
+/// value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Components {
     /// Between the layouts of one binary.
     pub layout: f64,
-    /// Between fresh starts in the same layout; holds what slices leave uncertain as well.
+    /// Between fresh starts in the same layout, including the uncertainty within a block.
     pub start: f64,
-    /// Of one value in one block: both together.
+    /// Of one value in one block: both components together.
     pub total: f64,
 }
 
 impl BlockTable {
-    /// Takes the spread of values around block and point apart, by the blocks that ran the same
-    /// layouts more than once. `None` where no layout was repeated or there are fewer than two
-    /// units, points or complete blocks.
+    /// Splits the variance of values around block and point into components, from blocks that ran the same
+    /// layouts more than once. `None` if no layout was repeated or there are fewer than two units, points or
+    /// complete blocks.
     ///
-    /// The one-way random model with unequal group sizes, by the method of moments (Searle, Casella
-    /// and McCulloch, *Variance Components*, 1992, section 3.6), on values less their block's mean:
-    /// with `n_u` blocks in unit `u`, `N` in all, `U` units and `p` points,
+    /// The one-way random model with unequal group sizes, by the method of moments (Searle, Casella and
+    /// McCulloch, *Variance Components*, 1992, section 3.6), on values minus their block's mean: with `n_u`
+    /// blocks in unit `u`, `N` in all, `U` units and `p` points,
     ///
     /// ```text
     /// MSW = Σ_u Σ_b Σ_p (z(b,p) − z̄(u,p))² / ((N − U)(p − 1))             estimates start²
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
     use perfquilt_model::point::Point;
 
-    /// Uniform with that standard deviation.
+    /// Draws a uniform value with the given standard deviation.
     fn noise(random: &mut StdRng, sd: f64) -> f64 {
         sd * 3f64.sqrt() * random.random_range(-1.0..1.0)
     }

@@ -1,4 +1,4 @@
-//! Whether blocks are independent of each other, as every interval takes for granted.
+//! Tests of the independence of blocks, which every interval assumes.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -8,44 +8,44 @@ use super::table::BlockTable;
 use super::units::Units;
 use perfquilt_model::point::Point;
 
-/// What the order of the blocks says about a table. Deviations are those of logarithms from their block's
-/// mean over points, averaged over the blocks of a unit.
+/// Dependence between the blocks of a table, in their order. Deviations are those of logarithms from their
+/// block's mean over points, averaged over the blocks of a unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dependence {
-    /// Units in order.
+    /// Number of units.
     pub units: usize,
-    /// The correlation of a point's deviation with that in the unit before, the mean over points.
+    /// Correlation of a point's deviation with that in the preceding unit, averaged over points.
     pub lag1: f64,
-    /// The probability of such a correlation or a larger one if units are independent.
+    /// One-sided p-value of the correlation under independence.
     pub lag1_p_value: f64,
     /// By point.
     pub points: Vec<PointDependence>,
 }
 
-/// What the order of the blocks says about a point.
+/// Dependence between the blocks of one point, in their order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PointDependence {
     /// The point.
     pub point: Point,
-    /// The correlation of its deviation with that in the unit before.
+    /// Correlation of its deviation with that in the preceding unit.
     pub lag1: f64,
-    /// Its deviation in the second half of the units less that in the first, on the log scale.
+    /// Its mean deviation in the second half of the units minus that in the first, on the log scale.
     pub halves: f64,
-    /// The probability of such a difference or a larger one if units are independent: Welch's test.
+    /// P-value of the difference of halves by Welch's test, under independence.
     pub halves_p_value: f64,
 }
 
-/// Fewer units than these say nothing.
+/// The least number of units for the tests.
 const FEWEST: usize = 8;
 
 impl BlockTable {
-    /// Whether the table's blocks depend on each other, from those that have all points; `None` with fewer
-    /// than eight units or three points.
+    /// Tests whether the table's blocks depend on each other, using complete blocks; `None` with fewer than
+    /// eight units or three points.
     ///
-    /// Of independent values, the correlation of neighbours has mean `−1/n` and variance `1/n` nearly (M. S.
-    /// Bartlett, *On the theoretical specification and sampling properties of autocorrelated time-series*,
-    /// J. Royal Statistical Society Supplement 8, 1946). The deviations of `p` points add up to 0, so that
-    /// the mean over them has variance `1/(n(p − 1))`.
+    /// For independent values, the lag-1 autocorrelation has mean `−1/n` and variance approximately `1/n` (M.
+    /// S. Bartlett, *On the theoretical specification and sampling properties of autocorrelated time-series*,
+    /// J. Royal Statistical Society Supplement 8, 1946). The deviations of `p` points add up to 0, so the
+    /// mean over them has variance `1/(n(p − 1))`.
     pub fn dependence(&self, units: &Units) -> Option<Dependence> {
         let count = self.points().len();
         if count < 3 {
@@ -88,7 +88,7 @@ impl BlockTable {
     }
 }
 
-/// The correlation of neighbours; 0 for values that are all the same.
+/// Returns the lag-1 autocorrelation; 0 for constant values.
 fn lag1(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -110,8 +110,8 @@ mod tests {
 
     use super::*;
 
-    /// Values of six points that follow their predecessors with correlation `rho`; the last point is slower
-    /// by `step` from the middle on.
+    /// Simulates six points with autocorrelation `rho`; the last point is slower by `step` from the middle
+    /// on.
     fn table(random: &mut StdRng, blocks: u32, rho: f64, step: f64) -> BlockTable {
         let mut table = BlockTable::default();
         let mut errors = [0.0; 6];

@@ -1,4 +1,4 @@
-//! Whether points that are the same server could have changed places in every block.
+//! A permutation test for differences between copies of the same server.
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -6,24 +6,24 @@ use rand::seq::SliceRandom;
 
 use super::robust::deviations;
 
-/// Whether copies of one server are exchangeable within the units of several experiments.
+/// P-values of the hypothesis that copies of one server are exchangeable within units.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exchangeability {
-    /// The probability of such differences between copies or larger ones if nothing stays with a copy from
-    /// unit to unit, by experiment.
+    /// P-value by experiment, under the null hypothesis that no difference stays with a copy from unit to
+    /// unit.
     pub each: Vec<f64>,
-    /// The same of all experiments together.
+    /// P-value of all experiments together.
     pub all: f64,
 }
 
-/// Tests whether anything stays with a copy for the length of an experiment. `experiments` have a row of
-/// logarithms a unit, each with the copies in one order.
+/// Tests whether any difference stays with a copy for the length of an experiment. `experiments` have one row
+/// of logarithms per unit, each with the copies in the same order.
 ///
-/// The statistic of an experiment is `Σ_copies (Σ_units z)² / Σ z²` of the deviations `z` from the units' means,
-/// that of all their sum. Its distribution comes from `permutations` random exchanges of the copies within every
-/// unit, which assume nothing about how values are distributed: E. J. G. Pitman, *Significance tests which may
-/// be applied to samples from any populations III: the analysis of variance test*, Biometrika 29 (1938). The
-/// same `seed` gives the same result.
+/// The statistic of an experiment is `Σ_copies (Σ_units z)² / Σ z²` of the deviations `z` from the units'
+/// means, that of all experiments their sum. Its null distribution comes from `permutations` random
+/// permutations of the copies within every unit, which assume nothing about the distribution of values: E. J.
+/// G. Pitman, *Significance tests which may be applied to samples from any populations III: the analysis of
+/// variance test*, Biometrika 29 (1938). The same `seed` gives the same result.
 pub fn exchangeability(
     experiments: &[Vec<Vec<f64>>],
     permutations: u32,
@@ -31,14 +31,14 @@ pub fn exchangeability(
 ) -> Exchangeability {
     let mut together = vec![0.0; permutations as usize];
     let mut observed = 0.0;
-    // As many as are equal but for the order of sums.
+    // Permutations that differ only in the order of summation count as equal.
     let at_least = |values: &[f64], own: f64| {
         let larger = values.iter().filter(|value| **value >= own * (1.0 - 1e-12));
         1 + u32::try_from(larger.count()).unwrap_or(u32::MAX - 1)
     };
     let mut each = Vec::with_capacity(experiments.len());
     for (rows, number) in experiments.iter().zip(0u64..) {
-        // An experiment's own result does not depend on the others.
+        // Each experiment has its own seed, so its result does not depend on the others.
         let mut random = StdRng::seed_from_u64(seed.wrapping_add(number));
         let mut rows: Vec<Vec<f64>> = rows.iter().map(|row| deviations(row)).collect();
         let own = statistic(&rows);

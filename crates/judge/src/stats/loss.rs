@@ -1,46 +1,47 @@
-//! Whether an effect that was found before is gone.
+//! A test for the loss of an effect between two experiments.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::interval::{Interval, LEVEL};
-use super::sequential::Looks;
+use super::interval::Interval;
+use super::quantile::{self, LEVEL};
+use super::sequential::StoppingRule;
 
-/// What an effect lost between two experiments, on the log scale.
+/// The loss of an effect between two experiments, on the log scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Loss {
-    /// The old effect less the new one.
+    /// The old effect minus the new one.
     pub estimate: f64,
     /// Its standard error.
     pub standard_error: f64,
-    /// The probability of such a loss or a larger one if the effect is what it was, given that the old
-    /// experiment called it.
+    /// P-value of the null hypothesis that the effect is unchanged, conditional on the old experiment having
+    /// called it.
     pub p_value: f64,
 }
 
 impl Loss {
-    /// The loss from `old` to `new`, where `old` was looked at because it was called faster: its
-    /// probability was at most `share` of 1 − the level, and of so many `candidates` that were called it was
-    /// the surest. `None` where one of them has no interval.
+    /// Estimates the loss from `old` to `new`, where `old` was selected because it was called faster: its
+    /// p-value was at most `share` of 1 − the level, and it had the smallest one of `candidates` called
+    /// effects. `None` if either effect has no finite interval.
     ///
-    /// An estimate that was selected for being large is too large on average, so that the next one is
-    /// smaller without any change. Given the best estimate of a common effect (the mean `m` of both, weighted
-    /// by their precision), `D = old − new` is normal with variance `s² = s₁² + s₂²` and independent of `m`;
-    /// that the old one lies above its threshold `c` means `D ≥ a = (c − m) s²/s₁²`. So
+    /// An estimate that was selected for being large is biased upwards, so the next one is smaller on average
+    /// without any change. Given the best estimate of a common effect (the mean `m` of both, weighted by
+    /// their precision), `D = old − new` is normal with variance `s² = s₁² + s₂²` and independent of `m`; the
+    /// old effect lies above its threshold `c` if and only if `D ≥ a = (c − m) s²/s₁²`. So
     ///
     /// ```text
     /// p = P(D ≥ d) / P(D ≥ a)
     /// ```
     ///
-    /// exactly, whatever the common effect is, with Student's distribution on Welch's degrees of freedom in
-    /// the place of the normal one where errors are estimated. For the choice among candidates it is multiplied
-    /// by their number (Bonferroni). W. Fithian, D. Sun and J. Taylor, *Optimal
-    /// inference after model selection*, arXiv:1410.2597 (2014), section 3.
+    /// exactly, whatever the common effect is. Where standard errors are estimated, Student's distribution on
+    /// Welch's degrees of freedom replaces the normal one. The p-value is multiplied by the number of
+    /// candidates (Bonferroni). W. Fithian, D. Sun and J. Taylor, *Optimal inference after model selection*,
+    /// arXiv:1410.2597 (2014), section 3.
     pub fn of(old: &Interval, share: f64, candidates: usize, new: &Interval) -> Option<Self> {
         if !(old.half_width.is_finite() && new.half_width.is_finite()) {
             return None;
         }
-        // An effect was also called because its error happened to look small. What the new experiment knows
-        // of a block's error was not selected.
+        // Selection also favours effects whose standard error happened to be small. The new experiment's
+        // estimate of a block's standard deviation was not selected.
         let blocks = |of: &Interval| of.blocks.max(1) as f64;
         let other = error_of(new);
         let own = error_of(old).max(other * (blocks(new) / blocks(old)).sqrt());
@@ -51,10 +52,10 @@ impl Loss {
                     error,
                     of.blocks,
                     of.degrees_of_freedom,
-                    Looks::Fixed,
+                    StoppingRule::FixedSample,
                 )
             };
-            part(old, own).less(&part(new, other))
+            part(old, own).minus(&part(new, other))
         };
         let error = difference.standard_error;
         let called = own * student(1.0 - (1.0 - LEVEL) * share / 2.0, old.degrees_of_freedom);
@@ -80,16 +81,16 @@ impl Loss {
     }
 }
 
-/// The standard error that an interval stands for, as if it were Student's.
+/// Returns the standard error of Student's interval with the same half-width.
 fn error_of(interval: &Interval) -> f64 {
-    match interval.looks {
-        Looks::Any => interval.standard_error,
+    match interval.stopping_rule {
+        StoppingRule::Anytime => interval.standard_error,
         _ => interval.half_width / student(0.5 + LEVEL / 2.0, interval.degrees_of_freedom),
     }
 }
 
-fn student(p: f64, freedom: f64) -> f64 {
-    super::interval::student(p, freedom.max(1.0))
+fn student(p: f64, degrees_of_freedom: f64) -> f64 {
+    quantile::student(p, degrees_of_freedom.max(1.0))
 }
 
 #[cfg(test)]
@@ -104,13 +105,13 @@ mod tests {
         radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
     }
 
-    /// An experiment of 24 blocks with a block's deviation of 1.
+    /// Simulates an experiment of 24 blocks with a standard deviation of 1 per block.
     fn experiment(effect: f64, random: &mut StdRng) -> Interval {
         let values: Vec<f64> = (0..24).map(|_| effect + normal(random)).collect();
         Interval::of(&values).unwrap()
     }
 
-    /// The share of wrong claims among old effects that were called.
+    /// Returns the share of claimed losses among old effects that were called.
     fn claims(before: f64, after: f64, share: f64) -> f64 {
         let mut random = StdRng::seed_from_u64(5);
         let (mut called, mut lost) = (0.0, 0.0);
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn an_effect_that_is_what_it_was_is_hardly_ever_called_lost() {
-        // In standard errors (0.2): from effects that are called by luck to those that always are.
+        // In standard errors (0.2): from effects that are called by chance to effects that are always called.
         for effect in [0.0, 0.2, 0.4, 0.6, 0.8, 1.6] {
             for share in [1.0, 0.1] {
                 let wrong = claims(effect, effect, share);

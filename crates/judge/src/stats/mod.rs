@@ -1,6 +1,6 @@
-//! Statistics: block values from slices, contrasts of points over blocks, intervals. Pure.
+//! Statistics: block values from slices, contrasts of points over blocks, and their confidence intervals.
 //!
-//! `docs/method.md` explains the choices in words.
+//! `docs/method.md` gives the reasons for the methods.
 
 mod components;
 mod dependence;
@@ -8,6 +8,7 @@ mod exchangeability;
 mod interval;
 mod loss;
 mod multiplicity;
+mod quantile;
 mod robust;
 mod sequential;
 mod slices;
@@ -20,17 +21,18 @@ mod simulation;
 pub use components::Components;
 pub use dependence::{Dependence, PointDependence};
 pub use exchangeability::{Exchangeability, exchangeability};
-pub use interval::{Interval, LEVEL, POWER, SharedVariance, normal_quantile, speed};
+pub use interval::{Interval, SharedVariance, speed};
 pub use loss::Loss;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
+pub use quantile::{LEVEL, POWER, normal_quantile};
 pub use robust::{median, trimmed_mean};
 pub use sequential::{
-    EARLY_LEVEL, Looks, bayes_factor, bayes_factor_above, bayes_factor_above_known, blocks_needed,
-    critical, half_width, widening,
+    EARLY_LEVEL, StoppingRule, anytime_critical_value, bayes_factor, bayes_factor_above,
+    bayes_factor_above_known, blocks_needed, half_width, widening,
 };
 pub use slices::{
-    BlockValue, CAP, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, Tail, block_values,
-    reduce_block,
+    BlockValue, CAP, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, SliceTail,
+    block_values, reduce_block,
 };
-pub use table::{BlockTable, Complete, Spread};
-pub use units::{OverUnits, Units};
+pub use table::{BlockTable, CompleteBlocks, Spread};
+pub use units::{UnitInterval, Units};

@@ -1,21 +1,18 @@
-//! Probabilities adjusted for their number.
+//! Adjusted p-values for multiple tests.
 
-/// Holm's adjusted probabilities, in the order given: refusing every null hypothesis whose adjusted
-/// probability is at most `α` refuses a true one with probability at most `α`, however the tests
-/// depend on each other. S. Holm, *A simple sequentially rejective multiple test procedure*,
+/// Returns Holm's adjusted p-values, in the order given: rejecting every null hypothesis whose adjusted
+/// p-value is at most `α` rejects a true one with probability at most `α` (the family-wise error), whatever
+/// the dependence between the tests. S. Holm, *A simple sequentially rejective multiple test procedure*,
 /// Scandinavian Journal of Statistics 6 (1979).
-pub fn holm(probabilities: &[f64]) -> Vec<f64> {
-    holm_weighted(probabilities, &vec![1.0; probabilities.len()])
+pub fn holm(p_values: &[f64]) -> Vec<f64> {
+    holm_weighted(p_values, &vec![1.0; p_values.len()])
 }
 
-/// [`holm`] where a test with twice the weight (above 0) may use twice the error: section 3 of the paper.
-pub fn holm_weighted(probabilities: &[f64], weights: &[f64]) -> Vec<f64> {
-    let mut adjusted = vec![1.0; probabilities.len()];
-    let scaled: Vec<f64> = probabilities
-        .iter()
-        .zip(weights)
-        .map(|(p, w)| p / w)
-        .collect();
+/// Returns Holm's adjusted p-values with weights above 0: a test with twice the weight may use twice the
+/// error. Section 3 of Holm's paper.
+pub fn holm_weighted(p_values: &[f64], weights: &[f64]) -> Vec<f64> {
+    let mut adjusted = vec![1.0; p_values.len()];
+    let scaled: Vec<f64> = p_values.iter().zip(weights).map(|(p, w)| p / w).collect();
     let mut left: f64 = weights.iter().sum();
     let mut largest = 0.0f64;
     for index in ascending(&scaled) {
@@ -26,35 +23,35 @@ pub fn holm_weighted(probabilities: &[f64], weights: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Benjamini and Hochberg's adjusted probabilities, in the order given: of the null hypotheses with
-/// an adjusted probability of at most `q`, on average at most the share `q` is true, for tests that are
-/// independent or depend on each other positively. Y. Benjamini and Y. Hochberg, *Controlling the
-/// false discovery rate*, Journal of the Royal Statistical Society B 57 (1995).
-pub fn benjamini_hochberg(probabilities: &[f64]) -> Vec<f64> {
-    benjamini_hochberg_weighted(probabilities, &vec![1.0; probabilities.len()])
+/// Returns Benjamini and Hochberg's adjusted p-values, in the order given: among the null hypotheses with an
+/// adjusted p-value of at most `q`, the expected share of true ones (the false discovery rate) is at most
+/// `q`, for tests that are independent or positively dependent. Y. Benjamini and Y. Hochberg, *Controlling
+/// the false discovery rate*, Journal of the Royal Statistical Society B 57 (1995).
+pub fn benjamini_hochberg(p_values: &[f64]) -> Vec<f64> {
+    benjamini_hochberg_weighted(p_values, &vec![1.0; p_values.len()])
 }
 
-/// [`benjamini_hochberg`] where a test with twice the weight (above 0) may use twice the error. C. R.
-/// Genovese, K. Roeder and L. Wasserman, *False discovery control with p-value weighting*, Biometrika 93
-/// (2006).
-pub fn benjamini_hochberg_weighted(probabilities: &[f64], weights: &[f64]) -> Vec<f64> {
-    let mut adjusted = vec![1.0; probabilities.len()];
+/// Returns Benjamini and Hochberg's adjusted p-values with weights above 0: a test with twice the weight may
+/// use twice the error. C. R. Genovese, K. Roeder and L. Wasserman, *False discovery control with p-value
+/// weighting*, Biometrika 93 (2006).
+pub fn benjamini_hochberg_weighted(p_values: &[f64], weights: &[f64]) -> Vec<f64> {
+    let mut adjusted = vec![1.0; p_values.len()];
     let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
-    let scaled: Vec<f64> = probabilities
+    let scaled: Vec<f64> = p_values
         .iter()
         .zip(weights)
         .map(|(p, w)| p / (w / mean))
         .collect();
     let mut smallest = 1.0f64;
     for (rank, index) in ascending(&scaled).into_iter().enumerate().rev() {
-        let factor = probabilities.len() as f64 / (rank + 1) as f64;
+        let factor = p_values.len() as f64 / (rank + 1) as f64;
         smallest = smallest.min(factor * scaled[index]);
         adjusted[index] = smallest;
     }
     adjusted
 }
 
-/// The positions of the values, the smallest value first.
+/// Returns the indices of the values in ascending order of value.
 fn ascending(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -86,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_weight_is_a_share_of_the_error() {
-        // 0.8 and 0.2 of 5 %: 4 % and 1 %; the second gets all of it once the first is refused.
+        // 0.8 and 0.2 of 5 %: 4 % and 1 %; the second gets all of it once the first is rejected.
         close(&holm_weighted(&[0.04, 0.05], &[0.8, 0.2]), &[0.05, 0.05]);
         close(&holm_weighted(&[0.2, 0.01], &[0.8, 0.2]), &[0.2, 0.05]);
         close(

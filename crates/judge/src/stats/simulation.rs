@@ -1,4 +1,4 @@
-//! Simulated experiments: do intervals hold what they promise?
+//! Simulated experiments that check the coverage of intervals and the power of tests.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -10,7 +10,7 @@ use perfquilt_model::point::Point;
 const POINTS: usize = 5;
 const EFFECT: f64 = 0.004;
 
-/// Random numbers of the shapes that measurements have.
+/// Random numbers distributed like measurement errors.
 struct Noise(StdRng);
 
 impl Noise {
@@ -27,14 +27,14 @@ impl Noise {
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// Student's with 3 degrees of freedom: tails that a normal never has.
+    /// Draws from Student's t distribution with 3 degrees of freedom: heavier tails than a normal.
     fn heavy(&mut self) -> f64 {
         let squares: f64 = (0..3).map(|_| self.normal().powi(2)).sum();
         self.normal() / (squares / 3.0).sqrt()
     }
 }
 
-/// The share of experiments in which the interval of an in-order effect holds its true value.
+/// Returns the share of experiments in which the interval of an in-order effect contains its true value.
 /// `error` draws the deviation of a point in a block, or `None` for a missing value.
 fn coverage(
     experiments: usize,
@@ -48,7 +48,7 @@ fn coverage(
         let mut table = BlockTable::default();
         let mut drift = 0.0;
         for block in 0..blocks {
-            // The machine wanders by far more than any effect.
+            // The drift is much larger than any effect.
             drift += 0.03 * noise.normal();
             for point in 0..POINTS {
                 if let Some(error) = error(point) {
@@ -129,8 +129,8 @@ fn intervals_cover_with_missing_values() {
     assert_covers("missing values", share);
 }
 
-/// One block's slices: rounds share a wandering machine, a restart shifts each point, slices are
-/// skewed, and some are hit by something long.
+/// Simulates one block's slices: rounds share a drifting machine, a restart shifts each point, slices are
+/// skewed, and some are outliers.
 fn simulated_slices(
     noise: &mut Noise,
     rounds: usize,
@@ -189,8 +189,8 @@ fn intervals_cover_from_slices_with_outliers() {
     assert_covers("slices", f64::from(held) / f64::from(experiments));
 }
 
-/// Mean square error of the log ratio of two points over simulated blocks, by the block values and by
-/// plain means of logarithms.
+/// Returns the mean square error of the log ratio of two points over simulated blocks, by the block values
+/// and by plain means of logarithms.
 fn errors_of_block_values(outliers: f64) -> (f64, f64) {
     let mut noise = Noise::new(10);
     let (mut robust, mut plain) = (0.0, 0.0);
@@ -236,10 +236,10 @@ fn the_standard_error_within_a_block_is_honest() {
     }
     // Two points in two halves: four independent errors.
     let expected = (differences.iter().map(|d| d * d).sum::<f64>() / 400.0 / 4.0).sqrt();
-    let told = (errors.iter().map(|e| e * e).sum::<f64>() / errors.len() as f64).sqrt();
+    let reported = (errors.iter().map(|e| e * e).sum::<f64>() / errors.len() as f64).sqrt();
     assert!(
-        (0.85..1.15).contains(&(told / expected)),
-        "{told} {expected}"
+        (0.85..1.15).contains(&(reported / expected)),
+        "{reported} {expected}"
     );
 }
 
@@ -261,7 +261,7 @@ fn the_minimum_detectable_effect_has_its_power() {
             Interval::of(&values).unwrap()
         };
         let experiments = 4000;
-        // What one experiment reports is planted in the next.
+        // The minimum detectable effect of one experiment is the true effect of the next.
         let seen = (0..experiments)
             .filter(|_| {
                 let effect = experiment(0.0).minimum_detectable(1.0 / rows);
@@ -273,11 +273,11 @@ fn the_minimum_detectable_effect_has_its_power() {
     }
 }
 
-/// What pooling over points would give, and what it would cost: why times are not pooled.
+/// The benefit and the cost of pooling variances over points: the reason why times are not pooled.
 #[test]
 fn pooled_intervals_are_narrower_and_fail_a_restless_point() {
     let mut noise = Noise::new(31);
-    // Half-widths pooled and own, and how many of the restless point's intervals hold 0 when pooled.
+    // Pooled and separate half-widths, and the coverage of the point with the larger variance when pooled.
     let mut simulate = |blocks: u32, restless: f64| {
         let (mut pooled_widths, mut own_widths, mut held) = (0.0, 0.0, 0.0);
         let experiments = 3000;
@@ -295,8 +295,14 @@ fn pooled_intervals_are_narrower_and_fail_a_restless_point() {
             let own = Interval::of(&ratios).unwrap();
             let (variance, _) = table.complete().variance_and_range().unwrap();
             let error = (2.0 * variance / f64::from(blocks)).sqrt();
-            let freedom = f64::from(5 * (blocks - 1));
-            let pooled = Interval::with(own.estimate, error, ratios.len(), freedom, Looks::Fixed);
+            let degrees_of_freedom = f64::from(5 * (blocks - 1));
+            let pooled = Interval::with(
+                own.estimate,
+                error,
+                ratios.len(),
+                degrees_of_freedom,
+                StoppingRule::FixedSample,
+            );
             pooled_widths += pooled.half_width;
             own_widths += own.half_width;
             held += f64::from(u8::from(pooled.contains_zero()));

@@ -1,4 +1,4 @@
-//! One value a point from the slices of a block, and what it leaves out: the mean and the tail.
+//! Reduces a block's slices to one typical value per point, and the mean and the tail beside it.
 
 use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
@@ -6,67 +6,66 @@ use perfquilt_model::point::Point;
 use super::robust::{median, trimmed_mean};
 use super::table::two_way_sd;
 
-/// The number of the way in which [`reduce_block`] makes values of slices. Values of different numbers are
-/// not comparable: a change that gives other values for the same slices takes the next number.
+/// Version of [`reduce_block`]. Values of different versions are not comparable: a change that gives other
+/// values for the same slices takes the next number.
 pub const REDUCTION: u32 = 2;
 
-/// What a block says about one point.
+/// The values of one point in a block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockValue {
     /// The point.
     pub point: Point,
-    /// Typical time: nanoseconds a transaction, from which the slowest and the fastest fifth of the slices are
-    /// put aside.
+    /// Typical time in nanoseconds per transaction: a trimmed mean without the slowest and the fastest fifth
+    /// of the slices.
     pub value: f64,
-    /// What all slices together say; `None` with fewer than [`FEWEST_SLICES`].
-    pub tail: Option<Tail>,
-    /// Standard error of `value` within the block, as a fraction of it, pooled over the block's
-    /// points and without what all points have in common; `None` with fewer than 32 rounds or a
-    /// single point.
+    /// Statistics over all slices; `None` with fewer than [`FEWEST_SLICES`].
+    pub tail: Option<SliceTail>,
+    /// Standard error of `value` within the block, as a fraction of it, pooled over the block's points after
+    /// subtracting their common effect; `None` with fewer than 32 rounds or a single point.
     pub standard_error: Option<f64>,
     /// Slices used.
     pub slices: usize,
-    /// Slices left out because they were not finite numbers above 0.
+    /// Slices excluded because they were not finite numbers above 0.
     pub left_out: usize,
 }
 
-/// What a typical time does not show of a point's slices in one block.
+/// Statistics of a point's slices in one block that the typical time does not show.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tail {
-    /// Mean nanoseconds a transaction. A slice counts at most [`CAP`] times what its round typically took,
-    /// or its point typically takes: a plain mean is that of the few longest interruptions of the machine.
+pub struct SliceTail {
+    /// Mean nanoseconds per transaction. A slice counts at most [`CAP`] times the typical time of its round
+    /// or of its point: the few longest interruptions of the machine would dominate an uncapped mean.
     pub mean: f64,
-    /// The share of slices that took more than [`SLOW`] times what the block's points typically took in the
+    /// The share of slices that took more than [`SLOW`] times the typical time of the block's points in the
     /// same round.
     pub slow: f64,
-    /// The 99th percentile of nanoseconds a transaction; `None` with fewer than [`FEWEST_FOR_P99`] slices.
+    /// The 99th percentile of nanoseconds per transaction; `None` with fewer than [`FEWEST_FOR_P99`] slices.
     pub p99: Option<f64>,
 }
 
-/// Slices that a mean and a share of slow ones need at least.
+/// The least number of slices for a mean and a share of slow slices.
 pub const FEWEST_SLICES: usize = 32;
 
-/// Slices that a 99th percentile needs at least.
+/// The least number of slices for a 99th percentile.
 pub const FEWEST_FOR_P99: usize = 100;
 
-/// A slice this many times slower than its round typically was is slow.
+/// The ratio to its round's typical time above which a slice is slow.
 pub const SLOW: f64 = 2.0;
 
-/// The most that one slice counts in the mean, in units of what its round typically took.
+/// The upper limit of a slice in the mean, in units of its round's typical time.
 ///
-/// On a shared virtual machine a value's standard deviation is 1.6 % for the typical time and 2.1, 2.5, 3.6, 7.9
-/// and 10.7 % for the mean with a cap of 3, 5, 10, 30 and none (`oltp_read_only`, 102 blocks of six servers).
-/// Five finds stalls of 4 to 8 times the typical slice best.
+/// On a shared virtual machine a value's standard deviation is 1.6 % for the typical time and 2.1, 2.5, 3.6,
+/// 7.9 and 10.7 % for the mean with a cap of 3, 5, 10, 30 and none (`oltp_read_only`, 102 blocks of six
+/// servers). A cap of 5 detects stalls of 4 to 8 times the typical slice best.
 pub const CAP: f64 = 5.0;
 
-/// The share of a point's residuals put aside on each side.
+/// The share of a point's residuals that is trimmed on each side.
 const TRIM: f64 = 0.2;
 
-/// Passes of the alternating fit. The second changes the result by less than its standard error,
-/// the third by nothing that could be shown.
+/// Passes of the alternating fit. The second changes the result by less than its standard error, the third by
+/// no measurable amount.
 const PASSES: usize = 3;
 
-/// [`reduce_block`] without the details.
+/// Returns the typical times of [`reduce_block`] only.
 pub fn block_values(slices: &[Slices]) -> Vec<(Point, f64)> {
     reduce_block(slices)
         .into_iter()
@@ -74,13 +73,12 @@ pub fn block_values(slices: &[Slices]) -> Vec<(Point, f64)> {
         .collect()
 }
 
-/// One value a point from a block's slices: a robust fit of
-/// `ln(ns/txn) = round + point + noise`.
+/// Reduces a block's slices to one value per point by a robust fit of `ln(ns/txn) = round + point + noise`.
 ///
-/// What disturbs the machine for a moment disturbs the points of a round alike; it becomes part of
-/// the round's effect (the median over points) and drops out of differences between points. What hits
-/// a single slice is put aside by the point's trimmed mean over rounds. The typical round effect is
-/// added back, so that values are nanoseconds a transaction.
+/// A short disturbance of the machine affects all points of a round alike; it becomes part of the round's
+/// effect (the median over points) and cancels in differences between points. The point's trimmed mean over
+/// rounds removes disturbances of single slices. The typical round effect is added back, so values are
+/// nanoseconds per transaction.
 ///
 /// Points without a usable slice are missing from the result.
 pub fn reduce_block(slices: &[Slices]) -> Vec<BlockValue> {
@@ -103,7 +101,7 @@ pub fn reduce_block(slices: &[Slices]) -> Vec<BlockValue> {
         .collect()
 }
 
-/// The fit of [`reduce_block`]: the points with their locations, and the rounds' effects.
+/// Fits the model of [`reduce_block`]; returns the points with their locations, and the rounds' effects.
 fn fit(slices: &[Slices]) -> (Vec<Logs>, Vec<f64>) {
     let mut points: Vec<Logs> = slices
         .iter()
@@ -159,13 +157,13 @@ impl Logs {
         }
     }
 
-    /// The mean and the tail beside the typical round's effects; `usual` is the median of the points'
-    /// locations.
+    /// Returns the mean and the tail, given the rounds' effects and `usual`, the median of the points'
+    /// locations; `None` with too few slices.
     ///
-    /// The mean is a ratio estimate: the point's capped slices over what its rounds typically took, times the
-    /// mean of all rounds. A round that is long for all points, because its transactions are, weighs as
-    /// much as it is long; a slice that is missing takes its round away on both sides.
-    fn tail(&self, effects: &[f64], usual: f64) -> Option<Tail> {
+    /// The mean is a ratio estimate: the point's capped slices over the typical times of its rounds, times
+    /// the mean of all rounds. A round that is long for all points because its transactions are long has a
+    /// proportional weight; a missing slice removes its round from both sums.
+    fn tail(&self, effects: &[f64], usual: f64) -> Option<SliceTail> {
         if self.used < FEWEST_SLICES {
             return None;
         }
@@ -189,14 +187,14 @@ impl Logs {
             .copied()
             .filter(|v| !v.is_nan())
             .collect();
-        Some(Tail {
+        Some(SliceTail {
             mean: time / rounds * (all / count) * usual.exp(),
             slow: slow as f64 / self.used as f64,
             p99: (self.used >= FEWEST_FOR_P99).then(|| quantile(&mut sorted, 0.99).exp()),
         })
     }
 
-    /// What the effects of the rounds `from..to` leave of this point's values.
+    /// Returns this point's residuals in the rounds `from..to` after subtracting the rounds' effects.
     fn residuals(&self, effects: &[f64], from: usize, to: usize) -> Vec<f64> {
         let to = to.min(self.values.len());
         (from.min(to)..to)
@@ -206,7 +204,8 @@ impl Logs {
     }
 }
 
-/// The quantile at `p` of values that are not none, by linear interpolation. Reorders `values`.
+/// Returns the quantile at `p` of `values`, which must not be empty, by linear interpolation. Reorders
+/// `values`.
 fn quantile(values: &mut [f64], p: f64) -> f64 {
     let place = p * (values.len() - 1) as f64;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -220,23 +219,23 @@ fn quantile(values: &mut [f64], p: f64) -> f64 {
     }
 }
 
-/// How a point's slices are distributed, in units of what the release typically took in the same round.
+/// Histogram of a point's slices, in units of the release's typical time in the same round.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Histogram {
-    /// Slices by bin: bin `i` holds ratios from `2^((i − OFFSET)/STEPS)` on; what lies beyond is in the last.
+    /// Slices by bin: bin `i` holds ratios from `2^((i − OFFSET)/STEPS)` on; the first and the last bin
+    /// include everything beyond.
     counts: Vec<u64>,
 }
 
-/// Bins an octave.
+/// Bins per octave.
 const STEPS: f64 = 16.0;
 /// The bin at which a ratio of 1 begins.
 const OFFSET: usize = 32;
-/// Bins: from a quarter to 256 times.
+/// Number of bins: ratios from 1/4 to 256.
 const BINS: usize = OFFSET + 8 * 16;
 
 impl Histogram {
-    /// Adds the slices of a block to the histograms of their points. Nothing is added where the release is
-    /// missing.
+    /// Adds the slices of a block to the histograms of their points; does nothing if the release is missing.
     pub fn add_block(slices: &[Slices], to: &mut std::collections::BTreeMap<Point, Histogram>) {
         let (points, effects) = fit(slices);
         let Some(base) = points.iter().find(|logs| logs.point == Point::BASE) else {
@@ -257,13 +256,14 @@ impl Histogram {
         }
     }
 
-    /// Slices in it.
+    /// Returns the number of slices.
     pub fn slices(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The share of slices that took at least so many times the release's typical time, by that ratio,
-    /// ascending; from the last ratio that all slices reach to the first that none does.
+    /// Returns the complementary distribution function: each ratio to the release's typical time with the
+    /// share of slices that took at least as long, ascending; from the last ratio that all slices reach to
+    /// the first that none reaches.
     pub fn slower_than(&self) -> Vec<(f64, f64)> {
         let all = self.slices();
         let mut left = all;
@@ -283,7 +283,7 @@ impl Histogram {
     }
 }
 
-/// Each round's effect: the median over points of what their locations leave.
+/// Sets each round's effect to the median over points of the values minus the points' locations.
 fn round_effects(points: &[Logs], effects: &mut [f64]) {
     let mut left = Vec::with_capacity(points.len());
     for (round, effect) in effects.iter_mut().enumerate() {
@@ -298,9 +298,8 @@ fn round_effects(points: &[Logs], effects: &mut [f64]) {
     }
 }
 
-/// The standard error of a point's location from the spread of its locations in consecutive batches of
-/// rounds (so that it holds for neighbouring slices that are alike, too), with batch and point taken
-/// out.
+/// Returns the standard error of a point's location from the variance of its locations in consecutive batches
+/// of rounds (so that it is valid for autocorrelated slices, too), after subtracting batch and point effects.
 fn batch_error(points: &[Logs], effects: &[f64]) -> Option<f64> {
     let batches = (effects.len() / 16).min(20);
     if batches < 2 {
@@ -379,7 +378,7 @@ mod tests {
         assert_eq!(value.standard_error, None);
     }
 
-    /// A deterministic hum of the machine and the transactions, the same for all points of a round.
+    /// A deterministic common variation of machine and transactions, the same for all points of a round.
     fn hum(round: u32) -> f32 {
         1000.0 * (1.0 + 0.1 * ((round % 13) as f32 / 13.0))
     }

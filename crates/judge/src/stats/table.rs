@@ -1,4 +1,4 @@
-//! Blocks × points of one workload and meter, and contrasts over blocks.
+//! Tables of blocks × points for one workload and meter, and contrasts over blocks.
 
 use std::collections::BTreeMap;
 
@@ -8,56 +8,55 @@ use super::robust::median;
 
 /// The logarithms of one workload's and meter's values, by block and point.
 ///
-/// The model is `y(block, point) = block + point + error` with errors of a block's points that may
-/// be correlated and of different spread. A contrast of points (weights that add up to 0) is therefore
+/// The model is `y(block, point) = block + point + error` with errors of a block's points that may be
+/// correlated and have different variances. A contrast of points (weights that add up to 0) is therefore
 /// taken inside every block, where the block's own effect cancels, and then averaged over blocks: its
-/// variance is that of the full covariance matrix of the points, `w' S w / n`, without assuming that
-/// points vary alike. A block that lacks one of a contrast's points says nothing about this contrast
-/// and is left out of it alone.
+/// variance is that of the full covariance matrix of the points, `w' S w / n`, without assuming equal
+/// variances of points. A block that lacks one of a contrast's points is excluded from this contrast only.
 #[derive(Debug, Clone, Default)]
 pub struct BlockTable {
-    /// The blocks, in the order in which they came: a row each.
+    /// The blocks in the order of insertion, one row each.
     rows: Vec<u32>,
-    /// Where a block's row is.
+    /// The row of each block.
     row_of: BTreeMap<u32, usize>,
-    /// In order.
+    /// Sorted.
     points: Vec<Point>,
-    /// By point, the logarithms by row; a missing one is not a number, and those at the end are left out.
+    /// The logarithms by point and row. A missing value is NaN; trailing ones are omitted.
     columns: Vec<Vec<f64>>,
     values: u64,
     transactions: u64,
 }
 
-/// How values vary once block and point are taken out.
+/// The residual standard deviation after subtracting block and point effects.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// Standard deviation of a value around block + point, as a fraction of the value.
+    /// Standard deviation around block + point, as a fraction of the value.
     pub sd: f64,
-    /// Blocks that have all points, from which it was taken.
+    /// Number of complete blocks behind the estimate.
     pub blocks: usize,
 }
 
 /// The blocks of a table that have all of its points.
 #[derive(Debug, Clone, Default)]
-pub struct Complete {
+pub struct CompleteBlocks {
     blocks: Vec<u32>,
     /// The logarithms, block by block, each in the order of the points.
     values: Vec<f64>,
     points: usize,
 }
 
-impl Complete {
-    /// How many there are.
+impl CompleteBlocks {
+    /// Returns the number of blocks.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no complete blocks.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// The spread of values around block + point; `None` with fewer than two blocks or points.
+    /// Returns the standard deviation around block + point; `None` with fewer than two blocks or points.
     pub fn spread(&self) -> Option<Spread> {
         Some(Spread {
             sd: two_way_sd(&self.values, self.points)?,
@@ -65,8 +64,8 @@ impl Complete {
         })
     }
 
-    /// How a value varies over blocks, and the largest distance between two values of one point once
-    /// each block's median is taken out; `None` with fewer than two blocks or three points.
+    /// Returns the residual variance of a value, and the largest distance between two values of one point
+    /// after subtracting each block's median; `None` with fewer than two blocks or three points.
     pub fn variance_and_range(&self) -> Option<(f64, f64)> {
         if self.points < 3 {
             return None;
@@ -87,7 +86,7 @@ impl Complete {
         Some((sd * sd, range))
     }
 
-    /// The blocks in order, each with the logarithms of its values in the order of the points.
+    /// Iterates over the blocks in order, each with the logarithms of its values in the order of the points.
     pub fn rows(&self) -> impl Iterator<Item = (u32, &[f64])> {
         let values = self.values.chunks_exact(self.points.max(1));
         self.blocks.iter().copied().zip(values)
@@ -95,13 +94,14 @@ impl Complete {
 }
 
 impl BlockTable {
-    /// Adds a value (a cost above 0) that stands for so many transactions. Returns `false`, changing
-    /// nothing, when the block already has this point.
+    /// Adds a value (a cost above 0) measured over `transactions`. Returns `false`, changing nothing, if the
+    /// block already has this point.
     pub fn insert(&mut self, block: u32, point: Point, cost: f64, transactions: u64) -> bool {
         self.insert_plain(block, point, cost.ln(), transactions)
     }
 
-    /// As [`BlockTable::insert`] for a value that is compared by differences and not by ratios.
+    /// Adds a value that is compared by differences instead of ratios, and is therefore not converted to a
+    /// logarithm. Returns `false`, changing nothing, if the block already has this point.
     pub fn insert_plain(
         &mut self,
         block: u32,
@@ -142,32 +142,32 @@ impl BlockTable {
         row
     }
 
-    /// Transactions that all values stand for.
+    /// Returns the number of transactions behind all values.
     pub fn transactions(&self) -> u64 {
         self.transactions
     }
 
-    /// Transactions that one value stands for, on average; `None` without values.
+    /// Returns the mean number of transactions per value; `None` without values.
     pub fn transactions_a_value(&self) -> Option<f64> {
         (self.values > 0).then(|| self.transactions as f64 / self.values as f64)
     }
 
-    /// The blocks that have a value.
+    /// Returns the number of blocks that have a value.
     pub fn blocks(&self) -> usize {
         self.rows.len()
     }
 
-    /// The last block that has a value.
+    /// Returns the last block that has a value.
     pub fn last(&self) -> Option<u32> {
         self.row_of.last_key_value().map(|(&block, _)| block)
     }
 
-    /// The points that have a value in some block, in order.
+    /// Returns the points that have a value in at least one block, sorted.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// Blocks that lack a point which another block has.
+    /// Returns the number of blocks that lack a point which another block has.
     pub fn incomplete_blocks(&self) -> usize {
         if self.has_all() {
             return 0;
@@ -176,27 +176,27 @@ impl BlockTable {
         (0..self.rows.len()).filter(lacks).count()
     }
 
-    /// The sets of points that blocks have, each with the number of blocks that have it.
-    pub fn held(&self) -> BTreeMap<Vec<Point>, u64> {
+    /// Returns the distinct sets of points of blocks, each with its number of blocks.
+    pub fn point_sets(&self) -> BTreeMap<Vec<Point>, u64> {
         if self.has_all() && !self.rows.is_empty() {
             return BTreeMap::from([(self.points.clone(), self.rows.len() as u64)]);
         }
-        let mut held = BTreeMap::new();
+        let mut sets = BTreeMap::new();
         for row in 0..self.rows.len() {
             let has = self.points.iter().zip(&self.columns);
             let has = has.filter(|(_, column)| !is_missing(column, row));
-            *held
+            *sets
                 .entry(has.map(|(point, _)| *point).collect())
                 .or_default() += 1;
         }
-        held
+        sets
     }
 
     fn has_all(&self) -> bool {
         self.values == self.rows.len() as u64 * self.points.len() as u64
     }
 
-    /// `Σ weight · ln(cost)` in every block that has all of the weights' points, by block in order.
+    /// Returns `Σ weight · ln(cost)` for every block that has all points of the weights, sorted by block.
     pub fn contrast(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
         let columns: Option<Vec<(&[f64], f64)>> = weights
             .iter()
@@ -208,7 +208,7 @@ impl BlockTable {
         let Some(columns) = columns else {
             return Vec::new();
         };
-        // What is missing makes the sum no number.
+        // A missing value makes the sum NaN.
         let sum = |row: usize| -> f64 {
             let of = |(column, weight): &(&[f64], f64)| match column.get(row) {
                 Some(value) => weight * value,
@@ -222,20 +222,21 @@ impl BlockTable {
             .collect()
     }
 
-    /// The blocks in order, with their rows.
+    /// Iterates over the blocks in order, with their rows.
     fn in_order(&self) -> impl Iterator<Item = (u32, usize)> {
         self.row_of.iter().map(|(&block, &row)| (block, row))
     }
 
-    /// The log ratio `cost(before) / cost(after)` in every block that has both points, by block in order.
+    /// Returns the log ratio `cost(before) / cost(after)` for every block that has both points, sorted by
+    /// block.
     pub fn log_ratio(&self, before: Point, after: Point) -> Vec<(u32, f64)> {
         self.contrast(&[(before, 1.0), (after, -1.0)])
     }
 
-    /// The blocks that have all points.
-    pub fn complete(&self) -> Complete {
+    /// Returns the blocks that have all points.
+    pub fn complete(&self) -> CompleteBlocks {
         let points = self.points.len();
-        let mut complete = Complete {
+        let mut complete = CompleteBlocks {
             blocks: Vec::with_capacity(self.rows.len()),
             values: Vec::with_capacity(self.rows.len() * points),
             points,
@@ -252,8 +253,8 @@ impl BlockTable {
         complete
     }
 
-    /// The spread of values around block + point, over the blocks that have all points; `None` with
-    /// fewer than two such blocks or points.
+    /// Returns the standard deviation around block + point over complete blocks; `None` with fewer than two
+    /// such blocks or points.
     pub fn spread(&self) -> Option<Spread> {
         self.complete().spread()
     }
@@ -263,8 +264,8 @@ fn is_missing(column: &[f64], row: usize) -> bool {
     column.get(row).is_none_or(|value| value.is_nan())
 }
 
-/// The standard deviation that row and column effects leave in a complete table, row by row in `values`;
-/// `None` with fewer than two rows or columns.
+/// Returns the residual standard deviation of a complete table after subtracting row and column effects, with
+/// `values` row by row; `None` with fewer than two rows or columns.
 pub(super) fn two_way_sd(values: &[f64], columns: usize) -> Option<f64> {
     let (n, p) = (values.len() / columns.max(1), columns);
     if n < 2 || p < 2 {
@@ -334,7 +335,7 @@ mod tests {
         assert_eq!(table.spread(), None);
         let [a, b, c] = [0, 1, 2].map(Point::Step);
         let held = [(vec![a, b], 1), (vec![a, b, c], 1), (vec![b, c], 1)];
-        assert_eq!(table.held(), BTreeMap::from(held));
+        assert_eq!(table.point_sets(), BTreeMap::from(held));
         assert_eq!(table.contrast(&[(a, 1.0), (Point::Step(3), -1.0)]), []);
     }
 

@@ -1,21 +1,21 @@
-//! Which blocks are independent of each other.
+//! Independent units of blocks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::OnceLock;
 
 use super::interval::Interval;
-use super::sequential::Looks;
-use super::table::Complete;
+use super::sequential::StoppingRule;
+use super::table::CompleteBlocks;
 use perfquilt_model::point::Point;
 
 /// Blocks grouped into independent units.
 ///
-/// A block starts every server afresh, so blocks are independent but for one thing: where two of
-/// them ran a point's server in the same code layout, they share that layout's luck. Such blocks
-/// are one unit; a unit counts as one value, the mean of its blocks, and intervals are taken over
-/// units. Where a pool of layouts is used in changing combinations, all blocks hang together; the
-/// variance is then taken apart by layout instead ([`Units::interval`]). Blocks in the linker's own order (layout 0) are units of their own: their layout was never
-/// varied, and what it is worth cannot be known from them.
+/// A block starts every server afresh, so blocks are independent with one exception: two blocks that ran a
+/// point's server in the same code layout share that layout's effect. Such blocks form one unit; a unit
+/// counts as one value, the mean of its blocks, and intervals are taken over units. Where a pool of layouts
+/// is used in changing combinations, all blocks are connected; the variance is then estimated by components
+/// of layout instead ([`Units::interval`]). Blocks in the linker's own order (layout 0) are units of their
+/// own: their layout was never varied, so they carry no information on its effect.
 #[derive(Debug, Clone, Default)]
 pub struct Units {
     /// The first block that ran a point in a layout.
@@ -24,12 +24,12 @@ pub struct Units {
     repeats: HashMap<(Point, u32), u32>,
     /// By block, an earlier block of its unit; absent for the first.
     earlier: BTreeMap<u32, u32>,
-    /// The units of the blocks in `earlier`, by block in order; made when they are first asked for.
+    /// The units of the blocks in `earlier`, by block in order; computed on first use.
     joined: OnceLock<Vec<(u32, u32)>>,
 }
 
 impl Units {
-    /// Notes that `block` ran `point` in the layout of that seed.
+    /// Records that `block` ran `point` in the layout with the seed `layout`.
     pub fn note(&mut self, block: u32, point: Point, layout: u64) {
         if layout == 0 {
             return;
@@ -46,8 +46,8 @@ impl Units {
         }
     }
 
-    /// The unit of `block` as far as is known. The way there is shortened: it would be as long as there are
-    /// blocks where each shares a layout with the next.
+    /// Finds the unit of `block` so far, compressing the path: if each block shares a layout with the next,
+    /// the path would be as long as the number of blocks.
     fn find(&mut self, block: u32) -> u32 {
         let mut unit = block;
         while let Some(&earlier) = self.earlier.get(&unit) {
@@ -60,19 +60,19 @@ impl Units {
         unit
     }
 
-    /// The unit of `block`, named by its first block.
+    /// Returns the unit of `block`, identified by its first block.
     pub fn of(&self, block: u32) -> u32 {
         let joined = self.joined();
         let place = joined.binary_search_by_key(&block, |(block, _)| *block);
         place.map_or(block, |place| joined[place].1)
     }
 
-    /// The units of the blocks in `earlier`, by block in order.
+    /// Returns the units of the blocks in `earlier`, by block in order.
     fn joined(&self) -> &[(u32, u32)] {
         self.joined.get_or_init(|| {
             let mut joined: Vec<(u32, u32)> = Vec::with_capacity(self.earlier.len());
             for (&block, &earlier) in &self.earlier {
-                // Blocks ascend and what is earlier is smaller: its unit is known.
+                // Blocks ascend and an earlier block has a smaller number, so its unit is known.
                 let place = joined.binary_search_by_key(&earlier, |(block, _)| *block);
                 let unit = place.map_or(earlier, |place| joined[place].1);
                 joined.push((block, unit));
@@ -81,7 +81,7 @@ impl Units {
         })
     }
 
-    /// The most layouts in which one point was run; 1 where they were not varied.
+    /// Returns the largest number of layouts in which one point ran; 1 if layouts were not varied.
     pub fn layouts(&self) -> usize {
         let mut of_point: HashMap<Point, usize> = HashMap::new();
         for (point, _) in self.first.keys() {
@@ -90,8 +90,8 @@ impl Units {
         of_point.into_values().max().unwrap_or(1)
     }
 
-    /// The rows of a table's complete blocks, averaged over the blocks of each unit, in order.
-    pub fn mean_rows(&self, complete: &Complete) -> Vec<Vec<f64>> {
+    /// Returns the rows of a table's complete blocks, averaged over the blocks of each unit, in order.
+    pub fn mean_rows(&self, complete: &CompleteBlocks) -> Vec<Vec<f64>> {
         let mut by_unit: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
         for (block, row) in complete.rows() {
             let (sums, blocks) = by_unit
@@ -107,7 +107,7 @@ impl Units {
         by_unit.into_values().map(mean).collect()
     }
 
-    /// One value a unit, in order: the mean over its blocks of `values`, which are by block in order.
+    /// Returns one value per unit, in order: the mean over its blocks of `values`, which are sorted by block.
     pub fn means(&self, values: &[(u32, f64)]) -> Vec<f64> {
         if self.earlier.is_empty() {
             return values.iter().map(|(_, value)| *value).collect();
@@ -119,7 +119,7 @@ impl Units {
             (unit.map_or(block, |(_, unit)| *unit), value)
         };
         let mut by_unit: Vec<(u32, f64)> = values.iter().map(unit).collect();
-        // Stable, and nearly in order already.
+        // A stable sort is fast here: the values are nearly sorted.
         by_unit.sort_by_key(|(unit, _)| *unit);
         by_unit
             .chunk_by(|a, b| a.0 == b.0)
@@ -128,41 +128,41 @@ impl Units {
     }
 }
 
-/// The mean of values that share layouts, and on how much of independent knowledge it rests.
+/// A mean over independent units with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct OverUnits {
+pub struct UnitInterval {
     /// The interval of the mean.
     pub interval: Interval,
-    /// Independent units, or where layouts cross the fewest layouts of one point.
+    /// Number of independent units; for crossed layouts, the smallest number of layouts of one point.
     pub units: usize,
 }
 
 impl Units {
-    /// The interval for the mean of `values` (by block in order), contrasts of `points`; `None` without
+    /// Returns the interval for the mean of `values` (sorted by block), contrasts of `points`; `None` without
     /// values.
     ///
-    /// Over units where there are as many as a point has layouts. Where layouts are crossed (few of them, in
-    /// changing combinations over many blocks), the blocks are one unit or few, and the variance of the mean
-    /// is `(Σ_p MS_p − (F − 1) MS_e) / n` over the `F` points whose layouts repeat: `MS_p` the mean square
-    /// between the layouts of point `p`, `MS_e` what they leave, on the degrees of freedom of F. E.
-    /// Satterthwaite, *An approximate distribution of estimates of variance components*, Biometrics
-    /// Bulletin 2 (1946). Never less than the largest of its parts, which costs some coverage above 95 % where
-    /// layouts do not matter. The crossed random model: Searle, Casella and McCulloch, *Variance Components*
-    /// (1992), chapter 5.
+    /// The interval is taken over units if there are as many as a point has layouts. Where layouts are
+    /// crossed (few of them, in changing combinations over many blocks), the blocks form one unit or few, and
+    /// the variance of the mean is `(Σ_p MS_p − (F − 1) MS_e) / n` over the `F` points whose layouts repeat:
+    /// `MS_p` is the mean square between the layouts of point `p`, `MS_e` the residual mean square, on the
+    /// degrees of freedom of F. E. Satterthwaite, *An approximate distribution of estimates of variance
+    /// components*, Biometrics Bulletin 2 (1946). The variance is never less than the largest of its parts,
+    /// which raises the coverage above 95 % where layouts have no effect. The crossed random model: Searle,
+    /// Casella and McCulloch, *Variance Components* (1992), chapter 5.
     pub fn interval(
         &self,
         points: &[Point],
         values: &[(u32, f64)],
-        looks: Looks,
-    ) -> Option<OverUnits> {
+        stopping_rule: StoppingRule,
+    ) -> Option<UnitInterval> {
         let means = self.means(values);
         let over_units = || {
-            Some(OverUnits {
-                interval: Interval::after(&means, looks)?,
+            Some(UnitInterval {
+                interval: Interval::under(&means, stopping_rule)?,
                 units: means.len(),
             })
         };
-        // A quarter of the blocks repeats layouts where they are drawn for each block.
+        // Where layouts are drawn for each block, a quarter of the blocks repeats layouts.
         if means.len() * 2 >= values.len() {
             return over_units();
         }
@@ -175,13 +175,14 @@ impl Units {
         if means.len() >= fewest {
             return over_units();
         }
-        Some(OverUnits {
-            interval: crossed(values, &of_points, fewest, looks)?,
+        Some(UnitInterval {
+            interval: crossed(values, &of_points, fewest, stopping_rule)?,
             units: fewest,
         })
     }
 
-    /// The layout in which each value's block ran `point`, named by the first block that did.
+    /// Returns the layout in which each value's block ran `point`, identified by the first block that used
+    /// it.
     fn layouts_of(&self, point: Point, values: &[(u32, f64)]) -> Vec<u32> {
         let of = |&(block, _): &(u32, f64)| self.repeats.get(&(point, block)).copied();
         values
@@ -199,7 +200,7 @@ fn crossed(
     values: &[(u32, f64)],
     of_points: &[Vec<u32>],
     fewest: usize,
-    looks: Looks,
+    stopping_rule: StoppingRule,
 ) -> Option<Interval> {
     let n = values.len() as f64;
     let mean = values.iter().map(|(_, value)| value).sum::<f64>() / n;
@@ -219,15 +220,21 @@ fn crossed(
             continue;
         }
         let between: f64 = sums.values().map(|(sum, count)| sum * sum / count).sum();
-        let freedom = (sums.len() - 1) as f64;
+        let degrees_of_freedom = (sums.len() - 1) as f64;
         left -= between;
-        freedom_left -= freedom;
-        if freedom > 0.0 {
-            squares.push((between / freedom, freedom));
+        freedom_left -= degrees_of_freedom;
+        if degrees_of_freedom > 0.0 {
+            squares.push((between / degrees_of_freedom, degrees_of_freedom));
         }
     }
     if squares.is_empty() || fewest < 2 {
-        return Some(Interval::with(mean, f64::INFINITY, fewest, 0.0, looks));
+        return Some(Interval::with(
+            mean,
+            f64::INFINITY,
+            fewest,
+            0.0,
+            stopping_rule,
+        ));
     }
     let error = left.max(0.0) / freedom_left.max(1.0);
     let sum: f64 = squares.iter().map(|(square, _)| square).sum();
@@ -238,9 +245,9 @@ fn crossed(
     let variance = (sum - (squares.len() - 1) as f64 * error).max(largest);
     let parts: f64 = squares
         .iter()
-        .map(|(square, freedom)| square * square / freedom)
+        .map(|(square, degrees_of_freedom)| square * square / degrees_of_freedom)
         .sum();
-    let freedom = if parts > 0.0 {
+    let degrees_of_freedom = if parts > 0.0 {
         (variance * variance / parts).min(n - 1.0)
     } else {
         n - 1.0
@@ -249,8 +256,8 @@ fn crossed(
         mean,
         (variance / n).sqrt(),
         fewest,
-        freedom,
-        looks,
+        degrees_of_freedom,
+        stopping_rule,
     ))
 }
 

@@ -1,23 +1,24 @@
-//! The cache of runnable servers: `CACHE/builds/KEY/`, complete or not there.
+//! The cache of runnable servers: `CACHE/builds/KEY/`. An entry is complete or absent.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::relink::Keep;
+use super::files::{has_stars, is_complete, list, matching};
+use super::relink::RelinkInputs;
 use super::work::remove;
-use super::{BuildSeconds, Built, Profiled, identity};
+use super::{BuildSeconds, Built, ProfileUse, identity};
 use perfquilt_config::BUILD_RECORD;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::caches;
 
-/// Version of [`Meta`].
+/// Version of [`BuildRecord`].
 const FORMAT: u32 = 1;
 
-/// What a result was made of.
+/// Content of [`BUILD_RECORD`]: how a result was built.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Meta {
+pub(super) struct BuildRecord {
     pub format: u32,
     pub label: String,
     pub release: String,
@@ -30,10 +31,10 @@ pub(super) struct Meta {
     /// Every file by relative path, with its size in bytes.
     pub files: BTreeMap<String, u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<Profiled>,
+    pub profile: Option<ProfileUse>,
 }
 
-/// The folder of results.
+/// The folder of built servers.
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
     dir: PathBuf,
@@ -49,28 +50,28 @@ impl Cache {
         }
     }
 
-    /// The result of `key`, if it is there and whole.
+    /// Returns the result of `key` if it exists and is complete.
     pub(super) fn get(&self, key: &str) -> Option<Built> {
         let dir = self.dir.join(key);
-        if !caches::hold(&dir.join(BUILD_RECORD)) {
+        if !caches::pin(&dir.join(BUILD_RECORD)) {
             return None;
         }
         let text = std::fs::read(dir.join(BUILD_RECORD)).ok()?;
-        let meta: Meta = serde_json::from_slice(&text).ok()?;
-        let whole = meta.format == FORMAT && is_whole(&dir, &meta.files);
-        whole.then(|| Built {
+        let record: BuildRecord = serde_json::from_slice(&text).ok()?;
+        let complete = record.format == FORMAT && is_complete(&dir, &record.files);
+        complete.then(|| Built {
             key: key.to_owned(),
             dir,
-            identity: meta.identity,
-            seconds: meta.seconds,
-            compiled_units: meta.compiled_units,
+            identity: record.identity,
+            seconds: record.seconds,
+            compiled_units: record.compiled_units,
             cached: true,
-            profile: meta.profile,
+            profile: record.profile,
         })
     }
 
-    /// Copies the files of `install` (path inside the result to path outside) to a folder of its own,
-    /// named after `owner`, which only one process uses at a time.
+    /// Copies the files of `install` (path inside the result to path outside) to a new folder named after `owner`,
+    /// which only one process uses at a time.
     pub(super) fn collect(
         &self,
         owner: &str,
@@ -79,7 +80,7 @@ impl Cache {
         let dir = self.dir.join(format!(".partial-{owner}"));
         remove(&dir)?;
         std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
-        // From here on the folder goes when this is dropped.
+        // From here on dropping `collected` removes the folder.
         let mut collected = Collected {
             dir,
             identity: String::new(),
@@ -105,60 +106,70 @@ impl Cache {
             }
         }
         collected.files = list(&collected.dir)?;
-        collected.identity = identity::of_files(&collected.dir, &collected.files)?;
+        collected.identity = identity::identity_of_files(&collected.dir, &collected.files)?;
         Ok(collected)
     }
 
-    /// Adds what linking again needs. It is no part of what the server is when it runs.
-    pub(super) fn keep(&self, collected: &mut Collected, keep: &Keep) -> Result<()> {
-        keep.write(&collected.dir, &self.root)?;
+    /// Adds the inputs for relinking. They do not contribute to the server's identity.
+    pub(super) fn add_relink(
+        &self,
+        collected: &mut Collected,
+        relink: &RelinkInputs,
+    ) -> Result<()> {
+        relink.write(&collected.dir, &self.root)?;
         collected.files = list(&collected.dir)?;
         Ok(())
     }
 
-    /// Makes a collected result the one of `key`, unless there is a whole one, made with the same profile:
-    /// then it is that one.
-    pub(super) fn publish(&self, key: &str, collected: Collected, meta: Meta) -> Result<Built> {
-        let meta = Meta {
+    /// Publishes a collected result under `key`, unless the cache already holds a complete one built with the same
+    /// profile; returns the published one.
+    pub(super) fn publish(
+        &self,
+        key: &str,
+        collected: Collected,
+        record: BuildRecord,
+    ) -> Result<Built> {
+        let record = BuildRecord {
             format: FORMAT,
             identity: collected.identity.clone(),
             files: collected.files.clone(),
-            ..meta
+            ..record
         };
         let path = collected.dir.join(BUILD_RECORD);
-        let text = serde_json::to_vec_pretty(&meta)
+        let text = serde_json::to_vec_pretty(&record)
             .map_err(|error| Error::internal(format!("cannot describe a build: {error}")))?;
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
         let dir = self.dir.join(key);
-        // Recipes and releases of other names come to the same key, and somebody may measure what is there.
-        let digest = |profile: &Option<Profiled>| profile.as_ref().map(|used| used.digest.clone());
-        if let Some(there) = self.get(key)
-            && digest(&there.profile) == digest(&meta.profile)
+        // Recipes and releases of other names can share the key, and another process may be measuring the entry.
+        let digest =
+            |profile: &Option<ProfileUse>| profile.as_ref().map(|used| used.digest.clone());
+        if let Some(existing) = self.get(key)
+            && digest(&existing.profile) == digest(&record.profile)
         {
-            return Ok(there);
+            return Ok(existing);
         }
-        // A damaged result of the same key would be in the way, and so would one of a lost profile.
+        // A damaged result of the same key, or one of a lost profile, would block the rename.
         remove(&dir)?;
         if let Err(error) = std::fs::rename(&collected.dir, &dir) {
-            // A builder of another release with the same tree may have been quicker.
+            // A builder of another release with the same tree may have published first.
             return self
                 .get(key)
                 .ok_or_else(|| Error::io("write", &dir, &error));
         }
-        caches::hold(&dir.join(BUILD_RECORD));
+        caches::pin(&dir.join(BUILD_RECORD));
         Ok(Built {
             key: key.to_owned(),
             dir,
-            identity: meta.identity,
-            seconds: meta.seconds,
-            compiled_units: meta.compiled_units,
+            identity: record.identity,
+            seconds: record.seconds,
+            compiled_units: record.compiled_units,
             cached: false,
-            profile: meta.profile,
+            profile: record.profile,
         })
     }
 }
 
-/// A result before it is published; removed when dropped.
+/// An unpublished result; removed when dropped.
 #[derive(Debug)]
 pub(super) struct Collected {
     dir: PathBuf,
@@ -168,15 +179,14 @@ pub(super) struct Collected {
 
 impl Drop for Collected {
     fn drop(&mut self) {
-        // After publishing there is nothing left; what cannot be removed now is removed by the next
-        // build of the same recipe.
+        // After publishing nothing is left here; the next build of the same recipe retries a failed removal.
         let _ = remove(&self.dir);
     }
 }
 
-/// Copies a file, or a folder with what is in it; links are followed. `above` are the folders that `from` is in,
-/// from the one that is installed on.
-fn copy(from: &Path, to: &Path, above: &mut Vec<PathBuf>) -> Result<()> {
+/// Copies a file or a folder with its content, following links. `ancestors` are the folders that contain `from`,
+/// from the installed one on.
+fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
     let io = |what: &str, path: &Path, error: &std::io::Error| Error::io(what, path, error);
     let meta = match std::fs::metadata(from) {
         Ok(meta) => meta,
@@ -190,27 +200,27 @@ fn copy(from: &Path, to: &Path, above: &mut Vec<PathBuf>) -> Result<()> {
     };
     if meta.is_dir() {
         let real = std::fs::canonicalize(from).map_err(|e| io("read", from, &e))?;
-        if above.contains(&real) {
+        if ancestors.contains(&real) {
             return Err(Error::build(format!(
                 "{}, which is to be installed, is a link to a folder that it is in",
                 from.display()
             )));
         }
-        above.push(real);
+        ancestors.push(real);
         std::fs::create_dir_all(to).map_err(|e| io("create", to, &e))?;
         for entry in std::fs::read_dir(from).map_err(|e| io("read", from, &e))? {
             let entry = entry.map_err(|e| io("read", from, &e))?;
-            // CMake's own folders and scripts lie among what it makes.
+            // CMake's own folders and scripts are among the products.
             if entry.file_name() == "CMakeFiles" || entry.file_name() == "cmake_install.cmake" {
                 continue;
             }
-            copy(&entry.path(), &to.join(entry.file_name()), above)?;
+            copy(&entry.path(), &to.join(entry.file_name()), ancestors)?;
         }
-        above.pop();
+        ancestors.pop();
         return Ok(());
     }
     if !meta.is_file() {
-        // Opening a pipe would wait for whoever writes to it.
+        // Opening a pipe would block until another process writes to it.
         return Err(Error::build(format!(
             "{}, which is to be installed, is no file and no folder",
             from.display()
@@ -219,81 +229,17 @@ fn copy(from: &Path, to: &Path, above: &mut Vec<PathBuf>) -> Result<()> {
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(|e| io("create", folder, &e))?;
     }
-    // Shares the blocks where the file system can (the standard library asks the kernel).
+    // The standard library asks the kernel to share blocks where the file system supports it.
     std::fs::copy(from, to).map_err(|e| io("copy", from, &e))?;
     Ok(())
-}
-
-/// Whether the last part of `path` means several files. Stars before it are part of a folder's name.
-pub(super) fn has_stars(path: &Path) -> bool {
-    path.file_name()
-        .is_some_and(|name| name.to_string_lossy().contains('*'))
-}
-
-/// `path` if it is there; with `*` in its last part, every entry of the folder that matches.
-pub(super) fn matching(path: &Path) -> Vec<PathBuf> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let (Some(folder), true) = (path.parent(), name.contains('*')) else {
-        return path.exists().then(|| path.to_owned()).into_iter().collect();
-    };
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| is_match(&name, &entry.file_name().to_string_lossy()))
-        .map(|entry| entry.path())
-        .collect();
-    found.sort();
-    found
-}
-
-/// Whether `name` has the parts between the stars of `pattern`, in order, ends included.
-fn is_match(pattern: &str, name: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else {
-        return pattern == name;
-    };
-    let Some(name) = name.strip_prefix(head) else {
-        return false;
-    };
-    let mut ends = name
-        .char_indices()
-        .map(|(index, _)| index)
-        .chain([name.len()]);
-    ends.any(|index| is_match(rest, &name[index..]))
-}
-
-/// Whether all `files` are in `dir`, each of its size.
-pub(super) fn is_whole(dir: &Path, files: &BTreeMap<String, u64>) -> bool {
-    files.iter().all(|(name, size)| {
-        std::fs::metadata(dir.join(name)).is_ok_and(|found| found.len() == *size)
-    })
-}
-
-/// Every file below `dir` by relative path, with its size in bytes.
-pub(super) fn list(dir: &Path) -> Result<BTreeMap<String, u64>> {
-    let mut files = BTreeMap::new();
-    let mut folders = vec![dir.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(|e| Error::io("read", &folder, &e))? {
-            let path = entry.map_err(|e| Error::io("read", &folder, &e))?.path();
-            let meta = std::fs::metadata(&path).map_err(|e| Error::io("read", &path, &e))?;
-            if meta.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let name = path.strip_prefix(dir).unwrap_or(&path);
-            files.insert(name.to_string_lossy().into_owned(), meta.len());
-        }
-    }
-    Ok(files)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn meta() -> Meta {
-        Meta {
+    fn record() -> BuildRecord {
+        BuildRecord {
             format: FORMAT,
             label: "x-1".into(),
             release: "x-1".into(),
@@ -309,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_whole_or_not_there() {
+    fn a_result_is_complete_or_absent() {
         let folder = tempfile::tempdir().unwrap();
         let outside = folder.path().join("made");
         std::fs::create_dir_all(outside.join("CMakeFiles")).unwrap();
@@ -322,7 +268,7 @@ mod tests {
         assert_eq!(left, 0, "a dropped result leaves nothing");
 
         let collected = cache.collect("w", &install).unwrap();
-        let built = cache.publish("k", collected, meta()).unwrap();
+        let built = cache.publish("k", collected, record()).unwrap();
         assert!(!built.cached && built.dir.join("share/a").exists());
         assert!(!built.dir.join("share/CMakeFiles").exists());
         let again = cache.get("k").unwrap();
@@ -332,27 +278,30 @@ mod tests {
         std::fs::write(built.dir.join("share/a"), "ab").unwrap();
         assert!(cache.get("k").is_none(), "damaged");
         let collected = cache.collect("w", &install).unwrap();
-        cache.publish("k", collected, meta()).unwrap();
-        assert!(cache.get("k").is_some(), "mended");
+        cache.publish("k", collected, record()).unwrap();
+        assert!(cache.get("k").is_some(), "repaired");
     }
 
     #[test]
-    fn a_whole_result_stays_where_it_is() {
+    fn a_complete_result_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let outside = folder.path().join("made");
         std::fs::write(&outside, "abc").unwrap();
         let cache = Cache::new(folder.path());
         let install = BTreeMap::from([("bin/x".to_owned(), outside.display().to_string())]);
         let publish = |owner: &str, digest: Option<&str>| {
-            let profile = digest.map(|digest| Profiled {
+            let profile = digest.map(|digest| ProfileUse {
                 digest: digest.to_owned(),
                 of: "x-1".to_owned(),
                 changed: 0,
                 without: 0,
             });
             let collected = cache.collect(owner, &install).unwrap();
-            let meta = Meta { profile, ..meta() };
-            cache.publish("k", collected, meta).unwrap()
+            let record = BuildRecord {
+                profile,
+                ..record()
+            };
+            cache.publish("k", collected, record).unwrap()
         };
         let first = publish("one", None);
         std::fs::write(first.dir.join("mark"), "").unwrap();
@@ -365,13 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_match_names() {
-        for name in ["mysql_system_tables.sql", "mariadb_system_tables_data.sql"] {
-            assert!(is_match("m*_system_tables*.sql", name), "{name}");
-        }
-        for name in ["mysql_test_db.sql", "mysql_system_tables.sql.in", ""] {
-            assert!(!is_match("m*_system_tables*.sql", name), "{name}");
-        }
+    fn a_pattern_installs_every_matching_file() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b.sql", "a.sql", "c.txt"] {
             std::fs::write(folder.path().join(name), "x").unwrap();
@@ -384,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_in_a_folders_name_mean_nothing() {
+    fn stars_in_a_folders_name_are_ordinary_characters() {
         let folder = tempfile::tempdir().unwrap();
         let outside = folder.path().join("c*d/x");
         std::fs::create_dir(folder.path().join("c*d")).unwrap();
@@ -395,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_and_what_cannot_be_copied_is_named() {
+    fn links_are_followed_and_uncopyable_files_are_errors() {
         use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().unwrap();
         let outside = folder.path().join("made");
@@ -429,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_made_is_named() {
+    fn a_missing_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(folder.path());
         let install = BTreeMap::from([("bin/x".to_owned(), "/no/such/x".to_owned())]);

@@ -1,27 +1,28 @@
-//! CMake and ninja.
+//! Builds with CMake and ninja.
 
 use std::path::{Path, PathBuf};
 
+use super::attempt::BuildAttempt;
 use super::heads;
-use super::ninja::Ninja;
-use super::profile;
-use super::run::{self, Line, Log, Ran};
+use super::ninja::{Ninja, NinjaRun};
+use super::profile_warnings::ProfileWarnings;
+use super::run::{self, Line, Log, ProgramRun};
 use super::toolchain::Toolchain;
-use super::work::{Work, remove, write_whole};
+use super::work::{Work, remove, write_atomically};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Step;
 use perfquilt_system::process::Command;
 
-/// Says in the build tree with which settings it was configured.
+/// File in a build tree that records the settings it was configured with.
 const CONFIGURED: &str = ".perfquilt-configured";
 
-/// The script that starts compilers, in the working folder.
+/// Name of the script in the working folder that starts compilers.
 const LAUNCH: &str = "launch.sh";
 
-/// Removes an old precompiled header before it is made again. CMake makes it with
-/// `-include cmake_pch.hxx -x c++-header`, which ccache takes for a use of the old one beside it: the
-/// key of the new one would depend on what was built before, and going back to an earlier point would
-/// compile everything again.
+/// Removes an old precompiled header before compiling it again. CMake compiles it with
+/// `-include cmake_pch.hxx -x c++-header`, which ccache mistakes for a use of the old header next to it: the
+/// key of the new header would depend on the previous build, and going back to an earlier point would
+/// recompile everything.
 const LAUNCH_SCRIPT: &str = r#"case " $* " in
 *" -x c++-header "* | *" -x c-header "*)
     previous=
@@ -33,7 +34,7 @@ esac
 exec "$@"
 "#;
 
-/// A CMake build of one recipe, placeholders filled in.
+/// A CMake build of one recipe, with placeholders expanded.
 #[derive(Debug, Clone)]
 pub(super) struct Cmake {
     pub args: Vec<String>,
@@ -43,35 +44,11 @@ pub(super) struct Cmake {
     pub env: Vec<(String, String)>,
     pub jobs: usize,
     /// Digest of the source tree's build files.
-    pub steering: String,
-}
-
-/// What a run of a build system did.
-pub(super) struct Made {
-    /// The program that failed, if one did.
-    pub failed: Option<Ran>,
-    pub configure: f64,
-    pub compile: f64,
-    pub link: f64,
-    pub units: u64,
-    /// Functions that the profile does not fit, and files it knows nothing of.
-    pub misfits: (u64, u64),
-}
-
-impl Made {
-    /// Adds what an earlier try of the same build has cost.
-    pub(super) fn add(&mut self, earlier: &Made) {
-        self.configure += earlier.configure;
-        self.compile += earlier.compile;
-        self.link += earlier.link;
-        self.units += earlier.units;
-        self.misfits.0 += earlier.misfits.0;
-        self.misfits.1 += earlier.misfits.1;
-    }
+    pub build_files: String,
 }
 
 impl Cmake {
-    /// The settings of a recipe for the given tools.
+    /// Adds the options and environment that `tools` require, for a build in the working folder `work`.
     pub(super) fn with_tools(mut self, work: &Path, tools: &Toolchain) -> Self {
         let src = work.join("src");
         let build = work.join("build");
@@ -95,10 +72,10 @@ impl Cmake {
             self.args
                 .push(format!("-DCMAKE_PROJECT_INCLUDE={}", include.display()));
         }
-        // Paths of this machine must not get into what is compiled: the same sources give the same
-        // server everywhere, and with and without ccache, which makes paths relative. CMake takes
-        // its first flags from these variables; a recipe that sets CMAKE_C_FLAGS or CMAKE_CXX_FLAGS
-        // itself does so on its own account. Of several that match, compilers take the last.
+        // Keep this machine's paths out of the objects: the same sources must give the same server on
+        // every machine, and with or without ccache, which makes paths relative. CMake takes its
+        // initial flags from these variables; a recipe that sets CMAKE_C_FLAGS or CMAKE_CXX_FLAGS
+        // itself opts out. Compilers apply the last map that matches.
         let (src, build) = (src.display(), build.display());
         let map = [
             format!("{build}=."),
@@ -117,49 +94,48 @@ impl Cmake {
         self
     }
 
-    /// Configures if need be and builds.
-    pub(super) fn make(&self, work: &Work, log: &mut Log, step: &dyn Step) -> Result<Made> {
-        let mut made = Made {
-            failed: None,
-            configure: 0.0,
-            compile: 0.0,
-            link: 0.0,
-            units: 0,
-            misfits: (0, 0),
-        };
+    /// Configures the build tree if necessary, then builds.
+    pub(super) fn build(
+        &self,
+        work: &Work,
+        log: &mut Log,
+        step: &dyn Step,
+    ) -> Result<BuildAttempt> {
+        let mut attempt = BuildAttempt::default();
         let ran = self.configure(work, log, step)?;
         let configured = ran.is_some();
         if let Some(ran) = ran {
-            made.configure = ran.elapsed.as_secs_f64();
+            attempt.configure = ran.elapsed.as_secs_f64();
             if !ran.success {
-                made.failed = Some(ran);
-                return Ok(made);
+                attempt.failed = Some(ran);
+                return Ok(attempt);
             }
         }
-        heads::note(&work.build(), configured)?;
+        heads::update(&work.build(), configured)?;
         let ninja = Ninja {
             build: &work.build(),
             targets: &self.targets,
             jobs: self.jobs,
             env: &self.env,
-            lock: work.held(),
+            lock: work.lock_file(),
         };
-        let done = ninja.run(log, step)?;
-        let wall = done.ran.elapsed.as_secs_f64();
-        // The log's clock has milliseconds; never more than there was.
-        let configure = done.spent.configure.min(wall);
-        made.configure += configure;
-        made.link = done.spent.link.min(wall - configure);
-        made.compile = wall - configure - made.link;
-        made.units = done.spent.units;
-        made.misfits = profile::misfits(&done.ran.output);
-        if !done.ran.success {
-            made.failed = Some(done.ran);
+        let NinjaRun { program, times } = ninja.run(log, step)?;
+        let wall = program.elapsed.as_secs_f64();
+        // The log's times are rounded to milliseconds and may add up to more than the wall-clock time.
+        let configure = times.configure.min(wall);
+        attempt.configure += configure;
+        attempt.link = times.link.min(wall - configure);
+        attempt.compile = wall - configure - attempt.link;
+        attempt.units = times.units;
+        attempt.profile_warnings = ProfileWarnings::count(&program.output);
+        if !program.success {
+            attempt.failed = Some(program);
         }
-        Ok(made)
+        Ok(attempt)
     }
 
-    fn configure(&self, work: &Work, log: &mut Log, step: &dyn Step) -> Result<Option<Ran>> {
+    /// Runs CMake unless the build tree is already configured with these settings.
+    fn configure(&self, work: &Work, log: &mut Log, step: &dyn Step) -> Result<Option<ProgramRun>> {
         let build = work.build();
         let marker = build.join(CONFIGURED);
         let wanted = self.settings();
@@ -167,12 +143,12 @@ impl Cmake {
         if configured && build.join("build.ninja").exists() {
             return Ok(None);
         }
-        forget(&build)?;
+        remove_configuration(&build)?;
         std::fs::create_dir_all(&build).map_err(|e| Error::io("create", &build, &e))?;
         if let Some(text) = &self.include {
-            write_whole(&include_file(work.dir()), text)?;
+            write_atomically(&include_file(work.dir()), text)?;
         }
-        write_whole(&work.dir().join(LAUNCH), LAUNCH_SCRIPT)?;
+        write_atomically(&work.dir().join(LAUNCH), LAUNCH_SCRIPT)?;
         step.update(0, None, "configuring");
         let mut command = Command::new("cmake")
             .arg("-S")
@@ -182,7 +158,7 @@ impl Cmake {
             .args(["-G", "Ninja"])
             .args(&self.args)
             .directory(work.dir())
-            .holding(work.held());
+            .holding(work.lock_file());
         for (name, value) in &self.env {
             command = command.env(name, value);
         }
@@ -193,16 +169,16 @@ impl Cmake {
             Line::Output
         })?;
         if ran.success {
-            write_whole(&marker, &wanted)?;
+            write_atomically(&marker, &wanted)?;
         }
         Ok(Some(ran))
     }
 
-    /// Everything the configuration depends on.
+    /// Returns everything the configuration depends on, as text.
     fn settings(&self) -> String {
         let mut text = self.args.join("\n");
         for (name, value) in &self.env {
-            // Where ccache keeps its things is no part of it.
+            // ccache's folders do not affect the configuration.
             if !name.starts_with("CCACHE_") {
                 text.push_str(&format!("\nenv {name}={value}"));
             }
@@ -212,14 +188,14 @@ impl Cmake {
             text.push_str(include);
         }
         text.push_str("\nbuild files ");
-        text.push_str(&self.steering);
+        text.push_str(&self.build_files);
         text
     }
 }
 
-/// Removes what CMake has found out and was told before: it would live on in its cache. What was compiled
-/// stays, in folders called `TARGET.dir`; ninja knows by its log whether the commands are still the same.
-fn forget(build: &Path) -> Result<()> {
+/// Removes CMake's cached settings and checks, which would otherwise survive in its cache. The compiled objects,
+/// in folders called `TARGET.dir`, stay: ninja's log shows whether their commands have changed.
+fn remove_configuration(build: &Path) -> Result<()> {
     for stale in [CONFIGURED, "CMakeCache.txt"] {
         remove(&build.join(stale))?;
     }
@@ -238,13 +214,13 @@ fn forget(build: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The include file has a place of its own: the path is part of the configuration, and two
-/// workspaces with the same recipe share one working folder.
+/// Returns the path of the include file in the working folder `work`. The path is part of the configuration, and
+/// two workspaces with the same recipe share one working folder.
 fn include_file(work: &Path) -> PathBuf {
     work.join("include.cmake")
 }
 
-/// The value of the last `-DNAME=VALUE` or `-DNAME:TYPE=VALUE` in `args`.
+/// Returns the value of the last `-DNAME=VALUE` or `-DNAME:TYPE=VALUE` in `args`.
 fn variable_of<'a>(args: &'a [String], name: &str) -> Option<&'a str> {
     args.iter().rev().find_map(|arg| {
         let (found, value) = arg.strip_prefix("-D")?.split_once('=')?;
@@ -252,10 +228,10 @@ fn variable_of<'a>(args: &'a [String], name: &str) -> Option<&'a str> {
     })
 }
 
-/// Adds `flag` to what `args` say of the variable `name`.
+/// Adds `flag` to the value of the variable `name` in `args`.
 fn add_to_variable(args: &mut Vec<String>, name: &str, flag: &str) {
     let value = match variable_of(args, name) {
-        // The recipe has chosen.
+        // The recipe chooses its linker itself.
         Some(value) if value.contains("-fuse-ld=") => return,
         Some(value) => format!("{value} {flag}"),
         None => flag.to_owned(),
@@ -263,12 +239,12 @@ fn add_to_variable(args: &mut Vec<String>, name: &str, flag: &str) {
     args.push(format!("-D{name}={value}"));
 }
 
-/// Environment of ccache: its own folder below the cache unless the user chose one, and the leave
-/// to look past what precompiled headers and our moved source files would otherwise make it miss:
-/// nobody but us writes there while a compiler runs.
+/// Returns ccache's environment: its own folder below the cache unless the user chose one, and a sloppiness
+/// that avoids misses caused by precompiled headers and by source files whose times changed. It is safe because
+/// nothing else writes to the sources while a compiler runs.
 ///
-/// Paths below the working folder `work` count as relative, so that what was compiled in one working
-/// folder is found from another.
+/// ccache treats paths below the working folder `work` as relative, so that objects compiled in one working
+/// folder are hits in another.
 pub(super) fn ccache_env(
     cache: &Path,
     work: &Path,

@@ -1,18 +1,18 @@
-//! Builds by commands of the configuration, in the source tree.
+//! Builds with commands of the configuration, in the source tree.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::cmake::Made;
+use super::attempt::BuildAttempt;
 use super::ninja_log::is_unit;
-use super::profile::misfits;
-use super::run::{self, Line, Log, Ran};
-use super::work::{Work, remove, write_whole};
+use super::profile_warnings::ProfileWarnings;
+use super::run::{self, Line, Log, ProgramRun};
+use super::work::{Work, remove, write_atomically};
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::progress::Step;
 use perfquilt_system::process::Command;
 
-/// A build by commands, placeholders filled in.
+/// A build by commands, with placeholders expanded.
 #[derive(Debug, Clone)]
 pub(super) struct Commands {
     pub configure: Vec<Vec<String>>,
@@ -21,50 +21,52 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// Runs the `configure` commands unless they succeeded here before, then the `build` commands.
-    pub(super) fn make(&self, work: &Work, log: &mut Log, step: &dyn Step) -> Result<Made> {
-        let mut made = Made {
-            failed: None,
-            configure: 0.0,
-            compile: 0.0,
-            link: 0.0,
-            units: 0,
-            misfits: (0, 0),
-        };
+    /// Runs the `configure` commands unless they succeeded in this folder before, then the `build` commands.
+    pub(super) fn build(
+        &self,
+        work: &Work,
+        log: &mut Log,
+        step: &dyn Step,
+    ) -> Result<BuildAttempt> {
+        let mut attempt = BuildAttempt::default();
         let marker = work.dir().join("configured");
         let wanted = format!("{:?}\n{:?}\n", self.configure, self.env);
         if !std::fs::read_to_string(&marker).is_ok_and(|found| found == wanted) {
             remove(&marker)?;
             for words in &self.configure {
                 let ran = self.run(words, work, log, step)?;
-                made.configure += ran.elapsed.as_secs_f64();
+                attempt.configure += ran.elapsed.as_secs_f64();
                 if !ran.success {
-                    made.failed = Some(ran);
-                    return Ok(made);
+                    attempt.failed = Some(ran);
+                    return Ok(attempt);
                 }
             }
-            write_whole(&marker, &wanted)?;
+            write_atomically(&marker, &wanted)?;
         }
         let started = SystemTime::now();
         for words in &self.build {
             let ran = self.run(words, work, log, step)?;
-            made.compile += ran.elapsed.as_secs_f64();
-            let (changed, without) = misfits(&ran.output);
-            made.misfits.0 += changed;
-            made.misfits.1 += without;
+            attempt.compile += ran.elapsed.as_secs_f64();
+            attempt.profile_warnings += ProfileWarnings::count(&ran.output);
             if !ran.success {
-                made.failed = Some(ran);
+                attempt.failed = Some(ran);
                 break;
             }
         }
-        made.units = newer_units(&work.src(), started);
-        Ok(made)
+        attempt.units = newer_units(&work.src(), started);
+        Ok(attempt)
     }
 
-    fn run(&self, words: &[String], work: &Work, log: &mut Log, step: &dyn Step) -> Result<Ran> {
+    fn run(
+        &self,
+        words: &[String],
+        work: &Work,
+        log: &mut Log,
+        step: &dyn Step,
+    ) -> Result<ProgramRun> {
         let mut command = Command::from_words(words)?
             .directory(&work.src())
-            .holding(work.held());
+            .holding(work.lock_file());
         for (name, value) in &self.env {
             command = command.env(name, value);
         }
@@ -73,11 +75,11 @@ impl Commands {
             Line::Output
         });
         match ran {
-            // A program of the source tree is the patch's doing, not the configuration's.
+            // A missing program of the source tree is a fault of the patch, not of the configuration.
             Err(error) if error.kind() == Kind::Usage && words[0].contains('/') => {
                 log.line(error.message())?;
                 log.flush()?;
-                Ok(Ran {
+                Ok(ProgramRun {
                     success: false,
                     ended: "was not started".to_owned(),
                     output: vec![error.message().to_owned()],
@@ -89,7 +91,7 @@ impl Commands {
     }
 }
 
-/// Object files below `dir` made since `started`. What cannot be read does not count.
+/// Counts the object files below `dir` written since `started`; unreadable files and folders do not count.
 fn newer_units(dir: &Path, started: SystemTime) -> u64 {
     let mut units = 0;
     let mut folders = vec![dir.to_owned()];

@@ -1,18 +1,18 @@
-//! Finds in a build program's output the one message that says what is wrong.
+//! Finds the decisive error message in a build program's output.
 
 use std::path::Path;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// What stopped a build.
+/// Cause of a failed build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// A source file is wrong.
+    /// A source file does not compile.
     Compile,
-    /// The objects do not fit together.
+    /// The objects cannot be linked.
     Link,
-    /// The build files are wrong, or something they need is missing.
+    /// The build files are wrong, or a dependency is missing.
     Configure,
     /// No space left on the device.
     DiskFull,
@@ -22,22 +22,22 @@ pub(super) enum Cause {
     Other,
 }
 
-/// The message, its place and its surroundings.
+/// The error message with its position and context.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub cause: Cause,
-    /// Relative to the source tree where it is inside.
+    /// Relative to the source tree if it is inside.
     pub file: Option<String>,
     pub line: Option<usize>,
     pub message: String,
-    /// The lines from the message on, as the program wrote them.
+    /// The message and the lines that follow it, as the program wrote them.
     pub excerpt: Vec<String>,
 }
 
 /// Lines shown from the message on.
 const SHOWN: usize = 8;
 
-/// What to look for, in order of how much it explains; the first line that matches wins.
+/// Patterns in descending order of explanatory value; the first matching line wins.
 struct Patterns {
     disk_full: Regex,
     killed: Regex,
@@ -48,11 +48,11 @@ struct Patterns {
     ninja: Regex,
     /// A line of source text below a message, as gcc shows it.
     source: Regex,
-    /// A compiler's message about a place.
+    /// A compiler's message with a position.
     message: Regex,
 }
 
-// Constants, and the tests use each of them.
+// The patterns are constant and tested.
 #[allow(clippy::expect_used)]
 static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
     let regex = |text: &str| Regex::new(text).expect("a valid pattern");
@@ -108,7 +108,7 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
         ..fault(cause, index, message)
     };
     let first = |regex: &Regex| output.iter().position(|line| regex.is_match(line));
-    // Programs handle such trouble, too: what their sources say of it is not what happened.
+    // Source lines quoted by a compiler may mention these errors without one having occurred.
     let happened = |regex: &Regex| {
         let mut lines = output.iter().enumerate();
         lines.position(|(index, line)| regex.is_match(line) && !is_source(output, index))
@@ -180,16 +180,16 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
     }
 }
 
-/// Whether a line of `output` is source text that a compiler shows with a message. Gcc has a bar before it;
-/// clang of old shows it as it is, indented, right below the message.
+/// Whether a line of `output` is source text that a compiler quotes below a message. Gcc puts a bar before it; old
+/// versions of clang quote it as it is, indented, directly below the message.
 fn is_source(output: &[String], index: usize) -> bool {
     let line = &output[index];
     let below_message = || index > 0 && PATTERNS.message.is_match(&output[index - 1]);
     PATTERNS.source.is_match(line) || (line.starts_with([' ', '\t']) && below_message())
 }
 
-/// A missing or doubled symbol: the place is on the same line (`ld`) or on one of the next
-/// (`>>> referenced by`, lld and mold).
+/// Completes the fault of an undefined or duplicate symbol: its position is on the same line (`ld`) or on one of
+/// the next lines (`>>> referenced by`, lld and mold).
 fn link_fault(
     output: &[String],
     index: usize,
@@ -220,8 +220,7 @@ fn link_fault(
     }
 }
 
-/// Takes the path of the source tree off every path in `text`; paths in the build tree are marked as
-/// generated.
+/// Makes the paths in `text` relative to the source tree and marks paths in the build tree with `(build)`.
 fn shorten(text: &str, src: &Path, build: &Path) -> String {
     let text = text.replace(&format!("{}/", src.display()), "");
     if build == src {
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_trouble_is_named_first() {
+    fn errors_of_the_machine_come_first() {
         let fault = find_in(
             "/w/src/a.c:1:1: error: x\n/tmp/cc.s: fatal error: error writing: No space left on device",
         );
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sources_say_of_trouble_is_no_trouble() {
+    fn quoted_source_lines_are_not_errors() {
         let said = "msg(\"out of memory: No space left on device\");";
         for excerpt in [
             format!("    5 |   {said}"),

@@ -1,26 +1,25 @@
-//! First preprocessor lines that a CMake file of the recipe has decided by.
+//! Tracks the first preprocessor lines of sources that a CMake file of the recipe has read.
 //!
-//! Whether a unit can use a precompiled header depends on what it defines before its first
-//! `#include`. A CMake file of a recipe reads that while configuring; a patch that changes those lines
-//! afterwards would not be noticed, since CMake does not depend on sources. So such a file lists the
-//! units it has looked at in `perfquilt/watch.txt` of the build tree, one path a line, and makes the
-//! configuration depend on `perfquilt/heads.txt` (which it creates, since CMake forgets dependencies
-//! that are not there). That file is kept here: it changes when one of those first lines does, and
-//! then ninja runs CMake again.
+//! Whether a unit can use a precompiled header depends on its definitions before the first `#include`. A CMake file
+//! of a recipe reads them while configuring. CMake would not notice a patch that changes those lines later, since
+//! its configuration does not depend on sources. So such a CMake file lists the units it has read in
+//! `perfquilt/watch.txt` of the build tree, one path per line, and makes the configuration depend on
+//! `perfquilt/heads.txt` (which it creates, since CMake drops dependencies on missing files). This module
+//! maintains that file: it changes with the first lines of any listed unit, and ninja then runs CMake again.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::work::write_whole;
+use super::work::write_atomically;
 use perfquilt_model::error::{Error, Result};
 
-/// Preprocessor lines of a unit that count.
+/// Number of preprocessor lines recorded for each unit.
 const LINES: usize = 2;
 
-/// Brings `heads.txt` up to date; `configured` tells that CMake has just looked at the sources itself.
-pub(super) fn note(build: &Path, configured: bool) -> Result<()> {
+/// Updates `heads.txt`; `configured` means that CMake has just read the sources itself.
+pub(super) fn update(build: &Path, configured: bool) -> Result<()> {
     let folder = build.join("perfquilt");
     let Ok(watched) = std::fs::read_to_string(folder.join("watch.txt")) else {
         return Ok(());
@@ -38,9 +37,9 @@ pub(super) fn note(build: &Path, configured: bool) -> Result<()> {
     if std::fs::read_to_string(&file).is_ok_and(|found| found == text) {
         return Ok(());
     }
-    write_whole(&file, &text)?;
+    write_atomically(&file, &text)?;
     if configured {
-        // Older than what CMake has made: nothing is to be done again.
+        // A time older than CMake's output, so that ninja does not configure again.
         let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
         File::options()
             .write(true)
@@ -51,7 +50,7 @@ pub(super) fn note(build: &Path, configured: bool) -> Result<()> {
     Ok(())
 }
 
-/// The first `#include`, `#define` and `#undef` lines of a unit; none for one that is gone.
+/// Returns the first `#include`, `#define` and `#undef` lines of a unit; none if the file is missing.
 fn head(path: &Path) -> Vec<String> {
     let Ok(file) = File::open(path) else {
         return Vec::new();
@@ -84,7 +83,7 @@ mod tests {
         let (unit, build) = (folder.path().join("a.cc"), folder.path().join("build"));
         std::fs::create_dir_all(build.join("perfquilt")).unwrap();
         let heads = build.join("perfquilt/heads.txt");
-        note(&build, true).unwrap();
+        update(&build, true).unwrap();
         assert!(!heads.exists(), "nothing is watched");
 
         std::fs::write(
@@ -95,7 +94,7 @@ mod tests {
         let time = || std::fs::metadata(&heads).unwrap().modified().unwrap();
         let write = |text: &str| std::fs::write(&unit, text).unwrap();
         write("/* x */\n#ifdef Y\n  # include <a.h>\n#include \"b.h\"\n#define C\n");
-        note(&build, true).unwrap();
+        update(&build, true).unwrap();
         let before = time();
         assert!(before < SystemTime::now() - Duration::from_secs(3600));
         let text = std::fs::read_to_string(&heads).unwrap();
@@ -105,11 +104,11 @@ mod tests {
         );
 
         write("/* y */\n\n# include <a.h>\n#include \"b.h\"\n#define D\nint x;\n");
-        note(&build, false).unwrap();
-        assert_eq!(time(), before, "what follows does not count");
+        update(&build, false).unwrap();
+        assert_eq!(time(), before, "later lines do not count");
 
         write("#define MYSQL_LEX 1\n#include <a.h>\n#include \"b.h\"\n");
-        note(&build, false).unwrap();
+        update(&build, false).unwrap();
         assert!(time() > before);
     }
 }

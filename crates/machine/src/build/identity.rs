@@ -1,11 +1,11 @@
-//! The identity of a built server: a digest of what counts when it runs.
+//! Computes the identity of a built server: a digest of everything that matters at run time.
 //!
-//! Of an ELF file these are the sections that are loaded into memory, with their addresses. Left out
-//! are debug information, symbol tables and the compiler's comments, which are never loaded, and the
-//! build id, which is a digest of all the rest. So a patch that only moves lines about in a file
-//! compiled with debug information gives the same identity, and one that changes a single loaded byte
-//! does not. Paths would differ between machines; the build maps them away
-//! (`-ffile-prefix-map`). Any other file counts byte for byte. The right to execute a file counts too.
+//! For an ELF file these are the sections that are loaded into memory, with their addresses. The digest omits
+//! debug information, symbol tables and the compiler's comments, which are never loaded, and the build id, which
+//! is itself a digest of the rest. So a patch that only moves lines in a file compiled with debug information
+//! keeps the identity, and one that changes a single loaded byte does not. Paths would differ between machines;
+//! the build removes them (`-ffile-prefix-map`). Any other file counts byte for byte. Execute permission counts
+//! too.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -18,13 +18,16 @@ use perfquilt_system::digest::{add, hex};
 
 /// Section flag: occupies memory while the program runs.
 const SHF_ALLOC: u64 = 2;
-/// Section type: occupies no room in the file.
+/// Section type: occupies no space in the file.
 const SHT_NOBITS: u32 = 8;
-/// The digest the linker makes of the whole file.
+/// Section with the linker's digest of the whole file.
 const BUILD_ID: &[u8] = b".note.gnu.build-id";
 
-/// The identity of the files below `dir`, given by relative path and size.
-pub fn of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
+/// Returns the identity of the files below `dir`, given by relative path and size.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn identity_of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
     let mut all = Sha256::new();
     for name in files.keys() {
         let path = dir.join(name);
@@ -33,8 +36,8 @@ pub fn of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
         all.update(of_bytes(&bytes));
         let meta = std::fs::metadata(&path).map_err(|e| Error::io("read", &path, &e))?;
         let may_execute = meta.permissions().mode() & 0o111 != 0;
-        // Only what one would not expect of such a file is written down: results of earlier versions, whose
-        // identities older figures belong to, know nothing of rights.
+        // Only an unexpected permission enters the digest, so that identities of earlier versions, which
+        // ignored permissions, stay valid.
         if may_execute != is_program(&bytes) {
             all.update(b"x");
         }
@@ -42,7 +45,7 @@ pub fn of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
     Ok(hex(&all.finalize()))
 }
 
-/// Whether one expects that a file with this content may be executed.
+/// Whether a file with this content is expected to be executable.
 fn is_program(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF") || bytes.starts_with(b"#!")
 }
@@ -51,8 +54,8 @@ fn of_bytes(bytes: &[u8]) -> [u8; 32] {
     loadable(bytes).unwrap_or_else(|| Sha256::digest(bytes).into())
 }
 
-/// The digest of a 64-bit little-endian ELF file's loaded sections; `None` for anything else, and for
-/// a file whose tables do not fit it.
+/// Returns the digest of the loaded sections of a 64-bit little-endian ELF file; `None` for other files and for
+/// files with invalid tables.
 fn loadable(bytes: &[u8]) -> Option<[u8; 32]> {
     if bytes.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
@@ -173,17 +176,17 @@ mod tests {
     }
 
     #[test]
-    fn the_right_to_execute_counts() {
+    fn execute_permission_counts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         for (text, usual) in [("#!/bin/sh\n", 0o755), ("words\n", 0o644)] {
             std::fs::write(&path, text).unwrap();
             let with = |mode: u32| {
                 std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-                of_files(folder.path(), &BTreeMap::from([("a".to_owned(), 1)])).unwrap()
+                identity_of_files(folder.path(), &BTreeMap::from([("a".to_owned(), 1)])).unwrap()
             };
             assert_ne!(with(0o755), with(0o644));
-            assert_eq!(with(0o755), with(0o700), "whoever may");
+            assert_eq!(with(0o755), with(0o700), "for any class of users");
             let mut content = Sha256::new();
             add(&mut content, b"a");
             content.update(of_bytes(text.as_bytes()));
@@ -196,8 +199,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), "x").unwrap();
         std::fs::write(folder.path().join("b"), "x").unwrap();
-        let one =
-            |name: &str| of_files(folder.path(), &BTreeMap::from([(name.to_owned(), 1)])).unwrap();
+        let one = |name: &str| {
+            identity_of_files(folder.path(), &BTreeMap::from([(name.to_owned(), 1)])).unwrap()
+        };
         assert_ne!(one("a"), one("b"));
     }
 }

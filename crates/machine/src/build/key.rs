@@ -1,4 +1,4 @@
-//! What built servers depend on: keys of results, and names of working folders.
+//! Computes the keys of results and the names of working folders from everything a build depends on.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use perfquilt_model::error::Result;
 use perfquilt_system::digest::{self, hex};
 
 /// Part of every key: raised when the same inputs would give another result.
-const KEY_FORM: &str = "perfquilt-build 3";
+const KEY_FORMAT: &str = "perfquilt-build 3";
 
-/// The key of the server made of the git tree `tree` by the recipe with this digest, with these tools and
-/// the profile with the key `profile`.
+/// Returns the key of the server built from the git tree `tree` by the recipe with the digest `recipe`, with
+/// these tools and the profile with the key `profile`.
 pub(super) fn of_server(
     tree: &str,
     recipe: &str,
@@ -20,7 +20,7 @@ pub(super) fn of_server(
     profile: Option<&str>,
 ) -> String {
     let mut digest = Sha256::new();
-    for part in [KEY_FORM, tree, recipe]
+    for part in [KEY_FORMAT, tree, recipe]
         .into_iter()
         .chain(tools.iter().map(String::as_str))
         .chain(profile)
@@ -30,10 +30,10 @@ pub(super) fn of_server(
     hex(&digest.finalize())[..40].to_owned()
 }
 
-/// Digest of that part of a recipe which says how a build tree is made, and not what is taken from it.
+/// Returns the digest of the part of a recipe that determines the build tree, without what is installed from it.
 ///
 /// # Errors
-/// As [`of_recipe`].
+/// See [`of_recipe`].
 pub(super) fn of_configuration(
     recipe: &Recipe,
     include: Option<&str>,
@@ -49,7 +49,7 @@ pub(super) fn of_configuration(
     of_recipe(&configuration, include, config)
 }
 
-/// Digest of everything in a recipe that a result depends on, and of the content of the files below
+/// Returns the digest of everything in a recipe that a result depends on, including the content of the files below
 /// `bench-config/` (`config`) that it names. `include` is the content of `cmake_include`.
 ///
 /// # Errors
@@ -62,11 +62,11 @@ pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -
         }
     };
     let mut words: Vec<&str> = Vec::new();
-    // What is kept beside the server; a result with something else there is another result.
+    // Version of the relink inputs stored with the server.
     add("kept", b"2");
     add("system", format!("{:?}", recipe.system).as_bytes());
     add("linker", format!("{:?}", recipe.linker).as_bytes());
-    // Its link is kept.
+    // The inputs for relinking this executable are stored.
     if let Some(binary) = &recipe.binary {
         add("binary", binary.as_bytes());
     }
@@ -113,15 +113,20 @@ pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -
     Ok(hex(&digest.finalize()))
 }
 
-/// The name of the folder with the source and build tree of a recipe whose configuration has this digest.
-/// `profile` is the digest of the profile that is used, where every profile has a build tree of its own.
+/// Returns the name of the folder with the source and build tree of a recipe whose configuration has this digest.
+/// `profile` is the digest of the profile in use, if every profile needs its own build tree.
 pub(super) fn work_name(
     release: &str,
     recipe: &str,
     configuration: &str,
     profile: Option<&str>,
 ) -> String {
-    let mut name = format!("{}-{}-{}", safe(release), safe(recipe), &configuration[..8]);
+    let mut name = format!(
+        "{}-{}-{}",
+        file_name(release),
+        file_name(recipe),
+        &configuration[..8]
+    );
     if let Some(digest) = profile {
         name.push('-');
         name.push_str(&digest[..8]);
@@ -129,8 +134,8 @@ pub(super) fn work_name(
     name
 }
 
-/// Fit for a file name.
-pub(super) fn safe(text: &str) -> String {
+/// Replaces the characters of `text` that are unsafe in a file name.
+pub(super) fn file_name(text: &str) -> String {
     text.chars()
         .map(|c| {
             if c.is_ascii_alphanumeric() || "-_.+".contains(c) {
@@ -147,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_recipe_takes_and_the_files_it_names_count() {
+    fn installed_files_and_named_files_change_the_digest() {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path();
         std::fs::create_dir(config.join("cmake")).unwrap();

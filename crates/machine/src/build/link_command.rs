@@ -1,81 +1,85 @@
-//! Turns the command that linked a program into one that links it again, elsewhere.
+//! Turns the command that linked a program into one that works in another folder.
 
 use std::path::{Path, PathBuf};
 
-/// How a linker is told to shuffle: mold takes all sections that may move.
-const MOLD: &[&str] = &["-Wl,--shuffle-sections={seed}"];
-/// lld shuffles what it is told to, kind by kind.
-const LLD: &[&str] = &[
+/// Arguments that make mold shuffle all movable sections.
+const MOLD_SHUFFLE: &[&str] = &["-Wl,--shuffle-sections={seed}"];
+/// Arguments that make lld shuffle; it needs one for each kind of section.
+const LLD_SHUFFLE: &[&str] = &[
     "-Wl,--shuffle-sections=.text*={seed}",
     "-Wl,--shuffle-sections=.rodata*={seed}",
     "-Wl,--shuffle-sections=.data*={seed}",
     "-Wl,--shuffle-sections=.bss*={seed}",
 ];
 
-/// What to keep of a build, and how to link it.
+/// A link command that does not depend on the build tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Again {
-    /// The words of the command; `{output}` is to be filled in. To be run in the folder that has
+pub(super) struct PortableCommand {
+    /// The words of the command, with the placeholder `{output}`. It runs in the folder that contains
     /// `files`.
     pub words: Vec<String>,
-    /// Further words that shuffle its sections; `{seed}` is to be filled in. None where the linker
-    /// cannot.
+    /// Further words that shuffle sections, with the placeholder `{seed}`; empty if the linker cannot
+    /// shuffle.
     pub shuffle: Vec<String>,
-    /// Files to keep: the name in that folder, and where the file is now.
+    /// Input files: the name in that folder and the current path.
     pub files: Vec<(String, PathBuf)>,
 }
 
-/// From the shell command that makes `target`, run in the folder `build` below the working folder
-/// `work`. Says why not where that cannot be done.
-pub(super) fn again(
+/// Converts the shell command that links `target`, which ran in the folder `build` below the working folder
+/// `work`.
+///
+/// # Errors
+/// The reason why the command cannot be converted, in words.
+pub(super) fn portable(
     command: &str,
     target: &str,
     build: &Path,
     work: &Path,
-) -> Result<Again, String> {
+) -> Result<PortableCommand, String> {
     let words = split(command)?;
     let link = words
         .split(|word| word == "&&")
         .find(|words| words.windows(2).any(|pair| pair == ["-o", target]))
         .ok_or("the build's last command for it is not one that links it")?;
     let shuffle = if link.iter().any(|word| word == "-fuse-ld=mold") {
-        MOLD
+        MOLD_SHUFFLE
     } else if link.iter().any(|word| word == "-fuse-ld=lld") {
-        LLD
+        LLD_SHUFFLE
     } else {
         &[]
     };
-    let mut kept = Kept {
+    let mut inputs = InputFiles {
         build,
         work,
         compiles: link.iter().any(|word| word.starts_with("-flto")),
         files: Vec::new(),
     };
-    let mut again = Vec::new();
+    let mut portable = Vec::new();
     for (index, word) in link.iter().enumerate() {
         if index > 0 && link[index - 1] == "-o" {
-            again.push("{output}".to_owned());
-        } else if let Some(word) = kept.word(word)? {
-            again.push(word);
+            portable.push("{output}".to_owned());
+        } else if let Some(word) = inputs.word(word)? {
+            portable.push(word);
         }
     }
-    Ok(Again {
-        words: again,
+    Ok(PortableCommand {
+        words: portable,
         shuffle: shuffle.iter().map(|&word| word.to_owned()).collect(),
-        files: kept.files,
+        files: inputs.files,
     })
 }
 
-struct Kept<'a> {
+/// Collects the files of the build that a link command reads.
+struct InputFiles<'a> {
     build: &'a Path,
     work: &'a Path,
-    /// Whether code is made while linking, so that the linker needs what compilers need.
+    /// Whether the link generates code (`-flto`), so that the linker needs the compiler's options.
     compiles: bool,
     files: Vec<(String, PathBuf)>,
 }
 
-impl Kept<'_> {
-    /// A word of the new command; `None` where it is of no use there.
+impl InputFiles<'_> {
+    /// Converts a word of the command; `None` if the new command does not need it.
     fn word(&mut self, word: &str) -> Result<Option<String>, String> {
         let of_profile = ["-fprofile-use", "-fprofile-prefix-path"]
             .iter()
@@ -87,13 +91,13 @@ impl Kept<'_> {
             return Err(format!("its linker reads arguments from a file, {word}"));
         }
         let mut new = String::new();
-        if let Some(name) = self.keep(word)? {
+        if let Some(name) = self.add(word)? {
             new = name;
         } else {
             // `-Wl,--version-script=FILE` and the like.
             for part in word.split_inclusive([',', '=']) {
                 let bare = part.trim_end_matches([',', '=']);
-                match self.keep(bare)? {
+                match self.add(bare)? {
                     Some(name) => new.push_str(&part.replacen(bare, &name, 1)),
                     None => new.push_str(part),
                 }
@@ -108,8 +112,8 @@ impl Kept<'_> {
         Ok(Some(new))
     }
 
-    /// The name under which a file of the build is kept; `None` for anything else.
-    fn keep(&mut self, word: &str) -> Result<Option<String>, String> {
+    /// Adds the file named by `word` and returns its new name; `None` if `word` is not a file of the build.
+    fn add(&mut self, word: &str) -> Result<Option<String>, String> {
         let path = self.build.join(word);
         if !word.contains(['/', '.']) || !path.starts_with(self.work) || !path.is_file() {
             return Ok(None);
@@ -136,7 +140,7 @@ fn is_thin_archive(path: &Path) -> bool {
         && start == *b"!<thin>\n"
 }
 
-/// The words of a shell command that needs no shell but for `&&`.
+/// Splits a shell command into words. The only shell syntax it may use is quoting and `&&`.
 fn split(command: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -172,7 +176,7 @@ fn split(command: &str) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
-    /// A build tree with these files.
+    /// Creates a build tree with these files.
     fn tree(files: &[&str]) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let build = folder.path().join("build");
@@ -185,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cmake_writes() {
+    fn commands_of_cmake_are_converted() {
         let (folder, build) = tree(&["a/main.o", "lib/libx.a", "lib/libx2.a", "a/list.map"]);
         let work = folder.path();
         let command = format!(
@@ -194,7 +198,7 @@ mod tests {
              '/usr/lib/libz.so' lib/libx2.a lib/libx.a -lm && cd {0}/build && cmake -E true",
             work.display()
         );
-        let found = again(&command, "a/d", &build, work).unwrap();
+        let found = portable(&command, "a/d", &build, work).unwrap();
         let expected = "/usr/bin/c++ -O2 -fuse-ld=mold -Wl,-z,relro \
              -Wl,--version-script=0-list.map -DX=\"y\" 1-main.o -o {output} 2-libx.a \
              /usr/lib/libz.so 3-libx2.a 2-libx.a -lm";
@@ -205,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_linked_again_is_said() {
+    fn unportable_commands_are_errors_with_a_reason() {
         let (folder, build) = tree(&["main.o", "thin.a"]);
         std::fs::write(build.join("thin.a"), "!<thin>\nx").unwrap();
         let work = folder.path();
-        let why = |command: &str| again(command, "d", &build, work).unwrap_err();
+        let why = |command: &str| portable(command, "d", &build, work).unwrap_err();
         assert!(why("cc -fuse-ld=mold main.o -o other").contains("last command"));
         assert!(why("cc -fuse-ld=mold @d.rsp -o d").contains("@d.rsp"));
         assert!(why("cc -fuse-ld=lld thin.a -o d").contains("thin.a"));
@@ -223,17 +227,17 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_for_compilers_alone() {
+    fn profile_options_are_dropped_unless_the_link_compiles() {
         let (folder, build) = tree(&["main.o"]);
         let work = folder.path();
         let profiled = format!(
             "cc -fprofile-use=/p -fprofile-prefix-path={} main.o -o d",
             build.display()
         );
-        let found = again(&profiled, "d", &build, work).unwrap();
+        let found = portable(&profiled, "d", &build, work).unwrap();
         assert_eq!(found.words.join(" "), "cc 0-main.o -o {output}");
         let compiling = profiled.replace("cc ", "cc -flto=2 ");
-        let why = again(&compiling, "d", &build, work).unwrap_err();
+        let why = portable(&compiling, "d", &build, work).unwrap_err();
         assert!(why.contains("-fprofile-prefix-path"), "{why}");
     }
 

@@ -1,17 +1,20 @@
-//! Builds points: one source tree and one build tree a recipe, moved from point to point, and a
-//! content-addressed cache of runnable servers.
+//! Builds points in one source tree and one build tree per recipe, moved from point to point, and caches runnable
+//! servers by content.
 //!
-//! A point is built in `CACHE/work/RELEASE-RECIPE-DIGEST/{src,build}`. That path is stable, because
-//! compilers write paths into what they make and ccache's keys hold them. The runnable server is
-//! copied to `CACHE/builds/KEY` under another name and appears there by a rename, so that what is
-//! there is complete, with what it takes to link its executable again in another layout. KEY is a digest of everything the result depends on: the tree's object id, the
-//! recipe with the content of the files it names, and the tool chain.
+//! A point is built in `CACHE/work/RELEASE-RECIPE-DIGEST/{src,build}`. That path is stable, because compilers
+//! write paths into their output and ccache's keys contain them. The runnable server is copied to a temporary
+//! folder and renamed to `CACHE/builds/KEY`, so that entries are always complete; they include the inputs for
+//! relinking the executable in another layout. KEY is a digest of everything the result depends on: the tree's
+//! object id, the recipe with the content of the files it names, and the tool chain.
 
+mod attempt;
+mod build_files;
 mod builder;
 mod cache;
 mod cmake;
 mod command;
 mod diagnose;
+mod files;
 mod heads;
 mod identity;
 mod key;
@@ -21,9 +24,9 @@ mod ninja_log;
 mod padding;
 mod plan;
 mod profile;
+mod profile_warnings;
 mod relink;
 mod run;
-mod steering;
 mod toolchain;
 mod work;
 
@@ -36,40 +39,40 @@ use perfquilt_model::observation::PointBuild;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 
+pub use build_files::build_relevance;
 pub use builder::Builder;
-pub use identity::of_files;
-pub use perfquilt_model::observation::Profiled;
+pub use identity::identity_of_files;
+pub use perfquilt_model::observation::ProfileUse;
 pub use profile::Training;
 pub use relink::{Relink, sweep};
-pub use steering::steers;
 
 /// Moves a source tree from point to point.
 pub trait SourceTree {
-    /// Digest of what steers a build of the git tree `tree`: of what [`steers`] says of each of its files.
+    /// Returns the digest of the build files of the git tree `tree`: of the part of each file that
+    /// [`build_relevance`] selects.
     ///
     /// # Errors
     /// The tree cannot be read.
-    fn steering(&self, tree: &str) -> Result<String>;
+    fn build_files_digest(&self, tree: &str) -> Result<String>;
 
-    /// Makes `dir` (created when missing) hold exactly the files of the git tree `tree` among those it
-    /// manages; files that are the same in both trees keep their times, files it does not manage
-    /// (objects of a build in the source tree) stay.
+    /// Checks out the git tree `tree` in `dir`, which is created if missing. Files that are the same in both trees
+    /// keep their times; unmanaged files (objects of a build in the source tree) stay.
     ///
     /// # Errors
-    /// Whatever keeps it from doing so; the next call must then be able to go on.
+    /// Failures of git or of the file system. The next call must be able to recover from them.
     fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()>;
 }
 
-/// One point to build, with everything needed to do so and to talk about it.
+/// A point to build, with the details for building it and for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildItem {
-    /// For people: `mariadb-10.11.18 + 0002-x.patch`.
+    /// Label for messages: `mariadb-10.11.18 + 0002-x.patch`.
     pub label: String,
     /// The point.
     pub point: Point,
-    /// The patch that makes this point differ from the one before; `None` for the bare release.
+    /// The patch that distinguishes this point from the previous one; `None` for the bare release.
     pub patch: Option<String>,
-    /// The files that patch touches, relative to the source tree; empty when unknown.
+    /// The files that the patch touches, relative to the source tree; empty when unknown.
     pub touches: Vec<String>,
     /// Object id of the point's git tree.
     pub tree: String,
@@ -80,28 +83,28 @@ pub struct BuildItem {
 /// A runnable server in the cache.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Built {
-    /// Digest of everything it depends on; the folder's name.
+    /// Digest of everything the server depends on; the name of its folder.
     pub key: String,
-    /// The folder with `bin/…`, `share/…` as the recipe's `install` says.
+    /// The folder with `bin/…`, `share/…` as in the recipe's `install`.
     #[serde(serialize_with = "perfquilt_system::files::as_text")]
     pub dir: PathBuf,
-    /// SHA-256 of what the server is when it runs: the loadable content of the executables and
-    /// libraries and the bytes of the other files installed. Two points with the same identity are
-    /// the same server, whatever their sources look like.
+    /// SHA-256 of everything that matters at run time: the loadable content of the executables and
+    /// libraries and the bytes of the other installed files. Two points with the same identity are
+    /// the same server, even if their sources differ.
     pub identity: String,
-    /// Where the time went when it was built.
+    /// Time of the build, by phase.
     pub seconds: BuildSeconds,
-    /// Units that were compiled (or taken from ccache) for it.
+    /// Compiled units, those from ccache included.
     pub compiled_units: u64,
-    /// Whether it was in the cache already.
+    /// Whether it came from the cache.
     pub cached: bool,
-    /// The profile it was compiled with, where it was.
+    /// The profile it was compiled with, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub profile: Option<Profiled>,
+    pub profile: Option<ProfileUse>,
 }
 
 impl Built {
-    /// What is kept of it with the observations of `point`.
+    /// Returns the record of this build that is stored with the observations of `point`.
     pub fn record(&self, point: Point) -> PointBuild {
         PointBuild {
             point,
@@ -122,17 +125,17 @@ impl Built {
 pub struct BuildSeconds {
     /// CMake, or the recipe's `configure` commands.
     pub configure: f64,
-    /// Everything ninja did but linking, or the recipe's `build` commands. Where compiling and
-    /// linking went on side by side, each gets its share of that time.
+    /// All ninja steps except linking, or the recipe's `build` commands. While compiling and linking
+    /// ran in parallel, each gets its share of the time.
     pub compile: f64,
     /// Linking and archiving.
     pub link: f64,
-    /// The tool's own share: moving the source tree, planning, copying the result.
+    /// Overhead of perfquilt itself: moving the source tree, planning, copying the result.
     pub overhead: f64,
 }
 
 impl BuildSeconds {
-    /// All of it.
+    /// Returns the sum of all phases.
     pub fn total(&self) -> f64 {
         self.configure + self.compile + self.link + self.overhead
     }

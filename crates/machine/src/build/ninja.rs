@@ -1,21 +1,21 @@
-//! Runs ninja and listens to its status lines.
+//! Runs ninja and reports progress from its status lines.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::ninja_log::{NinjaLog, Spent, attribute};
+use super::ninja_log::{NinjaLog, StepTimes, attribute};
 use super::plan::Plan;
-use super::run::{self, Line, Log, Ran};
+use super::run::{self, Line, Log, ProgramRun};
 use perfquilt_model::error::Result;
 use perfquilt_model::progress::Step;
 use perfquilt_system::process::Command;
 
-/// Begins every status line; no compiler writes this.
+/// Prefix of every status line; no compiler writes it.
 const MARK: &str = "@perfquilt@ ";
 
-/// What one run of ninja needs.
+/// Arguments of one run of ninja.
 pub(super) struct Ninja<'a> {
     pub build: &'a Path,
     pub targets: &'a [String],
@@ -24,10 +24,10 @@ pub(super) struct Ninja<'a> {
     pub lock: &'a Arc<File>,
 }
 
-/// What it did.
-pub(super) struct Done {
-    pub ran: Ran,
-    pub spent: Spent,
+/// A finished run of ninja.
+pub(super) struct NinjaRun {
+    pub program: ProgramRun,
+    pub times: StepTimes,
 }
 
 impl Ninja<'_> {
@@ -43,16 +43,16 @@ impl Ninja<'_> {
         command
     }
 
-    /// Builds the targets.
+    /// Builds the targets. A failed build is not an error here, as in [`run::run`].
     ///
     /// # Errors
-    /// As [`run::run`]; a failed build is the caller's to judge.
-    pub(super) fn run(&self, log: &mut Log, step: &dyn Step) -> Result<Done> {
+    /// See [`run::run`].
+    pub(super) fn run(&self, log: &mut Log, step: &dyn Step) -> Result<NinjaRun> {
         let before = NinjaLog::read(self.build);
         let mut plan = self.plan(&before)?;
         let mut linked = HashSet::new();
         let command = self.command().args(self.targets);
-        let ran = run::run(&command, log, &mut |line| match parse_status(line) {
+        let program = run::run(&command, log, &mut |line| match parse_status(line) {
             Some((done, total, description)) => {
                 if description.starts_with("Linking ")
                     && let Some(output) = description.split_whitespace().next_back()
@@ -66,11 +66,11 @@ impl Ninja<'_> {
             None => Line::Output,
         })?;
         let after = NinjaLog::read(self.build);
-        let spent = attribute(&after.since(&before), &|output| linked.contains(output));
-        Ok(Done { ran, spent })
+        let times = attribute(&after.since(&before), &|output| linked.contains(output));
+        Ok(NinjaRun { program, times })
     }
 
-    /// Asks ninja what it would do; without timings of earlier runs there is nothing to weigh.
+    /// Lists the steps of a dry run; empty without timings of earlier runs, which it needs for weights.
     fn plan(&self, before: &NinjaLog) -> Result<Plan> {
         if before.is_empty() {
             return Ok(Plan::default());
@@ -92,7 +92,7 @@ fn parse_status(line: &str) -> Option<(u64, u64, &str)> {
     Some((done, total, fields.next()?.trim()))
 }
 
-/// `item_func.cc.o` of `Building CXX object sql/CMakeFiles/sql.dir/item_func.cc.o`.
+/// Returns `item_func.cc.o` for `Building CXX object sql/CMakeFiles/sql.dir/item_func.cc.o`.
 fn short(description: &str) -> &str {
     let last = description.split_whitespace().next_back().unwrap_or("");
     last.rsplit('/').next().unwrap_or(last)
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_lines_are_told_from_output() {
+    fn status_lines_are_distinguished_from_output() {
         let line = "@perfquilt@ 3 10 Building C object x/a.c.o";
         assert_eq!(
             parse_status(line),

@@ -1,26 +1,26 @@
-//! `.ninja_log`: what ninja ran, when and for how long.
+//! Reads `.ninja_log`: the steps that ninja ran, when and for how long.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// One output's latest run. Times are milliseconds from the start of the ninja that ran it.
+/// The latest step that made an output. Times are milliseconds since the start of that ninja run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Entry {
+pub(super) struct LogEntry {
     pub start: u64,
     pub end: u64,
     mtime: i128,
     command: u64,
 }
 
-/// The log's latest entry of every output.
+/// The latest log entry of every output.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NinjaLog {
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, LogEntry>,
 }
 
 impl NinjaLog {
-    /// Reads the log of a build tree; one that is missing or of an unknown form counts as empty,
-    /// since only timings depend on it.
+    /// Reads the log of a build tree. A missing log or one of an unknown format counts as empty, since only
+    /// timings depend on it.
     pub(super) fn read(build: &Path) -> NinjaLog {
         std::fs::read(build.join(".ninja_log"))
             .map(|bytes| Self::parse(&String::from_utf8_lossy(&bytes)))
@@ -28,7 +28,7 @@ impl NinjaLog {
     }
 
     fn parse(text: &str) -> NinjaLog {
-        // Versions 5 to 7 differ only in how the command's digest is made.
+        // Versions 5 to 7 differ only in how the command's digest is computed.
         let known = ["# ninja log v5", "# ninja log v6", "# ninja log v7"];
         let mut lines = text.lines();
         if !lines.next().is_some_and(|first| known.contains(&first)) {
@@ -42,7 +42,7 @@ impl NinjaLog {
                 let mtime = fields.next()?.parse().ok()?;
                 let output = fields.next()?.to_owned();
                 let command = u64::from_str_radix(fields.next()?, 16).ok()?;
-                let entry = Entry {
+                let entry = LogEntry {
                     start,
                     end,
                     mtime,
@@ -54,7 +54,7 @@ impl NinjaLog {
         NinjaLog { entries }
     }
 
-    /// Seconds that making `output` took when it was last made.
+    /// Returns the seconds that the latest step for `output` took.
     pub(super) fn seconds(&self, output: &str) -> Option<f64> {
         let entry = self.entries.get(output)?;
         Some(entry.end.saturating_sub(entry.start) as f64 / 1000.0)
@@ -64,8 +64,8 @@ impl NinjaLog {
         self.entries.is_empty()
     }
 
-    /// What was run between `before` and this log.
-    pub(super) fn since(&self, before: &NinjaLog) -> Vec<(&str, Entry)> {
+    /// Returns the steps that ran between `before` and this log.
+    pub(super) fn since(&self, before: &NinjaLog) -> Vec<(&str, LogEntry)> {
         self.entries
             .iter()
             .filter(|(output, entry)| before.entries.get(*output) != Some(*entry))
@@ -74,34 +74,35 @@ impl NinjaLog {
     }
 }
 
-/// Where the time of one ninja run went.
+/// Time of one ninja run by kind of step.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Spent {
-    /// Wall-clock seconds of the steps `is_link` names; where steps of both kinds ran side by side,
-    /// each kind gets its share by number.
+pub(super) struct StepTimes {
+    /// Wall-clock seconds of linking; while steps of both kinds ran in parallel, the time is divided by their
+    /// number.
     pub link: f64,
     /// Wall-clock seconds of re-running CMake because its inputs changed.
     pub configure: f64,
-    /// Object files and precompiled headers made.
+    /// Object files and precompiled headers compiled.
     pub units: u64,
 }
 
-/// Attributes the wall-clock time of the run that made `ran`.
-pub(super) fn attribute(ran: &[(&str, Entry)], is_link: &dyn Fn(&str) -> bool) -> Spent {
-    let mut spent = Spent::default();
+/// Attributes the wall-clock time of a run to the kinds of its steps `ran`; `is_link` recognises outputs of
+/// linking.
+pub(super) fn attribute(ran: &[(&str, LogEntry)], is_link: &dyn Fn(&str) -> bool) -> StepTimes {
+    let mut times = StepTimes::default();
     // A step with several outputs has one entry for each.
     let mut seen = HashSet::new();
     let mut changes: Vec<(u64, i64, bool)> = Vec::new();
     for (output, entry) in ran {
         if is_unit(output) {
-            spent.units += 1;
+            times.units += 1;
         }
         if !seen.insert(*entry) {
             continue;
         }
         if *output == "build.ninja" {
-            // ninja starts its clock anew after this step.
-            spent.configure += entry.end.saturating_sub(entry.start) as f64 / 1000.0;
+            // ninja restarts its clock after this step.
+            times.configure += entry.end.saturating_sub(entry.start) as f64 / 1000.0;
             continue;
         }
         let link = is_link(output);
@@ -112,16 +113,16 @@ pub(super) fn attribute(ran: &[(&str, Entry)], is_link: &dyn Fn(&str) -> bool) -
     let (mut linking, mut running, mut last) = (0_i64, 0_i64, 0_u64);
     for (time, step, link) in changes {
         if running > 0 {
-            spent.link += (time - last) as f64 / 1000.0 * linking as f64 / running as f64;
+            times.link += (time - last) as f64 / 1000.0 * linking as f64 / running as f64;
         }
         running += step;
         linking += if link { step } else { 0 };
         last = time;
     }
-    spent
+    times
 }
 
-/// Whether a compiler made it.
+/// Whether `output` is a compiled unit, by its extension.
 pub(super) fn is_unit(output: &str) -> bool {
     let extension = Path::new(output).extension();
     extension.is_some_and(|e| e == "o" || e == "gch" || e == "pch")
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_count_as_empty() {
+    fn unknown_formats_count_as_empty() {
         for text in ["", "# ninja log v99\n0\t1\t1\ta.o\tab\n", "garbage\u{0}"] {
             assert!(NinjaLog::parse(text).is_empty(), "{text}");
         }
@@ -153,16 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn time_side_by_side_is_shared() {
+    fn time_of_parallel_steps_is_shared() {
         // Compiling 0..4 s, linking 2..6 s: the link's share is 1 s of 2..4 and 2 s of 4..6.
         let log = NinjaLog::parse(
             "# ninja log v5\n0\t4000\t1\ta.o\ta\n2000\t6000\t1\tlibx.a\tb\n0\t500\t1\tbuild.ninja\tc\n",
         );
         let ran = log.since(&NinjaLog::default());
-        let spent = attribute(&ran, &|output| output == "libx.a");
+        let times = attribute(&ran, &|output| output == "libx.a");
         assert_eq!(
-            spent,
-            Spent {
+            times,
+            StepTimes {
                 link: 3.0,
                 configure: 0.5,
                 units: 1

@@ -1,5 +1,5 @@
-//! Moves code and data apart at random and keeps their order: sections of object files are made
-//! longer, by what the file happens to have behind them, before they are linked.
+//! Pads code and data at random distances without changing their order: extends sections of object files before
+//! the link, over the bytes that follow them in the file.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -11,41 +11,41 @@ use object::{Endianness, ReadRef};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// Bytes of the least padding: what functions are aligned to.
+/// Unit of padding in bytes: the alignment of functions.
 const STEP: u64 = 16;
-/// So many paddings, from none on: what follows may begin anywhere in a cache line of 64 bytes.
-const LINE: u64 = 4;
-/// So many where it is to begin anywhere in a page of 4 KiB, the span after which first-level caches and
-/// branch predictors begin anew.
-const PAGE: u64 = 256;
-/// One section in so many is followed by a padding of the second kind. More would scatter what runs
-/// together over too many pages; with fewer, code some ten kilobytes apart would keep its distance
-/// but for a line or two.
-const RARE: u64 = 64;
-/// Where the size is in a section header of a 64-bit file.
-const SIZE: u64 = 32;
+/// Number of different small paddings, starting at none: the next section may begin anywhere in a cache line of
+/// 64 bytes.
+const LINE_STEPS: u64 = 4;
+/// Number of different large paddings: the next section may begin anywhere in a page of 4 KiB, the range that
+/// indexes first-level caches and branch predictors.
+const PAGE_STEPS: u64 = 256;
+/// One section in this many gets a large padding. More would scatter related code over too many pages; with
+/// fewer, the distance between functions some ten kilobytes apart would change by only a line or two.
+const LARGE_PADDING_INTERVAL: u64 = 64;
+/// Offset of the size in a section header of a 64-bit file.
+const SIZE_OFFSET: u64 = 32;
 
-/// The size of a section that may be longer, as the file has it.
+/// A section that can be extended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Section {
-    /// Where in the file.
+    /// Offset of its size field in the file.
     field: u64,
     endian: Endianness,
     size: u64,
-    /// How many steps longer it can be.
-    most: u64,
+    /// Maximum extension, in steps.
+    max_steps: u64,
 }
 
 impl Section {
-    /// A size drawn for it: 0 to 48 bytes more, a multiple of 16, or rarely up to 4080. Where in the file
-    /// to write it, and what.
+    /// Draws a new size: 0 to 48 bytes more, a multiple of 16, or rarely up to 4080. Returns the offset in the
+    /// file and the bytes to write there.
     pub(super) fn draw(self, random: &mut StdRng) -> (u64, [u8; 8]) {
-        let drawn = random.random_range(0..RARE * PAGE);
-        let steps = match drawn / PAGE {
-            0 => drawn % PAGE,
-            _ => drawn % LINE,
+        let drawn = random.random_range(0..LARGE_PADDING_INTERVAL * PAGE_STEPS);
+        let steps = match drawn / PAGE_STEPS {
+            0 => drawn % PAGE_STEPS,
+            _ => drawn % LINE_STEPS,
         };
-        let size = self.size + steps.min(self.most) * STEP;
+        let size = self.size + steps.min(self.max_steps) * STEP;
         let bytes = match self.endian {
             Endianness::Little => size.to_le_bytes(),
             Endianness::Big => size.to_be_bytes(),
@@ -54,11 +54,11 @@ impl Section {
     }
 }
 
-/// The sections of code and data, in an object file or an archive of them, behind which there may be
-/// bytes that nothing uses; of any other file, none. One object file at a time is in memory.
+/// Returns the extensible sections of code and data in an object file or an archive of object files; none for
+/// other files. Keeps one object file at a time in memory.
 ///
-/// Lengths are all that is to be changed. Nothing refers to the end of such a section, and the bytes it
-/// then has at its end, which belong to other sections, are never executed or read.
+/// Only lengths change. Nothing refers to the end of such a section, and the bytes added at its end, which belong
+/// to other sections, are never executed or read.
 pub(super) fn sections(file: impl Read + Seek) -> Vec<Section> {
     let cache = ReadCache::new(file);
     let ranges: Vec<(u64, u64)> = match ArchiveFile::parse(&cache) {
@@ -88,7 +88,7 @@ pub(super) fn sections(file: impl Read + Seek) -> Vec<Section> {
     found
 }
 
-/// Those of an object file that begins at `start` of its file.
+/// Returns the extensible sections of an object file that begins at the offset `start` of its file.
 fn of_object(object: &[u8], start: u64) -> object::Result<Vec<Section>> {
     let header = FileHeader64::<Endianness>::parse(object)?;
     let endian = header.endian()?;
@@ -100,12 +100,12 @@ fn of_object(object: &[u8], start: u64) -> object::Result<Vec<Section>> {
     let mut found = Vec::new();
     for (index, section) in table.iter().enumerate() {
         let (flags, size) = (section.sh_flags(endian), section.sh_size(endian));
-        let most = match section.sh_type(endian) {
+        let max_steps = match section.sh_type(endian) {
             SHT_PROGBITS => {
                 let end = section.sh_offset(endian).saturating_add(size);
                 length.saturating_sub(end) / STEP
             }
-            SHT_NOBITS => PAGE,
+            SHT_NOBITS => PAGE_STEPS,
             _ => continue,
         };
         let alone = flags.contains(SHF_ALLOC) && !flags.intersects(SHF_MERGE | SHF_TLS) && size > 0;
@@ -113,7 +113,7 @@ fn of_object(object: &[u8], start: u64) -> object::Result<Vec<Section>> {
         let field = (index as u64)
             .checked_mul(each)
             .and_then(|at| at.checked_add(header.e_shoff(endian)))
-            .and_then(|at| at.checked_add(SIZE))
+            .and_then(|at| at.checked_add(SIZE_OFFSET))
             .filter(|at| at.checked_add(8).is_some_and(|end| end <= length));
         if let Some(field) = field
             && alone
@@ -123,15 +123,15 @@ fn of_object(object: &[u8], start: u64) -> object::Result<Vec<Section>> {
                 field: start + field,
                 endian,
                 size,
-                most,
+                max_steps,
             });
         }
     }
     Ok(found)
 }
 
-/// Whether it is code or data and no table that the linker puts together out of many (`.init_array`, a
-/// section whose start and end the program asks for).
+/// Whether the section called `name` is ordinary code or data, not part of a table that the linker assembles
+/// (`.init_array`, or a section whose start and end the program refers to).
 fn is_plain(name: &[u8]) -> bool {
     [".text", ".rodata", ".data", ".bss"].iter().any(|kind| {
         name.strip_prefix(kind.as_bytes())
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_object_has_no_sections() {
+    fn other_files_have_no_sections() {
         let mut empty_object = vec![0; 64];
         empty_object[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         empty_object[16] = 1;
@@ -158,7 +158,7 @@ mod tests {
         assert!(sections(std::fs::File::open(program).unwrap()).is_empty());
     }
 
-    /// Returns an object file with 16 bytes of code, whose size stands at byte 200.
+    /// Returns an object file with 16 bytes of code, with its size at byte 200.
     fn object_file() -> Vec<u8> {
         let mut bytes = vec![0; 296];
         bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -191,11 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn damaged_objects_are_no_danger() {
+    fn damaged_objects_are_safe() {
         let sound = object_file();
         let found = sections(Cursor::new(&sound));
-        let places: Vec<(u64, u64)> = found.iter().map(|s| (s.field, s.size)).collect();
-        assert_eq!(places, [(200, 16)]);
+        let fields: Vec<(u64, u64)> = found.iter().map(|s| (s.field, s.size)).collect();
+        assert_eq!(fields, [(200, 16)]);
         let mut seen = 0;
         for place in 0..sound.len() {
             let mut bytes = sound.clone();
@@ -205,12 +205,12 @@ mod tests {
                 seen += 1;
             }
         }
-        // Much of the damage is where nobody looks.
+        // Much of the damage is in bytes that are not read.
         assert!(seen > 50, "{seen}");
     }
 
     #[test]
-    fn only_code_and_data_may_be_longer() {
+    fn only_code_and_data_are_extended() {
         for name in [".text", ".text.main", ".rodata.x", ".data.rel.ro", ".bss"] {
             assert!(is_plain(name.as_bytes()), "{name}");
         }

@@ -1,11 +1,10 @@
-//! What a ninja run will do and how long each step took last time, for an ETA that knows that not all
-//! steps are alike.
+//! Weighs the steps of a ninja run by their duration in earlier runs, for a realistic ETA.
 
 use std::collections::HashMap;
 
 use super::ninja_log::NinjaLog;
 
-/// Steps to come with their expected seconds.
+/// Pending steps with their expected seconds.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// Seconds by the step's description.
@@ -16,8 +15,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// From the descriptions a dry run lists and the durations of earlier runs. Steps that were never
-    /// run are expected to take as long as the mean of those that were.
+    /// Creates a plan from the step descriptions of a dry run and the durations of earlier runs. The expected time
+    /// of a new step is the mean of the known ones.
     pub(super) fn new(steps: impl IntoIterator<Item = String>, log: &NinjaLog) -> Plan {
         let known: Vec<(String, Option<f64>)> = steps
             .into_iter()
@@ -34,7 +33,7 @@ impl Plan {
             return Plan::default();
         }
         let mean = measured.iter().sum::<f64>() / measured.len() as f64;
-        // A step costs something even when the log's resolution says 0.
+        // The log rounds short steps to 0.
         let expected: HashMap<String, f64> = known
             .into_iter()
             .map(|(step, seconds)| (step, seconds.unwrap_or(mean).max(0.001)))
@@ -47,13 +46,13 @@ impl Plan {
         }
     }
 
-    /// Notes that a step is done; gives how much of the whole is done, expressed in steps of `total`
-    /// so that a bar shows familiar numbers. `done` (of `total`) is ninja's own count.
+    /// Marks a step as done and returns the overall progress, scaled to `total` steps so that a progress bar
+    /// shows ninja's numbers. `done` (of `total`) is ninja's own count.
     pub(super) fn advance(&mut self, step: &str, done: u64, total: u64) -> u64 {
         if let Some(seconds) = self.expected.remove(step) {
             self.done += seconds;
         }
-        // A dry run sees nothing of what a renewed build file will bring.
+        // A dry run does not see the steps of a build file that is about to be regenerated.
         let covers = self.steps >= total / 2;
         if !covers || self.total <= 0.0 || done >= total {
             return done;
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_history_steps_count_alike() {
+    fn without_history_steps_have_equal_weight() {
         let mut plan = Plan::new(["Building a.o".to_owned()], &NinjaLog::default());
         assert_eq!(plan.advance("Building a.o", 1, 4), 1);
     }

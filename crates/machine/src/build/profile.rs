@@ -1,53 +1,51 @@
-//! Profile-guided builds: an instrumented server is trained, and its profile kept in
-//! `CACHE/profiles/KEY/FOLDER`, for the compiler to use.
+//! Profile-guided builds: trains an instrumented server and caches its profile in
+//! `CACHE/profiles/KEY/FOLDER`, where the compiler reads it.
 //!
-//! KEY is a digest of what was instrumented and of what it was trained with. What is in the folder is not
-//! decided by that alone (a server's threads do not take turns the same way twice), so a built server
-//! remembers the digest of the very profile it was made with, and counts only as long as that is the one
-//! that is kept: points that are compared never mix two trainings. FOLDER begins that digest: compilers are
-//! told the path, and build systems know by their commands what was compiled with another profile.
+//! KEY is a digest of the instrumented server and of the training. They do not determine the profile (a server's
+//! threads are never scheduled the same way twice), so a built server records the digest of the profile it was
+//! compiled with and is valid only while the cache holds that profile: compared points never mix two
+//! trainings. FOLDER is the beginning of that digest. Compilers get the path as an option, so a build system sees
+//! from its commands which objects were compiled with another profile.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::builder::Builder;
-use super::cache::{is_whole, list};
-use super::identity::of_files;
+use super::files::{is_complete, list};
+use super::identity::identity_of_files;
 use super::work::remove;
 use super::{BuildItem, Built, SourceTree};
-use perfquilt_config::{ProfileOf, Recipe};
+use perfquilt_config::{ProfileSource, Recipe};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::caches;
 use perfquilt_system::digest::{add, hex};
 use perfquilt_system::process::{Command, find_program};
 
-/// What is known of a profile, beside its files.
+/// File that describes a cached profile.
 const META: &str = "profile.json";
-/// Where the files of a profile are until their digest is known.
+/// Folder of a profile's files until their digest is known.
 const GATHERED: &str = "gathered";
 /// Part of every key: raised when the same inputs would give another profile.
-const FORM: &str = "perfquilt-profile 2";
-/// Where an instrumented server would leave its counts if it were not told otherwise, below the working
-/// folder.
-const ASIDE: &str = "{build}/../profile";
+const FORMAT: &str = "perfquilt-profile 2";
+/// Folder, relative to the working folder, that instrumented servers write their counts to by default.
+const DEFAULT_OUTPUT: &str = "{build}/../profile";
 
-/// Makes an instrumented server do what its profile is to be of.
+/// Runs the training workload on an instrumented server.
 pub trait Training: Send + Sync + std::fmt::Debug {
-    /// Digest of what is done.
+    /// Returns the digest of the training workload.
     ///
     /// # Errors
-    /// Whatever keeps it from being known.
+    /// The workload cannot be identified, for example because one of its files cannot be read.
     fn identity(&self) -> Result<String>;
 
-    /// Runs the built `server` with `env` in its environment, and ends it so that it writes its counts.
+    /// Trains the built `server` with `env` in its environment, and stops it cleanly so that it writes its counts.
     ///
     /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when server or client fail.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server or the client fails.
     fn train(
         &self,
         server: &Built,
@@ -57,7 +55,24 @@ pub trait Training: Send + Sync + std::fmt::Debug {
     ) -> Result<()>;
 }
 
-/// A compiler's ways.
+/// Builds the instrumented servers that profiles come from.
+pub(super) trait InstrumentedBuilder: Send + Sync + std::fmt::Debug {
+    /// Returns the key of the instrumented server of the git tree `tree`.
+    fn key(&self, tree: &str) -> String;
+
+    /// Builds the instrumented server of `item`, or takes it from the cache.
+    ///
+    /// # Errors
+    /// See [`Builder::build`](super::Builder::build).
+    fn build(
+        &self,
+        item: &BuildItem,
+        source: &dyn SourceTree,
+        progress: &dyn Progress,
+    ) -> Result<Built>;
+}
+
+/// A compiler family with its own profile options and formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compiler {
     Gcc,
@@ -65,6 +80,7 @@ enum Compiler {
 }
 
 impl Compiler {
+    /// Recognises the compiler in the lines of a tool chain.
     fn of(tools: &[String]) -> Self {
         let is_clang = |line: &String| line.starts_with("cc: ") && line.contains("clang");
         if tools.iter().any(is_clang) {
@@ -74,18 +90,20 @@ impl Compiler {
         }
     }
 
-    /// Flags of the instrumented build.
+    /// Returns the flags of the instrumented build.
     fn generate(self) -> String {
         match self {
-            // Counters of threads are added up without losses where that can be done.
+            // Threads update shared counters atomically where the target supports it.
             Compiler::Gcc => format!(
-                "-fprofile-generate={ASIDE} -fprofile-prefix-path={{build}} -fprofile-update=prefer-atomic"
+                "-fprofile-generate={DEFAULT_OUTPUT} -fprofile-prefix-path={{build}} -fprofile-update=prefer-atomic"
             ),
-            Compiler::Clang => format!("-fprofile-generate={ASIDE} -fprofile-update=prefer-atomic"),
+            Compiler::Clang => {
+                format!("-fprofile-generate={DEFAULT_OUTPUT} -fprofile-update=prefer-atomic")
+            }
         }
     }
 
-    /// Flags of the build that uses the profile. What does not fit it is told and is no error.
+    /// Returns the flags of the build that uses the profile. A mismatch is a warning, not an error.
     fn using(self) -> &'static str {
         match self {
             Compiler::Gcc => {
@@ -96,7 +114,7 @@ impl Compiler {
         }
     }
 
-    /// Makes the server write its counts below `into`.
+    /// Returns the environment that makes the server write its counts below `into`.
     fn env(self, into: &Path) -> Vec<(String, String)> {
         let into = into.display().to_string();
         match self {
@@ -105,7 +123,7 @@ impl Compiler {
         }
     }
 
-    /// Makes of what a server wrote below `raw` what the compiler reads in `to`.
+    /// Converts the counts that a server wrote below `raw` to the form the compiler reads, in `to`.
     fn gather(self, raw: &Path, to: &Path) -> Result<()> {
         let ending = match self {
             Compiler::Gcc => "gcda",
@@ -144,85 +162,58 @@ impl Compiler {
     }
 }
 
-/// What a compiler says of a profile: how many functions it does not fit, and how many files it knows nothing of.
-///
-/// Gcc tells of a function several times, by kind of counter. What has only moved in its file ("source locations …
-/// have changed") fits. Clang's words are those for counts of its intermediate code.
-pub(super) fn misfits(output: &[String]) -> (u64, u64) {
-    let changed: BTreeSet<(&str, &str)> = output
-        .iter()
-        .filter_map(
-            |line| match line.split_once(" does not match its profile data") {
-                // Its place, and its name: instances of a template share the place.
-                Some((told, _)) => told.split_once(": warning").map(|(place, told)| {
-                    let name = told.rsplit_once("function ").map_or(told, |(_, name)| name);
-                    (place, name)
-                }),
-                None => line.split_once("(hash mismatch)"),
-            },
-        )
-        .collect();
-    let without = [
-        "profile count data file not found [-Wmissing-profile]",
-        "no profile data available for function",
-    ];
-    let is_without = |line: &&String| without.iter().any(|words| line.contains(words));
-    (
-        changed.len() as u64,
-        output.iter().filter(is_without).count() as u64,
-    )
-}
-
-/// A kept profile.
+/// Content of [`META`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Meta {
+struct ProfileRecord {
     /// Digest of the files.
     digest: String,
-    /// The folder they are in.
+    /// Folder of the files.
     folder: String,
-    /// What was instrumented.
+    /// Label of the instrumented point.
     of: String,
-    /// Size in bytes by name in that folder.
+    /// Size in bytes of each file by its name in that folder.
     files: BTreeMap<String, u64>,
 }
 
 /// A profile in the cache.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct CachedProfile {
     /// The folder of its files.
     pub(super) dir: PathBuf,
     pub(super) digest: String,
+    /// Label of the instrumented point.
     pub(super) of: String,
 }
 
-/// What a profile-guided recipe needs beside its builder.
+/// Provides the profiles of a profile-guided recipe: from the cache, or by building and training servers.
 #[derive(Debug, Clone)]
-pub(super) struct Guide {
-    /// Builds the instrumented servers.
-    instrumented: Box<Builder>,
+pub(super) struct ProfileProvider {
+    instrumented: Arc<dyn InstrumentedBuilder>,
     compiler: Compiler,
-    /// The bare release, where its profile is everybody's.
+    /// The bare release, if all points share its profile.
     shared: Option<BuildItem>,
     training: Arc<dyn Training>,
     /// Digest of the training.
     identity: String,
     profiles: PathBuf,
-    /// Why there is no shared profile: what failed once is not tried again for every point.
+    /// Why there is no shared profile: a failed training is not repeated for every point.
     failed: Arc<OnceLock<Error>>,
 }
 
-impl Guide {
+impl ProfileProvider {
+    /// Creates a provider of profiles for servers compiled with `tools`, the lines of a tool chain.
     pub(super) fn new(
-        instrumented: Builder,
-        of: ProfileOf,
+        instrumented: Arc<dyn InstrumentedBuilder>,
+        tools: &[String],
+        of: ProfileSource,
         base: BuildItem,
         training: Arc<dyn Training>,
         cache: &Path,
     ) -> Result<Self> {
-        Ok(Guide {
-            compiler: Compiler::of(instrumented.toolchain()),
-            instrumented: Box::new(instrumented),
-            shared: (of == ProfileOf::Base).then_some(base),
+        Ok(ProfileProvider {
+            compiler: Compiler::of(tools),
+            instrumented,
+            shared: (of == ProfileSource::Base).then_some(base),
             identity: training.identity()?,
             training,
             profiles: cache.join("profiles"),
@@ -230,57 +221,57 @@ impl Guide {
         })
     }
 
-    /// The key of the profile that the server made of `tree` is compiled with.
+    /// Returns the key of the profile that the server of `tree` is compiled with.
     pub(super) fn key(&self, tree: &str) -> String {
         let tree = self.shared.as_ref().map_or(tree, |base| &base.tree);
         let mut digest = Sha256::new();
-        for part in [FORM, &self.instrumented.key(tree), &self.identity] {
+        for part in [FORMAT, &self.instrumented.key(tree), &self.identity] {
             add(&mut digest, part.as_bytes());
         }
         hex(&digest.finalize())[..40].to_owned()
     }
 
-    /// That profile, if it is kept and whole.
-    pub(super) fn kept(&self, tree: &str) -> Option<Kept> {
+    /// Returns the profile for `tree` if the cache holds it completely.
+    pub(super) fn cached(&self, tree: &str) -> Option<CachedProfile> {
         let dir = self.profiles.join(self.key(tree));
-        if !caches::hold(&dir.join(META)) {
+        if !caches::pin(&dir.join(META)) {
             return None;
         }
-        kept_in(&dir)
+        read_profile(&dir)
     }
 
-    /// That profile; what it takes is built and trained where it is not kept.
+    /// Returns the profile for `item`; builds and trains an instrumented server if the cache does not hold it.
     pub(super) fn profile(
         &self,
         item: &BuildItem,
         source: &dyn SourceTree,
         progress: &dyn Progress,
-    ) -> Result<Kept> {
-        if let Some(kept) = self.kept(&item.tree) {
-            return Ok(kept);
+    ) -> Result<CachedProfile> {
+        if let Some(cached) = self.cached(&item.tree) {
+            return Ok(cached);
         }
         let Some(shared) = &self.shared else {
-            return self.make(item, source, progress);
+            return self.train(item, source, progress);
         };
         if let Some(failed) = self.failed.get() {
             return Err(failed.clone());
         }
-        let made = self.make(shared, source, progress);
-        if let Err(error) = &made
+        let trained = self.train(shared, source, progress);
+        if let Err(error) = &trained
             && error.kind() != Kind::Interrupted
         {
             let _ = self.failed.set(error.clone());
         }
-        made
+        trained
     }
 
-    /// Builds and trains what is to be trained, and keeps its profile.
-    fn make(
+    /// Builds and trains the instrumented server of `trained`, and caches its profile.
+    fn train(
         &self,
         trained: &BuildItem,
         source: &dyn SourceTree,
         progress: &dyn Progress,
-    ) -> Result<Kept> {
+    ) -> Result<CachedProfile> {
         let label = format!("{}, instrumented", trained.label);
         let instrumented = BuildItem {
             label: label.clone(),
@@ -305,49 +296,49 @@ impl Guide {
         step.finish(&format!("trained {label}"));
         describe(ready.path(), &trained.label)?;
         let dir = self.profiles.join(self.key(&trained.tree));
-        // What is not whole would be in the way; whoever was quicker with a whole one was right.
-        if self.kept(&trained.tree).is_none() {
+        // Another process may have published a complete profile first; an incomplete one would block the rename.
+        if self.cached(&trained.tree).is_none() {
             remove(&dir)?;
             std::fs::rename(ready.path(), &dir).map_err(|e| Error::io("write", &dir, &e))?;
         }
-        self.kept(&trained.tree)
-            .ok_or_else(|| Error::internal(format!("{} is not whole", dir.display())))
+        self.cached(&trained.tree)
+            .ok_or_else(|| Error::internal(format!("{} is incomplete", dir.display())))
     }
 }
 
-/// Gives the files gathered in `dir` their folder, and writes what is known of them.
+/// Moves the files gathered in `dir` to the folder named after their digest, and writes their description.
 fn describe(dir: &Path, of: &str) -> Result<()> {
     let gathered = dir.join(GATHERED);
     let files = list(&gathered)?;
-    let digest = of_files(&gathered, &files)?;
+    let digest = identity_of_files(&gathered, &files)?;
     let folder = digest[..8].to_owned();
     std::fs::rename(&gathered, dir.join(&folder)).map_err(|e| Error::io("write", dir, &e))?;
-    let meta = Meta {
+    let record = ProfileRecord {
         digest,
         folder,
         of: of.to_owned(),
         files,
     };
-    let text = serde_json::to_vec_pretty(&meta)
+    let text = serde_json::to_vec_pretty(&record)
         .map_err(|error| Error::internal(format!("cannot describe a profile: {error}")))?;
     let path = dir.join(META);
     std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))
 }
 
-/// The profile described in `dir`, if it is whole.
-fn kept_in(dir: &Path) -> Option<Kept> {
+/// Returns the profile described in `dir` if all its files are there.
+fn read_profile(dir: &Path) -> Option<CachedProfile> {
     let text = std::fs::read(dir.join(META)).ok()?;
-    let meta: Meta = serde_json::from_slice(&text).ok()?;
-    let dir = dir.join(&meta.folder);
-    is_whole(&dir, &meta.files).then_some(Kept {
+    let record: ProfileRecord = serde_json::from_slice(&text).ok()?;
+    let dir = dir.join(&record.folder);
+    is_complete(&dir, &record.files).then_some(CachedProfile {
         dir,
-        digest: meta.digest,
-        of: meta.of,
+        digest: record.digest,
+        of: record.of,
     })
 }
 
-/// `recipe` for an instrumented build, and for one that uses a profile: the compiler's flags come by the
-/// environment, as CMake and most makefiles take them.
+/// Returns `recipe` for an instrumented build and for one that uses a profile. The compiler's flags are in the
+/// environment, where CMake and most makefiles take them from.
 pub(super) fn recipes(recipe: &Recipe, tools: &[String]) -> (Recipe, Recipe) {
     let compiler = Compiler::of(tools);
     let with = |flags: &str| {
@@ -369,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compilers_are_told_apart_and_their_words_counted() {
+    fn compilers_are_told_apart_by_their_version() {
         let gcc = ["cc: cc (Debian 12.2.0-14+deb12u1) 12.2.0".to_owned()];
         assert_eq!(Compiler::of(&gcc), Compiler::Gcc);
         let clang = [
@@ -377,35 +368,27 @@ mod tests {
             "cc: Debian clang version 14.0.6".to_owned(),
         ];
         assert_eq!(Compiler::of(&clang), Compiler::Clang);
-        let said = [
-            "a.c:3:5: warning: profile for function 'f' not found in profile data [-Wmissing-profile]",
-            "a.c:9:1: warning: the control flow of function 'g' does not match its profile data (counter 'arcs') [-Wcoverage-mismatch]",
-            "a.c:9:1: warning: number of counters in profile data for function 'g' does not match its profile data (counter 'topn', expected 2 and have 3) [-Wcoverage-mismatch]",
-            "a.c:9:1: warning: the control flow of function 'g<int>' does not match its profile data (counter 'arcs') [-Wcoverage-mismatch]",
-            "a.c:20:1: warning: source locations for function 'h' have changed, the profile data may be out of date [-Wcoverage-mismatch]",
-            "warning: c.c: function control flow change detected (hash mismatch) main Hash = 27 [-Wbackend-plugin]",
-            "b.c:1:1: warning: 'b.gcda' profile count data file not found [-Wmissing-profile]",
-            "b.c:1:1: warning: unused variable",
-        ];
-        assert_eq!(misfits(&said.map(str::to_owned)), (3, 1));
     }
 
     #[test]
     fn another_profile_has_another_path() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = |name: &str, counts: &str| {
+        let profile = |name: &str, counts: &str| {
             let dir = folder.path().join(name);
             std::fs::create_dir_all(dir.join(GATHERED)).unwrap();
             std::fs::write(dir.join(GATHERED).join("a.gcda"), counts).unwrap();
             describe(&dir, "x-1").unwrap();
-            kept_in(&dir).unwrap()
+            read_profile(&dir).unwrap()
         };
-        let (one, other, same) = (kept("a", "1"), kept("b", "2"), kept("c", "1"));
+        let (one, other, same) = (profile("a", "1"), profile("b", "2"), profile("c", "1"));
         assert_ne!(one.dir.file_name(), other.dir.file_name());
         assert_eq!(one.dir.file_name(), same.dir.file_name());
         assert!(one.digest != other.digest && one.dir.join("a.gcda").is_file());
         std::fs::write(one.dir.join("a.gcda"), "").unwrap();
-        assert!(kept_in(&folder.path().join("a")).is_none(), "half of one");
+        assert!(
+            read_profile(&folder.path().join("a")).is_none(),
+            "incomplete"
+        );
     }
 
     #[test]
@@ -418,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_wrote_nothing_is_told() {
+    fn a_server_that_wrote_no_profile_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let error = Compiler::Gcc
             .gather(folder.path(), folder.path())

@@ -1,6 +1,6 @@
-//! The executable of a built server in other layouts of the same code.
+//! Relinks the executable of a built server in other layouts of the same code.
 //!
-//! What its link needs is kept in the result's folder `relink/`: objects, archives, and the command.
+//! The inputs of the link (objects, archives and the command) are stored in the result's folder `relink/`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::cache::{has_stars, list};
+use super::files::{has_stars, list};
 use super::{link_command, padding};
 use perfquilt_config::Layouts;
 use perfquilt_config::{RELINK_FOLDER, RELINK_RECORD};
@@ -22,79 +22,79 @@ use perfquilt_system::process::Command;
 
 const NO_SHUFFLE: &str = "its linker cannot shuffle: install mold or lld, and set \
                           `linker = \"auto\"` in the recipe, or say `--layouts padded`";
-const NOTHING_MOVES: &str =
+const NOTHING_MOVABLE: &str =
     "its objects have no code that could be moved (compiled with `-flto`, or not for 64 bits?)";
 
 /// The content of [`RELINK_RECORD`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Stored {
-    /// The command; `{output}` is to be filled in.
+struct RelinkRecord {
+    /// The command, with the placeholder `{output}`.
     words: Vec<String>,
-    /// What shuffles, added to the command; `{seed}` is to be filled in. Nothing where the linker cannot.
+    /// Arguments that shuffle sections, with the placeholder `{seed}`; empty if the linker cannot shuffle.
     shuffle: Vec<String>,
     env: BTreeMap<String, String>,
-    /// Why there is none.
+    /// Why the executable cannot be relinked.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// How to link a built server's executable again.
+/// Relinks the executable of a built server.
 #[derive(Debug, Clone)]
 pub struct Relink {
     dir: PathBuf,
-    stored: Stored,
+    record: RelinkRecord,
     layouts: Layouts,
 }
 
 impl Relink {
-    /// Of the built server in the folder `server`, in layouts of this kind.
+    /// Reads the stored link of the built server in the folder `server`, for layouts of this kind.
     ///
     /// # Errors
-    /// In words, why it cannot be linked again so.
+    /// The reason why the executable cannot be relinked this way, in words.
     pub fn of(server: &Path, layouts: Layouts) -> std::result::Result<Relink, String> {
         let dir = server.join(RELINK_FOLDER);
-        let stored: Option<Stored> = std::fs::read(dir.join(RELINK_RECORD))
+        let record: Option<RelinkRecord> = std::fs::read(dir.join(RELINK_RECORD))
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok());
-        match stored {
+        match record {
             None => Err("nothing was kept to link it again".to_owned()),
-            Some(Stored {
+            Some(RelinkRecord {
                 reason: Some(reason),
                 ..
             }) => Err(reason),
-            Some(stored) if layouts == Layouts::Shuffled && stored.shuffle.is_empty() => {
+            Some(record) if layouts == Layouts::Shuffled && record.shuffle.is_empty() => {
                 Err(NO_SHUFFLE.to_owned())
             }
-            Some(stored) => Ok(Relink {
+            Some(record) => Ok(Relink {
                 dir,
-                stored,
+                record,
                 layouts,
             }),
         }
     }
 
-    /// Writes the executable in the layout that `seed` stands for to `output`, an absolute path. The
-    /// same seed gives the same bytes.
+    /// Links the executable in the layout drawn from `seed` to `output`, an absolute path. The same seed
+    /// gives the same bytes.
     ///
     /// # Errors
-    /// [`Kind::Bench`] when the linker fails; [`Kind::Interrupted`].
+    /// [`Kind::Bench`] when the linker fails; [`Kind::Interrupted`] on a signal.
     pub fn link(&self, seed: u64, output: &Path) -> Result<()> {
         let fill = |word: &String| {
             word.replace("{output}", &output.display().to_string())
                 .replace("{seed}", &seed.to_string())
         };
-        let mut words: Vec<String> = self.stored.words.iter().map(fill).collect();
+        let mut words: Vec<String> = self.record.words.iter().map(fill).collect();
         let padded = match self.layouts {
             Layouts::Off => None,
             Layouts::Shuffled => {
-                words.extend(self.stored.shuffle.iter().map(fill));
+                words.extend(self.record.shuffle.iter().map(fill));
                 None
             }
             Layouts::Padded => Some(self.padded(seed, output)?),
         };
         let dir = padded.as_ref().map_or(&*self.dir, tempfile::TempDir::path);
         let mut command = Command::from_words(&words)?.directory(dir);
-        for (name, value) in &self.stored.env {
+        for (name, value) in &self.record.env {
             command = command.env(name, value);
         }
         let done = command.run_ok(Kind::Bench);
@@ -112,15 +112,15 @@ impl Relink {
         })
     }
 
-    /// Bytes that [`Relink::link`] needs for a while beside its output.
-    pub fn bytes(&self) -> u64 {
+    /// Returns the temporary space, in bytes, that [`Relink::link`] needs beside its output.
+    pub fn temporary_bytes(&self) -> u64 {
         match self.layouts {
             Layouts::Padded => list(&self.dir).map_or(0, |files| files.values().sum()),
             Layouts::Off | Layouts::Shuffled => 0,
         }
     }
 
-    /// A copy of what the link needs beside `output`, with code and data moved apart.
+    /// Copies the inputs of the link to a folder next to `output`, with padding between code and data sections.
     fn padded(&self, seed: u64, output: &Path) -> Result<tempfile::TempDir> {
         let beside = output.parent().unwrap_or(Path::new("/"));
         let copy = tempfile::Builder::new()
@@ -132,7 +132,7 @@ impl Relink {
             .filter(|name| name != RELINK_RECORD)
             .map(PathBuf::from)
             .collect();
-        // One draw after the other: the order of a folder's entries must not matter.
+        // The draws follow this order, so it must not depend on the order of directory entries.
         files.sort_unstable();
         let mut random = StdRng::seed_from_u64(seed);
         for name in files {
@@ -149,7 +149,7 @@ impl Relink {
 
 fn copy_padded(from: &Path, to: &Path, random: &mut StdRng) -> std::io::Result<()> {
     std::fs::copy(from, to)?;
-    // What is kept is read-only.
+    // The stored files are read-only.
     std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o600))?;
     let file = File::options().write(true).open(to)?;
     for section in padding::sections(File::open(from)?) {
@@ -159,12 +159,12 @@ fn copy_padded(from: &Path, to: &Path, random: &mut StdRng) -> std::io::Result<(
     Ok(())
 }
 
-/// Removes debug information: nothing loads it, it is most of the size, and linking it takes longer
-/// than all the rest.
+/// Removes debug information: it is never loaded, is most of the size, and takes longer to link than
+/// everything else.
 fn strip(file: &Path) -> Result<()> {
     let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
     if memchr::memmem::find(&bytes, b".debug_info").is_some() {
-        // Where it fails, there is only more to link.
+        // A failure is harmless: the link is only larger.
         Command::new("strip")
             .args(["--strip-debug"])
             .arg(file)
@@ -173,42 +173,42 @@ fn strip(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes `file` one with the file of the same content in `parts`, and says whether it has code or
-/// data that can be moved apart.
-fn share(file: &Path, parts: &Path) -> Result<bool> {
+/// Replaces `file` with a hard link to the file of the same content in `pool`, and returns whether it has code
+/// or data sections that can be padded.
+fn share(file: &Path, pool: &Path) -> Result<bool> {
     let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
     let can_pad = !padding::sections(std::io::Cursor::new(&bytes)).is_empty();
-    let part = parts.join(hex(&Sha256::digest(&bytes)));
-    // Shared, so that nothing may write to it any more.
+    let shared = pool.join(hex(&Sha256::digest(&bytes)));
+    // Other results share the content, so nothing may write to it.
     let read_only = std::fs::Permissions::from_mode(0o444);
     std::fs::set_permissions(file, read_only).map_err(|e| Error::io("protect", file, &e))?;
-    // A file system without hard links keeps copies; so does one with too many of them.
-    if std::fs::hard_link(file, &part).is_ok() {
+    // Without hard links, or beyond their maximum number, the copy stays.
+    if std::fs::hard_link(file, &shared).is_ok() {
         return Ok(can_pad);
     }
     let twin = file.with_extension("twin");
-    let whole = std::fs::metadata(&part).is_ok_and(|found| found.len() == bytes.len() as u64);
-    if whole && std::fs::hard_link(&part, &twin).is_ok() {
+    let complete = std::fs::metadata(&shared).is_ok_and(|found| found.len() == bytes.len() as u64);
+    if complete && std::fs::hard_link(&shared, &twin).is_ok() {
         std::fs::rename(&twin, file).map_err(|e| Error::io("write", file, &e))?;
     }
     Ok(can_pad)
 }
 
-/// The folder of files that results share, below the folder of all caches.
-fn parts(cache: &Path) -> PathBuf {
+/// Returns the folder of files that results share, below the folder of all caches.
+fn shared_pool(cache: &Path) -> PathBuf {
     cache.join("relink")
 }
 
-/// Removes from `cache` the files for linking again that no built server has any more.
+/// Removes files for relinking from `cache` that no built server uses any more.
 ///
 /// # Errors
 /// The folder cannot be read.
 pub fn sweep(cache: &Path) -> Result<()> {
-    let parts = parts(cache);
-    let entries = match std::fs::read_dir(&parts) {
+    let pool = shared_pool(cache);
+    let entries = match std::fs::read_dir(&pool) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("read", &parts, &error)),
+        Err(error) => return Err(Error::io("read", &pool, &error)),
     };
     for entry in entries.flatten() {
         if entry.metadata().is_ok_and(|found| found.nlink() == 1) {
@@ -218,34 +218,34 @@ pub fn sweep(cache: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What to keep of a build in order to link its executable again.
+/// The inputs for relinking the executable of a build.
 #[derive(Debug)]
-pub(super) struct Keep {
-    stored: Stored,
-    /// Name in the folder, and the file to copy.
+pub(super) struct RelinkInputs {
+    record: RelinkRecord,
+    /// Name in the folder and the file to copy.
     files: Vec<(String, PathBuf)>,
 }
 
-impl Keep {
-    /// Nothing, for this reason.
-    pub(super) fn nothing(reason: impl Into<String>) -> Keep {
-        Keep {
-            stored: Stored {
+impl RelinkInputs {
+    /// No inputs, with the reason why there are none.
+    pub(super) fn none(reason: impl Into<String>) -> RelinkInputs {
+        RelinkInputs {
+            record: RelinkRecord {
                 reason: Some(reason.into()),
-                ..Stored::default()
+                ..RelinkRecord::default()
             },
             files: Vec::new(),
         }
     }
 
-    /// What the recipe says. `fill` fills in placeholders, but for those of a single link; `matching`
-    /// finds the files a path with stars means.
+    /// Collects the inputs named by the recipe. `fill` expands placeholders except those of a single link;
+    /// `matching` finds the files of a path with stars.
     pub(super) fn of_recipe(
         relink: &perfquilt_config::Relink,
         env: &BTreeMap<String, String>,
         fill: &dyn Fn(&str) -> Result<String>,
         matching: &dyn Fn(&Path) -> Vec<PathBuf>,
-    ) -> Result<Keep> {
+    ) -> Result<RelinkInputs> {
         let mut files = Vec::new();
         for (name, path) in &relink.keep {
             let path = fill(path)?;
@@ -270,8 +270,8 @@ impl Keep {
             words.iter().map(|word| fill(word)).collect()
         };
         let env = env.iter();
-        Ok(Keep {
-            stored: Stored {
+        Ok(RelinkInputs {
+            record: RelinkRecord {
                 words: all(&relink.command)?,
                 shuffle: all(&relink.shuffle)?,
                 env: env
@@ -283,10 +283,12 @@ impl Keep {
         })
     }
 
-    /// What ninja's command for `target` in the build tree `build` needs.
-    pub(super) fn of_ninja(target: &Path, build: &Path, work: &Path) -> Result<Keep> {
+    /// Collects the inputs of ninja's command for `target` in the build tree `build`.
+    pub(super) fn of_ninja(target: &Path, build: &Path, work: &Path) -> Result<RelinkInputs> {
         let Ok(target) = target.strip_prefix(build) else {
-            return Ok(Keep::nothing("the executable is not in the build tree"));
+            return Ok(RelinkInputs::none(
+                "the executable is not in the build tree",
+            ));
         };
         let target = target.to_string_lossy();
         let output = Command::new("ninja")
@@ -295,37 +297,39 @@ impl Keep {
             .run()?;
         let text = output.stdout_text();
         let Some(command) = text.lines().next_back().filter(|_| output.success()) else {
-            return Ok(Keep::nothing("ninja does not say how it is linked"));
+            return Ok(RelinkInputs::none("ninja does not say how it is linked"));
         };
-        Ok(match link_command::again(command, &target, build, work) {
-            Err(reason) => Keep::nothing(reason),
-            Ok(again) => Keep {
-                stored: Stored {
-                    words: again.words,
-                    shuffle: again.shuffle,
-                    ..Stored::default()
+        Ok(
+            match link_command::portable(command, &target, build, work) {
+                Err(reason) => RelinkInputs::none(reason),
+                Ok(command) => RelinkInputs {
+                    record: RelinkRecord {
+                        words: command.words,
+                        shuffle: command.shuffle,
+                        ..RelinkRecord::default()
+                    },
+                    files: command.files,
                 },
-                files: again.files,
             },
-        })
+        )
     }
 
-    /// Copies everything into the folder `result`. Files that another result has as well are shared
-    /// with it, by hard links from a folder below `cache`: a patch changes few archives.
+    /// Copies the inputs into the folder `result`. Results share equal files by hard links from a folder
+    /// below `cache`, because a patch changes few archives.
     pub(super) fn write(&self, result: &Path, cache: &Path) -> Result<()> {
         let dir = result.join(RELINK_FOLDER);
         sweep(cache)?;
-        let parts = &parts(cache);
-        std::fs::create_dir_all(parts).map_err(|e| Error::io("create", parts, &e))?;
+        let pool = &shared_pool(cache);
+        std::fs::create_dir_all(pool).map_err(|e| Error::io("create", pool, &e))?;
         std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
-        let mut stored = self.stored.clone();
+        let mut record = self.record.clone();
         let mut can_pad = false;
         for (name, from) in &self.files {
             let to = dir.join(name);
             if let Some(folder) = to.parent() {
                 std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
             }
-            // Opening a pipe would wait for whoever writes to it.
+            // Opening a pipe would block until another process writes to it.
             if !from.is_file() {
                 return Err(Error::build(format!(
                     "{}, which is kept for linking again, is no file",
@@ -334,15 +338,15 @@ impl Keep {
             }
             std::fs::copy(from, &to).map_err(|e| Error::io("copy", from, &e))?;
             strip(&to)?;
-            can_pad |= share(&to, parts)?;
+            can_pad |= share(&to, pool)?;
         }
         if !can_pad {
-            stored
+            record
                 .reason
-                .get_or_insert_with(|| NOTHING_MOVES.to_owned());
+                .get_or_insert_with(|| NOTHING_MOVABLE.to_owned());
         }
         let path = dir.join(RELINK_RECORD);
-        let text = serde_json::to_vec_pretty(&stored)
+        let text = serde_json::to_vec_pretty(&record)
             .map_err(|error| Error::internal(format!("cannot describe a link: {error}")))?;
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))
     }

@@ -1,4 +1,4 @@
-//! Runs a build program: its lines go to the log and to a listener, and a signal stops it cleanly.
+//! Runs a build program, passes its lines to the log and to a listener, and stops it cleanly on a signal.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{
-    Child, Command, DeathSignal, Sink, check_interrupted, how_it_ended,
+    Child, Command, DeathSignal, Sink, check_interrupted, describe_exit,
 };
 
-/// How often a silent program is looked at.
-const POLL: Duration = Duration::from_millis(50);
-/// How long a program may take to end its own children once it was asked to.
+/// Interval at which a silent program is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time for a program to end its own children after it was asked to stop.
 const GRACE: Duration = Duration::from_secs(20);
-/// How long lines of a program that has ended may still come while something holds its output open.
-const LAST_LINES: Duration = Duration::from_secs(2);
-/// Lines kept in memory for the error message, as many of the beginning as of the end; the log has them all.
+/// Time for which the remaining output of an ended program is awaited while another process holds its pipe open.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Lines kept in memory for the error message, half from the beginning and half from the end; the log has all.
 const KEPT_LINES: usize = 20_000;
 
 /// The log of one build.
@@ -55,7 +55,7 @@ impl Log {
     }
 }
 
-/// What a listener makes of a line.
+/// A listener's classification of a line.
 pub(super) enum Line {
     /// Progress: logged in this form, not part of the output.
     Status(String),
@@ -63,7 +63,7 @@ pub(super) enum Line {
     Output,
 }
 
-/// The beginning and the end of what a program writes.
+/// The first and the last lines of a program's output.
 #[derive(Default)]
 struct Lines {
     first: Vec<String>,
@@ -88,25 +88,26 @@ impl Lines {
     }
 }
 
-/// What a program left.
-pub(super) struct Ran {
+/// A finished run of a program.
+pub(super) struct ProgramRun {
     pub success: bool,
-    /// As [`how_it_ended`] says it.
+    /// How it ended, in words of [`describe_exit`].
     pub ended: String,
     pub output: Vec<String>,
     pub elapsed: Duration,
 }
 
-/// Runs `command` to its end.
+/// Runs `command` until it ends. A failed command is not an error here: the caller checks
+/// [`ProgramRun::success`].
 ///
 /// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) once it and its children were stopped;
-/// failures to start it or to write the log. How it ended is the caller's to judge.
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) on a signal, after stopping the command and its
+/// children; failures to start it or to write the log.
 pub(super) fn run(
     command: &Command,
     log: &mut Log,
     listener: &mut dyn FnMut(&str) -> Line,
-) -> Result<Ran> {
+) -> Result<ProgramRun> {
     let started = Instant::now();
     log.line(&format!("$ {}", command.shown()))?;
     let mut child = command
@@ -120,20 +121,20 @@ pub(super) fn run(
         read_lines(stream, sender);
     }
     let mut output = Lines::default();
-    // Dropped instead of stopped, the program would die before it could end its own children.
+    // Dropping the child would kill the program before it could end its own children.
     let status = match pump(&mut child, &lines, log, listener, &mut output) {
         Ok(status) => status,
         Err(error) => {
             child.stop(GRACE)?;
-            // What it was doing matters more than a log that cannot be written any more.
+            // The original error matters more than a failure to write the log.
             let _ = log.line(error.message()).and_then(|()| log.flush());
             return Err(error);
         }
     };
     log.flush()?;
-    Ok(Ran {
+    Ok(ProgramRun {
         success: status.success(),
-        ended: how_it_ended(status),
+        ended: describe_exit(status),
         output: output.into_vec(),
         elapsed: started.elapsed(),
     })
@@ -148,7 +149,7 @@ fn pump(
 ) -> Result<ExitStatus> {
     let mut ended: Option<(ExitStatus, Instant)> = None;
     loop {
-        match lines.recv_timeout(POLL) {
+        match lines.recv_timeout(POLL_INTERVAL) {
             Ok(line) => match listener(&line) {
                 Line::Status(text) => log.line(&text)?,
                 Line::Output => {
@@ -157,11 +158,11 @@ fn pump(
                 }
             },
             Err(RecvTimeoutError::Timeout) => {
-                // Something it left running may hold the pipes open; that does not count. On a busy
-                // machine its own last lines may be on their way for a while.
+                // A process it left running may hold the pipe open and is not waited for. On a busy machine
+                // the program's own last lines may arrive late.
                 match ended {
                     None => ended = child.try_wait()?.map(|status| (status, Instant::now())),
-                    Some((status, at)) if at.elapsed() >= LAST_LINES => return Ok(status),
+                    Some((status, at)) if at.elapsed() >= DRAIN_TIMEOUT => return Ok(status),
                     Some(_) => {}
                 }
             }
@@ -213,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn last_lines_are_waited_for_and_programs_left_running_are_not() {
+    fn late_output_is_awaited_and_background_programs_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Log::create(&folder.path().join("log")).unwrap();
-        // What stays in the program's group ends with it.
+        // Processes in the program's group end with it, so the sleeper needs a session of its own.
         let script = "setsid sh -c 'touch on; exec sleep 20' & \
                       until test -e on; do sleep 0.01; done; echo last >&2; exit 3";
         let command = Command::new("sh")
@@ -225,6 +226,6 @@ mod tests {
         let ran = run(&command, &mut log, &mut |_| Line::Output).unwrap();
         assert_eq!(ran.output, ["last"]);
         assert_eq!(ran.ended, "exited with 3");
-        assert!(ran.elapsed >= LAST_LINES && ran.elapsed < Duration::from_secs(15));
+        assert!(ran.elapsed >= DRAIN_TIMEOUT && ran.elapsed < Duration::from_secs(15));
     }
 }

@@ -1,4 +1,4 @@
-//! What compiles and links here, as far as results depend on it.
+//! Finds the compilers and linkers of this machine and the versions that results depend on.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use perfquilt_system::process::{Command, find_program, missing};
 /// The tools a recipe uses.
 #[derive(Debug, Clone)]
 pub(super) struct Toolchain {
-    /// Everything results depend on, a line each, for the key and for people.
+    /// Everything results depend on, one line each, for the key and for messages.
     pub lines: Vec<String>,
-    /// The flag that chooses the linker, where the recipe does not leave that to the compiler.
+    /// The flag that selects the linker, unless the recipe leaves the choice to the compiler.
     pub linker_flag: Option<String>,
-    /// ccache, when it is there.
+    /// Path of ccache, if it is installed.
     pub ccache: Option<PathBuf>,
 }
 
 impl Toolchain {
-    /// Looks at what is installed. `packages` are the Debian packages whose headers and libraries the
+    /// Finds the installed tools. `packages` are the Debian packages whose headers and libraries the
     /// server is built against.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Toolchain {
                 lines.push(format!("linker: {found}"));
             }
         }
-        // What links it again, where the recipe says so itself.
+        // The linker of the recipe's own relink command.
         for program in ["mold", "lld"] {
             let relink = recipe.relink.iter().flat_map(|relink| &relink.command);
             if relink.into_iter().any(|word| word.contains(program)) {
@@ -68,16 +68,16 @@ impl Toolchain {
     }
 }
 
-/// What precedes a compiler in the words that start it.
+/// Programs that may precede a compiler in its command.
 const LAUNCHERS: &[&str] = &["ccache", "distcc", "env", "icecc", "sccache"];
 
-// A constant.
+// The pattern is constant and tested.
 #[allow(clippy::expect_used)]
 static FUSE_LD: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"-fuse-ld=([\w./+-]+)").expect("a valid pattern"));
 
-/// The linkers that a recipe uses: those it names itself, beside or instead of the one that was chosen for
-/// it by the flag `chosen`; else the compiler's own.
+/// Returns the linkers of a recipe: those it names itself and the one selected by the flag `chosen`, or else the
+/// compiler's own.
 fn linkers(recipe: &Recipe, chosen: Option<&str>) -> BTreeSet<String> {
     let found: BTreeSet<String> = words(recipe)
         .chain(chosen)
@@ -95,7 +95,7 @@ fn linkers(recipe: &Recipe, chosen: Option<&str>) -> BTreeSet<String> {
     }
 }
 
-/// Every word of a recipe that may reach a compiler.
+/// Iterates over all words of a recipe that may reach a compiler.
 fn words(recipe: &Recipe) -> impl Iterator<Item = &str> {
     recipe
         .cmake_args
@@ -106,7 +106,8 @@ fn words(recipe: &Recipe) -> impl Iterator<Item = &str> {
         .map(String::as_str)
 }
 
-/// The processor's family; and the processor itself when the code is made for it alone.
+/// Returns the processor's architecture, and its model and flags if the recipe compiles for this processor
+/// (`=native`).
 fn machine(recipe: &Recipe) -> String {
     let family = std::env::consts::ARCH;
     let native = words(recipe).any(|word| word.contains("=native"));
@@ -123,19 +124,19 @@ fn machine(recipe: &Recipe) -> String {
     format!("{family} {} {}", field("model name"), field("flags"))
 }
 
-/// The compiler a recipe means: by CMake's variable, by the environment, or the usual one.
-fn compiler(recipe: &Recipe, variable: &str, cmake: &str, usual: &str) -> String {
+/// Returns the compiler of a recipe: from CMake's variable, from the environment, or the default.
+fn compiler(recipe: &Recipe, variable: &str, cmake: &str, default: &str) -> String {
     let given = recipe.cmake_args.iter().rev().find_map(|arg| {
         let (name, value) = arg.strip_prefix("-D")?.split_once('=')?;
         (name.split(':').next() == Some(cmake)).then(|| value.to_owned())
     });
     given
         .or_else(|| recipe.env.get(variable).cloned())
-        .unwrap_or_else(|| usual.to_owned())
+        .unwrap_or_else(|| default.to_owned())
 }
 
-/// The compiler among the words that start it: neither what launches it, nor a setting or flag. CMake's
-/// words are apart by semicolons.
+/// Returns the compiler in a command, skipping launchers, variables and flags. CMake separates words by
+/// semicolons.
 fn program(words: &str) -> &str {
     let is_launcher = |word: &str| {
         let name = Path::new(word).file_name().and_then(|name| name.to_str());
@@ -148,7 +149,7 @@ fn program(words: &str) -> &str {
         .unwrap_or(words)
 }
 
-/// The first line a program says about its version.
+/// Returns the first line of a program's `--version` output.
 fn version(words: &str) -> Result<String> {
     let name = program(words);
     let output = Command::new(name).arg("--version").run()?;
@@ -157,7 +158,7 @@ fn version(words: &str) -> Result<String> {
         Some(line) if output.success() => Ok(line.trim().to_owned()),
         _ => Err(Error::usage(format!(
             "`{name} --version` {}",
-            output.how_it_ended()
+            output.describe_exit()
         ))),
     }
 }
@@ -167,7 +168,7 @@ fn choose_linker(
     cc_version: &str,
     installed: &dyn Fn(&str) -> bool,
 ) -> Result<Option<String>> {
-    // gcc knows the word `mold` since version 12.1.
+    // gcc accepts `-fuse-ld=mold` since version 12.1.
     let old_gcc = gcc_major(cc_version).is_some_and(|major| major < 12);
     let mold = || installed("mold") && !old_gcc;
     let lld = || installed("ld.lld");
@@ -188,7 +189,7 @@ fn choose_linker(
     }
 }
 
-/// 12 of `gcc (Debian 12.2.0-14) 12.2.0`; `None` for other compilers.
+/// Returns 12 for `gcc (Debian 12.2.0-14) 12.2.0`; `None` for other compilers.
 fn gcc_major(version: &str) -> Option<u32> {
     let first = version.split_whitespace().next()?;
     let program = Path::new(first).file_name()?.to_str()?;
@@ -199,12 +200,12 @@ fn gcc_major(version: &str) -> Option<u32> {
     number.split('.').next()?.parse().ok()
 }
 
-/// The versions of installed packages, where the machine has dpkg.
+/// Returns the versions of installed packages; empty on machines without dpkg.
 fn package_versions(packages: &[String]) -> Vec<String> {
     if packages.is_empty() || find_program("dpkg-query").is_none() {
         return Vec::new();
     }
-    // It exits with 1 when one of them is not installed, and names the others all the same.
+    // It exits with 1 if one of them is not installed but still lists the others.
     let output = Command::new("dpkg-query")
         .args(["-W", "-f", "${Package} ${Version}\\n", "libc6-dev"])
         .args(packages)

@@ -1,4 +1,4 @@
-//! A recipe's working folder: source tree, build tree, lock and stamp.
+//! Manages a recipe's working folder: source tree, build tree, lock and stamp.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -9,8 +9,8 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::locks;
 
-/// Form of a working folder; another one is started afresh.
-const FORM: &str = "perfquilt-work 1";
+/// Format of a working folder; a folder of another format is emptied.
+const FORMAT: &str = "perfquilt-work 1";
 
 /// A locked working folder.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Opens the folder `dir` and waits until nobody else builds in it.
+    /// Opens the folder `dir`, waiting until no other process builds in it.
     ///
     /// # Errors
     /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting; failures of the file
@@ -28,7 +28,7 @@ impl Work {
     pub(super) fn lock(dir: &Path, progress: &dyn Progress) -> Result<Work> {
         let path = dir.join("lock");
         let mut file = locks::wait_file(&path, || {
-            // The holder's number is a courtesy: the lock is what counts.
+            // The process id is only informative and may be missing.
             let holder = match std::fs::read_to_string(&path).unwrap_or_default().trim() {
                 "" => String::new(),
                 pid => format!(" (process {pid})"),
@@ -49,8 +49,8 @@ impl Work {
         })
     }
 
-    /// The lock, for programs that must not outlive it.
-    pub(super) fn held(&self) -> &Arc<File> {
+    /// Returns the lock file, which child processes inherit so that the lock lasts as long as they run.
+    pub(super) fn lock_file(&self) -> &Arc<File> {
         &self.lock
     }
 
@@ -66,37 +66,37 @@ impl Work {
         self.dir.join("build")
     }
 
-    /// Starts the folder afresh when it is of another form, or was made with other things: `made_with`
-    /// are the tools, and what else the whole of it depends on.
-    pub(super) fn prepare(&self, made_with: &str, progress: &dyn Progress) -> Result<()> {
+    /// Empties the folder if it has another format or was used with other inputs: `inputs` lists the tools and
+    /// everything else the folder as a whole depends on.
+    pub(super) fn prepare(&self, inputs: &str, progress: &dyn Progress) -> Result<()> {
         let stamp = self.dir.join("stamp");
-        let wanted = format!("{FORM}\n{made_with}\n");
+        let wanted = format!("{FORMAT}\n{inputs}\n");
         if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
             return Ok(());
         }
-        // The stamp goes first: without it, a folder half removed is removed again.
+        // Remove the stamp first: an interrupted removal then starts over next time.
         remove(&stamp)?;
         let entries = std::fs::read_dir(&self.dir).map_err(|e| Error::io("read", &self.dir, &e))?;
-        let mut told = false;
+        let mut noted = false;
         for entry in entries {
             let path = entry.map_err(|e| Error::io("read", &self.dir, &e))?.path();
             if path.ends_with("lock") {
                 continue;
             }
-            if !told {
+            if !noted {
                 progress.note(&format!(
-                    "{} is of other build files, another tool chain or version: starting afresh",
+                    "{} was made with other build files, another tool chain or version: starting afresh",
                     self.dir.display()
                 ));
-                told = true;
+                noted = true;
             }
             remove(&path)?;
         }
-        write_whole(&stamp, &wanted)
+        write_atomically(&stamp, &wanted)
     }
 }
 
-/// Removes a file or folder; it is fine when there is none.
+/// Removes a file or folder if it exists.
 pub(super) fn remove(path: &Path) -> Result<()> {
     let removed = match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
@@ -111,8 +111,8 @@ pub(super) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes a file that is either there in full or not at all.
-pub(super) fn write_whole(path: &Path, text: &str) -> Result<()> {
+/// Writes a file atomically: to a temporary file, then by a rename.
+pub(super) fn write_atomically(path: &Path, text: &str) -> Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
@@ -128,7 +128,7 @@ mod tests {
     use perfquilt_model::progress::Silent;
 
     #[test]
-    fn another_form_is_started_afresh_and_the_same_is_kept() {
+    fn a_folder_with_another_stamp_is_emptied() {
         let folder = tempfile::tempdir().unwrap();
         let work = Work::lock(folder.path(), &Silent).unwrap();
         work.prepare("a", &Silent).unwrap();

@@ -1,4 +1,4 @@
-//! What this machine offers and what the caches hold.
+//! Inspects this machine and the contents of the caches.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::meter::Counter;
 use perfquilt_model::observation::Meter;
 
-/// What matters for building and measuring.
+/// Properties of this machine that matter for building and measuring.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
     /// The processor's name.
@@ -17,36 +17,36 @@ pub struct Machine {
     pub cores: usize,
     /// Bytes of memory.
     pub memory: u64,
-    /// Bytes of memory that could be had now.
+    /// Bytes of memory available now.
     pub memory_available: u64,
-    /// Bytes free where the caches are.
+    /// Bytes free on the disk of the caches.
     pub disk_free: u64,
-    /// Bytes free on the RAM disk; 0 when there is none.
+    /// Bytes free on the RAM disk; 0 if there is none.
     pub ram_disk_free: u64,
-    /// The meters that the processor's own counters give, each with perf's events for it. Of the others
-    /// valgrind counts `instructions` and simulates `l1i_misses`; the rest cannot be had.
+    /// The meters that the processor's own counters support, each with its perf events. Of the others, valgrind
+    /// counts `instructions` and simulates `l1i_misses`; the rest are unavailable.
     pub counters: BTreeMap<Meter, String>,
-    /// Why `run --sandbox` and the bot can make no sandbox; `None` when they can.
+    /// Why `run --sandbox` and the bot cannot create a sandbox; `None` if they can.
     pub no_sandbox: Option<String>,
 }
 
-/// One cache and its size.
+/// A cache and its size.
 #[derive(Debug, Clone, Serialize)]
-pub struct Holding {
-    /// What it holds.
+pub struct CacheUsage {
+    /// Description of its content.
     pub what: String,
-    /// Where.
+    /// Its folder.
     #[serde(serialize_with = "perfquilt_system::files::as_text")]
     pub path: PathBuf,
-    /// Entries at its top.
+    /// Number of entries at the top level.
     pub entries: u64,
-    /// Bytes of all files.
+    /// Total bytes of all files.
     pub bytes: u64,
 }
 
 impl Machine {
-    /// Looks at this machine; `cache` is where the caches are or will be.
-    pub fn look(cache: &Path) -> Machine {
+    /// Inspects this machine; `cache` is the folder of the caches, which need not exist yet.
+    pub fn inspect(cache: &Path) -> Machine {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let processor = field(&text, "model name").unwrap_or("unknown").to_owned();
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -62,7 +62,7 @@ impl Machine {
             disk_free: cache.ancestors().find_map(free).unwrap_or(0),
             ram_disk_free: free(Path::new("/dev/shm")).unwrap_or(0),
             counters: counters(),
-            no_sandbox: crate::sandbox::works().err(),
+            no_sandbox: crate::sandbox::check_support().err(),
         }
     }
 }
@@ -72,13 +72,13 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     Some(line.split_once(':')?.1.trim())
 }
 
-/// Bytes an ordinary user may still write below `path`.
+/// Returns the bytes an ordinary user may still write below `path`.
 fn free(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// What perf counts here: it is asked to.
+/// Returns the meters that perf can read here, found by trying their events.
 fn counters() -> BTreeMap<Meter, String> {
     let counter = Counter::hardware().ok().flatten();
     counter.map_or_else(BTreeMap::new, |counter| {
@@ -86,9 +86,9 @@ fn counters() -> BTreeMap<Meter, String> {
     })
 }
 
-/// What lies below the cache and below a workspace's state; only what is there.
-pub fn holdings(cache: &Path, state: Option<&Path>) -> Vec<Holding> {
-    let mut places: Vec<(String, PathBuf)> = Vec::new();
+/// Lists the existing caches and a workspace's state with their sizes.
+pub fn cache_usage(cache: &Path, state: Option<&Path>) -> Vec<CacheUsage> {
+    let mut folders: Vec<(String, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let what = match name.as_str() {
@@ -99,19 +99,19 @@ pub fn holdings(cache: &Path, state: Option<&Path>) -> Vec<Holding> {
             "ccache" => "compiled units (ccache)",
             other => other,
         };
-        places.push((what.to_owned(), entry.path()));
+        folders.push((what.to_owned(), entry.path()));
     }
-    places.sort();
+    folders.sort();
     if let Some(state) = state {
-        places.push(("this workspace's state".to_owned(), state.to_owned()));
+        folders.push(("this workspace's state".to_owned(), state.to_owned()));
     }
-    places
+    folders
         .into_iter()
-        // Locks lie beside the caches.
+        // Lock files are next to the caches.
         .filter(|(_, path)| path.is_dir())
         .map(|(what, path)| {
             let entries = std::fs::read_dir(&path).map_or(0, |entries| entries.count() as u64);
-            Holding {
+            CacheUsage {
                 what,
                 entries,
                 bytes: perfquilt_system::caches::size(&path),
@@ -126,25 +126,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_all_files_below() {
+    fn sizes_include_all_files() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("builds/k/bin")).unwrap();
         std::fs::write(folder.path().join("builds/k/bin/x"), [0; 1000]).unwrap();
         std::fs::write(folder.path().join("builds/k/y"), [0; 24]).unwrap();
         std::os::unix::fs::symlink("/", folder.path().join("builds/k/loop")).unwrap();
         std::fs::write(folder.path().join("measuring.lock"), "").unwrap();
-        let held = holdings(folder.path(), Some(Path::new("/no/such/place")));
-        assert_eq!(held.len(), 1);
+        let caches = cache_usage(folder.path(), Some(Path::new("/no/such/place")));
+        assert_eq!(caches.len(), 1);
         assert_eq!(
-            (held[0].what.as_str(), held[0].entries),
+            (caches[0].what.as_str(), caches[0].entries),
             ("built servers", 1)
         );
-        assert!((1024..2048).contains(&held[0].bytes));
+        assert!((1024..2048).contains(&caches[0].bytes));
     }
 
     #[test]
     fn this_machine_has_cores_and_memory() {
-        let machine = Machine::look(Path::new("/no/such/cache"));
+        let machine = Machine::inspect(Path::new("/no/such/cache"));
         assert!(machine.cores > 0 && machine.memory > 0 && machine.disk_free > 0);
     }
 }

@@ -1,6 +1,6 @@
-//! Checks that a machine has what a workspace needs, and says what it offers.
+//! Checks whether a machine meets the requirements of a workspace, and reports its features.
 //!
-//! The packages come from two lists in one form: `ci/packages.txt`, built into the program, and the
+//! The packages come from two lists in the same format: `ci/packages.txt`, built into the program, and the
 //! workspace's own `bench-config/packages.txt`. `ci/install-deps` reads the same files.
 
 mod machine;
@@ -13,61 +13,61 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
 use perfquilt_patches::upstream;
 
-pub use crate::packages::{Found, FoundBy, Need, Package, packages};
-pub use machine::{Holding, Machine};
+pub use crate::packages::{FoundBy, Need, Package, PackageStatus, packages};
+pub use machine::{CacheUsage, Machine};
 
-/// Free disk below which a build of a large server may not fit: source, objects, results, ccache.
-pub const WANTED_DISK: u64 = 10 << 30;
+/// Free disk space in bytes that a build of a large server needs: source, objects, results, ccache.
+pub const RECOMMENDED_DISK: u64 = 10 << 30;
 
-/// The whole examination.
+/// Result of all checks.
 #[derive(Debug, Clone, Serialize)]
-pub struct Examination {
+pub struct DoctorReport {
     /// Version of this document: 1.
     pub schema: u32,
-    /// Whether everything required is there.
+    /// Whether all required packages are installed.
     pub ok: bool,
-    /// Every package asked about.
-    pub packages: Vec<Found>,
-    /// The command that installs what is missing; `None` when nothing is.
+    /// Every checked package.
+    pub packages: Vec<PackageStatus>,
+    /// The command that installs missing packages; `None` if none is missing.
     pub install: Option<String>,
-    /// The release that the series is for; `None` outside a workspace.
+    /// The release of the series; `None` outside a workspace.
     pub release: Option<Release>,
-    /// The one command that brings everything that is missing; `None` when nothing is.
+    /// The single command that installs and fetches everything missing; `None` if nothing is missing.
     pub repair: Option<String>,
     /// This machine.
     pub machine: Machine,
-    /// What the caches hold.
-    pub caches: Vec<Holding>,
+    /// Contents of the caches.
+    pub caches: Vec<CacheUsage>,
 }
 
-/// Whether a release is at hand.
+/// A release and whether it is available.
 #[derive(Debug, Clone, Serialize)]
 pub struct Release {
-    /// Its name.
+    /// Name of the release.
     pub name: String,
     /// Whether it is in the object store.
     pub imported: bool,
 }
 
-impl Examination {
-    /// Names of the packages that are required and missing.
+impl DoctorReport {
+    /// Returns the names of missing required packages.
     pub fn missing(&self) -> Vec<&str> {
         self.packages
             .iter()
-            .filter(|found| !found.present && found.need == Need::Required)
-            .map(|found| found.package.as_str())
+            .filter(|status| !status.present && status.need == Need::Required)
+            .map(|status| status.package.as_str())
             .collect()
     }
 }
 
-/// Examines this machine for `workspace`, or for what every workspace needs.
+/// Checks this machine for `workspace`, or for the common requirements of all workspaces.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a malformed list of packages or lock file.
-pub fn examine(workspace: Option<&Workspace>, cache: &Path) -> Result<Examination> {
-    let found = crate::packages::look(&packages(workspace)?);
+pub fn examine(workspace: Option<&Workspace>, cache: &Path) -> Result<DoctorReport> {
+    let packages = crate::packages::check(&packages(workspace)?);
     let state = workspace.map(Workspace::state);
-    let install = crate::packages::install_command(&found);
+    let install = crate::packages::install_command(&packages);
     let release = match workspace {
         Some(workspace) => release(workspace)?,
         None => None,
@@ -76,29 +76,29 @@ pub fn examine(workspace: Option<&Workspace>, cache: &Path) -> Result<Examinatio
         .filter(|_| release.as_ref().is_some_and(|release| !release.imported))
         .map(fetch_command);
     let repair: Vec<String> = install.iter().cloned().chain(fetch).collect();
-    let mut examination = Examination {
+    let mut report = DoctorReport {
         schema: 1,
         ok: true,
         repair: Some(repair.join(" && ")).filter(|command| !command.is_empty()),
         release,
         install,
-        packages: found,
-        machine: Machine::look(cache),
-        caches: machine::holdings(cache, state.as_deref()),
+        packages,
+        machine: Machine::inspect(cache),
+        caches: machine::cache_usage(cache, state.as_deref()),
     };
-    examination.ok = examination.missing().is_empty();
-    Ok(examination)
+    report.ok = report.missing().is_empty();
+    Ok(report)
 }
 
 fn release(workspace: &Workspace) -> Result<Option<Release>> {
     let current = upstream::list(workspace)?.into_iter().find(|r| r.current);
     Ok(current.map(|status| Release {
-        imported: status.at_hand(),
+        imported: status.is_available(),
         name: status.name,
     }))
 }
 
-/// What fetches the release, from where the user is.
+/// Returns the command that fetches the release, for the current directory.
 fn fetch_command(workspace: &Workspace) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     if here.starts_with(workspace.root()) {

@@ -1,5 +1,5 @@
-//! Who calls whom at what cost: callgrind's profiles in full ("callgrind format", version 1, of valgrind's
-//! manual, chapter "Callgrind Format Specification"), as far as instructions go.
+//! Call graphs with instruction counts, from callgrind's profiles ("callgrind format", version 1, of valgrind's
+//! manual, chapter "Callgrind Format Specification").
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::BufRead;
@@ -12,9 +12,9 @@ use perfquilt_model::error::{Error, Result};
 pub struct Site {
     /// Index into [`CallGraph::objects`].
     pub object: usize,
-    /// The address as the object file numbers it; 0 where addresses were not written.
+    /// The address in the object file; 0 if the profile has no addresses.
     pub address: u64,
-    /// The line; 0 where it is unknown.
+    /// The line; 0 if unknown.
     pub line: u32,
     /// Index into [`CallGraph::files`] of the line's file.
     pub file: usize,
@@ -23,26 +23,26 @@ pub struct Site {
 /// Calls from one function to another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// How many.
+    /// Number of calls.
     pub count: u64,
-    /// Instructions executed during them, in the callee and all it called.
+    /// Instructions executed during the calls, in the callee and its callees.
     pub inclusive: u64,
 }
 
-/// What one or several threads executed.
+/// Instructions and calls of one or several threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallGraph {
     /// Instructions executed.
     pub instructions: u64,
     /// Paths of object files.
     pub objects: Vec<String>,
-    /// Paths of source files, `???` where they are unknown.
+    /// Paths of source files, `???` if unknown.
     pub files: Vec<String>,
     /// Names of functions, demangled.
     pub functions: Vec<String>,
-    /// Instructions that a function executed itself, by function (an index into `functions`) and place.
+    /// Own instructions by function (an index into `functions`) and position.
     pub own: BTreeMap<(usize, Site), u64>,
-    /// Calls by caller, the place they were made from, and callee.
+    /// Calls by caller, position of the call, and callee.
     pub calls: BTreeMap<(usize, Site, usize), Calls>,
 }
 
@@ -51,7 +51,7 @@ impl CallGraph {
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with file and line when it is no profile or was cut off.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with file and line when it is not a profile or is truncated.
     pub fn read(file: &Path) -> Result<Self> {
         let reader = std::fs::File::open(file).map_err(|e| Error::io("read", file, &e))?;
         let mut parser = Parser::default();
@@ -75,11 +75,11 @@ impl CallGraph {
             .any(|function| super::callgrind::is_named(function, name))
     }
 
-    /// All of `graphs` together.
+    /// Sums several graphs.
     #[must_use]
     pub fn sum<'a>(graphs: impl IntoIterator<Item = &'a CallGraph>) -> Self {
         let mut total = CallGraph::default();
-        let mut names = Names::default();
+        let mut names = NameTables::default();
         for graph in graphs {
             total.instructions += graph.instructions;
             let objects = names.objects.add_all(&graph.objects);
@@ -108,14 +108,14 @@ impl CallGraph {
     }
 }
 
-/// Names by number and numbers by name.
+/// Numbers names in the order of their first occurrence.
 #[derive(Debug, Default)]
-struct Table {
+struct NameTable {
     names: Vec<String>,
     numbers: HashMap<String, usize>,
 }
 
-impl Table {
+impl NameTable {
     fn add(&mut self, name: &str) -> usize {
         if let Some(&number) = self.numbers.get(name) {
             return number;
@@ -131,18 +131,18 @@ impl Table {
 }
 
 #[derive(Debug, Default)]
-struct Names {
-    objects: Table,
-    files: Table,
-    functions: Table,
+struct NameTables {
+    objects: NameTable,
+    files: NameTable,
+    functions: NameTable,
 }
 
-/// Names as a file abbreviates them: `(12) name` once, `(12)` from then on.
+/// Name abbreviations of a file: `(12) name` once, `(12)` from then on.
 #[derive(Debug, Default)]
 struct Abbreviations(HashMap<u32, usize>);
 
 impl Abbreviations {
-    fn resolve(&mut self, text: &str, table: &mut Table) -> Option<usize> {
+    fn resolve(&mut self, text: &str, table: &mut NameTable) -> Option<usize> {
         let Some(rest) = text.strip_prefix('(') else {
             return Some(table.add(text));
         };
@@ -151,9 +151,9 @@ impl Abbreviations {
         match name.trim_start() {
             "" => self.0.get(&number).copied(),
             name => {
-                let place = table.add(name);
-                self.0.insert(number, place);
-                Some(place)
+                let index = table.add(name);
+                self.0.insert(number, index);
+                Some(index)
             }
         }
     }
@@ -161,11 +161,11 @@ impl Abbreviations {
 
 #[derive(Debug, Default)]
 struct Parser {
-    names: Names,
+    names: NameTables,
     objects: Abbreviations,
     files: Abbreviations,
     functions: Abbreviations,
-    /// Whether cost lines begin with an address, and with a line.
+    /// Whether cost lines begin with an address and with a line.
     has_address: bool,
     has_line: bool,
     /// The column of instructions among the costs.
@@ -183,7 +183,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// Takes one line; `None` when it is malformed.
+    /// Parses one line; `None` if it is malformed.
     fn line(&mut self, text: &str) -> Option<()> {
         let first = match text.bytes().next() {
             None | Some(b'#') => return Some(()),
@@ -208,7 +208,7 @@ impl Parser {
                 let callee = self.functions.resolve(value, &mut self.names.functions)?;
                 self.callee = Some(callee);
             }
-            // Where the callee is; its own lines say it again. The names may be spelt out here only.
+            // The position of the callee, which its own lines repeat. Names may be written in full only here.
             "cob" => drop(self.objects.resolve(value, &mut self.names.objects)?),
             "cfi" | "cfl" => drop(self.files.resolve(value, &mut self.names.files)?),
             "calls" => self.calls = Some(value.split_whitespace().next()?.parse().ok()?),
@@ -242,13 +242,13 @@ impl Parser {
         if self.has_line {
             self.line = position(words.next()?, self.line)?;
         }
-        // Costs left out at the end are zero.
+        // Omitted trailing costs are zero.
         let cost = match words.nth(self.ir?) {
             Some(word) => word.parse().ok()?,
             None => 0,
         };
         let function = self.function?;
-        // Files and objects that no line has named yet are unknown.
+        // Before the first file or object line they are unknown.
         if self.names.objects.names.is_empty() {
             self.object = self.names.objects.add("???");
         }
@@ -276,7 +276,7 @@ impl Parser {
 
     fn finish(self) -> Option<CallGraph> {
         Some(CallGraph {
-            // Written last: without it, the profile was cut off.
+            // Written last: without it, the profile is truncated.
             instructions: self.totals?,
             objects: self.names.objects.names,
             files: self.names.files.names,
@@ -287,7 +287,7 @@ impl Parser {
     }
 }
 
-/// A position: a number, or the distance from the one before.
+/// Parses a position: a number, or the distance from the previous one.
 fn position(word: &str, last: u64) -> Option<u64> {
     if word == "*" {
         return Some(last);
@@ -343,7 +343,7 @@ totals: 32 1
     }
 
     #[test]
-    fn own_costs_have_their_places_and_calls_their_ends() {
+    fn own_costs_and_calls_are_parsed() {
         let graph = parse(SAMPLE).unwrap();
         assert_eq!(graph.instructions, 32);
         assert_eq!(graph.own.values().sum::<u64>(), 32);
@@ -399,7 +399,7 @@ totals: 32 1
     }
 
     #[test]
-    fn cut_off_and_foreign_files_are_refused() {
+    fn truncated_and_other_files_are_refused() {
         let cut = SAMPLE.split("totals").next().unwrap();
         assert_eq!(parse(cut), None);
         assert_eq!(parse("<html>\n"), None);

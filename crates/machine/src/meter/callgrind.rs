@@ -1,4 +1,4 @@
-//! Reading callgrind's profiles ("callgrind format", version 1, of valgrind's manual, chapter
+//! Reads callgrind's profiles ("callgrind format", version 1, of valgrind's manual, chapter
 //! "Callgrind Format Specification").
 
 use std::collections::HashMap;
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use perfquilt_model::error::{Error, Result};
 
-/// A function's own cost, without that of what it calls.
+/// A function's own cost, without that of its callees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionCost {
-    /// Its (demangled) name; an address where there is no symbol.
+    /// Demangled name; an address if there is no symbol.
     pub name: String,
     /// Instructions executed.
     pub instructions: u64,
@@ -18,14 +18,14 @@ pub struct FunctionCost {
     pub l1i_misses: u64,
 }
 
-/// One profile: what one thread executed while the instrumentation was on.
+/// The profile of one thread while counting was on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Profile {
     /// Instructions executed.
     pub instructions: u64,
     /// Misses of the simulated first-level instruction cache; 0 without cache simulation.
     pub l1i_misses: u64,
-    /// Every function's own cost, dearest first.
+    /// Own cost of every function, highest first.
     pub functions: Vec<FunctionCost>,
 }
 
@@ -35,7 +35,7 @@ impl Profile {
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with file and line when it is not a profile or
-    /// was cut off.
+    /// is truncated.
     pub fn read(file: &Path) -> Result<Self> {
         let reader = std::fs::File::open(file).map_err(|e| Error::io("read", file, &e))?;
         Self::parse(std::io::BufReader::new(reader)).map_err(|error| match error.place() {
@@ -50,7 +50,7 @@ impl Profile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// As [`Profile::read`].
+    /// See [`Profile::read`].
     pub fn parse(reader: impl BufRead) -> Result<Self> {
         let mut parser = Parser::default();
         for (index, line) in reader.split(b'\n').enumerate() {
@@ -64,7 +64,7 @@ impl Profile {
         parser.finish()
     }
 
-    /// The sum of several threads' profiles.
+    /// Sums the profiles of several threads.
     #[must_use]
     pub fn sum<'a>(profiles: impl IntoIterator<Item = &'a Profile>) -> Self {
         let mut total = Profile::default();
@@ -111,34 +111,34 @@ fn sorted(costs: impl Iterator<Item = (String, (u64, u64))>) -> Vec<FunctionCost
             l1i_misses,
         })
         .collect();
-    // By name where costs are equal, so that the order is the same every time.
+    // Order equal costs by name, so that the order is deterministic.
     functions.sort_by(|a, b| (b.instructions, &a.name).cmp(&(a.instructions, &b.name)));
     functions
 }
 
 #[derive(Default)]
 struct Parser {
-    /// How many numbers of a cost line are positions.
+    /// Number of positions at the start of a cost line.
     positions: usize,
-    /// Column of each event among the costs.
+    /// Columns of the events among the costs.
     ir: Option<usize>,
     i1mr: Option<usize>,
     /// Names by their number in this file.
     names: HashMap<u32, String>,
     costs: HashMap<u32, (u64, u64)>,
-    /// Functions written without a number, by name.
+    /// Numbers assigned to functions written without one, by name.
     unnumbered: HashMap<String, u32>,
     current: Option<u32>,
-    /// The next cost line is what a call cost altogether, which its target counts for itself.
+    /// Whether the next cost line is the inclusive cost of a call, which its callee counts itself.
     after_call: bool,
     totals: Option<Vec<u64>>,
 }
 
-/// Numbers given to names without one start here.
+/// First number assigned to names without one.
 const UNNUMBERED: u32 = 1 << 31;
 
 impl Parser {
-    /// Takes one line; `None` when it is malformed.
+    /// Parses one line; `None` if it is malformed.
     fn line(&mut self, line: &str) -> Option<()> {
         let first = match line.bytes().next() {
             None | Some(b'#') => return Some(()),
@@ -152,7 +152,7 @@ impl Parser {
             return Some(());
         }
         if let Some(value) = line.strip_prefix("cfn=") {
-            // A name is spelt out only where it first occurs, which may be here.
+            // A name is written in full only where it first occurs, which may be here.
             return self.name(value).map(drop);
         }
         if line.starts_with("calls=") {
@@ -187,7 +187,7 @@ impl Parser {
         if std::mem::take(&mut self.after_call) {
             return Some(());
         }
-        // Positions may be relative; only costs matter. Costs left out at the end are zero.
+        // Positions may be relative; only costs matter. Omitted trailing costs are zero.
         let costs = line.split_ascii_whitespace().skip(self.positions.max(1));
         let mut instructions = 0;
         let mut misses = 0;
@@ -204,7 +204,7 @@ impl Parser {
         Some(())
     }
 
-    /// The number of `(12) name`, `(12)` or `name`.
+    /// Returns the number for `(12) name`, `(12)` or `name`.
     fn name(&mut self, text: &str) -> Option<u32> {
         let Some(rest) = text.strip_prefix('(') else {
             let next = UNNUMBERED + u32::try_from(self.unnumbered.len()).ok()?;
@@ -227,7 +227,7 @@ impl Parser {
                 "not a callgrind profile: it names no event Ir",
             ));
         };
-        // Written last: without it, the profile was cut off.
+        // Written last: without it, the profile is truncated.
         let Some(totals) = self.totals else {
             return Err(Error::bench("the callgrind profile is incomplete"));
         };
@@ -307,7 +307,7 @@ totals: 35 1 1 3
     }
 
     #[test]
-    fn self_costs_are_summed_and_calls_left_out() {
+    fn own_costs_are_summed_without_calls() {
         let profile = parse(SAMPLE).unwrap();
         assert_eq!((profile.instructions, profile.l1i_misses), (35, 3));
         assert_eq!(
@@ -354,7 +354,7 @@ totals: 35 1 1 3
     }
 
     #[test]
-    fn what_is_cut_off_or_something_else_is_refused() {
+    fn truncated_and_other_files_are_refused() {
         let cut = &SAMPLE[..SAMPLE.len() - 20];
         assert!(parse(cut).unwrap_err().message().contains("incomplete"));
         assert!(parse("").is_err());

@@ -1,7 +1,7 @@
-//! Counting meters: what a server executes per transaction, from hardware counters or callgrind.
+//! Counting meters: events per transaction of a server, from hardware counters or callgrind.
 //!
-//! A meter knows nothing of clients: it is given a function that makes the server do a number of
-//! transactions. The counts of both sources are of user space alone.
+//! Meters do not depend on clients: the caller passes a function that runs a number of transactions on the
+//! server. Both sources count user space only.
 
 pub mod call_graph;
 pub mod callgrind;
@@ -12,7 +12,7 @@ mod vgdb;
 
 use std::path::Path;
 
-use crate::server::{ClientThreads, Running, Under};
+use crate::server::{ClientThreads, Instrumentation, Running};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_system::process::{Command, find_program};
@@ -22,44 +22,43 @@ pub use name::plain_name;
 use call_graph::CallGraph;
 use callgrind::{FunctionCost, Profile};
 
-/// So many counted transactions come after one that is not: caches and the server's memory pools have settled
-/// by then.
+/// Counted transactions per uncounted one before them, which fills caches and the server's memory pools.
 pub const WARM_UP: u64 = 5;
 
 /// A meter's reading.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Counted {
+pub struct MeterReading {
     /// The meter.
     pub meter: Meter,
     /// Its reading per transaction, in [`Meter::unit`].
     pub value: f64,
-    /// Transactions that `value` stands for.
+    /// Counted transactions.
     pub n: u64,
 }
 
-/// What one count gave.
+/// Result of counting a number of transactions.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Counts {
-    /// One reading a meter.
-    pub counted: Vec<Counted>,
-    /// Every function's own cost over all counted transactions, dearest first; empty where the
-    /// source does not tell functions apart.
+pub struct CountResult {
+    /// One reading per meter.
+    pub readings: Vec<MeterReading>,
+    /// Own cost of every function over all counted transactions, highest first; empty if the source does
+    /// not distinguish functions.
     pub functions: Vec<FunctionCost>,
 }
 
-/// Makes a server do (at least) a number of transactions and returns how many it did.
+/// Runs (at least) a number of transactions on a server and returns how many it ran.
 pub type RunTransactions<'a> = dyn Fn(&Running, u64) -> Result<u64> + 'a;
 
-/// Where counts come from on this machine.
+/// This machine's source of counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    source: Source,
+    backend: Backend,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+enum Backend {
     Perf {
-        sources: Vec<&'static perf::Source>,
+        sources: Vec<&'static perf::EventSource>,
         meters: Vec<Meter>,
     },
     Callgrind {
@@ -68,7 +67,7 @@ enum Source {
 }
 
 impl Counter {
-    /// Hardware counters if this machine has them, else callgrind.
+    /// Chooses hardware counters if this machine has them, else callgrind.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it has neither.
@@ -79,7 +78,7 @@ impl Counter {
         }
     }
 
-    /// The processor's counters, as far as they can be read here; `None` where none can.
+    /// Returns the processor's readable counters; `None` if there are none.
     ///
     /// # Errors
     /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
@@ -87,11 +86,11 @@ impl Counter {
         let sources = perf::supported()?;
         let meters = sources.iter().map(|source| source.meter).collect();
         Ok((!sources.is_empty()).then_some(Counter {
-            source: Source::Perf { sources, meters },
+            backend: Backend::Perf { sources, meters },
         }))
     }
 
-    /// Callgrind, even where there are hardware counters: it tells functions apart.
+    /// Returns callgrind even on machines with hardware counters, because it distinguishes functions.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when valgrind is not installed.
@@ -107,83 +106,86 @@ impl Counter {
         }
         let output = Command::new("valgrind").arg("--version").run()?;
         Ok(Counter {
-            source: Source::Callgrind {
+            backend: Backend::Callgrind {
                 version: output.stdout_text().trim().to_owned(),
             },
         })
     }
 
-    /// The source in words, for the record of an experiment: counts of different sources do not
-    /// compare.
+    /// Describes the source for the record of an experiment: counts of different sources are not comparable.
     pub fn describe(&self) -> String {
-        match &self.source {
-            Source::Perf { sources, .. } => {
-                let events: Vec<&str> = sources.iter().flat_map(|of| of.events).copied().collect();
+        match &self.backend {
+            Backend::Perf { sources, .. } => {
+                let events: Vec<&str> = sources
+                    .iter()
+                    .flat_map(|source| source.events)
+                    .copied()
+                    .collect();
                 format!(
                     "perf: hardware counters, user space, all threads of the server: {}",
                     events.join(", ")
                 )
             }
-            Source::Callgrind { version } => format!(
+            Backend::Callgrind { version } => format!(
                 "callgrind ({version}): clients' threads, simulated caches of 32 KiB (8-way)"
             ),
         }
     }
 
-    /// The same, but reading no other meters than these: a processor has few counters, and what does not fit
-    /// beside others is not counted exactly.
+    /// Restricts the counter to these meters: a processor has few hardware counters, and perf only extrapolates
+    /// events that do not fit.
     #[must_use]
     pub fn only(self, wanted: &[Meter]) -> Self {
-        let source = match self.source {
-            Source::Perf {
+        let backend = match self.backend {
+            Backend::Perf {
                 mut sources,
                 mut meters,
             } => {
                 sources.retain(|source| wanted.contains(&source.meter));
                 meters.retain(|meter| wanted.contains(meter));
-                Source::Perf { sources, meters }
+                Backend::Perf { sources, meters }
             }
-            callgrind @ Source::Callgrind { .. } => callgrind,
+            callgrind @ Backend::Callgrind { .. } => callgrind,
         };
-        Counter { source }
+        Counter { backend }
     }
 
-    /// The meters it reads.
+    /// Returns the meters it reads.
     pub fn meters(&self) -> &[Meter] {
-        match &self.source {
-            Source::Perf { meters, .. } => meters,
-            Source::Callgrind { .. } => &[Meter::Instructions, Meter::L1iMisses],
+        match &self.backend {
+            Backend::Perf { meters, .. } => meters,
+            Backend::Callgrind { .. } => &[Meter::Instructions, Meter::L1iMisses],
         }
     }
 
-    /// The meters it reads, each with the events it is made of; callgrind has none.
+    /// Returns the meters it reads, each with its events; callgrind has none.
     pub fn events(&self) -> Vec<(Meter, String)> {
-        match &self.source {
-            Source::Perf { sources, .. } => sources
+        match &self.backend {
+            Backend::Perf { sources, .. } => sources
                 .iter()
                 .map(|source| (source.meter, source.events.join(" / ")))
                 .collect(),
-            Source::Callgrind { .. } => Vec::new(),
+            Backend::Callgrind { .. } => Vec::new(),
         }
     }
 
-    /// What a server started in `dir` must run under to be counted.
-    pub fn under(&self, dir: &Path) -> Under {
-        match self.source {
-            Source::Perf { .. } => Under::Plain,
-            Source::Callgrind { .. } => Under::Callgrind {
+    /// Returns the instrumentation for counting a server started in `dir`.
+    pub fn instrumentation(&self, dir: &Path) -> Instrumentation {
+        match self.backend {
+            Backend::Perf { .. } => Instrumentation::Plain,
+            Backend::Callgrind { .. } => Instrumentation::Callgrind {
                 out: dir.join("callgrind.out"),
                 addresses: false,
             },
         }
     }
 
-    /// Lets `running`, started under [`Counter::under`], do `warm_up` transactions uncounted and
-    /// then `transactions` counted ones. `run` must do the same work every time (a fixed seed), and
-    /// in one piece: what a client does to connect is counted once a call.
+    /// Runs `warm_up` uncounted and then `transactions` counted transactions on `running`, which was started with
+    /// [`Counter::instrumentation`]. `run` must do the same work every time (a fixed seed), and all of it in one
+    /// call: the cost of connecting counts once per call.
     ///
     /// # Errors
-    /// What `run` meets; [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server ends or the
+    /// Failures of `run`; [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server ends or the
     /// source counts nothing.
     pub fn count(
         &self,
@@ -192,18 +194,19 @@ impl Counter {
         warm_up: u64,
         transactions: u64,
         run: &RunTransactions<'_>,
-    ) -> Result<Counts> {
+    ) -> Result<CountResult> {
         if warm_up > 0 {
-            done(running, warm_up, run)?;
+            run_checked(running, warm_up, run)?;
         }
-        match &self.source {
-            Source::Perf { sources, .. } => count_with_perf(running, sources, transactions, run),
-            Source::Callgrind { .. } => count_with_callgrind(running, threads, transactions, run),
+        match &self.backend {
+            Backend::Perf { sources, .. } => count_with_perf(running, sources, transactions, run),
+            Backend::Callgrind { .. } => count_with_callgrind(running, threads, transactions, run),
         }
     }
 }
 
-fn done(running: &mut Running, transactions: u64, run: &RunTransactions<'_>) -> Result<u64> {
+/// Calls `run` and checks that it ran transactions and that the server is still up.
+fn run_checked(running: &mut Running, transactions: u64, run: &RunTransactions<'_>) -> Result<u64> {
     match run(running, transactions) {
         Ok(0) => Err(Error::bench(format!(
             "the workload did no transaction on the server of {}",
@@ -216,21 +219,21 @@ fn done(running: &mut Running, transactions: u64, run: &RunTransactions<'_>) -> 
 
 fn count_with_perf(
     running: &mut Running,
-    sources: &[&perf::Source],
+    sources: &[&perf::EventSource],
     transactions: u64,
     run: &RunTransactions<'_>,
-) -> Result<Counts> {
+) -> Result<CountResult> {
     let mut session = perf::Session::count(running, sources)?;
     session.enable()?;
-    let n = done(running, transactions, run)?;
+    let n = run_checked(running, transactions, run)?;
     let file = session.finish()?;
     let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
-    let counted = perf::readings(&text, sources, n)?
+    let readings = perf::readings(&text, sources, n)?
         .into_iter()
-        .map(|(meter, value)| Counted { meter, value, n })
+        .map(|(meter, value)| MeterReading { meter, value, n })
         .collect();
-    Ok(Counts {
-        counted,
+    Ok(CountResult {
+        readings,
         functions: Vec::new(),
     })
 }
@@ -240,19 +243,19 @@ fn count_with_callgrind(
     threads: ClientThreads,
     transactions: u64,
     run: &RunTransactions<'_>,
-) -> Result<Counts> {
+) -> Result<CountResult> {
     let (profiles, n) = instrumented(running, transactions, run, Profile::read)?;
     let profile = of_clients(&profiles, threads);
     if profile.instructions == 0 {
         return Err(nothing_counted(running));
     }
-    let reading = |meter, total: u64| Counted {
+    let reading = |meter, total: u64| MeterReading {
         meter,
         value: total as f64 / n as f64,
         n,
     };
-    Ok(Counts {
-        counted: vec![
+    Ok(CountResult {
+        readings: vec![
             reading(Meter::Instructions, profile.instructions),
             reading(Meter::L1iMisses, profile.l1i_misses),
         ],
@@ -260,8 +263,8 @@ fn count_with_callgrind(
     })
 }
 
-/// Has `transactions` done with callgrind's instrumentation on; returns what `read` reads of each thread's
-/// profile, and how many were done.
+/// Runs `transactions` with callgrind's counting on; returns each thread's profile, parsed by `read`, and the number
+/// of transactions.
 fn instrumented<P>(
     running: &mut Running,
     transactions: u64,
@@ -270,7 +273,7 @@ fn instrumented<P>(
 ) -> Result<(Vec<P>, u64)> {
     let control = vgdb::Control::new(running)?;
     control.instrument(running, true)?;
-    let n = done(running, transactions, run)?;
+    let n = run_checked(running, transactions, run)?;
     control.instrument(running, false)?;
     Ok((control.dump(running, read)?, n))
 }
@@ -285,20 +288,20 @@ fn nothing_counted(running: &Running) -> Error {
     )
 }
 
-/// What a server started in `dir` must run under for [`call_graph()`].
-pub fn under_for_call_graph(dir: &Path) -> Under {
-    Under::Callgrind {
+/// Returns the instrumentation of a server started in `dir` for [`call_graph()`].
+pub fn call_graph_instrumentation(dir: &Path) -> Instrumentation {
+    Instrumentation::Callgrind {
         out: dir.join("callgrind.out"),
         addresses: true,
     }
 }
 
-/// Who called whom at what cost in the clients' threads, while `running`, started under
-/// [`under_for_call_graph`], did `transactions` after as many uncounted ones as `warm_up` says; and how many it
-/// did. See [`Counter::count`] for `run`.
+/// Returns the call graph with costs of the clients' threads while `running`, started with
+/// [`call_graph_instrumentation`], ran `transactions` after `warm_up` uncounted ones; and the number of counted
+/// transactions. See [`Counter::count`] for `run`.
 ///
 /// # Errors
-/// As [`Counter::count`].
+/// See [`Counter::count`].
 pub fn call_graph(
     running: &mut Running,
     threads: ClientThreads,
@@ -307,7 +310,7 @@ pub fn call_graph(
     run: &RunTransactions<'_>,
 ) -> Result<(CallGraph, u64)> {
     if warm_up > 0 {
-        done(running, warm_up, run)?;
+        run_checked(running, warm_up, run)?;
     }
     let (graphs, n) = instrumented(running, transactions, run, CallGraph::read)?;
     let clients: Vec<&CallGraph> = match threads {
@@ -325,7 +328,7 @@ pub fn call_graph(
     }
 }
 
-/// The clients' share of what all threads did.
+/// Sums the profiles of the clients' threads.
 fn of_clients(profiles: &[Profile], threads: ClientThreads) -> Profile {
     if let ClientThreads::WithFunction(name) = threads {
         let clients: Vec<&Profile> = profiles.iter().filter(|p| p.ran(name)).collect();
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_threads_alone_are_counted() {
+    fn only_clients_threads_are_counted() {
         let all = [
             profile("main", 7),
             profile("do_command(THD*)", 100),
@@ -362,7 +365,7 @@ mod tests {
         let with = ClientThreads::WithFunction("do_command");
         assert_eq!(of_clients(&all, with).instructions, 300);
         assert_eq!(of_clients(&all, ClientThreads::All).instructions, 307);
-        // Without symbols nothing can be told apart.
+        // Without symbols the threads cannot be distinguished.
         let none = ClientThreads::WithFunction("no_such");
         assert_eq!(of_clients(&all, none).instructions, 307);
     }

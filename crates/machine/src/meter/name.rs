@@ -1,7 +1,7 @@
-//! Names of functions across builds.
+//! Normalises names of functions across builds.
 
-/// A function's name without what a compiler or callgrind appends to its variants, so that the same function of
-/// two builds has the same name: ` [clone .isra.0]`, `.constprop.1`, `'2`.
+/// Returns a function's name without the suffixes that compilers and callgrind append, so that the same function
+/// has the same name in two builds: ` [clone .isra.0]`, `.constprop.1`, `'2`.
 pub fn plain_name(name: &str) -> String {
     let name = name.split(" [clone ").next().unwrap_or(name);
     let name = match name.rsplit_once('\'') {

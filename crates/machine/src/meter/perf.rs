@@ -1,4 +1,4 @@
-//! Hardware counters through `perf stat`, where the machine has them.
+//! Hardware counters through `perf stat`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,48 +14,47 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_system::process::{Child, Command, check_interrupted, find_program};
 
-/// Where a meter's reading comes from: events counted in user space only, since the kernel's part is not
-/// the patches'.
+/// Events behind a meter's reading. They count user space only, since patches do not change the kernel.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct EventSource {
     pub(super) meter: Meter,
-    /// The events, as perf calls them.
+    /// Names of the events in perf.
     pub(super) events: &'static [&'static str],
-    reading: Reading,
+    formula: Formula,
 }
 
-/// What is made of the events' counts.
+/// How a reading is computed from the events' counts.
 #[derive(Debug, PartialEq, Eq)]
-enum Reading {
-    /// The first's, a transaction.
+enum Formula {
+    /// The count of the first event per transaction.
     Count,
-    /// The first's over so many times the second's.
+    /// The count of the first event divided by this multiple of the second's count.
     Share(u8),
 }
 
-const fn count(meter: Meter, events: &'static [&'static str]) -> Source {
-    Source {
+const fn count(meter: Meter, events: &'static [&'static str]) -> EventSource {
+    EventSource {
         meter,
         events,
-        reading: Reading::Count,
+        formula: Formula::Count,
     }
 }
 
-const fn share(events: &'static [&'static str], slots: u8) -> Source {
-    Source {
+const fn share(events: &'static [&'static str], slots: u8) -> EventSource {
+    EventSource {
         meter: Meter::FrontendBound,
         events,
-        reading: Reading::Share(slots),
+        formula: Formula::Share(slots),
     }
 }
 
-/// By meter, the best first: perf's generic events, then those of Intel's processors by their own names.
+/// Sources by meter in order of preference: perf's generic events, then Intel's own event names.
 ///
-/// Bound by the front end: level 1 of the top-down method (Yasin, "A Top-Down method for performance analysis and
+/// `frontend_bound` is level 1 of the top-down method (Yasin, "A Top-Down method for performance analysis and
 /// counters architecture", ISPASS 2014): slots in which the front end delivered nothing although the back end
 /// would have taken it, of all slots. Processors since Ice Lake count slots themselves; before, there are four a
 /// cycle. Elsewhere it is the share of cycles in which the front end was stalled.
-const SOURCES: [Source; 11] = [
+const SOURCES: [EventSource; 11] = [
     count(Meter::Instructions, &["instructions:u"]),
     count(Meter::Cycles, &["cycles:u"]),
     count(Meter::L1iMisses, &["L1-icache-load-misses:u"]),
@@ -63,33 +62,34 @@ const SOURCES: [Source; 11] = [
     count(Meter::L1iMisses, &["icache.misses:u"]),
     count(Meter::BranchMisses, &["branch-misses:u"]),
     count(Meter::BranchMisses, &["br_misp_retired.all_branches:u"]),
-    // The slots lead the group, or the kernel refuses it.
+    // The kernel accepts the group only with the slots first.
     share(&["topdown-fe-bound:u", "slots:u"], 1),
     share(&["idq_uops_not_delivered.core:u", "cycles:u"], 4),
     share(&["stalled-cycles-frontend:u", "cycles:u"], 1),
     share(&["idle-cycles-frontend:u", "cycles:u"], 1),
 ];
 
-/// How long perf may take to attach or to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for perf to attach or to answer.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where this machine's meters come from, one source each; empty without perf, without permission, or in most
+/// Returns one source for each meter this machine supports; empty without perf, without permission, or in most
 /// virtual machines.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
-pub(super) fn supported() -> Result<Vec<&'static Source>> {
+pub(super) fn supported() -> Result<Vec<&'static EventSource>> {
     if find_program("perf").is_none() {
         return Ok(Vec::new());
     }
     of_machine(&stat)
 }
 
-/// What `perf stat` counts of these events in a program that does nothing; `None` where it refuses them.
+/// Returns the output of `perf stat` for these events and a program that does nothing; `None` if perf refuses
+/// them.
 fn stat(events: &str) -> Result<Option<String>> {
     let output = Command::new("perf")
         .args(["stat", "-x,", "-e", events, "--", "true"])
-        .run_within(PATIENCE)?;
+        .run_within(TIMEOUT)?;
     Ok(output.success().then(|| output.stderr_text()))
 }
 
@@ -99,10 +99,10 @@ pub(super) fn counts(event: &str) -> Result<bool> {
     Ok(value_of(&text, event).is_some_and(|value| value > 0.0))
 }
 
-/// The first source of each meter that counts something. Each is tried by itself: perf refuses all events for
-/// one that it does not know.
-fn of_machine(stat: &dyn Fn(&str) -> Result<Option<String>>) -> Result<Vec<&'static Source>> {
-    let mut found: Vec<&'static Source> = Vec::new();
+/// Returns the first source of each meter that counts something. Each is tried separately, because perf refuses a
+/// whole list of events if it does not know one of them.
+fn of_machine(stat: &dyn Fn(&str) -> Result<Option<String>>) -> Result<Vec<&'static EventSource>> {
+    let mut found: Vec<&'static EventSource> = Vec::new();
     for source in &SOURCES {
         if found.iter().any(|other| other.meter == source.meter) {
             continue;
@@ -116,32 +116,32 @@ fn of_machine(stat: &dyn Fn(&str) -> Result<Option<String>>) -> Result<Vec<&'sta
     Ok(found)
 }
 
-/// All events as perf's option `-e` takes them, groups in braces.
-fn events(sources: &[&Source]) -> String {
-    let of = |source: &&Source| match (source.events, &source.reading) {
-        ([metric, slots], Reading::Share(1)) if metric.starts_with("topdown") => {
+/// Formats all events for perf's option `-e`, with groups in braces.
+fn events(sources: &[&EventSource]) -> String {
+    let of = |source: &&EventSource| match (source.events, &source.formula) {
+        ([metric, slots], Formula::Share(1)) if metric.starts_with("topdown") => {
             format!("{{{slots},{metric}}}")
         }
-        (events, Reading::Share(_)) => format!("{{{}}}", events.join(",")),
-        (events, Reading::Count) => events.join(","),
+        (events, Formula::Share(_)) => format!("{{{}}}", events.join(",")),
+        (events, Formula::Count) => events.join(","),
     };
     sources.iter().map(of).collect::<Vec<_>>().join(",")
 }
 
-/// The count of an event in the lines of `perf stat -x,`.
+/// Returns the count of an event in the output of `perf stat -x,`.
 fn value_of(text: &str, event: &str) -> Option<f64> {
     fields_of(text, event)?.first()?.parse().ok()
 }
 
-/// Whether the event was counted in a part of the time only, because there are fewer counters than events;
-/// its count is an extrapolation then.
+/// Whether the event was counted only part of the time, because there are fewer counters than events. Its count is
+/// then an extrapolation.
 fn is_extrapolated(text: &str, event: &str) -> bool {
     let fields = fields_of(text, event);
     let share = fields.and_then(|fields| fields.get(4)?.parse::<f64>().ok());
     share.is_some_and(|share| share < 100.0)
 }
 
-/// The fields of an event's line: count, unit, event, nanoseconds counted, per cent of the time counted, ….
+/// Returns the fields of an event's line: count, unit, event, nanoseconds counted, percentage of the time counted, ….
 fn fields_of<'a>(text: &'a str, event: &str) -> Option<Vec<&'a str>> {
     let bare = |name: &str| name.trim_end_matches(":u").to_owned();
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
@@ -151,7 +151,7 @@ fn fields_of<'a>(text: &'a str, event: &str) -> Option<Vec<&'a str>> {
     })
 }
 
-/// perf attached to a server, counting or sampling between [`Session::enable`] and [`Session::finish`].
+/// A perf process attached to a server that counts or samples between [`Session::enable`] and [`Session::finish`].
 pub(super) struct Session {
     child: Child,
     control: File,
@@ -160,18 +160,18 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Attaches `perf stat` to all threads of `running` and those they will start.
-    pub(super) fn count(running: &Running, sources: &[&Source]) -> Result<Self> {
+    /// Attaches `perf stat` to all current and future threads of `running`.
+    pub(super) fn count(running: &Running, sources: &[&EventSource]) -> Result<Self> {
         let words = ["stat", "-x,", "-e", &events(sources)];
         Self::attach(running.dir(), running.pid(), &words)
     }
 
-    /// Attaches perf with these `words` to all threads of process `pid`; its files are in `dir`.
+    /// Attaches perf with the arguments `words` to all threads of the process `pid`; its files are in `dir`.
     pub(super) fn attach(dir: &Path, pid: u32, words: &[&str]) -> Result<Self> {
         let (control_path, answer_path) = (dir.join("perf-control"), dir.join("perf-answer"));
         let out = dir.join("perf-out");
         for path in [&control_path, &answer_path, &out] {
-            // From an earlier count on the same server.
+            // Remains of an earlier count on the same server.
             let _ = std::fs::remove_file(path);
         }
         let control = pipe(&control_path)?;
@@ -196,16 +196,16 @@ impl Session {
         })
     }
 
-    /// Starts; returns once perf has done so.
+    /// Starts counting; returns once perf has confirmed it.
     pub(super) fn enable(&mut self) -> Result<()> {
         self.command("enable")
     }
 
-    /// Stops and returns the file that perf wrote.
+    /// Stops perf and returns its output file.
     pub(super) fn finish(mut self) -> Result<PathBuf> {
         self.command("disable")?;
         self.child.interrupt();
-        if self.child.wait_within(PATIENCE)?.is_none() {
+        if self.child.wait_within(TIMEOUT)?.is_none() {
             return Err(Error::bench("perf did not end"));
         }
         Ok(self.out)
@@ -227,7 +227,7 @@ impl Session {
             if let Some(status) = self.child.try_wait()? {
                 return Err(Error::bench(format!("perf ended early ({status})")));
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > TIMEOUT {
                 return Err(Error::bench(format!("perf did not answer `{word}`")));
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -236,8 +236,8 @@ impl Session {
     }
 }
 
-/// Makes a named pipe and opens it for reading and writing, so that neither side waits for the
-/// other to open it.
+/// Creates a named pipe and opens it for reading and writing, so that neither side blocks until the
+/// other opens it.
 fn pipe(path: &Path) -> Result<File> {
     rustix::fs::mkfifoat(rustix::fs::CWD, path, Mode::RUSR | Mode::WUSR)
         .map_err(std::io::Error::from)
@@ -251,11 +251,11 @@ fn pipe(path: &Path) -> Result<File> {
         .map_err(|e| Error::io("make a pipe", path, &e))
 }
 
-/// The readings of `sources` in what `perf stat` wrote, for `n` transactions.
+/// Returns the readings of `sources` in the output of `perf stat`, for `n` transactions.
 ///
 /// # Errors
-/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when an event was not counted, or in a part of the time only.
-pub(super) fn readings(text: &str, sources: &[&Source], n: u64) -> Result<Vec<(Meter, f64)>> {
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when an event was not counted, or only part of the time.
+pub(super) fn readings(text: &str, sources: &[&EventSource], n: u64) -> Result<Vec<(Meter, f64)>> {
     let events = sources.iter().flat_map(|source| source.events).copied();
     let extrapolated: BTreeSet<&str> = events
         .filter(|event| value_of(text, event).is_some() && is_extrapolated(text, event))
@@ -277,9 +277,9 @@ pub(super) fn readings(text: &str, sources: &[&Source], n: u64) -> Result<Vec<(M
                 .iter()
                 .map(|event| value_of(text, event))
                 .collect();
-            let value = match (counts.as_deref(), &source.reading) {
-                (Some([count]), Reading::Count) => Some(count / n as f64),
-                (Some([part, whole]), Reading::Share(slots)) if *whole > 0.0 => {
+            let value = match (counts.as_deref(), &source.formula) {
+                (Some([count]), Formula::Count) => Some(count / n as f64),
+                (Some([part, whole]), Formula::Share(slots)) if *whole > 0.0 => {
                     Some(part / (whole * f64::from(*slots)))
                 }
                 _ => None,
@@ -296,7 +296,7 @@ pub(super) fn readings(text: &str, sources: &[&Source], n: u64) -> Result<Vec<(M
 mod tests {
     use super::*;
 
-    fn source(meter: Meter) -> &'static Source {
+    fn source(meter: Meter) -> &'static EventSource {
         SOURCES.iter().find(|source| source.meter == meter).unwrap()
     }
 
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_is_an_error() {
+    fn an_uncounted_event_is_an_error() {
         for text in [
             "<not supported>,,instructions:u,0,100.00,,\n",
             "<not counted>,,instructions:u,0,0,,\n",
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_in_a_part_of_the_time_is_an_error() {
+    fn an_extrapolated_count_is_an_error() {
         let text = "394375123,,instructions:u,100,100.00,,\n\
                     8810000,,L1-icache-load-misses:u,75,74.98,,\n";
         let sources = [source(Meter::Instructions), source(Meter::L1iMisses)];
@@ -364,7 +364,7 @@ mod tests {
         ];
         let stat = |events: &str| {
             let asked: Vec<&str> = events.trim_matches(['{', '}']).split(',').collect();
-            // One unknown event, and perf does nothing at all.
+            // perf fails entirely if one event is unknown.
             let all = asked.iter().all(|event| known.contains(event));
             let line = |event: &&str| format!("12,,{event},100,100.00,,\n");
             Ok(all.then(|| asked.iter().map(line).collect::<String>()))
@@ -390,8 +390,11 @@ mod tests {
             .find(|s| s.events[0].starts_with("topdown"))
             .unwrap();
         assert_eq!(events(&[slots]), "{slots:u,topdown-fe-bound:u}");
-        // A machine without any.
-        assert_eq!(of_machine(&|_| Ok(None)).unwrap(), Vec::<&Source>::new());
+        // A machine without hardware counters.
+        assert_eq!(
+            of_machine(&|_| Ok(None)).unwrap(),
+            Vec::<&EventSource>::new()
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where a server spends its time, from `perf record`.
+//! Samples where a server spends its time, with `perf record`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,25 +8,25 @@ use object::{Object, ObjectSegment};
 use regex::Regex;
 
 use super::perf::{self, Session};
-use super::{RunTransactions, done, plain_name};
+use super::{RunTransactions, plain_name, run_checked};
 use crate::server::Running;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{Command, find_program};
 
-/// Samples a second. Off the beat of what runs a thousand times a second.
+/// Samples per second. Not a multiple of 1000, so that samples do not synchronise with timers.
 const FREQUENCY: &str = "3989";
 
-/// What samples are taken by.
+/// Event that triggers samples, and the unit of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sampled {
+pub enum SamplingEvent {
     /// Processor cycles, from the processor's own counters.
     Cycles,
     /// Nanoseconds of processor time, from the kernel's clock.
     Nanoseconds,
 }
 
-impl Sampled {
-    /// What this machine can sample by, cycles being preferred.
+impl SamplingEvent {
+    /// Returns the event this machine can sample by, preferring cycles.
     ///
     /// # Errors
     /// [`Kind::Usage`] when perf is not installed or not allowed to sample.
@@ -36,10 +36,10 @@ impl Sampled {
                 .hint("Debian's package linux-perf has it; `--source callgrind` does without"));
         }
         if perf::counts("cycles:u")? {
-            return Ok(Sampled::Cycles);
+            return Ok(SamplingEvent::Cycles);
         }
         if perf::counts("cpu-clock:u")? {
-            Ok(Sampled::Nanoseconds)
+            Ok(SamplingEvent::Nanoseconds)
         } else {
             Err(Error::usage("perf may not sample processes here").hint(
                 "lower /proc/sys/kernel/perf_event_paranoid to 2, or use `--source callgrind`",
@@ -49,56 +49,56 @@ impl Sampled {
 
     fn event(self) -> &'static str {
         match self {
-            Sampled::Cycles => "cycles:u",
-            Sampled::Nanoseconds => "cpu-clock:u",
+            SamplingEvent::Cycles => "cycles:u",
+            SamplingEvent::Nanoseconds => "cpu-clock:u",
         }
     }
 
-    /// The unit of costs, in words.
+    /// Returns the unit of costs, in words.
     pub fn unit(self) -> &'static str {
         match self {
-            Sampled::Cycles => "cycles",
-            Sampled::Nanoseconds => "nanoseconds",
+            SamplingEvent::Cycles => "cycles",
+            SamplingEvent::Nanoseconds => "nanoseconds",
         }
     }
 }
 
-/// Where a sample was taken.
+/// Position of a sample.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The function, without parts of a compiler's making.
+pub struct SamplePosition {
+    /// The function, without suffixes added by the compiler.
     pub function: String,
-    /// The address in the server's own executable; `None` for places elsewhere.
+    /// The address in the server's own executable; `None` in other files.
     pub address: Option<u64>,
 }
 
-/// What a server's threads spent, by place; user space only.
+/// Costs of a server's threads by position; user space only.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples {
-    /// In the unit of what was sampled by.
-    pub spent: BTreeMap<Place, f64>,
+    /// In the unit of the sampling event.
+    pub spent: BTreeMap<SamplePosition, f64>,
 }
 
-/// Samples `running` while it does `transactions` after as many unsampled ones as `warm_up` says; and how many
-/// transactions it did. `executable` is the server's own file.
+/// Samples `running` while it runs `transactions` after `warm_up` unsampled ones. Returns the samples and the number
+/// of sampled transactions. `executable` is the server's own file.
 ///
 /// # Errors
 /// [`Kind::Bench`] when perf, the server or `run` fails.
 pub fn sample(
     running: &mut Running,
-    by: Sampled,
+    by: SamplingEvent,
     executable: &Path,
     warm_up: u64,
     transactions: u64,
     run: &RunTransactions<'_>,
 ) -> Result<(Samples, u64)> {
     if warm_up > 0 {
-        done(running, warm_up, run)?;
+        run_checked(running, warm_up, run)?;
     }
     let words = ["record", "-q", "-F", FREQUENCY, "-e", by.event()];
     let mut session = Session::attach(running.dir(), running.pid(), &words)?;
     session.enable()?;
-    let n = done(running, transactions, run)?;
+    let n = run_checked(running, transactions, run)?;
     let file = session.finish()?;
     let output = Command::new("perf")
         .args([
@@ -137,12 +137,12 @@ static MAPPING: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 impl Samples {
-    /// What `perf script --show-mmap-events -F tid,period,ip,sym,symoff,dso` printed of a server with this
+    /// Parses the output of `perf script --show-mmap-events -F tid,period,ip,sym,symoff,dso` for a server with this
     /// executable.
     fn parse(text: &str, executable: &Segments) -> Self {
         let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
         let mut mappings: Vec<(u64, u64, u64)> = Vec::new();
-        let mut spent: BTreeMap<Place, f64> = BTreeMap::new();
+        let mut spent: BTreeMap<SamplePosition, f64> = BTreeMap::new();
         for line in text.lines() {
             if let Some(found) = MAPPING.captures(line) {
                 if executable.is(&found[4]) {
@@ -157,33 +157,33 @@ impl Samples {
             let own = mappings
                 .iter()
                 .find(|(start, length, _)| (*start..start.saturating_add(*length)).contains(&ip));
-            let place = Place {
+            let position = SamplePosition {
                 function: plain_name(&found[3]),
                 address: own.and_then(|(start, _, offset)| executable.address(ip - start + offset)),
             };
-            *spent.entry(place).or_default() += found[1].parse::<f64>().unwrap_or(0.0);
+            *spent.entry(position).or_default() += found[1].parse::<f64>().unwrap_or(0.0);
         }
         Samples { spent }
     }
 }
 
-/// An executable's segments, to tell addresses in it by places in its file.
+/// An executable's segments, which map file offsets to addresses.
 struct Segments {
     name: String,
-    /// Place in the file, length, address.
+    /// File offset, length and address of each segment.
     segments: Vec<(u64, u64, u64)>,
 }
 
 impl Segments {
-    /// Those of the file at `path`; none where it cannot be read.
+    /// Reads the segments of the file at `path`; none if it cannot be read.
     fn of(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap_or_default();
         let segments = match object::File::parse(bytes.as_slice()) {
             Ok(file) => file
                 .segments()
                 .map(|segment| {
-                    let (place, length) = segment.file_range();
-                    (place, length, segment.address())
+                    let (offset, length) = segment.file_range();
+                    (offset, length, segment.address())
                 })
                 .collect(),
             Err(_) => Vec::new(),
@@ -195,16 +195,16 @@ impl Segments {
         }
     }
 
-    /// Whether a mapped file has its name: servers run from copies of their file.
+    /// Whether a mapped file has the executable's name; servers run from copies in other folders.
     fn is(&self, mapped: &str) -> bool {
         mapped.rsplit('/').next() == Some(&self.name)
     }
 
-    fn address(&self, place: u64) -> Option<u64> {
+    fn address(&self, offset: u64) -> Option<u64> {
         let mut segments = self.segments.iter();
         let (start, _, address) = segments
-            .find(|(start, length, _)| (*start..start.saturating_add(*length)).contains(&place))?;
-        Some(place - start + address)
+            .find(|(start, length, _)| (*start..start.saturating_add(*length)).contains(&offset))?;
+        Some(offset - start + address)
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
                     8          1      9110 main (/lib/libc.so.6)\n\
                     nonsense\n";
         let samples = Samples::parse(text, &executable);
-        let place = |function: &str, address| Place {
+        let position = |function: &str, address| SamplePosition {
             function: function.into(),
             address,
         };
@@ -234,11 +234,11 @@ mod tests {
             samples.spent,
             BTreeMap::from([
                 (
-                    place("String::append(char const*, unsigned int)", Some(0x2300)),
+                    position("String::append(char const*, unsigned int)", Some(0x2300)),
                     500_000.0
                 ),
-                (place("[unknown]", None), 250_000.0),
-                (place("main", None), 1.0),
+                (position("[unknown]", None), 250_000.0),
+                (position("main", None), 1.0),
             ])
         );
     }

@@ -1,21 +1,21 @@
-//! Switching callgrind's instrumentation in a running server.
+//! Switches callgrind's counting on and off in a running server.
 //!
-//! `callgrind_control` is a Perl script around `vgdb`, which looks for its pipes in one shared
-//! folder; this calls `vgdb` itself, with the pipes in the folder of the start.
+//! `callgrind_control` is a Perl script around `vgdb` that expects the pipes in one shared folder. This module calls
+//! `vgdb` itself, with the pipes in the folder of the start.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::server::{Running, Under};
+use crate::server::{Instrumentation, Running};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::Command;
 
-/// How long valgrind may take to obey; a dump of a large server takes well under a second.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Tries of one command: valgrind misses one now and then while a thread starts or ends.
-const TRIES: u32 = 3;
+/// Timeout of one command; a dump of a large server takes well under a second.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Attempts at one command: valgrind occasionally misses one while a thread starts or ends.
+const ATTEMPTS: u32 = 3;
 
-/// Control of one server that runs under callgrind.
+/// Controls one server that runs under callgrind.
 pub(super) struct Control {
     prefix: PathBuf,
     pid: u32,
@@ -24,7 +24,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new(running: &Running) -> Result<Self> {
-        let Under::Callgrind { out, .. } = running.under() else {
+        let Instrumentation::Callgrind { out, .. } = running.instrumentation() else {
             return Err(Error::internal("the server does not run under callgrind"));
         };
         Ok(Control {
@@ -39,7 +39,7 @@ impl Control {
         self.send(running, &["instrumentation", if on { "on" } else { "off" }])
     }
 
-    /// Writes one profile a thread, which `read` reads, and removes them; counts start again at zero.
+    /// Dumps one profile per thread, parses each with `read` and removes it; counts restart at zero.
     pub(super) fn dump<P>(
         &self,
         running: &mut Running,
@@ -61,15 +61,15 @@ impl Control {
         let mut prefix = std::ffi::OsString::from("--vgdb-prefix=");
         prefix.push(&self.prefix);
         let mut prefix_and_pid = vec![prefix, format!("--pid={}", self.pid).into()];
-        // One argument a command, as vgdb wants it.
+        // vgdb expects each command as one argument.
         prefix_and_pid.extend(["-c".into(), words.join(" ").into()]);
         let command = Command::new("vgdb").args(prefix_and_pid);
         let mut last = None;
-        for _ in 0..TRIES {
-            match command.run_within(PATIENCE) {
+        for _ in 0..ATTEMPTS {
+            match command.run_within(TIMEOUT) {
                 Ok(output) if output.success() => return Ok(()),
                 Ok(output) => last = Some(output.tail(5)),
-                // Too slow: the server may be the reason.
+                // On a timeout the server may be the reason; it is checked below.
                 Err(error) if error.kind() == Kind::Bench => last = Some(vec![error.to_string()]),
                 Err(error) => return Err(error),
             }
@@ -84,7 +84,7 @@ impl Control {
         .hint("vgdb must be allowed to trace its own processes (ptrace), which some containers forbid"))
     }
 
-    /// Profiles written so far: `OUT.PART-THREAD`.
+    /// Lists the profiles written so far: `OUT.PART-THREAD`.
     fn files(&self) -> Result<Vec<PathBuf>> {
         let folder = self.out.parent().unwrap_or(Path::new("."));
         let Some(name) = self.out.file_name().and_then(|name| name.to_str()) else {

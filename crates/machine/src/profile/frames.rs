@@ -1,13 +1,13 @@
-//! Which functions an address is in, those that were inlined among them.
+//! Resolves an address to its functions, including inlined ones, with debug information.
 
 use std::path::Path;
 
 /// A function at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// Its demangled name.
+    /// Demangled name.
     pub(super) function: String,
-    /// Source file and line, where they are known.
+    /// Source file and line, if known.
     pub(super) place: Option<(String, u32)>,
 }
 
@@ -17,18 +17,18 @@ pub(super) struct DebugInfo {
 }
 
 impl DebugInfo {
-    /// That of the file at `path`; `None` where it cannot be read. Without debug information, nothing is found
-    /// in it.
+    /// Opens the file at `path`; `None` if it cannot be read. In a file without debug information, [`Self::frames`]
+    /// finds nothing.
     pub(super) fn open(path: &Path) -> Option<Self> {
         let loader = addr2line::Loader::new(path).ok()?;
         Some(DebugInfo { loader })
     }
 
-    /// The functions at `address`, the innermost first; the last one is the function itself, all before it
-    /// were inlined.
+    /// Returns the functions at `address`, innermost first. The last one is the function itself; the others are
+    /// inlined.
     pub(super) fn frames(&self, address: u64) -> Vec<Frame> {
         let mut found = Vec::new();
-        // The library looks at the byte behind it too.
+        // The library adds 1 to the address.
         if address == u64::MAX {
             return found;
         }

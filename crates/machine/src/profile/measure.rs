@@ -1,11 +1,11 @@
-//! Runs two servers with the same transactions, under callgrind or sampled by perf.
+//! Runs the same transactions on two servers, under callgrind or sampled by perf.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::table;
 use crate::meter::call_graph::CallGraph;
-use crate::meter::samples::{self, Sampled, Samples};
+use crate::meter::samples::{self, Samples, SamplingEvent};
 use crate::meter::{self, Counter, WARM_UP};
 use crate::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
 use crate::workload::{Clients, Serving};
@@ -16,71 +16,71 @@ use perfquilt_model::profile::CostTable;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
 
-/// Seconds that a run's transactions take under valgrind without counting: counted, they take some tenfold.
+/// Target seconds of a run under valgrind without counting; counting makes it about ten times as long.
 const COUNTED_SECONDS: f64 = 0.3;
-/// Seconds of a sampled run.
+/// Target seconds of a sampled run.
 const SAMPLED_SECONDS: f64 = 4.0;
-/// Room for the data of a server, beside its template's size.
+/// Number of servers for whose data a scratch folder has room.
 const SERVERS: usize = 2;
 
-/// Where costs come from.
+/// CostSource of the costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// Every instruction is counted, by callgrind.
+pub enum CostSource {
+    /// Callgrind counts every instruction.
     Callgrind,
-    /// The server is sampled at full speed, by perf.
-    Perf(Sampled),
+    /// perf samples the server at full speed.
+    Perf(SamplingEvent),
 }
 
-impl Source {
-    /// Its name.
+impl CostSource {
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
-            Source::Callgrind => "callgrind",
-            Source::Perf(_) => "perf",
+            CostSource::Callgrind => "callgrind",
+            CostSource::Perf(_) => "perf",
         }
     }
 
-    /// The unit of its costs, in words.
+    /// Returns the unit of its costs, in words.
     pub fn unit(self) -> &'static str {
         match self {
-            Source::Callgrind => "instructions",
-            Source::Perf(by) => by.unit(),
+            CostSource::Callgrind => "instructions",
+            CostSource::Perf(by) => by.unit(),
         }
     }
 }
 
-/// A server to look into.
+/// A server to profile.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// What it is, for people: the release and the last patch.
+    /// Label for messages: the release and the last patch.
     pub label: String,
     /// The folder of the built server.
     pub server: PathBuf,
     /// The measured executable.
     pub executable: PathBuf,
-    /// The release whose configuration and clients it gets.
+    /// The release that determines its configuration and clients.
     pub release: String,
-    /// What its data is known by: servers of the same release share it.
+    /// Identifier of its data; servers of the same release share it.
     pub data: String,
-    /// The folder of the built server that makes the data, if it is not there.
+    /// The folder of the built server that creates the data if it does not exist.
     pub base: PathBuf,
 }
 
-/// What transactions cost both servers, a table a run; run `i` of both did the same transactions.
+/// Costs on both servers, one table per run. Run `i` of both servers ran the same transactions.
 #[derive(Debug, Clone, Default)]
-pub struct Pair {
-    /// The first server's.
+pub struct CostTables {
+    /// Tables of the first server.
     pub before: Vec<CostTable>,
-    /// The second's.
+    /// Tables of the second server.
     pub after: Vec<CostTable>,
-    /// Transactions of a run.
+    /// Transactions per run.
     pub transactions: u64,
 }
 
-/// Looks into both servers `runs` times, each time from fresh starts, with `transactions` (`None`: as many as
-/// take some seconds). Counted, both run side by side; sampled, one after the other, the first one first in every
-/// other run.
+/// Profiles both servers `runs` times, each time from fresh starts, with `transactions` (`None`: as many as fit in a
+/// few seconds). Under callgrind both run in parallel; sampled, they run one after the other, in alternating
+/// order.
 ///
 /// # Errors
 /// [`Kind::Usage`] when valgrind, perf or a workload's script is missing; [`Kind::Bench`] when a server or client
@@ -88,14 +88,14 @@ pub struct Pair {
 pub fn measure(
     ws: &Workspace,
     workload: &Workload,
-    source: Source,
+    source: CostSource,
     [before, after]: [&Subject; 2],
     transactions: Option<u64>,
     runs: u32,
     progress: &dyn Progress,
-) -> Result<Pair> {
-    // Says what is missing before anything is started.
-    if source == Source::Callgrind {
+) -> Result<CostTables> {
+    // Report missing programs before starting anything.
+    if source == CostSource::Callgrind {
         Counter::callgrind()?;
     }
     let sides = [
@@ -105,11 +105,11 @@ pub fn measure(
     let step = progress.begin("profile", Some(u64::from(runs)));
     let transactions = match transactions {
         Some(transactions) => transactions.max(1),
-        None => sides[0].enough()?,
+        None => sides[0].calibrate()?,
     };
-    let mut pair = Pair {
+    let mut tables = CostTables {
         transactions,
-        ..Pair::default()
+        ..CostTables::default()
     };
     for run in 0..runs {
         check_interrupted()?;
@@ -118,33 +118,33 @@ pub fn measure(
         let [first, second] = &sides;
         let seed = u64::from(run) + 1;
         let (one, other) = match (source, run % 2) {
-            (Source::Callgrind, _) => std::thread::scope(|scope| {
+            (CostSource::Callgrind, _) => std::thread::scope(|scope| {
                 let other = scope.spawn(|| second.run(transactions, seed));
                 let one = first.run(transactions, seed);
                 let panicked = |_| Err(Error::internal("a run ended in a panic"));
                 (one, other.join().unwrap_or_else(panicked))
             }),
-            (Source::Perf(_), 0) => (
+            (CostSource::Perf(_), 0) => (
                 first.run(transactions, seed),
                 second.run(transactions, seed),
             ),
-            (Source::Perf(_), _) => {
+            (CostSource::Perf(_), _) => {
                 let other = second.run(transactions, seed);
                 (first.run(transactions, seed), other)
             }
         };
-        pair.before.push(one?);
-        pair.after.push(other?);
+        tables.before.push(one?);
+        tables.after.push(other?);
     }
     step.finish(&format!(
         "{runs} runs of {transactions} transactions on each server"
     ));
-    Ok(pair)
+    Ok(tables)
 }
 
-/// One server and what it needs to be started.
+/// One server with everything needed to start it.
 struct Side<'a> {
-    source: Source,
+    source: CostSource,
     subject: &'a Subject,
     workload: &'a Workload,
     adapter: Box<dyn ServerAdapter>,
@@ -157,7 +157,7 @@ impl<'a> Side<'a> {
     fn new(
         ws: &Workspace,
         workload: &'a Workload,
-        source: Source,
+        source: CostSource,
         subject: &'a Subject,
         progress: &dyn Progress,
     ) -> Result<Self> {
@@ -184,7 +184,7 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// Starts the server and a client for it, and lets `work` work with them.
+    /// Starts the server and a client for it, and calls `work` with them.
     fn with<T>(
         &self,
         seed: u64,
@@ -193,8 +193,8 @@ impl<'a> Side<'a> {
         let dir = self.scratch.fresh()?;
         let mut launch = Launch::new(&self.subject.label, &self.subject.server, &dir);
         launch.template = Some(&self.template);
-        if self.source == Source::Callgrind {
-            launch.under = meter::under_for_call_graph(&dir);
+        if self.source == CostSource::Callgrind {
+            launch.instrumentation = meter::call_graph_instrumentation(&dir);
         }
         let mut running = self.adapter.start(&launch)?;
         self.clients
@@ -209,15 +209,15 @@ impl<'a> Side<'a> {
         Ok(result)
     }
 
-    /// Transactions that make a run long enough.
-    fn enough(&self) -> Result<u64> {
+    /// Returns the number of transactions for a run of the target length.
+    fn calibrate(&self) -> Result<u64> {
         let wanted_seconds = match self.source {
-            Source::Callgrind => COUNTED_SECONDS,
-            Source::Perf(_) => SAMPLED_SECONDS,
+            CostSource::Callgrind => COUNTED_SECONDS,
+            CostSource::Perf(_) => SAMPLED_SECONDS,
         };
         self.with(0, |running, serving, _| {
             let mut transactions = 1;
-            // The first ones open tables and fill caches.
+            // The first transactions open tables and fill caches.
             serving.request(running, transactions)?;
             loop {
                 check_interrupted()?;
@@ -237,7 +237,7 @@ impl<'a> Side<'a> {
         let warm_up = transactions.div_ceil(WARM_UP);
         let executable = &self.subject.executable;
         let (table, done) = match self.source {
-            Source::Callgrind => {
+            CostSource::Callgrind => {
                 let (graph, done): (CallGraph, u64) = self.with(seed, |running, serving, _| {
                     let threads = self.adapter.client_threads();
                     meter::call_graph(running, threads, warm_up, transactions, &|running, n| {
@@ -246,7 +246,7 @@ impl<'a> Side<'a> {
                 })?;
                 (table::of_calls(&graph, done, executable), done)
             }
-            Source::Perf(by) => {
+            CostSource::Perf(by) => {
                 let (samples, done): (Samples, u64) = self.with(seed, |running, serving, _| {
                     samples::sample(
                         running,

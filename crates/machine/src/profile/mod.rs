@@ -1,11 +1,11 @@
-//! Measures what the functions of two servers cost.
+//! Measures the cost of the functions of two servers.
 //!
-//! Both servers do the same transactions (same data, same seed), either under callgrind, which tells what each
-//! instruction of which function was executed for, or sampled by perf at full speed, which tells time but not
-//! calls. [`measure`](fn@measure) repeats that and returns the costs by function of each repetition.
+//! Both servers run the same transactions (same data, same seed), either under callgrind, which attributes every
+//! instruction to a function and its callers, or sampled by perf at full speed, which measures time but not
+//! calls. [`measure`](fn@measure) repeats this and returns the costs by function of each repetition.
 
 mod frames;
 mod measure;
 mod table;
 
-pub use measure::{Pair, Source, Subject, measure};
+pub use measure::{CostSource, CostTables, Subject, measure};

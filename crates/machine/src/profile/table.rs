@@ -1,4 +1,4 @@
-//! What each function cost, from a call graph or from samples.
+//! Computes the costs of each function from a call graph or from samples.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,25 +9,29 @@ use crate::meter::plain_name;
 use crate::meter::samples::Samples;
 use perfquilt_model::profile::CostTable;
 
-/// The costs in `graph` of `transactions`. `executable` is the server's own file, whose debug information
-/// tells which instructions came from inlined functions.
+/// Returns the costs in `graph` per transaction, for `transactions`. `executable` is the server's own file, whose
+/// debug information identifies inlined functions.
 pub fn of_calls(graph: &CallGraph, transactions: u64, executable: &Path) -> CostTable {
     let each = 1.0 / transactions.max(1) as f64;
-    let mut places = Places::new(graph, executable);
+    let mut resolver = SiteResolver::new(graph, executable);
     let mut table = CostTable {
         total: graph.instructions as f64 * each,
         ..CostTable::default()
     };
     for (&(function, site), &cost) in &graph.own {
-        add(&mut table, &places.at(function, site), cost as f64 * each);
+        add(
+            &mut table,
+            &resolver.resolve(function, site),
+            cost as f64 * each,
+        );
     }
     for (&(caller, site, callee), calls) in &graph.calls {
         let (count, cost) = (calls.count as f64 * each, calls.inclusive as f64 * each);
         let callee = plain_name(&graph.functions[callee]);
         table.functions.entry(callee.clone()).or_default().calls += count;
-        let at = places.at(caller, site);
+        let at = resolver.resolve(caller, site);
         for (depth, name) in at.names.iter().enumerate() {
-            // What a function does by calling itself is in its cost already.
+            // The cost of recursive calls is already part of the function's cost.
             if *name == callee || at.names[..depth].contains(name) {
                 continue;
             }
@@ -46,25 +50,29 @@ pub fn of_calls(graph: &CallGraph, transactions: u64, executable: &Path) -> Cost
     table
 }
 
-/// The costs in `samples` of `transactions`; `executable` as in [`of_calls`].
+/// Returns the costs in `samples` per transaction, for `transactions`; see [`of_calls`] for `executable`.
 pub fn of_samples(samples: &Samples, transactions: u64, executable: &Path) -> CostTable {
     let each = 1.0 / transactions.max(1) as f64;
     let debug = DebugInfo::open(executable);
     let mut table = CostTable::default();
-    for (place, cost) in &samples.spent {
-        let frames = match (&debug, place.address) {
+    for (position, cost) in &samples.spent {
+        let frames = match (&debug, position.address) {
             (Some(debug), Some(address)) => debug.frames(address),
             _ => Vec::new(),
         };
         let cost = cost * each;
         table.total += cost;
-        add(&mut table, &At::of(&frames, place.function.clone()), cost);
+        add(
+            &mut table,
+            &InlineStack::of(&frames, position.function.clone()),
+            cost,
+        );
     }
     table
 }
 
-/// Adds the own cost of a place.
-fn add(table: &mut CostTable, at: &At, cost: f64) {
+/// Adds own cost at a position.
+fn add(table: &mut CostTable, at: &InlineStack, cost: f64) {
     for (depth, name) in at.names.iter().enumerate() {
         if at.names[..depth].contains(name) {
             continue;
@@ -83,8 +91,8 @@ fn add(table: &mut CostTable, at: &At, cost: f64) {
     nest(table, at, cost);
 }
 
-/// Adds what was spent at a place, or in calls from there, to the inlined functions around it.
-fn nest(table: &mut CostTable, at: &At, cost: f64) {
+/// Adds the cost at a position, or of calls from it, to the edges between inlined functions and their callers.
+fn nest(table: &mut CostTable, at: &InlineStack, cost: f64) {
     for names in at.names.windows(2) {
         if let [inner, outer] = names
             && inner != outer
@@ -95,27 +103,27 @@ fn nest(table: &mut CostTable, at: &At, cost: f64) {
     }
 }
 
-/// The functions at a place, innermost first, and the innermost one's line.
+/// The functions at a position, innermost first, and the line of the innermost one.
 #[derive(Debug, Clone, Default)]
-struct At {
+struct InlineStack {
     names: Vec<String>,
     place: Option<(String, u32)>,
 }
 
-/// Looks places up, each once.
-struct Places<'a> {
+/// Resolves sites to functions and caches the results.
+struct SiteResolver<'a> {
     graph: &'a CallGraph,
     debug: Option<DebugInfo>,
-    /// The object that `debug` is of.
+    /// Index of the object file that `debug` describes.
     object: Option<usize>,
-    known: HashMap<(usize, Site), At>,
+    known: HashMap<(usize, Site), InlineStack>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> SiteResolver<'a> {
     fn new(graph: &'a CallGraph, executable: &Path) -> Self {
         let name = executable.file_name();
         let is_it = |object: &String| Path::new(object).file_name() == name;
-        Places {
+        SiteResolver {
             graph,
             debug: DebugInfo::open(executable),
             object: graph.objects.iter().position(is_it),
@@ -123,7 +131,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn at(&mut self, function: usize, site: Site) -> At {
+    fn resolve(&mut self, function: usize, site: Site) -> InlineStack {
         if let Some(at) = self.known.get(&(function, site)) {
             return at.clone();
         }
@@ -132,26 +140,26 @@ impl<'a> Places<'a> {
         at
     }
 
-    fn look_up(&self, function: usize, site: Site) -> At {
+    fn look_up(&self, function: usize, site: Site) -> InlineStack {
         let own = plain_name(&self.graph.functions[function]);
         let file = &self.graph.files[site.file];
-        let told = (site.line > 0 && file != "???").then(|| (file.clone(), site.line));
+        let recorded = (site.line > 0 && file != "???").then(|| (file.clone(), site.line));
         let frames = match (&self.debug, self.object == Some(site.object)) {
             (Some(debug), true) if site.address > 0 => debug.frames(site.address),
             _ => Vec::new(),
         };
-        let at = At::of(&frames, own);
-        At {
-            place: at.place.or(told),
+        let at = InlineStack::of(&frames, own);
+        InlineStack {
+            place: at.place.or(recorded),
             ..at
         }
     }
 }
 
-impl At {
-    /// The place of these frames in the function `own`, as the source of costs spells it.
+impl InlineStack {
+    /// Builds the stack of these frames in the function `own`, named as in the cost source.
     fn of(frames: &[Frame], own: String) -> Self {
-        // The last frame is that function in debug information's spelling.
+        // The last frame is the same function, named by the debug information.
         let inlined = frames.len().saturating_sub(1);
         let named = |frame: &Frame| plain_name(&frame.function);
         let mut names: Vec<String> = frames[..inlined]
@@ -160,7 +168,7 @@ impl At {
             .filter(|name| !name.is_empty())
             .collect();
         names.push(own);
-        At {
+        InlineStack {
             names,
             place: frames.first().and_then(|frame| frame.place.clone()),
         }
@@ -216,7 +224,7 @@ mod tests {
             calls,
         };
         assert_eq!(of("main"), costs(10.0, 100.0, 0.0));
-        // Its calls of itself are not counted again.
+        // Recursive calls are not counted again.
         assert_eq!(of("walk(int)"), costs(40.0, 90.0, 1.0));
         assert_eq!(of("leaf"), costs(50.0, 50.0, 2.0));
         assert_eq!(table.lines[&("leaf".into(), "a.cc".into(), 7)], 50.0);
@@ -225,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn what_inlined_functions_cost_belongs_to_those_around_them() {
-        let at = |names: &[&str]| At {
+    fn inlined_costs_are_attributed_to_the_callers() {
+        let at = |names: &[&str]| InlineStack {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             place: None,
         };
@@ -241,7 +249,7 @@ mod tests {
 
     #[test]
     fn inlined_functions_are_found_by_debug_information() {
-        // This test's own executable has some.
+        // The test executable has debug information.
         let own = std::env::current_exe().unwrap();
         let debug = DebugInfo::open(&own).unwrap();
         assert!(debug.frames(u64::MAX).is_empty());

@@ -1,41 +1,41 @@
-//! The other side: perfquilt inside a sandbox.
+//! Sets up perfquilt when it runs inside a sandbox.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::{CACHE_BELOW, LIMITS, REAL_TIME, limits};
-use perfquilt_config::Limits;
+use super::{LIMITS, REAL_TIME, SHARED_CACHE, limits};
+use perfquilt_config::SandboxLimits;
 use perfquilt_config::workspace::cache_dir;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::caches::is_work;
+use perfquilt_system::caches::is_unfinished;
 
-/// Caches whose entries are made once and only read afterwards.
-const SHARED: [&str; 2] = ["builds", "data"];
+/// Caches whose entries never change once finished.
+const SHARED_KINDS: [&str; 2] = ["builds", "data"];
 
-/// Takes on the limits of the sandbox this program runs in, and finds what it may use of others' caches.
-/// Does nothing outside.
+/// Applies the limits of the sandbox this program runs in and links the shared caches. Does nothing outside a
+/// sandbox.
 ///
 /// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it was told no limits, or its cache cannot be
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the limits are malformed or its cache cannot be
 /// written.
 pub fn enter() -> Result<()> {
     let Some(text) = std::env::var_os(LIMITS) else {
         return Ok(());
     };
-    let given: Limits = serde_json::from_str(&text.to_string_lossy())
+    let given: SandboxLimits = serde_json::from_str(&text.to_string_lossy())
         .map_err(|error| Error::internal(format!("{LIMITS} is no set of limits: {error}")))?;
-    limits::take_on(&given, std::env::var_os(REAL_TIME).is_some());
-    match std::env::var_os(CACHE_BELOW) {
-        Some(below) => borrow(&cache_dir()?, Path::new(&below)),
+    limits::apply(&given, std::env::var_os(REAL_TIME).is_some());
+    match std::env::var_os(SHARED_CACHE) {
+        Some(shared) => link_shared(&cache_dir()?, Path::new(&shared)),
         None => Ok(()),
     }
 }
 
-/// Makes the finished entries of the caches `below` be found in the caches `own`, and those that are gone be
-/// made anew there.
-fn borrow(own: &Path, below: &Path) -> Result<()> {
-    for kind in SHARED {
-        let (to, from) = (own.join(kind), below.join(kind));
+/// Links the finished entries of the caches `shared` into the caches `own`, and removes links whose entries are
+/// gone, so that they can be created again.
+fn link_shared(own: &Path, shared: &Path) -> Result<()> {
+    for kind in SHARED_KINDS {
+        let (to, from) = (own.join(kind), shared.join(kind));
         std::fs::create_dir_all(&to).map_err(|e| Error::io("create", &to, &e))?;
         for entry in std::fs::read_dir(&to).into_iter().flatten().flatten() {
             let link = entry.path();
@@ -44,10 +44,10 @@ fn borrow(own: &Path, below: &Path) -> Result<()> {
             }
         }
         for entry in std::fs::read_dir(&from).into_iter().flatten().flatten() {
-            let finished =
-                entry.file_type().is_ok_and(|kind| kind.is_dir()) && !is_work(&entry.file_name());
+            let finished = entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && !is_unfinished(&entry.file_name());
             let link = to.join(entry.file_name());
-            // What is there is this sandbox's own, or borrowed before.
+            // An existing entry is this sandbox's own or already a link.
             if finished && std::fs::symlink_metadata(&link).is_err() {
                 symlink(entry.path(), &link).map_err(|e| Error::io("link", &link, &e))?;
             }
@@ -61,9 +61,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_finished_is_borrowed() {
+    fn finished_entries_are_linked() {
         let folder = tempfile::tempdir().unwrap();
-        let (own, below) = (folder.path().join("own"), folder.path().join("below"));
+        let (own, shared) = (folder.path().join("own"), folder.path().join("shared"));
         for name in [
             "builds/k1",
             "builds/k2",
@@ -71,11 +71,11 @@ mod tests {
             "data/d",
             "data/e.tmp",
         ] {
-            std::fs::create_dir_all(below.join(name)).unwrap();
+            std::fs::create_dir_all(shared.join(name)).unwrap();
         }
         std::fs::create_dir_all(own.join("builds/k2")).unwrap();
-        borrow(&own, &below).unwrap();
-        borrow(&own, &below).unwrap();
+        link_shared(&own, &shared).unwrap();
+        link_shared(&own, &shared).unwrap();
         let linked = |name: &str| own.join(name).is_symlink();
         assert!(linked("builds/k1") && linked("data/d"));
         assert!(!linked("builds/k2") && own.join("builds/k2").is_dir());
@@ -83,15 +83,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_borrowed_and_is_gone_can_be_made_anew() {
+    fn entries_that_are_gone_can_be_created_again() {
         let folder = tempfile::tempdir().unwrap();
-        let (own, below) = (folder.path().join("own"), folder.path().join("below"));
-        std::fs::create_dir_all(below.join("data/d")).unwrap();
-        borrow(&own, &below).unwrap();
-        std::fs::remove_dir(below.join("data/d")).unwrap();
-        borrow(&own, &below).unwrap();
+        let (own, shared) = (folder.path().join("own"), folder.path().join("shared"));
+        std::fs::create_dir_all(shared.join("data/d")).unwrap();
+        link_shared(&own, &shared).unwrap();
+        std::fs::remove_dir(shared.join("data/d")).unwrap();
+        link_shared(&own, &shared).unwrap();
         std::fs::create_dir(own.join("data/d")).unwrap();
-        borrow(&own, &below).unwrap();
+        link_shared(&own, &shared).unwrap();
         assert!(own.join("data/d").is_dir());
     }
 }

@@ -1,14 +1,14 @@
-//! Limits: those the kernel keeps for each process, and what is looked at from outside.
+//! Resolves limits and applies those that the kernel enforces per process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use perfquilt_config::Limits;
+use perfquilt_config::SandboxLimits;
 
-/// `limits` with this machine's numbers in the place of zeros.
-pub(super) fn settled(limits: &Limits) -> Limits {
+/// Returns `limits` with zeros replaced by this machine's defaults.
+pub(super) fn resolve(limits: &SandboxLimits) -> SandboxLimits {
     let total = rustix::system::sysinfo();
     let bytes = (total.totalram as u64).saturating_mul(u64::from(total.mem_unit));
-    Limits {
+    SandboxLimits {
         memory_mib: match limits.memory_mib {
             0 => (bytes >> 21).max(512),
             given => given,
@@ -17,19 +17,20 @@ pub(super) fn settled(limits: &Limits) -> Limits {
     }
 }
 
-/// MiB that a process may reserve beyond what all together may use: allocators reserve what they never touch.
+/// MiB of address space that one process may reserve beyond the memory limit: allocators reserve memory they never
+/// touch.
 const RESERVED_MIB: u64 = 4 << 10;
-/// The real-time priority that servers and clients are measured with.
+/// The real-time priority of servers and clients during measurements.
 const PRIORITY: u64 = 1;
-/// First of all processes to end when the machine has no memory left.
-const FIRST_TO_END: &str = "1000";
+/// OOM score that makes the kernel kill these processes first when memory runs out.
+const OOM_SCORE: &str = "1000";
 
-/// Lets programs that this one starts ask for real-time scheduling without further rights; nothing happens when
-/// this program has none to give.
+/// Allows child programs to request real-time scheduling without further privileges; without effect if this program
+/// lacks the privilege itself.
 pub(super) fn allow_real_time() {
     let priority = Some(PRIORITY);
     let now = getrlimit(Resource::Rtprio);
-    // No limit, or a higher one, is as good.
+    // No limit or a higher one is sufficient.
     if now.current.is_some_and(|current| current < PRIORITY) {
         let new = Rlimit {
             current: priority,
@@ -39,10 +40,11 @@ pub(super) fn allow_real_time() {
     }
 }
 
-/// Takes on what the kernel keeps: for this process and all it starts. Limits that are lower already stay.
+/// Applies the limits that the kernel enforces to this process and its children. Lower existing limits stay.
 ///
-/// The kernel counts neither root's processes nor the memory of several together; [`super::Inside`] does.
-pub(super) fn take_on(limits: &Limits, real_time: bool) {
+/// The kernel limits neither the number of root's processes nor the total memory of several processes;
+/// [`super::SandboxProcess`] does.
+pub(super) fn apply(limits: &SandboxLimits, real_time: bool) {
     let mib = |count: u64| count.saturating_mul(1 << 20);
     for (resource, most) in [
         (Resource::Data, mib(limits.memory_mib + RESERVED_MIB)),
@@ -59,8 +61,8 @@ pub(super) fn take_on(limits: &Limits, real_time: bool) {
             current: lower(now.current),
             maximum: lower(now.maximum),
         };
-        // A kernel that knows no such limit keeps none; the others hold.
+        // A kernel without this limit does not enforce it; the others still apply.
         let _ = setrlimit(resource, new);
     }
-    let _ = std::fs::write("/proc/self/oom_score_adj", FIRST_TO_END);
+    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
 }

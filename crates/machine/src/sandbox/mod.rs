@@ -1,10 +1,10 @@
-//! A sandbox for code of strangers, made by bubblewrap: no network but a loopback of its own, the system
-//! read-only, a home and temporary folders of its own, an environment without secrets, processes that end
-//! with it, and limits on what it uses. What it may read and write is listed; nothing else is there.
+//! A bubblewrap sandbox for untrusted code: only a private loopback network, a read-only system, private home and
+//! temporary folders, an environment without secrets, processes that end with the sandbox, and resource limits.
+//! Only listed paths are visible inside.
 
 mod enter;
-mod inside;
 mod limits;
+mod process;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -14,24 +14,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use enter::enter;
-pub use inside::{End, Inside, Watched, too_long, watch};
+pub use process::{LimitedProcess, ProcessEnd, SandboxProcess, supervise, time_exceeded};
 
-use perfquilt_config::Limits;
+use perfquilt_config::SandboxLimits;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{Command, DeathSignal, Sink, find_program};
 
-/// Tells perfquilt inside which limits to take on, as JSON.
+/// Environment variable with the limits that perfquilt applies inside, as JSON.
 const LIMITS: &str = "PERFQUILT_SANDBOX";
-/// Tells it to leave real-time scheduling allowed.
+/// Environment variable that keeps real-time scheduling allowed inside.
 const REAL_TIME: &str = "PERFQUILT_REAL_TIME";
-/// Names the caches that can be read inside and whose entries are used.
-const CACHE_BELOW: &str = "PERFQUILT_CACHE_BELOW";
+/// Environment variable with the read-only caches whose entries are used inside.
+const SHARED_CACHE: &str = "PERFQUILT_CACHE_BELOW";
 
-/// Folders of the system; where they are links, links are made.
+/// System folders; links among them become links inside.
 const SYSTEM: [&str; 7] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32",
 ];
-/// What compilers and servers read of the system's configuration. Nothing that is secret is among it.
+/// System configuration that compilers and servers read; none of it is secret.
 const CONFIGURATION: [&str; 14] = [
     "/etc/alternatives",
     "/etc/ld.so.cache",
@@ -48,10 +48,10 @@ const CONFIGURATION: [&str; 14] = [
     "/etc/debian_version",
     "/sys/devices/system",
 ];
-/// The home inside.
+/// Home folder inside.
 const HOME: &str = "/tmp/home";
 
-/// What a path is inside.
+/// How a path appears inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mount {
     Read(PathBuf),
@@ -67,19 +67,20 @@ impl Mount {
     }
 }
 
-/// What can be seen and changed in a sandbox besides the system. Later entries lie over earlier ones.
+/// Description of a sandbox: visible paths besides the system, environment and limits. Later mounts cover earlier
+/// ones.
 #[derive(Debug, Clone, Default)]
 pub struct Sandbox {
     mounts: Vec<Mount>,
     env: BTreeMap<OsString, OsString>,
-    limits: Limits,
+    limits: SandboxLimits,
     cpus: Vec<usize>,
     real_time: bool,
 }
 
 impl Sandbox {
-    /// One with these limits in which nothing can be read but the system and what the limits name.
-    pub fn new(limits: &Limits) -> Self {
+    /// Creates a sandbox with these limits in which only the system and the paths named in the limits are readable.
+    pub fn new(limits: &SandboxLimits) -> Self {
         Sandbox {
             mounts: limits.read.iter().cloned().map(Mount::Read).collect(),
             limits: limits.clone(),
@@ -87,36 +88,36 @@ impl Sandbox {
         }
     }
 
-    /// `path` can be read, at the same place; nothing happens when it does not exist.
+    /// Makes `path` readable inside; ignored if it does not exist.
     #[must_use]
     pub fn read(mut self, path: &Path) -> Self {
         self.mounts.push(Mount::Read(path.to_owned()));
         self
     }
 
-    /// `path`, which must exist, can be read and written.
+    /// Makes `path`, which must exist, readable and writable inside.
     #[must_use]
     pub fn write(mut self, path: &Path) -> Self {
         self.mounts.push(Mount::Write(path.to_owned()));
         self
     }
 
-    /// The folder `path` is empty, and stays so.
+    /// Replaces the folder `path` by an empty read-only one inside.
     #[must_use]
     pub fn hide(mut self, path: &Path) -> Self {
         self.mounts.push(Mount::Hide(path.to_owned()));
         self
     }
 
-    /// Only these processors are used; all when there are none.
+    /// Restricts the sandbox to these processors; an empty list allows all.
     #[must_use]
     pub fn cpus(mut self, cpus: &[usize]) -> Self {
         self.cpus = cpus.to_vec();
         self
     }
 
-    /// What runs inside may ask for real-time scheduling, as far as this program may: precise, but whoever
-    /// has it can keep a processor to themselves but for the share the kernel reserves.
+    /// Allows real-time scheduling inside, if this program may use it. It makes measurements precise, but a process
+    /// that uses it can occupy a processor except for the share the kernel reserves.
     #[must_use]
     pub fn real_time(mut self) -> Self {
         self.real_time = true;
@@ -130,15 +131,15 @@ impl Sandbox {
         self
     }
 
-    /// The caches `own`, which can be written, and beside them what `below` has, which can only be read: what
-    /// runs inside finds finished servers, data and compiled units there, but can leave nothing to others.
+    /// Adds the writable caches `own` and the read-only caches `shared`. Programs inside can use finished servers,
+    /// data and compiled units of `shared` but cannot leave anything for others.
     #[must_use]
-    pub fn caches(self, own: &Path, below: &Path) -> Self {
-        let compiled = below.join("ccache");
+    pub fn caches(self, own: &Path, shared: &Path) -> Self {
+        let compiled = shared.join("ccache");
         let sandbox = self
             .write(own)
-            .read(below)
-            .env(CACHE_BELOW, below)
+            .read(shared)
+            .env(SHARED_CACHE, shared)
             .env("XDG_CACHE_HOME", own.parent().unwrap_or(own));
         if !compiled.is_dir() {
             return sandbox;
@@ -149,19 +150,19 @@ impl Sandbox {
             .env("CCACHE_TEMPDIR", "/tmp")
     }
 
-    /// Starts perfquilt, the program `tool`, with `arguments` inside, in the folder `directory`.
+    /// Starts the program `tool`, which is perfquilt, with `arguments` inside, in the folder `directory`.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when bubblewrap is not installed or the sandbox cannot be
-    /// made.
+    /// created.
     pub fn start(
         &self,
         tool: &Path,
         arguments: &[OsString],
         directory: &Path,
         (stdout, stderr): (Sink, Sink),
-    ) -> Result<Inside> {
-        let limits = limits::settled(&self.limits);
+    ) -> Result<SandboxProcess> {
+        let limits = limits::resolve(&self.limits);
         let status = tempfile::tempfile()
             .map_err(|error| Error::internal(format!("cannot make a file: {error}")))?;
         let status = Arc::new(status);
@@ -172,13 +173,13 @@ impl Sandbox {
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
         let command = Command::new("bwrap")
             .args(["--json-status-fd", &status.as_raw_fd().to_string()])
-            .args(apart())
+            .args(isolation())
             .args(system(&limits))
             .args(["--ro-bind".as_ref(), tool.as_os_str(), tool.as_os_str()])
-            .args(self.mounts.iter().flat_map(words))
+            .args(self.mounts.iter().flat_map(mount_arguments))
             .args(self.variables(&json))
             .args(["--dir".as_ref(), directory.as_os_str()])
-            .args(self.closed())
+            .args(self.read_only_remounts())
             .args(["--chdir".as_ref(), directory.as_os_str()])
             .arg("--")
             .arg(tool)
@@ -195,7 +196,7 @@ impl Sandbox {
             Mount::Write(path) => Some(path.clone()),
             _ => None,
         });
-        Ok(Inside::new(
+        Ok(SandboxProcess::new(
             command.spawn()?,
             status,
             limits,
@@ -203,14 +204,14 @@ impl Sandbox {
         ))
     }
 
-    /// Closes the folders in memory that have no size of their own and that nothing needs to write to: what
-    /// is in them counts as nobody's memory. To be done when all else is in its place.
-    fn closed(&self) -> Vec<OsString> {
+    /// Returns the options that remount in-memory folders without a size limit read-only, since their content would
+    /// not count as memory of any process. They must come after all mounts.
+    fn read_only_remounts(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
         for (index, mount) in self.mounts.iter().enumerate() {
             let Mount::Hide(path) = mount else { continue };
-            let lies_over = |later: &Mount| path.starts_with(later.path());
-            if !self.mounts[index + 1..].iter().any(lies_over) {
+            let covers = |later: &Mount| path.starts_with(later.path());
+            if !self.mounts[index + 1..].iter().any(covers) {
                 words.extend(["--remount-ro".into(), path.into()]);
             }
         }
@@ -244,8 +245,8 @@ impl Sandbox {
     }
 }
 
-/// Namespaces, rights and the end.
-fn apart() -> Vec<OsString> {
+/// Returns bubblewrap's options for namespaces, capabilities and the end of the sandbox.
+fn isolation() -> Vec<OsString> {
     [
         "--unshare-user",
         "--unshare-ipc",
@@ -253,7 +254,7 @@ fn apart() -> Vec<OsString> {
         "--unshare-net",
         "--unshare-uts",
         "--unshare-cgroup-try",
-        // Whoever can make a namespace of users has more of the kernel to attack.
+        // User namespaces expose more of the kernel to attacks.
         "--disable-userns",
         "--cap-drop",
         "ALL",
@@ -264,7 +265,7 @@ fn apart() -> Vec<OsString> {
     .to_vec()
 }
 
-fn system(limits: &Limits) -> Vec<OsString> {
+fn system(limits: &SandboxLimits) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |parts: &[&OsStr]| words.extend(parts.iter().map(|part| (*part).to_owned()));
     for folder in SYSTEM {
@@ -285,7 +286,7 @@ fn system(limits: &Limits) -> Vec<OsString> {
     words
 }
 
-fn words(mount: &Mount) -> Vec<OsString> {
+fn mount_arguments(mount: &Mount) -> Vec<OsString> {
     let bind = |how: &str, path: &Path| vec![how.into(), path.into(), path.into()];
     match mount {
         Mount::Read(path) => bind("--ro-bind-try", path),
@@ -294,21 +295,21 @@ fn words(mount: &Mount) -> Vec<OsString> {
     }
 }
 
-/// Whether sandboxes can be made on this machine.
+/// Checks whether sandboxes can be created on this machine.
 ///
 /// # Errors
-/// In words, why not.
-pub fn works() -> std::result::Result<(), String> {
-    const PATIENCE: Duration = Duration::from_secs(10);
+/// The reason why not, in words.
+pub fn check_support() -> std::result::Result<(), String> {
+    const TIMEOUT: Duration = Duration::from_secs(10);
     if find_program("bwrap").is_none() {
         return Err("bubblewrap is not installed".to_owned());
     }
     let output = Command::new("bwrap")
-        .args(apart())
-        .args(system(&limits::settled(&Limits::default())))
-        .args(Sandbox::default().closed())
+        .args(isolation())
+        .args(system(&limits::resolve(&SandboxLimits::default())))
+        .args(Sandbox::default().read_only_remounts())
         .args(["--", "/bin/sh", "-c", "exit 0"])
-        .run_within(PATIENCE)
+        .run_within(TIMEOUT)
         .map_err(|error| error.to_string())?;
     if output.success() {
         Ok(())
@@ -325,8 +326,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hidden_is_closed_unless_something_lies_over_it() {
-        let sandbox = Sandbox::new(&Limits::default())
+    fn hidden_folders_are_read_only_unless_covered() {
+        let sandbox = Sandbox::new(&SandboxLimits::default())
             .hide(Path::new("/a/hidden"))
             .write(Path::new("/a/hidden/below"))
             .hide(Path::new("/b/c"))
@@ -334,7 +335,7 @@ mod tests {
             .hide(Path::new("/d"))
             .read(Path::new("/d"));
         assert_eq!(
-            sandbox.closed(),
+            sandbox.read_only_remounts(),
             [
                 "--remount-ro",
                 "/a/hidden",

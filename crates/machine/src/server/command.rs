@@ -1,4 +1,4 @@
-//! Any server: commands of the configuration start it, ask whether it is ready and stop it.
+//! Runs any server with commands of the configuration that start it, check whether it is ready and stop it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::running::{Place, Plan, Running, Stop, patience};
+use super::running::{ListenAddress, Running, StartPlan, Stop};
+use super::start_failure::start_timeout;
 use super::{ClientThreads, Launch, ServerAdapter, copy_tree};
 use perfquilt_config::{CommandServer, config_files, expand, expand_word};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -16,12 +17,12 @@ use perfquilt_model::progress::Progress;
 use perfquilt_system::digest::{self, hex};
 use perfquilt_system::process::Command;
 
-/// How long one try of the ready command may take at most.
-const READY_LIMIT: Duration = Duration::from_secs(10);
-/// Starts tried when another process takes the port between our choice and the server's.
-const PORT_TRIES: usize = 3;
+/// Maximum time of one run of the ready command.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Attempts to start if another process takes the chosen port before the server does.
+const PORT_ATTEMPTS: usize = 3;
 
-/// Runs a server by the commands of `[server.command]`.
+/// Runs a server with the commands of `[server.command]`.
 #[derive(Debug)]
 pub struct CommandAdapter {
     commands: CommandServer,
@@ -31,12 +32,12 @@ pub struct CommandAdapter {
 }
 
 impl CommandAdapter {
-    /// An adapter for `commands`; `config` is the workspace's `bench-config/`, `logs` where logs of
-    /// failed servers are kept.
+    /// Creates an adapter for `commands`; `config` is the workspace's `bench-config/`, and `logs` is the folder
+    /// for logs of failed servers.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when a command is empty, has an unknown
-    /// placeholder, or when the server would not listen where it is told to.
+    /// [`Kind::Usage`] when a command is empty or has an unknown placeholder, or when `start` contains
+    /// neither `{socket}` nor `{port}`.
     pub fn new(
         commands: CommandServer,
         config: PathBuf,
@@ -57,7 +58,7 @@ impl CommandAdapter {
             }
             expand(words, &sample)?;
         }
-        // Several servers run at once, and a fixed address might be somebody else's server.
+        // Several servers run at once, and a fixed address could belong to an unrelated server.
         if !uses(&commands.start, "{socket}") && !uses(&commands.start, "{port}") {
             return Err(Error::usage(
                 "`start` of [server.command] mentions neither {socket} nor {port}",
@@ -78,8 +79,8 @@ impl CommandAdapter {
             .flatten()
             .any(|words| uses(words, "{port}"));
         let port = wants_port.then(free_port).transpose()?;
-        let place = Place::new(launch.dir, port)?;
-        let values = values(launch, &place, &self.config);
+        let address = ListenAddress::new(launch.dir, port)?;
+        let values = values(launch, &address, &self.config);
         let env = self
             .commands
             .env
@@ -94,26 +95,26 @@ impl CommandAdapter {
             )),
             None => Stop::Signal { may_kill: true },
         };
-        let plan = Plan {
+        let plan = StartPlan {
             launch,
             words: expand(&self.commands.start, &values)?
                 .into_iter()
                 .map(OsString::from)
                 .collect(),
             env,
-            place,
+            address,
             stop,
             start_seconds: self.start_seconds,
             kept_logs: self.logs.clone(),
             uncounted: &[],
             values,
         };
-        let end = Instant::now() + patience(self.start_seconds, &launch.under);
+        let end = Instant::now() + start_timeout(self.start_seconds, &launch.instrumentation);
         Running::begin(plan, &mut |_| {
             let left = end.saturating_duration_since(Instant::now());
-            match ready.run_within(READY_LIMIT.min(left)) {
+            match ready.run_within(READY_TIMEOUT.min(left)) {
                 Ok(output) => Ok(output.success()),
-                // One try that hangs is a "not yet"; the whole start has its own limit.
+                // A timeout means "not yet"; the start as a whole has its own timeout.
                 Err(error) if error.kind() == Kind::Bench => Ok(false),
                 Err(error) => Err(error),
             }
@@ -146,7 +147,7 @@ impl ServerAdapter for CommandAdapter {
 
     fn start(&self, launch: &Launch<'_>) -> Result<Running> {
         let data = launch.dir.join("data");
-        let mut tries = PORT_TRIES;
+        let mut attempts = PORT_ATTEMPTS;
         loop {
             match launch.template {
                 Some(template) => copy_tree(template, &data)?,
@@ -154,9 +155,9 @@ impl ServerAdapter for CommandAdapter {
                     std::fs::create_dir_all(&data).map_err(|e| Error::io("create", &data, &e))?
                 }
             }
-            tries -= 1;
+            attempts -= 1;
             match self.start_once(launch) {
-                Err(error) if tries > 0 && lost_its_port(&error) => {
+                Err(error) if attempts > 0 && lost_its_port(&error) => {
                     // The failed start has removed the folder.
                 }
                 result => return result,
@@ -169,7 +170,7 @@ impl ServerAdapter for CommandAdapter {
     }
 
     fn client_threads(&self) -> ClientThreads {
-        // Nothing is known of its threads; idle ones execute nothing that would count.
+        // The threads of an arbitrary server are unknown; idle ones execute next to nothing.
         ClientThreads::All
     }
 }
@@ -192,20 +193,20 @@ fn uses(words: &[String], placeholder: &str) -> bool {
     words.iter().any(|word| word.contains(placeholder))
 }
 
-/// The placeholders' values for one start.
+/// Returns the values of the placeholders for one start.
 pub(super) fn values(
     launch: &Launch<'_>,
-    place: &Place,
+    address: &ListenAddress,
     config: &Path,
 ) -> BTreeMap<String, String> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut values = BTreeMap::from([
         ("server".to_owned(), text(launch.server)),
         ("dir".to_owned(), text(&launch.dir.join("data"))),
-        ("socket".to_owned(), text(&place.socket)),
+        ("socket".to_owned(), text(&address.socket)),
         ("config".to_owned(), text(config)),
     ]);
-    if let Some(port) = place.port {
+    if let Some(port) = address.port {
         values.insert("port".to_owned(), port.to_string());
     }
     values

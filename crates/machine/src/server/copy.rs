@@ -1,4 +1,4 @@
-//! Cloning a data directory: by reflink where the file system can, else by copying.
+//! Clones a data directory by reflinks if the file system supports them, else by copying.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use perfquilt_model::error::{Error, Result};
 
-/// Unit of copying.
+/// Size in bytes of the blocks that are copied.
 const BLOCK: usize = 64 * 1024;
 
-/// Copies the folder `from` to the new folder `to`, sharing blocks where the file system can
+/// Copies the folder `from` to the new folder `to`, sharing blocks if the file system supports it
 /// (`FICLONE`). Symbolic links are copied as links.
 ///
 /// # Errors
@@ -46,8 +46,8 @@ fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     copy_sparsely(source, target)
 }
 
-/// Copies without writing blocks of zeros: most of a new database's log is empty, and on a RAM disk
-/// every page not written is memory and time saved.
+/// Copies a file without writing blocks of zeros: most of a new database's log is empty, and on a RAM disk every
+/// unwritten page saves memory and time.
 fn copy_sparsely(mut source: File, mut target: File) -> std::io::Result<()> {
     static ZEROS: [u8; BLOCK] = [0; BLOCK];
     let meta = source.metadata()?;
@@ -63,7 +63,7 @@ fn copy_sparsely(mut source: File, mut target: File) -> std::io::Result<()> {
             target.write_all(&block[..filled])?;
         }
     }
-    // Gives a file that ends in zeros its full length.
+    // A file that ends in zeros needs its full length set.
     let length = target.stream_position()?;
     target.set_len(length)?;
     target.set_permissions(meta.permissions())
@@ -82,7 +82,7 @@ fn read_block(source: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// Bytes that the files under `dir` take once copied.
+/// Returns the total size in bytes of the files under `dir`.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a folder cannot be read.
@@ -91,7 +91,7 @@ pub fn size_of_tree(dir: &Path) -> Result<u64> {
     for entry in std::fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))? {
         let entry = entry.map_err(|e| Error::io("read", dir, &e))?;
         let path = entry.path();
-        // Never through a symbolic link: it would not be followed when copying either.
+        // Copying does not follow symbolic links either.
         let meta = std::fs::symlink_metadata(&path).map_err(|e| Error::io("read", &path, &e))?;
         if meta.is_dir() {
             bytes += size_of_tree(&path)?;
@@ -102,8 +102,8 @@ pub fn size_of_tree(dir: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Writes everything under `dir` through to the disk, so that a power failure after its publication
-/// cannot leave it half written.
+/// Syncs everything under `dir` to the disk, so that a power failure after its publication cannot leave it
+/// incomplete.
 pub(super) fn sync_tree(dir: &Path) -> Result<()> {
     for entry in std::fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))? {
         let path = entry.map_err(|e| Error::io("read", dir, &e))?.path();

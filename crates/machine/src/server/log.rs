@@ -1,13 +1,13 @@
-//! What to show of a server's log when it failed.
+//! Extracts the informative lines of a failed server's log.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// How much of a log's end is looked at: a crash report with its stack fits easily.
+/// Bytes read from the end of a log: enough for a crash report with its stack.
 const TAIL_BYTES: u64 = 64 * 1024;
 
-/// Lines that say why a server ended, in the words of the servers and tools at hand.
-const TELLING: [&str; 10] = [
+/// Marks of lines that explain why a server ended, for the known servers and tools.
+const RELEVANT_MARKS: [&str; 10] = [
     "[ERROR]",
     "got signal",
     "Assertion",
@@ -20,8 +20,8 @@ const TELLING: [&str; 10] = [
     "# ", // Redis writes its warnings and errors with this level mark.
 ];
 
-/// The log's end as text; empty when there is no log.
-pub(super) fn end_of(log: &Path) -> String {
+/// Returns the end of the log as text; empty if there is no log.
+pub(super) fn tail(log: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = std::fs::File::open(log)?;
         let length = file.metadata()?.len();
@@ -33,12 +33,13 @@ pub(super) fn end_of(log: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// At most `count` lines of `text`: the first telling ones, then the last ones, in their order.
-pub(super) fn telling_lines(text: &str, count: usize) -> Vec<String> {
+/// Returns at most `count` lines of `text` in their order: up to half of them the first relevant ones, the rest the
+/// last ones.
+pub(super) fn relevant_lines(text: &str, count: usize) -> Vec<String> {
     let lines: Vec<&str> = text.lines().filter(|line| !is_filler(line)).collect();
-    let telling = |line: &str| TELLING.iter().any(|mark| line.contains(mark));
+    let is_relevant = |line: &str| RELEVANT_MARKS.iter().any(|mark| line.contains(mark));
     let mut chosen: Vec<usize> = (0..lines.len())
-        .filter(|&i| telling(lines[i]))
+        .filter(|&i| is_relevant(lines[i]))
         .take(count / 2)
         .collect();
     let rest = count - chosen.len();
@@ -48,7 +49,7 @@ pub(super) fn telling_lines(text: &str, count: usize) -> Vec<String> {
     chosen.into_iter().map(|i| lines[i].to_owned()).collect()
 }
 
-/// Empty lines and the summary that valgrind ends every log with.
+/// Whether a line is empty or part of the summary at the end of valgrind's logs.
 fn is_filler(line: &str) -> bool {
     let text = line
         .trim_start_matches(|c: char| c == '=' || c.is_ascii_digit())
@@ -61,7 +62,7 @@ fn is_filler(line: &str) -> bool {
                 .any(|word| text.contains(word)))
 }
 
-/// Whether the log shows that a crash report is being written: the process may live a little longer.
+/// Whether the log contains the beginning of a crash report, so that the process may live a little longer.
 pub(super) fn shows_crash(text: &str) -> bool {
     [
         "got signal",
@@ -82,7 +83,7 @@ mod tests {
         for i in 0..100 {
             text += &format!("frame {i}\n");
         }
-        let lines = telling_lines(&text, 6);
+        let lines = relevant_lines(&text, 6);
         assert_eq!(lines.len(), 6);
         assert_eq!(lines[0], "[ERROR] no space");
         assert_eq!(lines[5], "frame 99");
@@ -91,24 +92,24 @@ mod tests {
     #[test]
     fn short_logs_are_shown_whole_and_once() {
         assert_eq!(
-            telling_lines("a\n\n[ERROR] b\nc\n", 10),
+            relevant_lines("a\n\n[ERROR] b\nc\n", 10),
             ["a", "[ERROR] b", "c"]
         );
-        assert!(telling_lines("", 10).is_empty());
+        assert!(relevant_lines("", 10).is_empty());
     }
 
     #[test]
-    fn what_valgrind_sums_up_is_left_out() {
+    fn the_summary_of_valgrind_is_omitted() {
         let text = "==7== Process terminating with default action of signal 7\n==7==\n\
                     ==7== I   refs:      0\n==7== LLd miss rate: 0.0%\n";
         assert_eq!(
-            telling_lines(text, 5),
+            relevant_lines(text, 5),
             ["==7== Process terminating with default action of signal 7"]
         );
     }
 
     #[test]
     fn a_missing_log_is_an_empty_one() {
-        assert_eq!(end_of(Path::new("/nonexistent/log")), "");
+        assert_eq!(tail(Path::new("/nonexistent/log")), "");
     }
 }

@@ -1,9 +1,9 @@
-//! Running servers: a trait, MariaDB's adapter, and one for any server driven by commands.
+//! Runs servers: a trait, an adapter for MariaDB, and an adapter for any server driven by commands.
 //!
-//! A start always happens in a fresh folder of its own (see [`Scratch`]) that holds the server's
-//! data in `data/` and its log in `server.log`; the server is reached through a Unix socket nobody
-//! else can open. Dropping a [`Running`] kills the server's whole process group and removes the
-//! folder, whatever happened before. Nothing outside `mariadb` knows MariaDB.
+//! Every start has a fresh folder (see [`Scratch`]) with the server's data in `data/` and its log in
+//! `server.log`. The server listens on a Unix socket in a private folder. Dropping a [`Running`] kills
+//! the server's whole process group and removes the folder in all cases. Only `mariadb` is specific to
+//! MariaDB.
 
 mod command;
 mod copy;
@@ -11,6 +11,7 @@ mod log;
 mod mariadb;
 mod running;
 mod scratch;
+mod start_failure;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -23,23 +24,23 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
 pub use copy::{copy_tree, size_of_tree};
-pub use running::{Endpoint, Running, processor_time};
-pub use running::{has_other_time, vgdb_prefix};
+pub use running::{Endpoint, Running, processor_time, vgdb_prefix};
 pub use scratch::Scratch;
+pub use start_failure::StartFailure;
 pub use template::prepare_template;
 
-/// What a server runs under.
+/// Instrumentation of a running server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Under {
-    /// Nothing: full speed.
+pub enum Instrumentation {
+    /// None: full speed.
     #[default]
     Plain,
-    /// Valgrind's callgrind with the instrumentation off until
+    /// Valgrind's callgrind with counting off until
     /// [`crate::meter`] switches it on.
     Callgrind {
-        /// The path profiles are written to: dump `n` of thread `t` becomes `OUT.n-t`.
+        /// Path of the profiles: dump `n` of thread `t` is `OUT.n-t`.
         out: PathBuf,
-        /// Whether profiles tell addresses beside functions and lines.
+        /// Whether profiles contain addresses in addition to functions and lines.
         addresses: bool,
     },
 }
@@ -47,35 +48,35 @@ pub enum Under {
 /// One start of a built server.
 #[derive(Debug, Clone)]
 pub struct Launch<'a> {
-    /// For messages and kept logs: the point and its patch, for example `2 (0002-x.patch)`.
+    /// Label for messages and kept logs: the point and its patch, for example `2 (0002-x.patch)`.
     pub label: &'a str,
     /// Folder of the built server, with `bin/` and `share/`.
     pub server: &'a Path,
-    /// Fresh folder of this start; removed when the server is stopped. See [`Scratch::fresh`].
+    /// Fresh folder of this start; removed when the server stops. See [`Scratch::fresh`].
     pub dir: &'a Path,
-    /// Prepared data, copied (or reflinked) to `DIR/data`. Without it, `DIR/data` is prepared anew
-    /// unless it is there already.
+    /// Prepared data, copied (or reflinked) to `DIR/data`. Without it, the adapter prepares `DIR/data`
+    /// unless it exists.
     pub template: Option<&'a Path>,
-    /// What the server runs under.
-    pub under: Under,
-    /// The processors it may use; all of them without.
+    /// Instrumentation of the server.
+    pub instrumentation: Instrumentation,
+    /// The processors it may use; `None` for all.
     pub cpus: Option<&'a [usize]>,
-    /// Whether this start fills a template: the server is then told to leave nothing to be done
-    /// after its next start (purging, merging), since that would happen while others are measured.
+    /// Whether this start fills a template. The server must then finish its background work (purging, merging)
+    /// before it stops, because the next start would otherwise continue it during a measurement.
     pub filling: bool,
     /// Extra environment.
     pub env: Vec<(String, String)>,
 }
 
 impl<'a> Launch<'a> {
-    /// A plain start of `server` in `dir`, on any processor, with newly prepared data.
+    /// Describes a plain start of `server` in `dir`, on any processor, with newly prepared data.
     pub fn new(label: &'a str, server: &'a Path, dir: &'a Path) -> Self {
         Launch {
             label,
             server,
             dir,
             template: None,
-            under: Under::Plain,
+            instrumentation: Instrumentation::Plain,
             cpus: None,
             filling: false,
             env: Vec::new(),
@@ -83,34 +84,33 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Which threads of a server do the clients' work, for meters that count by thread.
+/// The threads of a server that execute the clients' work, for meters that count by thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientThreads {
     /// Every thread of the process counts.
     All,
-    /// Those in which this function ran; all of them where no thread shows it (no symbols).
+    /// The threads in which this function ran; all of them if no thread shows it (no symbols).
     WithFunction(&'static str),
 }
 
-/// Knows how to run one kind of server.
+/// Runs one kind of server.
 pub trait ServerAdapter: Send + Sync {
-    /// Digest of everything but the built server that decides how it runs: part of the harness's
-    /// identity and of the key of prepared data.
+    /// Returns the digest of everything except the built server that determines how it runs. It is part of the
+    /// harness's identity and of the key of prepared data.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a configuration file cannot be read.
     fn identity(&self) -> Result<String>;
 
-    /// Fills the empty folder `data` with what the server needs before its first start.
+    /// Fills the empty folder `data` with the files that the server needs before its first start.
     ///
     /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what the server said.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's output.
     fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()>;
 
-    /// Starts the server and returns once it takes connections.
+    /// Starts the server and returns once it accepts connections.
     ///
-    /// Call this from a thread that lives as long as the server may: the kernel kills the server
-    /// when that thread ends.
+    /// Call this from a thread that outlives the server: the kernel kills the server when that thread ends.
     ///
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the log's tail when it ends or does not
@@ -118,18 +118,17 @@ pub trait ServerAdapter: Send + Sync {
     /// valgrind is missing.
     fn start(&self, launch: &Launch<'_>) -> Result<Running>;
 
-    /// Called once after a data set was filled, before the server is stopped: brings it into the
-    /// state in which it is cloned.
+    /// Prepares a newly filled data set for cloning. Called once, before the server is stopped.
     ///
     /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what the server said.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's output.
     fn settle(&self, running: &mut Running) -> Result<()>;
 
-    /// Which threads do the clients' work.
+    /// Returns the threads that execute the clients' work.
     fn client_threads(&self) -> ClientThreads;
 }
 
-/// The adapter that `[server]` names.
+/// Returns the adapter named in `[server]`.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the section or its files are wrong.
@@ -153,7 +152,7 @@ pub fn adapter(ws: &Workspace) -> Result<Box<dyn ServerAdapter>> {
     })
 }
 
-/// Where logs of servers that failed are kept.
+/// Returns the folder for logs of failed servers.
 fn logs(ws: &Workspace) -> PathBuf {
     ws.state().join("logs")
 }

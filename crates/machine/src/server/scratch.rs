@@ -1,8 +1,7 @@
-//! Where running servers live: a private folder on a RAM disk when everything fits, else under the
-//! cache.
+//! Private folders for running servers: on a RAM disk if everything fits, else under the cache.
 //!
-//! The folder is locked for as long as this process lives. A process that was killed leaves its
-//! folder behind unlocked, and the next one to need a folder removes it.
+//! This process locks its folder for as long as it lives. A killed process leaves its folder behind unlocked, and
+//! the next process that needs a folder removes it.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -14,40 +13,40 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::locks::{self, Lock};
 
-/// Linux's RAM disk for everyone.
+/// Linux's world-writable RAM disk.
 const RAM_DISK: &str = "/dev/shm";
 /// Magic number of tmpfs in `statfs(2)`.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
-/// Memory that one server is expected to take beside its data (buffers, code, threads).
+/// Expected memory of one server in addition to its data (buffers, code, threads), in bytes.
 const SERVER_MEMORY: u64 = 320 << 20;
-/// What is left alone of memory and of disk.
+/// Memory and disk space left unused, in bytes.
 const RESERVE: u64 = 512 << 20;
-/// The longest path a Unix socket can have on Linux, without its final zero.
+/// Maximum length of a Unix socket's path on Linux, without the final zero.
 const SOCKET_PATH_MAX: usize = 107;
 
 /// A private folder for the servers of one experiment, removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     dir: TempDir,
-    // Held for its lock.
+    // Keeps the folder locked.
     _lock: Lock,
     started: AtomicU32,
 }
 
 impl Scratch {
-    /// A folder with room for `servers` servers at once, each with `bytes` of data and programs that may
+    /// Creates a folder with room for `servers` concurrent servers, each with `bytes` of data and programs that may
     /// grow by half.
     ///
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when neither the RAM disk nor the cache's disk
-    /// has the room, [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when no folder can be made.
+    /// has enough space, [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when no folder can be created.
     pub fn open(ws: &Workspace, servers: usize, bytes: u64) -> Result<Self> {
         let servers = u64::try_from(servers).unwrap_or(u64::MAX);
         let need = bytes.saturating_add(bytes / 2).saturating_mul(servers);
         let ram = Path::new(RAM_DISK);
         let memory = memory_available();
         if is_tmpfs(ram) && fits_in_memory(need, servers, free_bytes(ram), memory) {
-            // Someone else may own the folder's name there; then the cache serves.
+            // Another user may own a folder of this name there; the cache is the fallback.
             let parent = ram.join(format!("perfquilt-{}", rustix::process::getuid().as_raw()));
             if let Ok(scratch) = Self::within(&parent) {
                 return Ok(scratch);
@@ -71,16 +70,16 @@ impl Scratch {
         Self::within(&parent)
     }
 
-    /// A folder inside `parent`, which is made for this user alone; folders of dead processes
-    /// there are removed first.
+    /// Creates a folder inside `parent`, which is accessible to this user only, after removing folders of dead
+    /// processes.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal), also when `parent` belongs to someone else
-    /// or lets others in.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal), also when `parent` belongs to another user or
+    /// cannot be made private.
     pub fn within(parent: &Path) -> Result<Self> {
         make_private(parent)?;
-        // One process at a time looks for dead folders or makes its own, so that a folder between
-        // its making and its locking is not taken for a dead one.
+        // Only one process at a time removes dead folders or creates its own; otherwise a new folder could be
+        // mistaken for a dead one before it is locked.
         let _gate = locks::wait(&parent.join(".lock"), || {})?;
         remove_dead(parent);
         let dir = tempfile::Builder::new()
@@ -97,28 +96,28 @@ impl Scratch {
         })
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// An empty folder for one start.
+    /// Creates an empty folder for one start.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be made.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created.
     pub fn fresh(&self) -> Result<PathBuf> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        // Names of one length: the length of a path can shift what a server puts on its heap.
+        // All names have the same length, because the length of a path can shift a server's heap.
         let dir = self.path().join(format!("{number:04}"));
         std::fs::create_dir(&dir).map_err(|e| Error::io("create", &dir, &e))?;
         Ok(dir)
     }
 }
 
-/// A folder for one server's socket: `dir` itself when its path leaves room for the name, else a
-/// private one with a short path (returned too, to be kept as long as the socket).
+/// Returns a folder for one server's socket: `dir` itself if its path is short enough, else a private folder with a
+/// short path, which the caller keeps as long as the socket.
 pub(super) fn socket_folder(dir: &Path) -> Result<(PathBuf, Option<Scratch>)> {
-    // Room for the longest name used, `/s.sock`, and for clients that append something.
+    // Leave room for the longest name, `/s.sock`, and for clients that append a suffix.
     if dir.as_os_str().len() + 16 < SOCKET_PATH_MAX {
         return Ok((dir.to_path_buf(), None));
     }
@@ -167,9 +166,9 @@ fn remove_dead(parent: &Path) {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        // The lock goes with the process that held it, however it ended.
+        // The kernel releases a lock when its process ends in any way.
         if let Ok(Some(_dead)) = locks::try_now(&path.join(".lock")) {
-            // What cannot be removed now is tried again by the next process.
+            // The next process retries a failed removal.
             let _ = std::fs::remove_dir_all(&path);
         }
     }
@@ -234,10 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_the_dead_go_and_those_of_the_living_stay() {
+    fn folders_of_dead_processes_are_removed() {
         let base = tempfile::tempdir().unwrap();
         let living = Scratch::within(base.path()).unwrap();
-        // What a killed process leaves: a folder whose lock nobody holds.
+        // A killed process leaves a folder with an unheld lock.
         let dead = base.path().join("dead00");
         std::fs::create_dir_all(dead.join("0/data")).unwrap();
         std::fs::write(dead.join(".lock"), "").unwrap();
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_shut_out_of_a_folder_that_was_open() {
+    fn an_open_folder_is_made_private() {
         let base = tempfile::tempdir().unwrap();
         std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
         let _scratch = Scratch::within(base.path()).unwrap();

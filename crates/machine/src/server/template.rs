@@ -1,4 +1,4 @@
-//! Prepared data: filled once by a server, published by rename, cloned for every start.
+//! Prepares data sets: a server fills each one once, a rename publishes it, and every start clones it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use perfquilt_system::caches;
 use perfquilt_system::locks;
 use perfquilt_system::process::check_interrupted;
 
-/// Makes the data that starts are cloned from, unless it is there, and returns its folder.
+/// Returns the folder of the data that starts are cloned from, and creates it if it does not exist.
 ///
-/// A server is started on newly prepared data, `fill` fills it, and after a clean stop the data is
-/// published under `key`, which must change with everything that decides the data: the release,
-/// [`ServerAdapter::identity`], the workload's options. Two processes that want the same data do not
-/// make it twice; one that is killed leaves nothing that would be taken for finished.
+/// Starts a server on newly prepared data, calls `fill`, stops the server cleanly and publishes the data
+/// under `key`, which must change with everything that determines the data: the release,
+/// [`ServerAdapter::identity`], the workload's options. Concurrent processes create the same data only once,
+/// and a killed process leaves nothing that could be mistaken for a finished data set.
 ///
 /// # Errors
-/// What the server or `fill` meet; a full disk is told as such.
+/// Failures of the server or of `fill`, and a full disk.
 pub fn prepare_template(
     ws: &Workspace,
     adapter: &dyn ServerAdapter,
@@ -47,30 +47,30 @@ pub(super) fn prepare_in(
 ) -> Result<PathBuf> {
     let published = parent.join(key);
     let lock_path = parent.join(format!("{key}.lock"));
-    let mut told = false;
-    // Only what was there while it was held stays there.
-    while !(published.is_dir() && caches::hold(&lock_path) && published.is_dir()) {
-        caches::let_go(&lock_path);
+    let mut noted = false;
+    // The folder must exist after the hold as well: before it, another process may remove the entry.
+    while !(published.is_dir() && caches::pin(&lock_path) && published.is_dir()) {
+        caches::unpin(&lock_path);
         if let Some(_turn) = locks::try_now(&lock_path)? {
-            // Another process may have made it in between.
+            // Another process may have published it in between.
             if !published.is_dir() {
                 make(parent, adapter, server, key, fill, progress)?;
             }
             continue;
         }
-        if !told {
+        if !noted {
             progress.note("waiting: another perfquilt fills the same data");
-            told = true;
+            noted = true;
         }
-        // Whoever fills it shares the lock from then on until its end: it is the data that is waited for, and
-        // never the lock.
+        // Wait for the data, not for the lock: after publishing, users of the data share the lock for as long as
+        // they run.
         check_interrupted()?;
-        std::thread::sleep(locks::POLL);
+        std::thread::sleep(locks::POLL_INTERVAL);
     }
     Ok(published)
 }
 
-/// Makes the data; the caller holds the lock.
+/// Creates the data; the caller holds the lock.
 fn make(
     parent: &Path,
     adapter: &dyn ServerAdapter,
@@ -97,12 +97,12 @@ fn make(
     Ok(())
 }
 
-/// Work in progress, removed on every way out.
+/// Folder of unpublished data, removed when dropped.
 struct Staging(PathBuf);
 
 impl Staging {
     fn new(path: PathBuf) -> Result<Self> {
-        // What a killed process left; the caller holds the lock.
+        // Remains of a killed process. The caller holds the lock, so nothing uses them.
         match std::fs::remove_dir_all(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::io("remove", &path, &e));

@@ -1,4 +1,4 @@
-//! Lives and deaths of servers, with small scripts in the place of servers.
+//! Tests of starting and stopping servers, with small scripts as servers.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -64,7 +64,7 @@ fn alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// Until `condition` holds, at most a few seconds.
+/// Waits until `condition` holds, at most a few seconds.
 fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(10) {
@@ -95,7 +95,7 @@ fn a_started_server_is_ready_and_a_stopped_one_leaves_nothing() {
 }
 
 #[test]
-fn a_server_that_cannot_be_executed_is_its_points_fault() {
+fn a_server_that_cannot_be_executed_is_a_failure_of_its_point() {
     let world = World::new();
     let adapter = world.adapter_with(&["{server}/no-such", "{socket}"], &["true"], None);
     let error = world.start(&adapter).unwrap_err();
@@ -116,7 +116,7 @@ fn dropping_kills_the_servers_children_too() {
     assert!(alive(child));
     drop(running);
     let is_gone = || {
-        // Somebody else's child is a zombie until its new parent has waited for it.
+        // An orphan is a zombie until its new parent has waited for it.
         std::fs::read_to_string(format!("/proc/{child}/stat"))
             .map_or(true, |stat| stat.contains(") Z "))
     };
@@ -136,7 +136,7 @@ fn threads_that_ended_count_as_processor_time() {
     for _ in 0..50 {
         std::thread::spawn(burn).join().unwrap();
     }
-    // On a busy machine a thread may wait for most of its millisecond.
+    // On a busy machine a thread may be waiting for most of its millisecond.
     assert!(own() - before > Duration::from_millis(5));
 }
 
@@ -152,7 +152,7 @@ fn the_processor_time_of_a_server_grows_with_its_work() {
     ));
     std::fs::write(running.dir().join("data/stop"), "").unwrap();
     assert!(eventually(|| running.dir().join("data/idle").exists()));
-    // Becoming `sleep` takes a moment; then it stands still.
+    // After the exec of `sleep` the process uses no more processor time.
     assert!(eventually(|| {
         let before = running.processor_time();
         std::thread::sleep(Duration::from_millis(20));
@@ -161,7 +161,7 @@ fn the_processor_time_of_a_server_grows_with_its_work() {
 }
 
 #[test]
-fn a_server_that_crashes_at_start_is_told_with_log_and_signal() {
+fn a_crash_at_start_is_reported_with_log_and_signal() {
     let world = World::new();
     let script = r#"echo "[ERROR] no tables" >&2; kill -SEGV $$"#;
     let error = world.start(&world.adapter(script)).unwrap_err();
@@ -218,7 +218,7 @@ fn errors_that_are_not_the_servers_stay() {
 }
 
 #[test]
-fn a_server_that_never_gets_ready_is_given_up() {
+fn a_server_that_is_never_ready_times_out() {
     let world = World::new();
     let commands = CommandServer {
         start: ["sh", "-c", "sleep 600", "{socket}"]
@@ -231,8 +231,11 @@ fn a_server_that_never_gets_ready_is_given_up() {
     let adapter =
         CommandAdapter::new(commands, world.base.path().into(), 0.2, world.logs()).unwrap();
     let error = world.start(&adapter).unwrap_err();
-    assert!(error.message().contains("was not ready within"), "{error}");
-    assert!(error.hint_text().is_some());
+    assert_eq!(
+        StartFailure::of_reason(&error.to_string()),
+        Some(StartFailure::NotReady { seconds: 0 })
+    );
+    assert!(error.hint_text().unwrap().contains("start_seconds"));
 }
 
 #[test]
@@ -255,19 +258,6 @@ fn a_ready_command_that_hangs_gets_no_more_time_than_the_start() {
 }
 
 #[test]
-fn another_time_to_start_is_told_from_the_reason() {
-    let reason = "server of 2 (x.patch) was not ready within 20 s";
-    assert!(has_other_time(reason, 30.0));
-    assert!(!has_other_time(reason, 20.0));
-    // Under callgrind a start may take longer.
-    assert!(!has_other_time(reason, 2.5));
-    assert!(!has_other_time(
-        "server of 2 (x.patch) exited with 1 at start",
-        30.0
-    ));
-}
-
-#[test]
 fn a_server_that_is_not_installed_points_at_doctor() {
     let world = World::new();
     let adapter = world.adapter_with(&["no-such-server", "{socket}"], &["true"], None);
@@ -277,7 +267,7 @@ fn a_server_that_is_not_installed_points_at_doctor() {
 }
 
 #[test]
-fn a_port_that_somebody_else_took_is_chosen_again() {
+fn a_port_taken_by_another_process_is_replaced() {
     let world = World::new();
     let count = world.base.path().join("count");
     let script = format!(
@@ -311,7 +301,7 @@ fn a_server_at_a_fixed_address_is_refused() {
 }
 
 #[test]
-fn a_server_with_another_configuration_is_another() {
+fn another_configuration_changes_the_identity() {
     let world = World::new();
     let file = world.base.path().join("server.conf");
     std::fs::write(&file, "one").unwrap();
@@ -360,7 +350,7 @@ fn a_template_is_filled_once_and_every_start_gets_a_copy() {
     assert_eq!(left, ["key", "key.lock"]);
 }
 
-/// Sends something for every note.
+/// Sends a message for every note.
 struct Noted(mpsc::Sender<()>);
 
 impl Progress for Noted {
@@ -376,7 +366,7 @@ impl Progress for Noted {
 }
 
 #[test]
-fn who_waits_for_a_filling_does_not_wait_for_those_who_use_it_then() {
+fn waiting_for_a_template_does_not_wait_for_its_users() {
     let world = World::new();
     let parent = world.base.path().join("cache");
     let lock = parent.join("key.lock");
@@ -414,7 +404,7 @@ fn a_failed_or_killed_filling_leaves_no_template() {
     let world = World::new();
     let parent = world.base.path().join("cache");
     let adapter = world.adapter(SERVE);
-    // What a killed process left.
+    // Remains of a killed process.
     std::fs::create_dir_all(parent.join("key.tmp/data")).unwrap();
     std::fs::write(parent.join("key.tmp/data/half"), "").unwrap();
     let make = |fill: &dyn Fn(&mut Running) -> Result<()>| {
@@ -428,7 +418,7 @@ fn a_failed_or_killed_filling_leaves_no_template() {
 }
 
 #[test]
-fn a_stop_command_is_asked_before_the_signal() {
+fn a_stop_command_runs_before_the_signal() {
     let world = World::new();
     let script = r#"touch "$0"; while test ! -e "$1/stop"; do sleep 0.01; done; echo flushed > "$1/state"; exit 0"#;
     let adapter = world.adapter_with(
@@ -445,13 +435,13 @@ fn a_stop_command_is_asked_before_the_signal() {
 }
 
 #[test]
-fn callgrind_is_told_where_to_write_and_leaves_pipes_nowhere_else() {
+fn callgrind_writes_and_has_its_pipes_in_the_starts_folder() {
     let dir = Path::new("/scratch/0000");
-    let under = Under::Callgrind {
+    let callgrind = Instrumentation::Callgrind {
         out: dir.join("out"),
         addresses: false,
     };
-    let words: Vec<String> = running::under_words(&under, dir, &["vio_read"])
+    let words: Vec<String> = running::valgrind_words(&callgrind, dir, &["vio_read"])
         .into_iter()
         .map(|word| word.into_string().unwrap())
         .collect();
@@ -460,9 +450,9 @@ fn callgrind_is_told_where_to_write_and_leaves_pipes_nowhere_else() {
     assert!(has("--vgdb-prefix=/scratch/0000/vgdb"));
     assert!(has("--callgrind-out-file=/scratch/0000/out"));
     let position = |word: &str| words.iter().position(|candidate| candidate == word);
-    // The later option undoes part of the earlier one.
+    // The later option partly reverts the earlier one.
     assert!(position("--collect-atstart=yes") > position("--toggle-collect=vio_read"));
-    assert!(running::under_words(&Under::Plain, dir, &["vio_read"]).is_empty());
+    assert!(running::valgrind_words(&Instrumentation::Plain, dir, &["vio_read"]).is_empty());
 }
 
 /// A built server whose `bin/mariadbd` is a script.
@@ -510,7 +500,7 @@ fn mariadb_is_bootstrapped_by_the_built_results_own_tables() {
 }
 
 #[test]
-fn a_bootstrap_that_complains_has_failed_whatever_it_exits_with() {
+fn a_bootstrap_with_errors_fails_whatever_its_exit_code() {
     let world = World::new();
     let script = r#"cat > /dev/null; echo "ERROR: 1146  Table 'a' doesn't exist" >&2"#;
     let server = fake_mariadb(world.base.path(), script);

@@ -1,4 +1,4 @@
-//! Workloads that are commands: the finest alternation is one client run.
+//! Runs workloads that are commands. They alternate between servers by whole client runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use super::reading::{Part, Patterns};
+use super::reading::{OperationTime, Patterns};
 use super::rounds::rounds;
-use super::{Clients, Failure, Measured, Timed};
+use super::{BlockSlices, ClientFailure, Clients, TimedBlock};
 use crate::server::Running;
 use perfquilt_config::{CommandWorkload, Workload};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -17,7 +17,7 @@ use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
 use perfquilt_system::process::{Command, Output};
 
-/// The client's command for one server.
+/// Returns the client's command for one server.
 fn command(settings: &CommandWorkload, words: &[String], running: &Running) -> Result<Command> {
     let command = Command::from_words(&running.expand(words)?)?;
     Ok(match &settings.directory {
@@ -47,13 +47,13 @@ fn run_client(
     Err(Error::bench(format!(
         "workload {}: the client {}",
         workload.name,
-        output.how_it_ended()
+        output.describe_exit()
     ))
     .details(output.tail(8))
     .hint(format!("the command was: {}", command.shown())))
 }
 
-/// Fills a server that has just started.
+/// Runs the `prepare` command on a server that was just started.
 pub(super) fn prepare(
     workload: &Workload,
     settings: &CommandWorkload,
@@ -68,7 +68,7 @@ pub(super) fn prepare(
     }
 }
 
-/// At least `transactions`, in whole client runs; returns how many.
+/// Runs at least `transactions`, in whole client runs, and returns their number.
 pub(super) fn transactions(
     workload: &Workload,
     settings: &CommandWorkload,
@@ -84,21 +84,21 @@ pub(super) fn transactions(
     Ok(runs.saturating_mul(each))
 }
 
-/// One client run: nanoseconds on the clock, those the server's threads were on a processor, and what the
-/// client timed apart.
+/// One client run: wall-clock nanoseconds, processor nanoseconds of the server, and operations timed by the
+/// client.
 #[derive(Debug, Clone, Default)]
 struct Slice {
     time: f32,
     cpu: Option<f32>,
-    operations: BTreeMap<String, Part>,
+    operations: BTreeMap<String, OperationTime>,
 }
 
 pub(super) fn interleave(
     clients: &Clients,
     servers: &mut [(Point, Running)],
-    item: &Timed<'_>,
+    item: &TimedBlock<'_>,
     settings: &CommandWorkload,
-) -> Result<Measured, Failure> {
+) -> Result<BlockSlices, ClientFailure> {
     let patterns = Patterns::new(item.workload, settings)?;
     let mut commands = Vec::with_capacity(servers.len());
     for (_, running) in servers.iter() {
@@ -106,35 +106,35 @@ pub(super) fn interleave(
         commands.push(clients.placement.client(command, settings.threads));
         clients.placement.settle(running.pid(), settings.threads);
     }
-    let mut slice = |index: usize, _: u64| -> Result<Slice, Failure> {
+    let mut slice = |index: usize, _: u64| -> Result<Slice, ClientFailure> {
         let (point, running) = &servers[index];
-        let named = |error| Failure {
+        let named = |error| ClientFailure {
             point: Some(*point),
             error,
         };
         let before = running.processor_time();
         let output = run_client(item.workload, settings, &commands[index]).map_err(named)?;
         let after = running.processor_time();
-        let reading = patterns.read(&output).map_err(named)?;
+        let report = patterns.read(&output).map_err(named)?;
         Ok(Slice {
-            time: (reading.seconds * 1e9) as f32,
+            time: (report.seconds * 1e9) as f32,
             cpu: before
                 .zip(after)
                 .and_then(|(before, after)| after.checked_sub(before))
                 .filter(|spent| !spent.is_zero())
                 .map(|spent| spent.as_nanos() as f32),
-            operations: reading.operations,
+            operations: report.operations,
         })
     };
     let mut random = StdRng::seed_from_u64(item.seed);
     let warm_up = settings.warm_up;
     let rounds = rounds(servers.len(), item, warm_up, &mut random, &mut slice)?;
     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
-    Ok(measured(&points, &rounds, settings.transactions.max(1)))
+    Ok(block_slices(&points, &rounds, settings.transactions.max(1)))
 }
 
-/// The rounds' slices by point, a row each.
-fn measured(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> Measured {
+/// Returns the slices of all rounds, one row per round, by point.
+fn block_slices(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> BlockSlices {
     let rows = |transactions: u64, value: &dyn Fn(&Slice) -> f32| -> Vec<Slices> {
         let row = |(index, &point): (usize, &Point)| Slices {
             point,
@@ -143,34 +143,34 @@ fn measured(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> Measu
         };
         points.iter().enumerate().map(row).collect()
     };
-    // A slice without is left out of the block's value; only a kernel that tells none at all has none.
-    let told_cpu = rounds.iter().flatten().any(|slice| slice.cpu.is_some());
+    // The block's value skips slices without processor time; only a kernel that reports none at all yields no rows.
+    let has_cpu = rounds.iter().flatten().any(|slice| slice.cpu.is_some());
     let operations = |slice: &Slice| slice.operations.clone();
     let commands: BTreeMap<String, u64> = rounds
         .iter()
         .flatten()
         .flat_map(operations)
-        .map(|(name, part)| (name, part.commands))
+        .map(|(name, operation)| (name, operation.commands))
         .collect();
     let of_operation = |(name, commands): (String, u64)| {
         let value = |slice: &Slice| {
-            let part = slice.operations.get(&name).copied().unwrap_or_default();
-            // Of a run that did more or fewer of it, as many as of the others.
-            let each = part.seconds / part.commands.max(1) as f64;
+            let operation = slice.operations.get(&name).copied().unwrap_or_default();
+            // Scale a run with more or fewer commands to the number of commands of the other runs.
+            let each = operation.seconds / operation.commands.max(1) as f64;
             (each * commands as f64 * 1e9) as f32
         };
         let rows = rows(commands, &value);
         (name, rows)
     };
-    Measured {
+    BlockSlices {
         time: rows(transactions, &|slice| slice.time),
-        cpu: if told_cpu {
+        cpu: if has_cpu {
             rows(transactions, &|slice| slice.cpu.unwrap_or(0.0))
         } else {
             Vec::new()
         },
         operations: commands.into_iter().map(of_operation).collect(),
         rounds: rounds.len() as u64,
-        spoiled_rounds: 0,
+        discarded_rounds: 0,
     }
 }

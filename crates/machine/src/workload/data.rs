@@ -1,4 +1,4 @@
-//! Data sets: what a workload's tables hold before its server starts.
+//! Prepares data sets: the content of a workload's tables before its server starts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::digest::hex;
 use perfquilt_system::process::Command;
 
-/// Options that decide what sysbench's own scripts prepare; workloads that agree on them share
+/// Options that determine the data prepared by sysbench's own scripts; workloads with equal values share
 /// their data.
 const TABLE_OPTIONS: [&str; 7] = [
     "tables",
@@ -23,10 +23,10 @@ const TABLE_OPTIONS: [&str; 7] = [
     "rand-type",
 ];
 
-/// The longest a data set may take to fill.
-const LIMIT: Duration = Duration::from_secs(3600);
+/// Timeout for filling a data set.
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The script that prepares, and the options it is given.
+/// Returns the script that prepares the data, and the options it gets (`None`: all).
 fn preparation(settings: &SysbenchWorkload) -> (&str, Option<&'static [&'static str]>) {
     match &settings.prepare {
         Some(script) => (script, Some(&TABLE_OPTIONS)),
@@ -37,7 +37,7 @@ fn preparation(settings: &SysbenchWorkload) -> (&str, Option<&'static [&'static 
     }
 }
 
-/// Digest of what decides the data.
+/// Returns the digest of everything that determines the data.
 pub(super) fn key(clients: &Clients, settings: &SysbenchWorkload) -> Result<String> {
     let (script, only) = preparation(settings);
     let mut digest = Sha256::new();
@@ -51,12 +51,12 @@ pub(super) fn key(clients: &Clients, settings: &SysbenchWorkload) -> Result<Stri
     Ok(hex(&digest.finalize())[..16].to_owned())
 }
 
-/// The database of a data set.
+/// Returns the database of a data set.
 pub(super) fn database(key: &str) -> String {
     format!("perfquilt_{key}")
 }
 
-/// Makes the data set `key` on a running server.
+/// Creates the data set `key` on a running server.
 pub(super) fn fill(
     clients: &Clients,
     key: &str,
@@ -75,25 +75,25 @@ pub(super) fn fill(
     run(sysbench::command(&script, &socket, &database)
         .args(sysbench::options(settings, only))
         .arg("--threads=1")
-        // The same rows every time.
+        // A fixed seed makes the data reproducible.
         .arg("--rand-seed=1")
         .arg("prepare"))?;
     run(sysbench::command(&sql, &socket, &database).arg("analyze"))
 }
 
 fn run(command: Command) -> Result<()> {
-    let output = command.run_within(LIMIT)?;
+    let output = command.run_within(TIMEOUT)?;
     if output.success() {
         return Ok(());
     }
-    let said = output.stdout_text() + &output.stderr_text();
+    let text = output.stdout_text() + &output.stderr_text();
     Err(Error::new(
         Kind::Bench,
         format!(
             "sysbench could not prepare the data ({})",
-            output.how_it_ended()
+            output.describe_exit()
         ),
     )
-    .details(sysbench::complaints(&said))
+    .details(sysbench::error_lines(&text))
     .hint(format!("the command was: {}", command.shown())))
 }

@@ -1,18 +1,18 @@
-//! The driver under a real sysbench, with scripts that need no server.
+//! Tests of the driver in a real sysbench, with scripts that need no server.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::result::{read_failure, read_slices};
-use super::serve::says_restarted;
-use super::{DRIVER, Measured};
+use super::serve::read_restarted;
+use super::{BlockSlices, DRIVER};
 use perfquilt_model::point::Point;
 use perfquilt_system::process::{Command, Output};
 
 const POINTS: [Point; 3] = [Point::Step(0), Point::Step(1), Point::Control];
 
-/// Gives each copy of a script its number in `copy`.
+/// Lua code that numbers the copies of a script in `copy`.
 const NUMBERED: &str = "package.loaded.copies = (package.loaded.copies or 0) + 1\n\
                         local copy = package.loaded.copies\n\
                         local out = os.getenv('PERFQUILT_OUT')\n";
@@ -56,7 +56,7 @@ impl Run {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    fn measured(&self) -> Measured {
+    fn measured(&self) -> BlockSlices {
         assert!(
             self.output.success(),
             "{}{}{:?}",
@@ -112,7 +112,7 @@ fn threads_get_different_transactions() {
 }
 
 #[test]
-fn a_seed_decides_everything() {
+fn runs_with_the_same_seed_are_equal() {
     let transactions = |seed| {
         let run = Run::new(DRAWING, 1, &[("SEED", seed)]);
         run.text("draws.1.0").lines().next().unwrap().to_owned()
@@ -122,7 +122,7 @@ fn a_seed_decides_everything() {
 }
 
 #[test]
-fn servers_take_turns_in_random_order() {
+fn servers_alternate_in_random_order() {
     let script = r"
 package.loaded.turns = package.loaded.turns or {}
 local turns = package.loaded.turns
@@ -137,7 +137,7 @@ function thread_done()
    end
 end
 ";
-    // One transaction a turn.
+    // One transaction per slice.
     let run = Run::new(
         script,
         1,
@@ -154,7 +154,7 @@ end
         .collect();
     for order in ["123", "132", "213", "231", "312", "321"] {
         let count = rounds.iter().filter(|round| **round == order).count();
-        // A sixth is expected.
+        // The expectation is a sixth.
         assert!(
             10 * count > rounds.len(),
             "{order}: {count} of {}",
@@ -177,7 +177,7 @@ fn slices_measure_time_and_processor_time() {
         values.sort_by(f32::total_cmp);
         values[values.len() / 2] / measured.time[index].transactions_per_slice as f32
     };
-    // A sleep takes at least as long as asked for; by how much more is the machine's affair.
+    // A sleep takes at least the requested time, and longer on a busy machine.
     assert!(median(0) >= 600_000.0 && median(1) >= 900_000.0 && median(2) >= 1_200_000.0);
     assert!(median(0) < median(2));
     assert_eq!(measured.cpu.len(), 3);
@@ -212,14 +212,14 @@ end
             &[("SLICE_TRANSACTIONS", "1"), ("TURN_MS", "0")],
         );
         let measured = run.measured();
-        assert!(measured.rounds > 0 && measured.spoiled_rounds > 0);
+        assert!(measured.rounds > 0 && measured.discarded_rounds > 0);
         assert!(run.path("hooked.1.yes").exists());
     }
 }
 
 #[test]
-fn a_block_whose_first_round_was_spoiled_goes_on_to_one_that_was_not() {
-    // Five rounds of warming up, one transaction a server; the sixth takes the whole time and is restarted.
+fn a_block_continues_until_a_round_counts() {
+    // Five warm-up rounds of one transaction per server; the sixth takes the whole time and is restarted.
     let script = r"
 local ffi = require('ffi')
 local number = 0
@@ -238,11 +238,11 @@ end
         ("SECONDS", "0.5"),
     ];
     let measured = Run::new(script, 1, &settings).measured();
-    assert_eq!((measured.rounds, measured.spoiled_rounds), (1, 1));
+    assert_eq!((measured.rounds, measured.discarded_rounds), (1, 1));
 }
 
 #[test]
-fn a_block_of_nothing_but_spoiled_rounds_ends() {
+fn a_block_of_only_discarded_rounds_ends() {
     let script = r"
 local again = false
 function event()
@@ -262,8 +262,8 @@ end
 }
 
 #[test]
-fn requests_tell_whether_transactions_were_started_again() {
-    // Both requests and the end are there before the driver looks for them.
+fn answers_show_whether_transactions_were_restarted() {
+    // Both requests and the end exist before the driver looks for them.
     let script = r"
 local function put(name, text)
    local file = io.open(out .. '/' .. name, 'w')
@@ -283,8 +283,8 @@ end
 ";
     let run = Run::new(script, 1, &[("MODE", "serve")]);
     assert!(run.output.success(), "{}", run.output.stdout_text());
-    assert!(!says_restarted(&run.path("done.1")).unwrap());
-    assert!(says_restarted(&run.path("done.2")).unwrap());
+    assert!(!read_restarted(&run.path("done.1")).unwrap());
+    assert!(read_restarted(&run.path("done.2")).unwrap());
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_failing_transaction_names_its_server_and_ends_all_threads() {
 }
 
 #[test]
-fn scripts_are_kept_apart_and_share_their_modules_source() {
+fn scripts_are_separate_and_share_the_source_of_modules() {
     let module = "counter = (counter or 0) + 1\nreturn { get = function() return counter end }";
     let script = format!(
         "local file = io.open(out .. '/module.lua', 'w')\nfile:write([==[{module}]==])\nfile:close()\n\
@@ -312,7 +312,7 @@ fn scripts_are_kept_apart_and_share_their_modules_source() {
 }
 
 #[test]
-fn scripts_that_cannot_run_are_told() {
+fn scripts_that_cannot_run_are_errors() {
     for (script, words) in [
         ("x = 1", "no event function"),
         ("function event( end", "expected near"),

@@ -1,5 +1,5 @@
-//! `HANDLER … READ` by primary key, as text, as a statement prepared in SQL, and prepared on the client's
-//! side (binary protocol), from this program's own client on one or many connections.
+//! Runs `HANDLER … READ` by primary key with a built-in client on one or many connections: as text, as a statement
+//! prepared in SQL, or prepared by the client (binary protocol).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::rounds::rounds;
-use super::{Clients, Failure, Measured, Placement, Timed};
+use super::{BlockSlices, ClientFailure, Clients, Placement, TimedBlock};
 use crate::server::{Running, processor_time};
 use perfquilt_config::{HandlerForm, HandlerWorkload};
 use perfquilt_model::error::{Error, Result};
@@ -23,24 +23,24 @@ use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
 use perfquilt_system::process::check_interrupted;
 
-/// The table that is read.
+/// The table to read.
 const TABLE: &str = "handler_rows";
-/// Rows of one INSERT.
+/// Rows per INSERT.
 const BATCH: u32 = 500;
-/// How long a slice is to last with one connection.
-const SLICE: Duration = Duration::from_millis(1);
-/// How long a burst of several is to last. A server does some hundred reads a millisecond, and the threads
-/// are woken one after the other: 64 that read thrice each would be done before they get into each
-/// other's way.
-const BURST: Duration = Duration::from_millis(20);
-/// Slices of which the least disturbed tells how long one takes.
-const TRIES: usize = 3;
-/// The longest a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Part of the workload's identity: changes whenever what is timed does.
+/// Target length of a slice with one connection.
+const SLICE_LENGTH: Duration = Duration::from_millis(1);
+/// Target length of a slice with several connections. A server executes some hundred reads per millisecond, and the
+/// threads are woken one after the other: 64 threads with three reads each would finish before they run
+/// concurrently.
+const CONCURRENT_SLICE_LENGTH: Duration = Duration::from_millis(20);
+/// Slices per calibration step; the shortest one, which is the least disturbed, counts.
+const CALIBRATION_SLICES: usize = 3;
+/// Timeout for an answer of the server.
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
+/// Part of the workload's identity: raised whenever the timed work changes.
 pub(super) const VERSION: u32 = 2;
 
-/// Makes and fills the table.
+/// Creates and fills the table.
 pub(super) fn prepare(settings: &HandlerWorkload, running: &Running) -> Result<()> {
     let mut connection = connect(&running.endpoint.socket)?;
     let mut run = |statement: String| {
@@ -75,7 +75,7 @@ fn connect(socket: &Path) -> Result<Conn> {
         .socket(Some(socket.display().to_string()))
         .user(Some("root"))
         .db_name(Some("test"))
-        .read_timeout(Some(PATIENCE));
+        .read_timeout(Some(READ_TIMEOUT));
     Conn::new(options).map_err(|error| refused(&error))
 }
 
@@ -131,7 +131,7 @@ impl Session {
             (None, _) => connection.query_first(format!("HANDLER {TABLE} READ `PRIMARY` = ({id})")),
         };
         match row {
-            // A patched server may send anything.
+            // A patched server may send any row.
             Ok(Some(row)) if matches!(row.get_opt::<u32, _>(0), Some(Ok(found)) if found == id) => {
                 Ok(())
             }
@@ -155,24 +155,24 @@ struct Server {
     pid: u32,
 }
 
-/// What a slice took.
+/// Times of a slice.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slice {
     wall: Duration,
-    /// Of the client, all its threads together.
+    /// Processor time of all threads of the client.
     client: Duration,
-    /// Of the server's threads; zero where the kernel does not tell.
+    /// Processor time of the server; zero if the kernel does not report it.
     server: Duration,
 }
 
-/// Connections to all servers that do a slice on one of them.
+/// Connections to all servers, which run a slice on one of them.
 trait Connections {
-    /// Has `count` reads done on each connection of the server at `place`; which, `seed` decides.
-    fn slice(&mut self, place: usize, count: u64, seed: u64) -> Result<Slice>;
+    /// Runs `count` reads on each connection of the server with the index `server`; `seed` determines the rows.
+    fn slice(&mut self, server: usize, count: u64, seed: u64) -> Result<Slice>;
 }
 
-/// The processor time of the calling thread.
-fn own_time() -> Duration {
+/// Returns the processor time of the calling thread.
+fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(
         time.tv_sec.unsigned_abs(),
@@ -180,49 +180,49 @@ fn own_time() -> Duration {
     )
 }
 
-/// One connection a server.
-struct One {
+/// One connection per server, used by the calling thread.
+struct SingleConnections {
     sessions: Vec<Session>,
     rows: u32,
 }
 
-impl Connections for One {
-    fn slice(&mut self, place: usize, count: u64, seed: u64) -> Result<Slice> {
+impl Connections for SingleConnections {
+    fn slice(&mut self, server: usize, count: u64, seed: u64) -> Result<Slice> {
         let mut random = StdRng::seed_from_u64(seed);
-        let (started, before) = (Instant::now(), own_time());
-        self.sessions[place].reads(count, self.rows, &mut random)?;
+        let (started, before) = (Instant::now(), thread_time());
+        self.sessions[server].reads(count, self.rows, &mut random)?;
         Ok(Slice {
             wall: started.elapsed(),
-            client: own_time().saturating_sub(before),
+            client: thread_time().saturating_sub(before),
             server: Duration::ZERO,
         })
     }
 }
 
-/// What the threads of [`Many`] are told and tell.
-struct Shared {
+/// Slice parameters for the threads of [`ThreadedConnections`], and their results.
+struct SliceState {
     begin: Barrier,
     end: Barrier,
-    place: AtomicUsize,
+    server: AtomicUsize,
     count: AtomicU64,
     seed: AtomicU64,
-    /// Nanoseconds of processor time of the threads in this slice.
+    /// Processor time of the threads in this slice, in nanoseconds.
     spent: AtomicU64,
-    /// What `first` and `last` count from.
+    /// Origin of `first` and `last`.
     epoch: Instant,
-    /// Nanoseconds until the first thread of this slice began and until the last one ended.
+    /// Nanoseconds until the first thread of this slice started and until the last one finished.
     first: AtomicU64,
     last: AtomicU64,
     over: AtomicBool,
     failed: Mutex<Option<Error>>,
 }
 
-impl Shared {
+impl SliceState {
     fn new(threads: usize) -> Self {
-        Shared {
+        SliceState {
             begin: Barrier::new(threads + 1),
             end: Barrier::new(threads + 1),
-            place: AtomicUsize::new(0),
+            server: AtomicUsize::new(0),
             count: AtomicU64::new(0),
             seed: AtomicU64::new(0),
             spent: AtomicU64::new(0),
@@ -243,22 +243,22 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Several connections a server, a thread each.
-struct Many<'a> {
-    shared: &'a Shared,
+/// Several connections per server, each with its own thread.
+struct ThreadedConnections<'a> {
+    shared: &'a SliceState,
 }
 
-impl Connections for Many<'_> {
-    fn slice(&mut self, place: usize, count: u64, seed: u64) -> Result<Slice> {
+impl Connections for ThreadedConnections<'_> {
+    fn slice(&mut self, server: usize, count: u64, seed: u64) -> Result<Slice> {
         let shared = self.shared;
-        shared.place.store(place, Ordering::Relaxed);
+        shared.server.store(server, Ordering::Relaxed);
         shared.count.store(count, Ordering::Relaxed);
         shared.seed.store(seed, Ordering::Relaxed);
         shared.spent.store(0, Ordering::Relaxed);
         shared.first.store(u64::MAX, Ordering::Relaxed);
         shared.last.store(0, Ordering::Relaxed);
-        // The barriers order all of this. The threads tell the time: this one may be woken when they and the
-        // server have long begun.
+        // The barriers order these accesses. The threads measure the time, because this one may be woken long after
+        // they have started.
         shared.begin.wait();
         shared.end.wait();
         let (first, last) = (&shared.first, &shared.last);
@@ -281,16 +281,16 @@ impl Connections for Many<'_> {
     }
 }
 
-impl Drop for Many<'_> {
+impl Drop for ThreadedConnections<'_> {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         self.shared.begin.wait();
     }
 }
 
-/// The thread `number` of [`Many`]; `reads` does a number of them on the server at a place.
-fn work(
-    shared: &Shared,
+/// Runs the thread `number` of [`ThreadedConnections`]; `reads` runs a number of reads on the server with an index.
+fn run_thread(
+    shared: &SliceState,
     number: u64,
     mut reads: impl FnMut(usize, u64, &mut StdRng) -> Result<()>,
 ) {
@@ -301,19 +301,19 @@ fn work(
         }
         let seed = shared.seed.load(Ordering::Relaxed).wrapping_add(number);
         let mut random = StdRng::seed_from_u64(seed);
-        let place = shared.place.load(Ordering::Relaxed);
+        let server = shared.server.load(Ordering::Relaxed);
         let count = shared.count.load(Ordering::Relaxed);
-        let (begun, before) = (shared.now(), own_time());
-        // A thread that is gone would be waited for at the barriers for ever.
-        let outcome = catch_unwind(AssertUnwindSafe(|| reads(place, count, &mut random)))
+        let (begun, before) = (shared.now(), thread_time());
+        // If a thread ended here, the others would wait at the barriers for ever.
+        let result = catch_unwind(AssertUnwindSafe(|| reads(server, count, &mut random)))
             .unwrap_or_else(|_| Err(Error::internal("a thread of the client failed")));
-        let (ended, spent) = (shared.now(), own_time().saturating_sub(before));
+        let (ended, spent) = (shared.now(), thread_time().saturating_sub(before));
         shared.first.fetch_min(begun, Ordering::Relaxed);
         shared.last.fetch_max(ended, Ordering::Relaxed);
         shared
             .spent
             .fetch_add(nanoseconds(spent), Ordering::Relaxed);
-        if let Err(error) = outcome
+        if let Err(error) = result
             && let Ok(mut failed) = shared.failed.lock()
         {
             failed.get_or_insert(error);
@@ -322,13 +322,13 @@ fn work(
     }
 }
 
-/// Measures on all `servers`, alternating.
+/// Measures all `servers`, alternating between them.
 pub(super) fn interleave(
     clients: &Clients,
     servers: &mut [(Point, Running)],
-    item: &Timed<'_>,
+    item: &TimedBlock<'_>,
     settings: &HandlerWorkload,
-) -> Result<Measured, Failure> {
+) -> Result<BlockSlices, ClientFailure> {
     let placement = clients.placement();
     for (_, running) in servers.iter() {
         placement.settle(running.pid(), settings.threads);
@@ -342,24 +342,24 @@ pub(super) fn interleave(
         })
         .collect();
     std::thread::scope(|scope| {
-        // A thread of its own, since it is moved to where servers are measured.
+        // Use a new thread, since it is moved to the processors of the servers.
         let measured = scope.spawn(|| {
             placement.settle_this_thread(settings.threads);
             match settings.threads {
-                0 | 1 => alone(&servers, item, settings),
-                _ => together(&servers, item, settings, placement),
+                0 | 1 => measure_single(&servers, item, settings),
+                _ => measure_concurrent(&servers, item, settings, placement),
             }
         });
-        // A panic goes on where it would have without threads.
+        // Propagate a panic of the thread.
         measured
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-fn sessions(servers: &[Server], settings: &HandlerWorkload) -> Result<Vec<Session>, Failure> {
+fn sessions(servers: &[Server], settings: &HandlerWorkload) -> Result<Vec<Session>, ClientFailure> {
     let open = |server: &Server| {
-        Session::open(&server.socket, settings.form).map_err(|error| Failure {
+        Session::open(&server.socket, settings.form).map_err(|error| ClientFailure {
             point: Some(server.point),
             error,
         })
@@ -367,77 +367,77 @@ fn sessions(servers: &[Server], settings: &HandlerWorkload) -> Result<Vec<Sessio
     servers.iter().map(open).collect()
 }
 
-fn alone(
+fn measure_single(
     servers: &[Server],
-    item: &Timed<'_>,
+    item: &TimedBlock<'_>,
     settings: &HandlerWorkload,
-) -> Result<Measured, Failure> {
-    let mut connections = One {
+) -> Result<BlockSlices, ClientFailure> {
+    let mut connections = SingleConnections {
         sessions: sessions(servers, settings)?,
         rows: settings.rows,
     };
-    take_turns(servers, item, 1, SLICE, &mut connections)
+    alternate(servers, item, 1, SLICE_LENGTH, &mut connections)
 }
 
-fn together(
+fn measure_concurrent(
     servers: &[Server],
-    item: &Timed<'_>,
+    item: &TimedBlock<'_>,
     settings: &HandlerWorkload,
     placement: &Placement,
-) -> Result<Measured, Failure> {
+) -> Result<BlockSlices, ClientFailure> {
     let threads = settings.threads as usize;
     let of_threads: Vec<Vec<Session>> = (0..threads)
         .map(|_| sessions(servers, settings))
         .collect::<Result<_, _>>()?;
-    let shared = Shared::new(threads);
+    let shared = SliceState::new(threads);
     std::thread::scope(|scope| {
         for (number, mut sessions) in (0..).zip(of_threads) {
             let shared = &shared;
             scope.spawn(move || {
                 placement.settle_this_thread(settings.threads);
-                work(shared, number, |place, count, random| {
-                    sessions[place].reads(count, settings.rows, random)
+                run_thread(shared, number, |server, count, random| {
+                    sessions[server].reads(count, settings.rows, random)
                 });
             });
         }
-        let mut connections = Many { shared: &shared };
-        take_turns(
+        let mut connections = ThreadedConnections { shared: &shared };
+        alternate(
             servers,
             item,
             u64::from(settings.threads),
-            BURST,
+            CONCURRENT_SLICE_LENGTH,
             &mut connections,
         )
     })
 }
 
-/// Rounds of one slice a server in random order, each server of a round reading the same rows.
-fn take_turns(
+/// Runs rounds of one slice per server in random order. All servers of a round read the same rows.
+fn alternate(
     servers: &[Server],
-    item: &Timed<'_>,
+    item: &TimedBlock<'_>,
     threads: u64,
-    wanted: Duration,
+    slice_length: Duration,
     connections: &mut dyn Connections,
-) -> Result<Measured, Failure> {
-    let mut slice = |place: usize, count: u64, seed: u64| -> Result<Slice, Failure> {
-        let server = &servers[place];
+) -> Result<BlockSlices, ClientFailure> {
+    let mut slice = |index: usize, count: u64, seed: u64| -> Result<Slice, ClientFailure> {
+        let server = &servers[index];
         check_interrupted()?;
         let before = processor_time(server.pid);
         let slice = connections
-            .slice(place, count, seed)
-            .map_err(|error| Failure {
+            .slice(index, count, seed)
+            .map_err(|error| ClientFailure {
                 point: Some(server.point),
                 error,
             })?;
         let after = processor_time(server.pid);
-        let server = before.zip(after).and_then(|(a, b)| b.checked_sub(a));
+        let used = before.zip(after).and_then(|(a, b)| b.checked_sub(a));
         Ok(Slice {
-            server: server.unwrap_or_default(),
+            server: used.unwrap_or_default(),
             ..slice
         })
     };
     let mut random = StdRng::seed_from_u64(item.seed);
-    let count = enough(wanted, &mut |count| {
+    let count = calibrate(slice_length, &mut |count| {
         slice(0, count, random.random()).map(|slice| slice.wall)
     })?;
     let rounds = rounds(
@@ -445,50 +445,53 @@ fn take_turns(
         item,
         true,
         &mut random,
-        &mut |place, seed| slice(place, count, seed),
+        &mut |index, seed| slice(index, count, seed),
     )?;
     let rows = |value: &dyn Fn(&Slice) -> Duration| -> Vec<Slices> {
-        let row = |(place, server): (usize, &Server)| Slices {
+        let row = |(index, server): (usize, &Server)| Slices {
             point: server.point,
             nanoseconds: rounds
                 .iter()
-                .map(|round: &Vec<Slice>| value(&round[place]).as_nanos() as f32)
+                .map(|round: &Vec<Slice>| value(&round[index]).as_nanos() as f32)
                 .collect(),
             transactions_per_slice: count * threads,
         };
         servers.iter().enumerate().map(row).collect()
     };
-    let told = rounds.iter().flatten().any(|slice| !slice.server.is_zero());
-    Ok(Measured {
+    let has_cpu = rounds.iter().flatten().any(|slice| !slice.server.is_zero());
+    Ok(BlockSlices {
         time: rows(&|slice| slice.wall),
-        cpu: if told {
+        cpu: if has_cpu {
             rows(&|slice| slice.server)
         } else {
             Vec::new()
         },
         operations: [(CLIENT_OPERATION.to_owned(), rows(&|slice| slice.client))].into(),
         rounds: rounds.len() as u64,
-        spoiled_rounds: 0,
+        discarded_rounds: 0,
     })
 }
 
-/// Reads that take as long as `wanted`; `took` does a number of them and says how long that took.
-fn enough<E>(wanted: Duration, took: &mut dyn FnMut(u64) -> Result<Duration, E>) -> Result<u64, E> {
+/// Returns the number of reads that takes at least `target`; `time` runs a number of reads and returns its duration.
+fn calibrate<E>(
+    target: Duration,
+    time: &mut dyn FnMut(u64) -> Result<Duration, E>,
+) -> Result<u64, E> {
     let mut count = 1u64;
     loop {
         let mut least = Duration::MAX;
-        for _ in 0..TRIES {
-            least = least.min(took(count)?);
+        for _ in 0..CALIBRATION_SLICES {
+            least = least.min(time(count)?);
         }
-        if least >= wanted || count >= 1 << 20 {
+        if least >= target || count >= 1 << 20 {
             return Ok(count);
         }
-        let more = wanted.as_secs_f64() / least.as_secs_f64().max(1e-9);
+        let more = target.as_secs_f64() / least.as_secs_f64().max(1e-9);
         count = (count as f64 * more.clamp(1.1, 4.0)).ceil() as u64;
     }
 }
 
-/// One connection that reads on request.
+/// A connection that reads on request.
 pub(super) struct Reader {
     session: Session,
     rows: u32,
@@ -520,22 +523,22 @@ impl Reader {
 mod tests {
     use super::*;
 
-    /// A slice of threads that do `reads`.
+    /// Runs a slice on threads that call `reads`.
     fn slice(threads: u32, reads: impl Fn(u32) -> Result<()> + Sync) -> Result<Slice> {
-        let shared = Shared::new(threads as usize);
+        let shared = SliceState::new(threads as usize);
         std::thread::scope(|scope| {
             for number in 0..threads {
                 let (shared, reads) = (&shared, &reads);
-                scope.spawn(move || work(shared, u64::from(number), |_, _, _| reads(number)));
+                scope.spawn(move || run_thread(shared, u64::from(number), |_, _, _| reads(number)));
             }
-            Many { shared: &shared }.slice(0, 1, 7)
+            ThreadedConnections { shared: &shared }.slice(0, 1, 7)
         })
     }
 
     #[test]
-    fn a_burst_lasts_from_the_first_that_begins_to_the_last_that_ends() {
+    fn a_concurrent_slice_lasts_from_the_first_start_to_the_last_end() {
         let times: Mutex<Vec<Instant>> = Mutex::default();
-        let outcome = slice(3, |number| {
+        let result = slice(3, |number| {
             let note = || times.lock().unwrap().push(Instant::now());
             note();
             std::thread::sleep(Duration::from_millis(2) * number);
@@ -544,27 +547,27 @@ mod tests {
         });
         let times = times.into_inner().unwrap();
         let all = *times.iter().max().unwrap() - *times.iter().min().unwrap();
-        assert!(outcome.unwrap().wall >= all);
+        assert!(result.unwrap().wall >= all);
     }
 
     #[test]
-    fn a_thread_that_fails_ends_the_burst() {
-        let outcome = slice(3, |number| match number {
+    fn a_failing_thread_fails_the_slice() {
+        let result = slice(3, |number| match number {
             1 => Err(Error::bench("no row 5")),
             _ => Ok(()),
         });
-        assert_eq!(outcome.unwrap_err().message(), "no row 5");
-        let outcome = slice(2, |number| {
+        assert_eq!(result.unwrap_err().message(), "no row 5");
+        let result = slice(2, |number| {
             assert!(number != 1, "as a library might");
             Ok(())
         });
-        assert!(outcome.is_err());
+        assert!(result.is_err());
     }
 
     #[test]
-    fn one_disturbed_slice_does_not_decide_how_many_reads_are_enough() {
+    fn one_disturbed_slice_does_not_affect_the_calibration() {
         let mut calls = 0;
-        let count = enough::<Error>(Duration::from_millis(1), &mut |count| {
+        let count = calibrate::<Error>(Duration::from_millis(1), &mut |count| {
             calls += 1;
             let disturbed = Duration::from_millis(if calls == 1 { 50 } else { 0 });
             Ok(Duration::from_micros(10 * count) + disturbed)

@@ -1,19 +1,19 @@
-//! One sysbench process over all servers of a block.
+//! Runs one sysbench process over all servers of a block.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Clients, Failure, Measured, Timed, data, result, sysbench};
+use super::{BlockSlices, ClientFailure, Clients, TimedBlock, data, result, sysbench};
 use crate::server::Running;
 use perfquilt_config::SysbenchWorkload;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_system::process::{Command, Sink};
 
-/// Beyond warm-up and measuring: connecting, reading all tables, a slow machine.
-const PATIENCE: f64 = 120.0;
+/// Seconds allowed beyond warm-up and measuring: for connecting, reading all tables, a slow machine.
+const EXTRA_SECONDS: f64 = 120.0;
 
-/// sysbench under the driver, its results going to `folder`.
+/// Returns the command that runs sysbench with the driver, which writes its results to `folder`.
 pub(super) fn driver(
     clients: &Clients,
     servers: &[(Point, &Running)],
@@ -50,7 +50,7 @@ pub(super) fn driver(
         .env("PERFQUILT_SOCKETS", &sockets)
         .env("PERFQUILT_PIDS", &pids)
         .env("PERFQUILT_OUT", folder)
-        // Lua's numbers hold integers up to 2^53 exactly.
+        // Lua represents integers exactly only up to 2^53.
         .env("PERFQUILT_SEED", (seed >> 12).to_string())
         .stdout(Sink::File(folder.join("log")))
         .stderr(Sink::File(folder.join("log")));
@@ -60,9 +60,9 @@ pub(super) fn driver(
 pub(super) fn run(
     clients: &Clients,
     servers: &mut [(Point, Running)],
-    item: &Timed<'_>,
+    item: &TimedBlock<'_>,
     settings: &SysbenchWorkload,
-) -> Result<Measured, Failure> {
+) -> Result<BlockSlices, ClientFailure> {
     let folder = clients.results_folder()?;
     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
     let references: Vec<(Point, &Running)> = servers
@@ -84,7 +84,7 @@ pub(super) fn run(
         .placement
         .client(command, settings.threads)
         .spawn()?;
-    let limit = item.warm_up_seconds + 4.0 * item.seconds + PATIENCE;
+    let limit = item.warm_up_seconds + 4.0 * item.seconds + EXTRA_SECONDS;
     let Some(status) = child.wait_within(Duration::from_secs_f64(limit))? else {
         return Err(Error::bench(format!(
             "workload {} did not end within {limit:.0} s",
@@ -99,14 +99,14 @@ pub(super) fn run(
     Err(failure(folder.path(), &item.workload.name, &points))
 }
 
-/// Why the driver in `folder` ended, and on which server.
-pub(super) fn failure(folder: &Path, workload: &str, points: &[Point]) -> Failure {
+/// Returns why the driver of `folder` ended and on which server.
+pub(super) fn failure(folder: &Path, workload: &str, points: &[Point]) -> ClientFailure {
     let log = std::fs::read(folder.join("log")).unwrap_or_default();
     let (server, lines) = result::read_failure(&folder.join("error")).unwrap_or_else(|| {
         let log = String::from_utf8_lossy(&log);
-        (0, sysbench::complaints(&log))
+        (0, sysbench::error_lines(&log))
     });
-    Failure {
+    ClientFailure {
         point: server
             .checked_sub(1)
             .and_then(|index| points.get(index))

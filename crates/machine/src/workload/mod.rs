@@ -1,9 +1,9 @@
-//! Clients that make servers work: sysbench scripts interleaved over all points at once, or commands.
+//! Runs clients that put load on servers: sysbench scripts interleaved over all points, or commands.
 //!
-//! A timed block of a workload runs on all of the block's servers ([`Clients::interleave`]): in
-//! rounds, each a random permutation of the servers with a short turn on each, so that what disturbs
-//! the machine disturbs all of a round alike. Counting meters ask one server for a fixed number of
-//! transactions ([`Clients::serve`]). `docs/method.md` has the reasons.
+//! A timed block of a workload runs on all servers of the block ([`Clients::interleave`]) in rounds. Each round is a
+//! random permutation of the servers with a short slice on each, so that a disturbance of the machine affects all
+//! servers of a round alike. Counting meters run a fixed number of transactions on one server
+//! ([`Clients::serve`]). `docs/method.md` explains the reasons.
 
 mod command;
 mod data;
@@ -40,74 +40,74 @@ use perfquilt_system::digest::{self, hex};
 
 pub use placement::{Placement, allowed_cpus};
 pub use serve::Serving;
-pub use watch::Watch;
+pub use watch::HostMonitor;
 
-/// The sysbench script that interleaves another one over several servers.
+/// The sysbench script that interleaves another script over several servers.
 const DRIVER: &str = include_str!("driver.lua");
-/// The sysbench script with the statements around the preparation of data.
+/// The sysbench script with the statements before and after the preparation of data.
 const SQL: &str = include_str!("sql.lua");
 
-/// Everything a timed block of one workload needs.
+/// Parameters of a timed block of one workload.
 #[derive(Debug, Clone)]
-pub struct Timed<'a> {
+pub struct TimedBlock<'a> {
     /// The workload.
     pub workload: &'a Workload,
-    /// Seconds of measuring, all servers together.
+    /// Seconds of measuring, for all servers together.
     pub seconds: f64,
-    /// Seconds of running before that, uncounted.
+    /// Seconds of unmeasured running before that.
     pub warm_up_seconds: f64,
-    /// Decides the transactions and the order of the servers.
+    /// Seed of the transactions and of the order of the servers.
     pub seed: u64,
 }
 
-/// What a timed block of one workload gave: for each server a slice a row, rows aligned.
+/// Slices of a timed block of one workload: one row per slice for each server, with rows aligned by round.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Measured {
+pub struct BlockSlices {
     /// Wall-clock time of the slices.
     pub time: Vec<Slices>,
-    /// Processor time the server's process took for the same slices; empty where the kernel does
-    /// not tell.
+    /// Processor time of the server's process in the same slices; empty if the kernel does not report
+    /// it.
     pub cpu: Vec<Slices>,
-    /// Wall-clock time of what the client timed apart, by operation; a slice without it is 0.
+    /// Wall-clock time of the operations that the client times separately, by operation; 0 in slices without it.
     pub operations: BTreeMap<String, Vec<Slices>>,
-    /// Rounds measured.
+    /// Number of measured rounds.
     pub rounds: u64,
     /// Rounds left out because a transaction of some server had to be started again.
-    pub spoiled_rounds: u64,
+    pub discarded_rounds: u64,
 }
 
 /// Why a block of a workload could not be measured.
 #[derive(Debug, Clone)]
-pub struct Failure {
-    /// The server the client was talking to, when it is known.
+pub struct ClientFailure {
+    /// The server the client was connected to, if known.
     pub point: Option<Point>,
     /// What happened.
     pub error: Error,
 }
 
-impl From<Error> for Failure {
+impl From<Error> for ClientFailure {
     fn from(error: Error) -> Self {
-        Failure { point: None, error }
+        ClientFailure { point: None, error }
     }
 }
 
-/// Runs clients: knows where scripts are and on which processors clients and servers run.
+/// Runs clients, with their scripts and the placement of clients and servers on processors.
 #[derive(Debug)]
 pub struct Clients {
     bench_config: PathBuf,
-    /// The only copies of our scripts; removed with this.
+    /// Folder with copies of the built-in scripts; removed when dropped.
     scripts: tempfile::TempDir,
     placement: Placement,
-    /// Where the release's sql-bench was unpacked, if a workload needs it.
+    /// Folder of the release's unpacked sql-bench, if a workload needs it.
     sql_bench: Option<PathBuf>,
 }
 
 impl Clients {
-    /// Clients for the workloads of `ws` on the servers of `release`, a name of its configuration.
+    /// Creates clients for the workloads of `ws` on the servers of `release`, a name in its configuration.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a workload's script does not exist;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a temporary folder cannot be made.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a temporary folder cannot be created.
     pub fn new(ws: &Workspace, release: &str, workloads: &[&Workload]) -> Result<Self> {
         let scripts = tempfile::Builder::new()
             .prefix("perfquilt-")
@@ -140,7 +140,7 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Where servers and clients run.
+    /// Returns the placement of servers and clients.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
@@ -149,7 +149,7 @@ impl Clients {
         self.scripts.path().join(name)
     }
 
-    /// An empty folder for what one run of a client leaves.
+    /// Creates an empty folder for the results of one run of a client.
     fn results_folder(&self) -> Result<tempfile::TempDir> {
         tempfile::Builder::new()
             .prefix("run-")
@@ -157,16 +157,16 @@ impl Clients {
             .map_err(|e| Error::io("create a folder in", self.scripts.path(), &e))
     }
 
-    /// Measures one workload on all `servers`, alternating.
+    /// Measures one workload on all `servers`, alternating between them.
     ///
     /// # Errors
-    /// A [`Failure`] that names the server when the client knows which one failed. Whether a server
-    /// has crashed is the caller's to look up.
+    /// A [`ClientFailure`] that names the server if the client knows which one failed. The caller checks
+    /// whether a server has crashed.
     pub fn interleave(
         &self,
         servers: &mut [(Point, Running)],
-        item: &Timed<'_>,
-    ) -> Result<Measured, Failure> {
+        item: &TimedBlock<'_>,
+    ) -> Result<BlockSlices, ClientFailure> {
         if servers.is_empty() {
             return Err(Error::internal("no server to measure").into());
         }
@@ -177,10 +177,10 @@ impl Clients {
         }
     }
 
-    /// What a workload needs on a server that has just been started from its template.
+    /// Prepares a server that was just started from its template for a workload.
     ///
     /// # Errors
-    /// What the workload's `prepare` command meets.
+    /// Failures of the workload's `prepare` command.
     pub fn after_start(&self, workload: &Workload, running: &Running) -> Result<()> {
         match self.program(workload)? {
             Program::Sysbench(_) => Ok(()),
@@ -189,7 +189,7 @@ impl Clients {
         }
     }
 
-    /// A client connected to `running` that does transactions on request.
+    /// Starts a client connected to `running` that runs transactions on request.
     ///
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client cannot connect.
@@ -210,7 +210,7 @@ impl Clients {
         }
     }
 
-    /// The client of a workload, with the settings of its kind.
+    /// Returns the client of a workload with the settings of its kind.
     fn program<'a>(&self, workload: &'a Workload) -> Result<Program<'a>> {
         let incomplete = || {
             Error::internal(format!(
@@ -235,7 +235,7 @@ impl Clients {
         .ok_or_else(incomplete)
     }
 
-    /// The prepared data that `workload` works on; `None` when it needs none before the start.
+    /// Returns the key of the prepared data of `workload`; `None` if it needs none before the start.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when its script cannot be read.
@@ -246,11 +246,11 @@ impl Clients {
         }
     }
 
-    /// What identifies the prepared data of `workloads`: the release that makes it, how its server runs, every
-    /// data set.
+    /// Returns the key of the prepared data of `workloads`: a digest of the release that creates it, the identity of
+    /// the adapter and every data set.
     ///
     /// # Errors
-    /// As [`Clients::data_key`] and [`ServerAdapter::identity`].
+    /// See [`Clients::data_key`] and [`ServerAdapter::identity`].
     pub fn template_key(
         &self,
         release: &str,
@@ -272,7 +272,7 @@ impl Clients {
     /// its own.
     ///
     /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what sysbench said.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the error messages of sysbench.
     pub fn fill(&self, workloads: &[&Workload], running: &Running) -> Result<()> {
         let mut sets = BTreeMap::new();
         for workload in workloads {
@@ -285,7 +285,7 @@ impl Clients {
     }
 }
 
-/// Digest of the client code that decides what is measured: part of the harness's identity.
+/// Returns the digest of the client code that affects measurements, which is part of the harness's identity.
 pub fn identity() -> String {
     let mut digest = Sha256::new();
     digest.update(DRIVER);
@@ -293,8 +293,8 @@ pub fn identity() -> String {
     hex(&digest.finalize())
 }
 
-/// Digest of what a workload asks for: its scripts, the files of `bench_config` that its commands name and
-/// what does the asking included.
+/// Returns the digest of a workload: its settings, its scripts, the files of `bench_config` that its commands name,
+/// and the version of its client.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a script cannot be read;
@@ -337,7 +337,7 @@ pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<Str
     Ok(hex(&digest.finalize()))
 }
 
-/// What runs a workload.
+/// The client of a workload with its settings.
 enum Program<'a> {
     Sysbench(&'a SysbenchWorkload),
     Command(Cow<'a, CommandWorkload>),
@@ -364,8 +364,8 @@ fn sql_bench(ws: &Workspace, release: &str, scripts: &tempfile::TempDir) -> Resu
 mod tests {
     use super::*;
 
-    /// Whether the identity of a workload changes with each of `files`, a file a path below the folder of
-    /// the configuration.
+    /// Returns for each of `files`, paths below the configuration's folder, whether the identity of a workload changes
+    /// with it.
     fn depends_on(text: &str, files: &[&str]) -> Vec<bool> {
         let folder = tempfile::tempdir().unwrap();
         let workload: Workload = toml::from_str(&format!("description = \"\"\n{text}")).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_other_with_any_of_its_files() {
+    fn the_identity_changes_with_any_of_a_workloads_files() {
         let command = "kind = \"command\"\n[command]\nrun = [\"c\", \"--query={config}/q/reads.sql\"]\n\
                        prepare = [\"sh\", \"{config}/fill.sh\"]\ntransactions = 1";
         assert_eq!(

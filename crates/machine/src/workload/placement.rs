@@ -1,6 +1,6 @@
-//! Which processors servers and clients run on, and how urgently.
+//! Places servers and clients on processors and sets their scheduling.
 
-use perfquilt_system::process::{Command, may_set_real_time, set_of, set_real_time};
+use perfquilt_system::process::{Command, cpu_set, may_set_real_time, set_real_time};
 
 /// Processors for servers and clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,8 +10,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Uses the processors this process may use, and real-time scheduling where that is allowed: a
-    /// slice then is not interrupted by whatever else the machine does.
+    /// Uses the processors this process may use, and real-time scheduling if permitted, so that other processes do
+    /// not interrupt slices.
     pub fn of_this_machine() -> Self {
         Placement {
             cpus: allowed_cpus(),
@@ -19,12 +19,11 @@ impl Placement {
         }
     }
 
-    /// The processors of the measured servers and of a client with `threads`.
+    /// Returns the processors of the measured servers and of a client with `threads`.
     ///
-    /// With one thread, server and client take turns anyway; on the same processor neither has to be
-    /// woken up from idleness on another, which in a virtual machine takes longer than a point query
-    /// and varies more than anything that is measured. Several threads get all processors: they are
-    /// there to work at the same time.
+    /// With one thread, server and client alternate anyway. On the same processor neither has to be woken up on
+    /// another idle one, which in a virtual machine takes longer than a point query and varies more than the
+    /// measured values. Several threads get all processors, because they work in parallel.
     pub fn of(&self, threads: u32) -> &[usize] {
         if threads > 1 { &self.cpus } else { self.last() }
     }
@@ -33,7 +32,7 @@ impl Placement {
         &self.cpus[self.cpus.len().saturating_sub(1)..]
     }
 
-    /// In words, for the record of an experiment.
+    /// Describes the placement for the record of an experiment.
     pub fn describe(&self) -> String {
         let scheduling = if self.real_time {
             "real-time"
@@ -46,7 +45,7 @@ impl Placement {
         }
     }
 
-    /// `command`, to be run on `cpus` and as urgently as the servers.
+    /// Makes `command` run on the processors of a client with `threads`, with the scheduling of the servers.
     pub(super) fn client(&self, command: Command, threads: u32) -> Command {
         let command = command.real_time(self.real_time);
         let cpus = self.of(threads);
@@ -57,21 +56,21 @@ impl Placement {
         }
     }
 
-    /// Moves the calling thread of this program to where clients are, as urgent as the servers.
+    /// Moves the calling thread to the processors of clients, with the scheduling of the servers.
     pub(super) fn settle_this_thread(&self, threads: u32) {
         let id = rustix::thread::gettid();
         if !self.cpus.is_empty() {
-            let _ = rustix::thread::sched_setaffinity(Some(id), &set_of(self.of(threads)));
+            let _ = rustix::thread::sched_setaffinity(Some(id), &cpu_set(self.of(threads)));
         }
         if self.real_time {
             let _ = set_real_time(id.as_raw_nonzero().get());
         }
     }
 
-    /// Moves the running process `pid`, all its threads, to where servers are measured. What the
-    /// kernel refuses stays as it is: that costs precision, not correctness.
+    /// Moves all threads of the process `pid` to the processors of measured servers. Ignores refusals of the kernel,
+    /// which reduce precision but not correctness.
     pub fn settle(&self, pid: u32, threads: u32) {
-        let set = set_of(self.of(threads));
+        let set = cpu_set(self.of(threads));
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.into_iter().flatten().flatten() {
             let Some(id) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {
@@ -87,7 +86,7 @@ impl Placement {
     }
 }
 
-/// The processors this process may use, ascending; empty when the kernel does not tell.
+/// Returns the processors this process may use, in ascending order; empty if the kernel does not report them.
 pub fn allowed_cpus() -> Vec<usize> {
     rustix::thread::sched_getaffinity(None)
         .map(|set| {

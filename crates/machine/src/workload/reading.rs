@@ -1,4 +1,4 @@
-//! What a client says about its own run, found in its output by the workload's patterns.
+//! Extracts a client's own measurements from its output with the workload's patterns.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ pub(super) struct Patterns<'a> {
     patterns: perfquilt_config::Patterns,
 }
 
-/// A part of a run that the client timed apart.
+/// An operation that the client timed separately.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Part {
-    /// Commands it consisted of.
+pub(super) struct OperationTime {
+    /// Number of commands.
     pub(super) commands: u64,
-    /// Seconds they took together.
+    /// Total seconds of the commands.
     pub(super) seconds: f64,
 }
 
-/// What a run's output says.
+/// Measurements in the output of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Reading {
+pub(super) struct ClientReport {
     /// Seconds of the run.
     pub(super) seconds: f64,
-    /// Its operations by name.
-    pub(super) operations: BTreeMap<String, Part>,
+    /// Operations by name.
+    pub(super) operations: BTreeMap<String, OperationTime>,
 }
 
 impl<'a> Patterns<'a> {
@@ -48,11 +48,11 @@ impl<'a> Patterns<'a> {
         })
     }
 
-    /// What `output` says of its run.
+    /// Extracts the measurements from `output`.
     ///
     /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it lacks what a pattern looks for.
-    pub(super) fn read(&self, output: &Output) -> Result<Reading> {
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a pattern finds no match.
+    pub(super) fn read(&self, output: &Output) -> Result<ClientReport> {
         let text = output.stdout_text();
         let missing = |what: &str, key: &str| {
             Error::bench(format!(
@@ -80,23 +80,23 @@ impl<'a> Patterns<'a> {
         if self.patterns.operations.is_some() && operations.is_empty() {
             return Err(missing("operation", "operations"));
         }
-        Ok(Reading {
+        Ok(ClientReport {
             seconds,
             operations,
         })
     }
 }
 
-/// The number in the first group of the last match: finite and above 0.
+/// Returns the number in the first group of the last match if it is finite and positive.
 fn last_number(pattern: &Regex, text: &str) -> Option<f64> {
     let found = pattern.captures_iter(text).last()?;
     let number: f64 = found.get(1)?.as_str().replace(',', "").parse().ok()?;
     (number.is_finite() && number > 0.0).then_some(number)
 }
 
-/// The operations in `text`; those of the same name together.
-fn operations(pattern: &Regex, text: &str) -> BTreeMap<String, Part> {
-    let mut found: BTreeMap<String, Part> = BTreeMap::new();
+/// Returns the operations in `text`, adding up those with the same name.
+fn operations(pattern: &Regex, text: &str) -> BTreeMap<String, OperationTime> {
+    let mut found: BTreeMap<String, OperationTime> = BTreeMap::new();
     for captures in pattern.captures_iter(text) {
         let group = |name| captures.name(name).map(|group| group.as_str());
         let seconds = group("seconds").and_then(|text| text.parse::<f64>().ok());
@@ -138,7 +138,7 @@ mod tests {
         let text = "Time for a (10): 0.5\nTime for b (1): 2e-05\nTime for a (5): 0.25\n\
                     Time for c (1): nan\n";
         let found = operations(&pattern, text);
-        let a = Part {
+        let a = OperationTime {
             commands: 15,
             seconds: 0.75,
         };

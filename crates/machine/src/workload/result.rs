@@ -1,31 +1,31 @@
-//! What the driver leaves in its results folder.
+//! Reads the results of the driver.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Measured;
+use super::BlockSlices;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
 
-/// Reads the slices of a run over servers of `points`, in the order the driver was given them.
-pub(super) fn read_slices(file: &Path, points: &[Point]) -> Result<Measured> {
+/// Reads the slices of a run over the servers of `points`, in the order of the driver's arguments.
+pub(super) fn read_slices(file: &Path, points: &[Point]) -> Result<BlockSlices> {
     let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
-    let measured = parse_slices(&bytes, points)
+    let slices = parse_slices(&bytes, points)
         .map_err(|fault| Error::bench(format!("the driver's result is unusable: {fault}")))?;
-    match (measured.rounds, measured.spoiled_rounds) {
-        (0, spoiled @ 1..) => Err(Error::bench(format!(
-            "no round can be used: in all {spoiled}, transactions had to be started again (a deadlock or \
+    match (slices.rounds, slices.discarded_rounds) {
+        (0, discarded @ 1..) => Err(Error::bench(format!(
+            "no round can be used: in all {discarded}, transactions had to be started again (a deadlock or \
              a duplicate key)"
         ))
         .hint("let the workload's threads get into each other's way less")),
-        _ => Ok(measured),
+        _ => Ok(slices),
     }
 }
 
-/// A head line `perfquilt-slices 1 KEY=NUMBER…`, then one row of `servers` little-endian floats a
+/// Parses a header line `perfquilt-slices 1 KEY=NUMBER…`, then one row of `servers` little-endian floats per
 /// slice: wall-clock nanoseconds of every slice, then processor nanoseconds if `cpu=1`.
-fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<Measured, String> {
+fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<BlockSlices, String> {
     let end = bytes
         .iter()
         .position(|&byte| byte == b'\n')
@@ -77,21 +77,21 @@ fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<Measured, String> {
         slices
     };
     let (time, cpu) = body.split_at(series.unwrap_or(0));
-    Ok(Measured {
+    Ok(BlockSlices {
         time: read(time),
         cpu: if with_cpu { read(cpu) } else { Vec::new() },
         operations: BTreeMap::new(),
         rounds: field("rounds")?,
-        spoiled_rounds: field("spoiled")?,
+        discarded_rounds: field("spoiled")?,
     })
 }
 
-/// What the driver says went wrong: the server it was talking to (from 1; 0 when none) and why.
+/// Reads the failure reported by the driver: the server it was connected to (from 1; 0 for none) and the message.
 pub(super) fn read_failure(file: &Path) -> Option<(usize, Vec<String>)> {
     let text = std::fs::read_to_string(file).ok()?;
     let mut lines = text.lines();
     let server = lines.next()?.parse().ok()?;
-    // Lua's stack below the message is of no use to the reader.
+    // Lua's stack trace below the message does not help users.
     let lines = lines
         .take_while(|line| *line != "stack traceback:")
         .map(str::to_owned)
@@ -125,11 +125,11 @@ mod tests {
         assert_eq!(measured.time[1].point, Point::Control);
         assert_eq!(measured.cpu[1].nanoseconds, [6.0, 8.0]);
         assert_eq!(measured.time[0].transactions_per_slice, 3);
-        assert_eq!((measured.rounds, measured.spoiled_rounds), (1, 4));
+        assert_eq!((measured.rounds, measured.discarded_rounds), (1, 4));
     }
 
     #[test]
-    fn nothing_but_spoiled_rounds_is_an_error_that_says_so() {
+    fn only_discarded_rounds_are_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("slices");
         let head = "perfquilt-slices 1 servers=2 rows=0 rounds=0 transactions=3 spoiled=4 cpu=0";

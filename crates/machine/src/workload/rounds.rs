@@ -1,4 +1,4 @@
-//! Rounds: a short turn on each server, in random order.
+//! Runs rounds of one slice on each server, in random order.
 
 use std::time::Instant;
 
@@ -6,30 +6,30 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use super::{Failure, Timed};
+use super::{ClientFailure, TimedBlock};
 
-/// Rounds that the values of a block need at least.
+/// Minimum number of measured rounds of a block.
 const MIN_ROUNDS: usize = 2;
 
-/// What `turn` gave in the measured rounds, a value a server in the servers' order. `turn` is told the
-/// place of its server and a number that all turns of its round share.
+/// Runs rounds and returns the results of the measured ones, in the order of the servers. `slice` gets the index of
+/// its server and a random number shared by all slices of the round.
 ///
-/// Without `warm_up` every round counts and a block may have a single one: of long turns, what a second one
-/// tells about the same start is worth less than a start.
+/// Without `warm_up` every round counts and a block may consist of a single one: with long slices, another start is
+/// more informative than a second slice on the same start.
 pub(super) fn rounds<S: Clone + Default>(
     servers: usize,
-    item: &Timed<'_>,
+    item: &TimedBlock<'_>,
     warm_up: bool,
     random: &mut StdRng,
-    turn: &mut dyn FnMut(usize, u64) -> Result<S, Failure>,
-) -> Result<Vec<Vec<S>>, Failure> {
+    slice: &mut dyn FnMut(usize, u64) -> Result<S, ClientFailure>,
+) -> Result<Vec<Vec<S>>, ClientFailure> {
     let mut order: Vec<usize> = (0..servers).collect();
-    let mut round = || -> Result<Vec<S>, Failure> {
+    let mut round = || -> Result<Vec<S>, ClientFailure> {
         order.shuffle(random);
         let number = random.random();
         let mut values = vec![S::default(); servers];
-        for &place in &order {
-            values[place] = turn(place, number)?;
+        for &index in &order {
+            values[index] = slice(index, number)?;
         }
         Ok(values)
     };
@@ -60,34 +60,34 @@ mod tests {
     use perfquilt_config::Workload;
 
     #[test]
-    fn every_round_has_a_turn_on_each_server_with_one_number() {
+    fn every_round_has_a_slice_on_each_server_with_one_number() {
         let workload: Workload = toml::from_str("description = \"\"\nkind = \"command\"").unwrap();
-        let item = Timed {
+        let item = TimedBlock {
             workload: &workload,
             seconds: 0.0,
             warm_up_seconds: 0.0,
             seed: 1,
         };
-        for (warm_up, turns, kept) in [(true, 9, 2), (false, 3, 1)] {
+        for (warm_up, slices, measured) in [(true, 9, 2), (false, 3, 1)] {
             let mut seen = Vec::new();
-            let mut turn = |place: usize, number: u64| {
-                seen.push((place, number));
+            let mut slice = |index: usize, number: u64| {
+                seen.push((index, number));
                 Ok(seen.len())
             };
             let mut random = StdRng::seed_from_u64(item.seed);
-            let rounds = rounds(3, &item, warm_up, &mut random, &mut turn).unwrap();
-            assert_eq!((seen.len(), rounds.len()), (turns, kept));
+            let rounds = rounds(3, &item, warm_up, &mut random, &mut slice).unwrap();
+            assert_eq!((seen.len(), rounds.len()), (slices, measured));
             for round in seen.chunks(3) {
-                let mut places: Vec<usize> = round.iter().map(|(place, _)| *place).collect();
-                places.sort_unstable();
-                assert_eq!(places, [0, 1, 2]);
+                let mut indexes: Vec<usize> = round.iter().map(|(index, _)| *index).collect();
+                indexes.sort_unstable();
+                assert_eq!(indexes, [0, 1, 2]);
                 assert!(round.iter().all(|(_, number)| *number == round[0].1));
             }
-            // The values stand where their servers do, whatever the order was.
-            let last = &seen[turns - 3..];
+            // The values are in the order of the servers, not of the slices.
+            let last = &seen[slices - 3..];
             let of_last = rounds.last().unwrap();
-            for (at, (place, _)) in last.iter().enumerate() {
-                assert_eq!(of_last[*place], turns - 3 + at + 1);
+            for (at, (index, _)) in last.iter().enumerate() {
+                assert_eq!(of_last[*index], slices - 3 + at + 1);
             }
         }
     }

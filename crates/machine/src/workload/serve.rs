@@ -1,4 +1,4 @@
-//! A client that does transactions on request, for meters that are switched on and off around them.
+//! Clients that run transactions on request, for meters that are switched on and off around them.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -12,11 +12,10 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_system::process::{Child, check_interrupted};
 
-/// The longest one request may take; servers under valgrind are slow.
-const LIMIT: Duration = Duration::from_secs(1800);
+/// Timeout of one request; servers under valgrind are slow.
+const TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// A client for one server. What it does to connect and prepare is done before the first request.
-/// Dropping it ends the client.
+/// A client for one server, connected and prepared before the first request. Dropping it ends the client.
 #[derive(Debug)]
 pub struct Serving<'a> {
     workload: &'a Workload,
@@ -80,9 +79,8 @@ impl<'a> Serving<'a> {
         })
     }
 
-    /// Lets the client do about `transactions` (with sysbench a multiple of its threads, with a command of
-    /// what that does in one run) and returns how many it did. The n-th request does the same transactions in
-    /// every client of the same seed.
+    /// Runs about `transactions` (rounded up to a multiple of the threads for sysbench, of one run for a command) and
+    /// returns their number. The n-th request runs the same transactions in every client with the same seed.
     ///
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client fails.
@@ -116,23 +114,23 @@ impl<'a> Serving<'a> {
                         let name = &self.workload.name;
                         return Err(interleave::failure(folder.path(), name, &[]).error);
                     }
-                    if started.elapsed() > LIMIT {
+                    if started.elapsed() > TIMEOUT {
                         return Err(Error::bench(format!(
                             "workload {}: {transactions} transactions did not end within {} s",
                             self.workload.name,
-                            LIMIT.as_secs()
+                            TIMEOUT.as_secs()
                         )));
                     }
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                restarted.set(says_restarted(&answer)?);
+                restarted.set(read_restarted(&answer)?);
                 Ok(each * threads)
             }
         }
     }
 
-    /// Whether transactions of the last request had to be started again (a deadlock, a duplicate key): the
-    /// server did more than it was asked for.
+    /// Whether transactions of the last request were restarted (a deadlock, a duplicate key), so that the server
+    /// executed more than requested.
     pub fn restarted(&self) -> bool {
         match &self.client {
             Client::Sysbench { restarted, .. } => restarted.get(),
@@ -141,8 +139,8 @@ impl<'a> Serving<'a> {
     }
 }
 
-/// What the driver's answer to a request says of restarted transactions.
-pub(super) fn says_restarted(answer: &Path) -> Result<bool> {
+/// Returns whether the driver restarted transactions, from its answer to a request.
+pub(super) fn read_restarted(answer: &Path) -> Result<bool> {
     let text = std::fs::read_to_string(answer).map_err(|e| Error::io("read", answer, &e))?;
     match text.trim_end() {
         "once" => Ok(false),

@@ -1,6 +1,6 @@
-//! The release's own sql-bench: Perl programs that time many kinds of statements.
+//! Runs the release's own sql-bench: Perl programs that time many kinds of statements.
 //!
-//! All points get the programs of the bare release, so that a patch cannot change what it is measured by.
+//! All points use the programs of the bare release, so that a patch cannot change its own benchmark.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use perfquilt_config::{CommandWorkload, SqlBenchWorkload, Workload};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{Command, find_program};
 
-/// The folder in a release's tree.
+/// Folder of sql-bench in a release's tree.
 pub(super) const FOLDER: &str = "sql-bench";
 
-/// Its programs' lines about operations, as its own `run-all-tests` reads them, but for exponents: with
-/// fractions of seconds asked for, Perl's Benchmark module writes `4.1e-05`.
+/// Lines about operations, with the pattern of sql-bench's `run-all-tests` extended by exponents: with fractions of
+/// seconds enabled, Perl's Benchmark module writes `4.1e-05`.
 const OPERATIONS: &str = r"(?mi)^(?:estimated )?time (?:to|for) (?P<name>[^\s:]+)\s*\((?P<commands>\d+)(?::\d+)*\)[^:\n]*:[ \t]*(?P<seconds>[-+.e\d]+) ";
 
-/// The line at the end.
+/// The line with the total time at the end.
 const TOTAL: &str = r"(?mi)^total time:\s*([-+.e\d]+) ";
 
-/// Seconds a program may take. The longest took a quarter of an hour when disks turned.
+/// Timeout of a program in seconds. The longest one took a quarter of an hour on spinning disks.
 const LIMIT_SECONDS: u64 = 7200;
 
-/// Writes the programs into `folder` under the names they have when installed, without `.sh`.
+/// Writes the programs into `folder` under their installed names, without `.sh`.
 pub(super) fn unpack(files: &[(PathBuf, Vec<u8>)], folder: &Path) -> Result<()> {
     for (path, content) in files {
         let path = match path.extension() {
@@ -39,7 +39,7 @@ pub(super) fn unpack(files: &[(PathBuf, Vec<u8>)], folder: &Path) -> Result<()> 
     Ok(())
 }
 
-/// Refuses what cannot work before anything is built or started for it.
+/// Refuses unusable settings before anything is built or started for them.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the release has no such program, or Perl or its
@@ -80,7 +80,7 @@ fn missing(what: &str, package: &str) -> Error {
     ))
 }
 
-/// The driver its programs name: `MariaDB`, or `mysql` in releases before 10.11.
+/// Returns the Perl driver named in the programs: `MariaDB`, or `mysql` in releases before 10.11.
 fn driver(folder: &Path) -> String {
     let text = std::fs::read(folder.join("server-cfg")).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -97,7 +97,7 @@ fn program(settings: &SqlBenchWorkload) -> String {
     format!("test-{}", settings.program)
 }
 
-/// The programs there are.
+/// Lists the available programs.
 fn programs(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -110,11 +110,11 @@ fn programs(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The program as a client command, `folder` being where it was unpacked.
+/// Returns the program as a client command; `folder` is where sql-bench was unpacked.
 pub(super) fn command(settings: &SqlBenchWorkload, folder: &Path) -> CommandWorkload {
     let mut run: Vec<String> = [
         "perl",
-        // Fractions of seconds: the programs' own --hires has no effect.
+        // Enables fractions of seconds; the programs' own --hires has no effect.
         "-MBenchmark=:hireswallclock",
     ]
     .map(str::to_owned)
@@ -137,7 +137,7 @@ pub(super) fn command(settings: &SqlBenchWorkload, folder: &Path) -> CommandWork
         prepare: Some(words(&[
             "{server}/bin/mariadb",
             "--no-defaults",
-            // From 11.4 on the client wants TLS else, which the recipe's server need not have.
+            // From 11.4 on the client requires TLS by default, which the recipe's server may lack.
             "--skip-ssl",
             "--socket={socket}",
             "--user=root",
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_lines_are_read() {
+    fn lines_about_operations_are_parsed() {
         let pattern = regex::Regex::new(OPERATIONS).unwrap();
         let lines = [
             (
@@ -186,7 +186,7 @@ mod tests {
                 .map(|found| (&found["name"], &found["commands"], &found["seconds"]));
             assert_eq!(found, expected, "{line}");
         }
-        // A line without a time does not take that of the next one.
+        // A line without a time must not take the time of the next line.
         let two =
             "Time for an_operation (1)\nTime for insert_select_1_key (1):  0.0022 wallclock secs\n";
         let found: Vec<&str> = pattern

@@ -1,4 +1,4 @@
-//! sysbench's command line.
+//! Builds and checks sysbench's command line.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -7,8 +7,8 @@ use perfquilt_config::{SysbenchWorkload, Workload};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{Command, find_program, missing};
 
-/// Options that this program gives itself.
-const OURS: [&str; 13] = [
+/// Options set by perfquilt itself.
+const RESERVED: [&str; 13] = [
     "threads",
     "time",
     "events",
@@ -24,15 +24,15 @@ const OURS: [&str; 13] = [
     "report-interval",
 ];
 
-/// The user that every measured server lets in without a password over its private socket.
+/// User that connects without a password over the private socket of every measured server.
 const USER: &str = "root";
 
-/// An option's name as sysbench writes it on its command line.
+/// Returns an option's name on sysbench's command line.
 pub(super) fn option_name(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// An option's value as sysbench reads it.
+/// Returns an option's value in sysbench's format.
 pub(super) fn option_value(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
@@ -44,7 +44,7 @@ pub(super) fn option_value(value: &toml::Value) -> Option<String> {
     }
 }
 
-/// Refuses settings that cannot work before anything is built or started for them.
+/// Refuses invalid settings before anything is built or started for them.
 pub(super) fn check(
     bench_config: &Path,
     workload: &Workload,
@@ -54,7 +54,7 @@ pub(super) fn check(
     let wrong = |message: String| Err(Error::usage(message).at(file.clone(), None));
     for (name, value) in &settings.options {
         let name = option_name(name);
-        if OURS.contains(&name.as_str()) {
+        if RESERVED.contains(&name.as_str()) {
             return wrong(format!("option `{name}` is set by perfquilt itself"));
         }
         if option_value(value).is_none() {
@@ -79,7 +79,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The path of a script in the workspace; `None` for sysbench's own.
+/// Returns the path of a script in the workspace; `None` for sysbench's own scripts.
 pub(super) fn own_script(bench_config: &Path, script: &str) -> Option<PathBuf> {
     Path::new(script)
         .extension()
@@ -87,7 +87,7 @@ pub(super) fn own_script(bench_config: &Path, script: &str) -> Option<PathBuf> {
         .then(|| bench_config.join("sysbench").join(script))
 }
 
-/// The file a script's name means.
+/// Returns the file of a script.
 pub(super) fn find_script(bench_config: &Path, script: &str) -> Result<PathBuf> {
     if let Some(path) = own_script(bench_config, script) {
         let inside = Path::new(script)
@@ -126,7 +126,7 @@ pub(super) fn find_script(bench_config: &Path, script: &str) -> Result<PathBuf> 
         })
 }
 
-/// What the installed sysbench calls itself; nothing where there is none.
+/// Returns the version line of the installed sysbench; empty if there is none.
 pub(super) fn version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(|| {
@@ -137,7 +137,7 @@ pub(super) fn version() -> &'static str {
     })
 }
 
-/// `sysbench SCRIPT --mysql-…` for servers at `sockets`, without a command.
+/// Returns `sysbench SCRIPT --mysql-…` for servers at `sockets`, without a subcommand.
 pub(super) fn command(script: &Path, sockets: &str, database: &str) -> Command {
     Command::new("sysbench")
         .arg(script)
@@ -146,7 +146,7 @@ pub(super) fn command(script: &Path, sockets: &str, database: &str) -> Command {
         .arg(format!("--mysql-db={database}"))
 }
 
-/// The script's options, those of `only` if given.
+/// Returns the script's options, restricted to `only` if given.
 pub(super) fn options(settings: &SysbenchWorkload, only: Option<&[&str]>) -> Vec<String> {
     settings
         .options
@@ -157,10 +157,10 @@ pub(super) fn options(settings: &SysbenchWorkload, only: Option<&[&str]>) -> Vec
         .collect()
 }
 
-/// What sysbench said went wrong: its last lines that say so.
-pub(super) fn complaints(text: &str) -> Vec<String> {
-    let telling = |line: &&str| line.contains("FATAL") || line.contains("PANIC");
-    let lines: Vec<String> = text.lines().filter(telling).map(str::to_owned).collect();
+/// Returns the error lines in the output of sysbench: the last four, or its last lines if there are none.
+pub(super) fn error_lines(text: &str) -> Vec<String> {
+    let is_error = |line: &&str| line.contains("FATAL") || line.contains("PANIC");
+    let lines: Vec<String> = text.lines().filter(is_error).map(str::to_owned).collect();
     if lines.is_empty() {
         perfquilt_system::process::last_lines(text, 8)
     } else {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_written_as_sysbench_reads_them() {
+    fn options_have_sysbenchs_format() {
         let workload = workload("skip_trx = true\ntable-size = 5\nstatement = 'a b'");
         let settings = workload.sysbench.as_ref().unwrap();
         assert_eq!(
@@ -229,9 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_the_fatal_lines() {
+    fn error_lines_are_the_fatal_ones() {
         let text = "sysbench 1.0.20\nFATAL: one\nFATAL: two\n";
-        assert_eq!(complaints(text), ["FATAL: one", "FATAL: two"]);
-        assert_eq!(complaints("a\nb"), ["a", "b"]);
+        assert_eq!(error_lines(text), ["FATAL: one", "FATAL: two"]);
+        assert_eq!(error_lines("a\nb"), ["a", "b"]);
     }
 }

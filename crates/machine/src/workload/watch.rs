@@ -1,24 +1,23 @@
-//! Watching the machine while it measures, through /proc.
+//! Monitors the machine during a measurement, through /proc.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use perfquilt_model::observation::Moment;
+use perfquilt_model::observation::HostSample;
 use perfquilt_system::process::stat_field;
 
-/// Notes how things stand on the measuring processors and in the servers, to say at the end what
-/// happened in between.
+/// Records the state of the measuring processors and the servers, and reports the changes at the end.
 #[derive(Debug)]
-pub struct Watch {
+pub struct HostMonitor {
     cpus: Vec<usize>,
     pids: Vec<u32>,
     started: Instant,
     ticks: Option<Ticks>,
-    servers: BTreeMap<u32, Counts>,
+    servers: BTreeMap<u32, ProcessCounts>,
     mhz: Option<(f64, f64)>,
 }
 
-/// Time of processors, in the kernel's ticks.
+/// Times of processors, in the kernel's clock ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ticks {
     all: u64,
@@ -26,19 +25,19 @@ struct Ticks {
     steal: u64,
 }
 
-/// What the kernel counts of a process.
+/// Kernel statistics of a process: page faults and involuntary context switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Counts {
+struct ProcessCounts {
     minor: u64,
     major: u64,
     preempted: u64,
 }
 
-impl Watch {
-    /// Begins watching `cpus` and the processes `pids`.
-    pub fn begin(cpus: &[usize], pids: impl IntoIterator<Item = u32>) -> Watch {
+impl HostMonitor {
+    /// Starts monitoring the processors `cpus` and the processes `pids`.
+    pub fn begin(cpus: &[usize], pids: impl IntoIterator<Item = u32>) -> HostMonitor {
         let pids: Vec<u32> = pids.into_iter().collect();
-        Watch {
+        HostMonitor {
             ticks: read_ticks(cpus),
             servers: read_counts(&pids),
             mhz: read_mhz(cpus),
@@ -48,12 +47,13 @@ impl Watch {
         }
     }
 
-    /// What happened since; what the kernel does not tell is 0. Processes that have ended do not count.
-    pub fn end(self) -> Moment {
+    /// Returns the changes since the start. Values that the kernel does not report are 0; ended processes do not
+    /// count.
+    pub fn end(self) -> HostSample {
         let seconds = self.started.elapsed().as_secs_f64();
-        let mut moment = Moment {
+        let mut moment = HostSample {
             seconds,
-            ..Moment::default()
+            ..HostSample::default()
         };
         if let Some((before, after)) = self.ticks.zip(read_ticks(&self.cpus)) {
             let all = after.all.saturating_sub(before.all).max(1) as f64;
@@ -90,7 +90,7 @@ fn ticks(text: &str, cpus: &[usize]) -> Option<Ticks> {
             continue;
         };
         let fields: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-        // What guests use is part of what users use.
+        // The time of guests is included in user time.
         let Some(&[_, _, _, idle, waiting, _, _, steal]) = fields.get(..8) else {
             continue;
         };
@@ -108,18 +108,18 @@ fn ticks(text: &str, cpus: &[usize]) -> Option<Ticks> {
     sum
 }
 
-fn read_counts(pids: &[u32]) -> BTreeMap<u32, Counts> {
+fn read_counts(pids: &[u32]) -> BTreeMap<u32, ProcessCounts> {
     let read = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (minor, major) = faults(&stat)?;
-        // A thread may end between its listing and its reading.
+        // A thread may end between listing and reading.
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
         let preempted = tasks
             .flatten()
             .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
             .filter_map(|status| preemptions(&status))
             .sum();
-        Some(Counts {
+        Some(ProcessCounts {
             minor,
             major,
             preempted,
@@ -130,7 +130,7 @@ fn read_counts(pids: &[u32]) -> BTreeMap<u32, Counts> {
         .collect()
 }
 
-/// Minor and major faults.
+/// Returns minor and major page faults.
 fn faults(stat: &str) -> Option<(u64, u64)> {
     Some((stat_field(stat, 10)?, stat_field(stat, 12)?))
 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_is_called_does_not_matter() {
+    fn the_name_of_a_process_does_not_matter() {
         let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 345 6 7 8 9 10";
         assert_eq!(faults(stat), Some((345, 7)));
         assert_eq!(faults("12 (a"), None);
@@ -205,12 +205,12 @@ mod tests {
     }
 
     #[test]
-    fn this_process_and_machine_can_be_watched() {
+    fn this_process_and_machine_can_be_monitored() {
         let cpus = super::super::allowed_cpus();
-        let watch = Watch::begin(&cpus, [std::process::id(), u32::MAX]);
+        let monitor = HostMonitor::begin(&cpus, [std::process::id(), u32::MAX]);
         let work: u64 = (0..3_000_000u64).fold(1, |a, b| a.rotate_left(7) ^ b);
         let pages = vec![1u8; 8 << 20];
-        let moment = watch.end();
+        let moment = monitor.end();
         assert!(work != 0 && pages.len() > 1);
         assert!(moment.seconds > 0.0);
         assert!((0.0..=1.0).contains(&moment.idle), "{moment:?}");

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::plan::Block;
-use perfquilt_machine::meter::Counts;
-use perfquilt_machine::workload::Measured;
+use perfquilt_machine::meter::CountResult;
+use perfquilt_machine::workload::BlockSlices;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::Moment;
+use perfquilt_model::observation::HostSample;
 use perfquilt_model::point::Point;
 
 /// Something a block brought.
@@ -17,16 +17,16 @@ pub enum Event {
         /// The workload.
         workload: String,
         /// Its slices.
-        measured: Measured,
+        measured: BlockSlices,
         /// What else happened meanwhile; `None` where there is no machine.
-        moment: Option<Moment>,
+        moment: Option<HostSample>,
     },
     /// A workload was counted on all servers that are left.
     Counted {
         /// The workload.
         workload: String,
         /// What the counting meters read.
-        readings: BTreeMap<Point, Counts>,
+        readings: BTreeMap<Point, CountResult>,
     },
     /// A point's server could not be started or measured; the block goes on without it.
     Failed {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
+use super::fingerprint;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::stats::REDUCTION;
@@ -15,7 +16,7 @@ use perfquilt_machine::workload::{Placement, allowed_cpus};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
-use perfquilt_store::Identity;
+use perfquilt_store::ExperimentIdentity;
 use perfquilt_system::digest::hex;
 
 /// The number of the way in which blocks are carried out, beside what [`harness`] digests: how servers are
@@ -119,8 +120,8 @@ pub fn key(
         "{} {} {} {}",
         header.release, header.recipe, header.harness, preset.block_seconds
     ));
-    for name in super::carry::MACHINE {
-        add(format!("{name} {:?}", header.machine.get(name)));
+    for (name, fact) in fingerprint::machine_facts(&header.machine) {
+        add(format!("{name} {fact:?}"));
     }
     for patch in &header.series {
         add(format!("patch {patch}"));
@@ -150,8 +151,8 @@ pub fn of(
     preset: &Preset,
     workloads: &[&Workload],
     points: &[(Point, Built)],
-) -> Result<Identity> {
-    Ok(Identity {
+) -> Result<ExperimentIdentity> {
+    Ok(ExperimentIdentity {
         protocol: format!(
             "{} {} {}",
             header.release, header.recipe, preset.block_seconds

@@ -5,20 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::candidate::Candidate;
 use super::executor::{Event, Executor, Report};
 use super::fleet::with_fleet;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::build::Relink;
-use perfquilt_machine::meter::{Counter, Counts, WARM_UP};
+use perfquilt_machine::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_machine::server::{
     self, Launch, Running, Scratch, ServerAdapter, prepare_template, size_of_tree,
 };
-use perfquilt_machine::workload::{Clients, Failure, Measured, Timed, Watch, allowed_cpus};
+use perfquilt_machine::workload::{
+    BlockSlices, ClientFailure, Clients, HostMonitor, TimedBlock, allowed_cpus,
+};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::{Meter, Moment};
+use perfquilt_model::observation::{HostSample, Meter};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::locks::{self, Lock};
@@ -29,20 +31,6 @@ use perfquilt_system::process::check_interrupted;
 const WARM_UP_SECONDS: f64 = 0.3;
 /// How often a server is started until none of the transactions it counts is started again.
 const COUNT_TRIES: u32 = 3;
-
-/// A built server to measure.
-#[derive(Debug, Clone)]
-pub struct Candidate {
-    /// For messages: the point and its patch.
-    pub label: String,
-    /// The built server's folder.
-    pub dir: PathBuf,
-    /// How its executable is linked again; `None` where it cannot be, or is not to be.
-    pub relink: Option<Relink>,
-    /// Where its data is not that of the experiment's release: the release whose data it needs, and the
-    /// folder of the server that prepares it.
-    pub data: Option<(String, PathBuf)>,
-}
 
 /// What the machine needs to know of an experiment.
 #[derive(Debug)]
@@ -194,7 +182,7 @@ impl<'a> ThisMachine<'a> {
                 check_interrupted()?;
                 let workload = self.workload(name)?;
                 self.prepare(&mut servers, workload, report)?;
-                let item = Timed {
+                let item = TimedBlock {
                     workload,
                     seconds: self.setup.block_seconds,
                     warm_up_seconds: WARM_UP_SECONDS,
@@ -226,7 +214,7 @@ impl<'a> ThisMachine<'a> {
     /// in sandboxes measures one at a time, as the bot does.
     fn turn(&self) -> Result<Vec<Lock>> {
         // Hardly anything lies between the end of a block and this: whoever waits would never have it.
-        std::thread::sleep(3 * locks::POLL);
+        std::thread::sleep(3 * locks::POLL_INTERVAL);
         let mut held = Vec::with_capacity(self.turns.len());
         for path in &self.turns {
             match locks::wait(path, || {}) {
@@ -316,14 +304,15 @@ impl<'a> ThisMachine<'a> {
     fn measure(
         &self,
         servers: &mut Vec<(Point, Running)>,
-        item: &Timed<'_>,
+        item: &TimedBlock<'_>,
         report: &mut Report<'_>,
-    ) -> Result<Option<(Measured, Moment)>> {
+    ) -> Result<Option<(BlockSlices, HostSample)>> {
         let cpus = self.clients.placement().of(item.workload.threads());
         while servers.len() > 1 {
-            let watch = Watch::begin(cpus, servers.iter().map(|(_, running)| running.pid()));
+            let monitor =
+                HostMonitor::begin(cpus, servers.iter().map(|(_, running)| running.pid()));
             let failure = match self.clients.interleave(servers, item) {
-                Ok(measured) => return Ok(Some((measured, watch.end()))),
+                Ok(measured) => return Ok(Some((measured, monitor.end()))),
                 Err(failure) if failure.error.kind() == Kind::Interrupted => {
                     return Err(failure.error);
                 }
@@ -348,8 +337,8 @@ impl<'a> ThisMachine<'a> {
     fn whose_fault(
         &self,
         servers: &mut Vec<(Point, Running)>,
-        item: &Timed<'_>,
-        failure: Failure,
+        item: &TimedBlock<'_>,
+        failure: ClientFailure,
     ) -> Result<(Point, Error)> {
         let Some(point) = failure.point.filter(|point| *point != Point::BASE) else {
             return Err(failure.error);
@@ -360,7 +349,7 @@ impl<'a> ThisMachine<'a> {
             return Err(failure.error);
         };
         let mut base = vec![servers.swap_remove(place)];
-        let short = Timed {
+        let short = TimedBlock {
             seconds: 0.2,
             ..item.clone()
         };
@@ -385,7 +374,7 @@ impl<'a> ThisMachine<'a> {
         // Counting keeps all processors busy.
         let turn = self.turn()?;
         // By workload and point, since a workload is reported as a whole.
-        type Readings = BTreeMap<String, BTreeMap<Point, Counts>>;
+        type Readings = BTreeMap<String, BTreeMap<Point, CountResult>>;
         let next = Mutex::new(block.points.iter().copied());
         let readings: Mutex<Readings> = Mutex::default();
         let failures: Mutex<Vec<(Point, Error)>> = Mutex::default();
@@ -449,7 +438,7 @@ impl<'a> ThisMachine<'a> {
         point: Point,
         block: &Block,
         transactions: &BTreeMap<String, u64>,
-    ) -> Result<Vec<(String, Counts)>> {
+    ) -> Result<Vec<(String, CountResult)>> {
         let mut again = String::new();
         for _ in 0..COUNT_TRIES {
             match self.count_start(counter, point, block, transactions)? {
@@ -468,12 +457,12 @@ impl<'a> ThisMachine<'a> {
         point: Point,
         block: &Block,
         transactions: &BTreeMap<String, u64>,
-    ) -> Result<Result<Vec<(String, Counts)>, String>> {
+    ) -> Result<Result<Vec<(String, CountResult)>, String>> {
         let candidate = self.candidate(point)?;
         let dir = self.scratch.fresh()?;
         let mut launch = Launch::new(&candidate.label, &candidate.dir, &dir);
         launch.template = Some(self.template(point));
-        launch.under = counter.under(&dir);
+        launch.instrumentation = counter.instrumentation(&dir);
         let mut running = self.adapter.start(&launch)?;
         let mut readings = Vec::with_capacity(block.workloads.len());
         for name in &block.workloads {
@@ -497,7 +486,7 @@ impl<'a> ThisMachine<'a> {
                 return Ok(Err(name.clone()));
             }
             let wanted = |meter| self.setup.count_meters.contains(&meter);
-            counts.counted.retain(|counted| wanted(counted.meter));
+            counts.readings.retain(|reading| wanted(reading.meter));
             readings.push((name.clone(), counts));
         }
         running.stop()?;
@@ -538,7 +527,7 @@ fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
 }
 
 /// The servers that are no longer running, with the reason.
-fn ended(servers: &mut [(Point, Running)], failure: &Failure) -> Vec<(Point, Error)> {
+fn ended(servers: &mut [(Point, Running)], failure: &ClientFailure) -> Vec<(Point, Error)> {
     let mut ended = Vec::new();
     for (point, running) in servers {
         // The client knows first: the server it talked to may still be writing its report.

@@ -1,21 +1,27 @@
 //! Experiments: randomised blocks over all points, planned purely, carried out by an executor (this
 //! machine), stored block by block, resumed where they stopped.
 
-mod carry;
-mod claim;
+pub mod adaptive;
+mod candidate;
+pub mod collected;
+mod driver;
 mod executor;
+mod fingerprint;
 mod fleet;
 mod identity;
+mod key;
+mod lock;
 mod machine;
 mod note;
 mod plan;
 mod private;
-pub mod probe;
 mod progress;
-mod runner;
+pub mod recorder;
+mod reuse;
 #[cfg(test)]
 mod simulation;
 mod stopping;
+mod strategy;
 mod values;
 
 use std::collections::BTreeMap;
@@ -26,22 +32,27 @@ use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::attribution::Stopping;
 use perfquilt_machine::build::{Built, Relink};
 use perfquilt_machine::meter::Counter;
-use perfquilt_machine::server::has_other_time;
+use perfquilt_machine::server::StartFailure;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{ExperimentHeader, Meter, Planned};
+use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_store::{ExperimentId, Store};
 
-use carry::Question;
-pub(crate) use claim::Claim;
-use machine::{Candidate, Setup, ThisMachine};
+use candidate::Candidate;
+use driver::Driver;
+use key::ExperimentKey;
+pub(crate) use key::{ComparisonKey, FreshQuestion};
+pub(crate) use lock::ExperimentLock;
+use machine::{Setup, ThisMachine};
 use plan::{Scope, plan};
-use runner::Runner;
+use recorder::Readings;
+use reuse::ReuseQuery;
+use strategy::PlannedExperiment;
 
 /// What is to be measured.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct ExperimentRequest<'a> {
     /// The built points.
     pub points: &'a [(Point, Built)],
     /// Whose data points of other releases need.
@@ -76,7 +87,7 @@ pub struct Outcome {
 pub fn run(
     ws: &Workspace,
     preset: &Preset,
-    asked: &Asked<'_>,
+    asked: &ExperimentRequest<'_>,
     header: ExperimentHeader,
     store: &Store,
     progress: &dyn Progress,
@@ -92,22 +103,22 @@ pub fn run(
     };
     let servers = Servers { points, candidates };
     let past = if asked.fresh {
-        Past::Repeated
+        ReusePolicy::Repeat
     } else {
-        Past::Carried
+        ReusePolicy::Reuse
     };
     run_on(ws, preset, servers, header, past, store, progress)
 }
 
-/// What becomes of what was measured before.
+/// How an experiment treats earlier measurements of the same servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Past {
-    /// It is used where it still holds.
-    Carried,
-    /// It is left alone; an experiment of this kind goes on, finished or not.
-    Apart,
-    /// It is measured again; an experiment of this kind goes on unless it is finished.
-    Repeated,
+enum ReusePolicy {
+    /// Reuses them where they still hold.
+    Reuse,
+    /// Ignores them; an experiment of the same key is continued, finished or not.
+    Separate,
+    /// Measures again; an experiment of the same key is continued unless it is finished.
+    Repeat,
 }
 
 /// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
@@ -134,7 +145,15 @@ pub fn against_itself(
         points: &points,
         candidates,
     };
-    run_on(ws, preset, servers, header, Past::Apart, store, progress)
+    run_on(
+        ws,
+        preset,
+        servers,
+        header,
+        ReusePolicy::Separate,
+        store,
+        progress,
+    )
 }
 
 fn run_on(
@@ -145,7 +164,7 @@ fn run_on(
         mut candidates,
     }: Servers<'_>,
     header: ExperimentHeader,
-    past: Past,
+    past: ReusePolicy,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
@@ -181,38 +200,42 @@ fn run_on(
     let mut header = header;
     header.machine = identity::machine_facts(counter.as_ref());
     header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
-    let mut key = identity::key(ws, &header, preset, &workloads, points)?;
+    let mut key = ExperimentKey {
+        identity: identity::key(ws, &header, preset, &workloads, points)?,
+        fresh: past != ReusePolicy::Reuse,
+        attempt: 1,
+    };
     let asked = planned(preset, &timed, &counted);
     let identity = identity::of(ws, &header, preset, &workloads, points)?;
-    if past == Past::Carried {
-        let question = Question {
+    if past == ReusePolicy::Reuse {
+        let query = ReuseQuery {
             header: &header,
             identity: &identity,
             planned: &asked,
         };
         let earlier = store.earlier(&header.release)?;
         // An experiment goes on with what it was begun with, as long as that answers what is asked.
-        key = numbered(&key, |key| {
-            let Some(begun) = store.begun(key)? else {
+        key = key.first(|key| {
+            let key = key.to_string();
+            let Some(begun) = store.begun(&key)? else {
                 return Ok(true);
             };
-            let over = store.is_finished(key)? && failed_for_time(ws, &begun);
-            Ok(!over && question.is_told_by(&begun.carried, &earlier))
+            let over = store.is_finished(&key)? && failed_for_time(ws, &begun);
+            Ok(!over && query.is_answered_by(&begun.reused, &earlier))
         })?;
-        let carried = match store.begun(&key)? {
-            Some(begun) => begun.carried,
-            None => question.origins(&earlier),
+        let carried = match store.begun(&key.to_string())? {
+            Some(begun) => begun.reused,
+            None => query.origins(&earlier),
         };
-        let left = question.left(&carried);
+        let left = query.left(&carried);
         candidates.retain(|point, _| left.contains(point));
-        header.carried = carried;
-    } else {
-        key.push_str(" fresh");
+        header.reused = carried;
     }
-    if past == Past::Repeated {
-        key = numbered(&key, |key| Ok(!store.is_finished(key)?))?;
+    if past == ReusePolicy::Repeat {
+        key = key.first(|key| Ok(!store.is_finished(&key.to_string())?))?;
     }
-    let _claim = Claim::of(&ws.state(), &key)?;
+    let key = key.to_string();
+    let _claim = ExperimentLock::of(&ws.state(), &key)?;
     let measured: Vec<Point> = candidates.keys().copied().collect();
     let begun = store.begun(&key)?;
     let mut failed_before = begun.map(|begun| begun.failed).unwrap_or_default();
@@ -246,17 +269,21 @@ fn run_on(
         layouts: layouts != Layouts::Off,
         direct: &match past {
             // A release against itself has no series whose total could be checked.
-            Past::Apart => Vec::new(),
+            ReusePolicy::Separate => Vec::new(),
             _ => direct(points, &header, &measured),
         },
     });
     let margin = |meter| ws.config.margin(meter);
-    let runner = || {
-        let planned = planned.clone();
-        Runner::new(store, id, &timed, &counted, &workloads, planned, &margin)
+    let readings = Readings {
+        timed,
+        counted: counted.clone(),
+        workloads: workloads.clone(),
     };
+    let driver = || Driver::new(store, id, readings.clone(), planned.clone(), &margin);
+    let strategy = || PlannedExperiment::new(&blocks, preset.block_seconds);
+    let mut driving = driver()?;
     // With the base and its control alone, every point is the same binary or nothing was built.
-    if measured.len() < 3 || runner()?.is_complete(&blocks, &failed_before)? {
+    if measured.len() < 3 || driving.is_complete(&mut strategy(), &failed_before)? {
         store.finish(id)?;
         return Ok(Outcome {
             id,
@@ -268,18 +295,18 @@ fn run_on(
         let failed = &mut header.failed;
         failed.retain(|point, _| !failed_before.contains_key(point));
         store.begin(&header, &key)?;
+        driving = driver()?;
     }
-    let mut runner = runner()?;
     let setup = Setup {
         candidates,
         workloads,
         block_seconds: preset.block_seconds,
         release: header.release.clone(),
         binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
-        count_meters: counted.clone(),
+        count_meters: counted,
     };
     let mut machine = ThisMachine::new(ws, setup, progress)?;
-    let (failed, end) = runner.drive(&blocks, preset.block_seconds, &mut machine, progress);
+    let (failed, end) = driving.drive(&mut strategy(), &mut machine, progress);
     if !failed.is_empty() {
         for (point, error) in &failed {
             header.failed.insert(*point, error.to_string());
@@ -295,19 +322,11 @@ fn run_on(
 /// server starts this alone makes no other experiment.
 fn failed_for_time(ws: &Workspace, begun: &ExperimentHeader) -> bool {
     let start_seconds = ws.config.server.start_seconds;
-    let mut reasons = begun.failed.values();
-    reasons.any(|reason| has_other_time(reason, start_seconds))
-}
-
-/// The first of `key`, `key 2`, `key 3`, … that `fits`.
-fn numbered(key: &str, fits: impl Fn(&str) -> Result<bool>) -> Result<String> {
-    let mut found = key.to_owned();
-    let mut number = 1;
-    while !fits(&found)? {
-        number += 1;
-        found = format!("{key} {number}");
-    }
-    Ok(found)
+    let mut failures = begun
+        .failed
+        .values()
+        .filter_map(|reason| StartFailure::of_reason(reason));
+    failures.any(|failure| failure.may_pass_with(start_seconds))
 }
 
 /// The points of the closure check: the release and the last step that was built. None when no other
@@ -328,10 +347,10 @@ fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Poin
 
 /// Everything is carried: the workloads and meters are the same, the blocks are another experiment's. How
 /// their number came about decides what intervals promise.
-fn without_blocks(planned: &[Planned]) -> Vec<Planned> {
-    let none = |plan: &Planned| Planned {
+fn without_blocks(planned: &[PlannedBlocks]) -> Vec<PlannedBlocks> {
+    let none = |plan: &PlannedBlocks| PlannedBlocks {
         min_blocks: plan.min_blocks,
-        ..Planned::fixed(&plan.workload, plan.meter, 0)
+        ..PlannedBlocks::fixed(&plan.workload, plan.meter, 0)
     };
     planned.iter().map(none).collect()
 }
@@ -364,18 +383,18 @@ fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
         .collect()
 }
 
-fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<Planned> {
+fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<PlannedBlocks> {
     let mut all = Vec::new();
     for workload in &preset.workloads {
         for (place, &meter) in timed.iter().enumerate() {
-            all.push(Planned {
+            all.push(PlannedBlocks {
                 min_blocks: preset.min_blocks(),
                 resolution: preset.resolution.filter(|_| place == 0),
-                ..Planned::fixed(workload, meter, preset.blocks)
+                ..PlannedBlocks::fixed(workload, meter, preset.blocks)
             });
         }
         for &meter in counted {
-            all.push(Planned::fixed(workload, meter, preset.count_blocks));
+            all.push(PlannedBlocks::fixed(workload, meter, preset.count_blocks));
         }
     }
     all
@@ -570,19 +589,11 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_numbered_until_one_fits() {
-        let taken = ["k", "k 2"];
-        let free = |key: &str| Ok(!taken.contains(&key));
-        assert_eq!(numbered("k", free).unwrap(), "k 3");
-        assert_eq!(numbered("other", free).unwrap(), "other");
-    }
-
-    #[test]
-    fn what_is_all_carried_keeps_the_kind_of_its_intervals() {
-        let planned = [Planned {
+    fn what_is_all_reused_keeps_the_kind_of_its_intervals() {
+        let planned = [PlannedBlocks {
             min_blocks: Some(10),
             resolution: Some(0.01),
-            ..Planned::fixed("w", Meter::Time, 200)
+            ..PlannedBlocks::fixed("w", Meter::Time, 200)
         }];
         let none = without_blocks(&planned);
         assert_eq!((none[0].min_blocks, none[0].blocks), (Some(10), 0));

@@ -1,6 +1,6 @@
 //! The line after a block: what is known so far.
 
-use perfquilt_judge::attribution::{Attribution, Closure, Effect, Kind, Part};
+use perfquilt_judge::attribution::{Attribution, Closure, ClosureSide, Effect, EffectKind};
 use perfquilt_model::observation::Meter;
 
 /// `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %` of one workload and meter; empty when
@@ -12,7 +12,7 @@ pub(super) fn effects(attribution: &Attribution, workload: &str, meter: Meter) -
             .effects
             .iter()
             .filter(wanted)
-            .find(|effect| effect.kind == Kind::InOrder)?;
+            .find(|effect| effect.kind == EffectKind::InOrder)?;
         Some(format!("{} {}", patch.index, value(effect)))
     });
     let control = attribution
@@ -29,7 +29,7 @@ pub(super) fn effects(attribution: &Attribution, workload: &str, meter: Meter) -
 /// when there is none yet.
 pub(super) fn closure(attribution: &Attribution, workload: &str, meter: Meter) -> String {
     let wanted = |check: &&Closure| check.workload == workload && check.meter == meter;
-    let part = |part: &Part| figure(meter, part.estimate, part.low.zip(part.high));
+    let part = |part: &ClosureSide| figure(meter, part.estimate, part.low.zip(part.high));
     attribution
         .closure
         .iter()

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use super::machine::Candidate;
+use super::candidate::Candidate;
 use perfquilt_machine::build::Relink;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
@@ -23,7 +23,8 @@ pub(super) fn room(candidates: &BTreeMap<Point, Candidate>, binary: &str, at_onc
         let path = candidate.dir.join(binary);
         std::fs::metadata(path).map_or(0, |found| found.len())
     };
-    let linking = |candidate: &Candidate| candidate.relink.as_ref().map_or(0, Relink::bytes);
+    let linking =
+        |candidate: &Candidate| candidate.relink.as_ref().map_or(0, Relink::temporary_bytes);
     let largest = candidates.values().map(executable).max().unwrap_or(0);
     let links = candidates.values().map(linking).max().unwrap_or(0);
     let links = links.saturating_mul(at_once.min(candidates.len()) as u64);

@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::driver::Driver;
 use super::executor::{Event, Executor, Report};
 use super::plan::{Block, Reading, Scope, plan};
-use super::runner::Runner;
+use super::recorder::Readings;
+use super::strategy::PlannedExperiment;
 use perfquilt_config::{Workload, WorkloadKind};
-use perfquilt_judge::attribution::{self, Attribution, Interval, Kind as EffectKind, Verdict};
-use perfquilt_machine::meter::{Counted, Counts};
-use perfquilt_machine::workload::Measured;
+use perfquilt_judge::attribution::{self, Attribution, EffectKind, Interval, Verdict};
+use perfquilt_machine::meter::{CountResult, MeterReading};
+use perfquilt_machine::workload::BlockSlices;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Slices;
-use perfquilt_model::observation::{ExperimentHeader, Meter, Planned, Supplement};
+use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, Supplement};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
 use perfquilt_store::{ExperimentId, Store};
@@ -104,13 +106,13 @@ impl Executor for Simulation {
                     readings: points
                         .iter()
                         .map(|&point| {
-                            let reading = Counted {
+                            let reading = MeterReading {
                                 meter: Meter::Instructions,
                                 value: 1e6 * cost(point) * random.random_range(0.9999..1.0001),
                                 n: transactions[workload],
                             };
-                            let counts = Counts {
-                                counted: vec![reading],
+                            let counts = CountResult {
+                                readings: vec![reading],
                                 functions: Vec::new(),
                             };
                             (point, counts)
@@ -123,7 +125,7 @@ impl Executor for Simulation {
     }
 }
 
-fn measured(points: &[Point], shift: &[f64], random: &mut StdRng) -> Measured {
+fn measured(points: &[Point], shift: &[f64], random: &mut StdRng) -> BlockSlices {
     let mut time: Vec<Slices> = points
         .iter()
         .map(|&point| Slices {
@@ -140,12 +142,12 @@ fn measured(points: &[Point], shift: &[f64], random: &mut StdRng) -> Measured {
             slices.nanoseconds.push(cost as f32);
         }
     }
-    Measured {
+    BlockSlices {
         cpu: time.clone(),
         operations: BTreeMap::from([("commit".into(), time.clone())]),
         time,
         rounds: 100,
-        spoiled_rounds: 3,
+        discarded_rounds: 3,
     }
 }
 
@@ -186,15 +188,15 @@ impl Fixture {
         }
     }
 
-    fn planned(&self, blocks: u32) -> Vec<Planned> {
+    fn planned(&self, blocks: u32) -> Vec<PlannedBlocks> {
         let (resolution, least) = self.resolution.unzip();
         self.workloads
             .iter()
             .flat_map(|workload| {
-                let of = |meter, resolution| Planned {
+                let of = |meter, resolution| PlannedBlocks {
                     min_blocks: least,
                     resolution,
-                    ..Planned::fixed(&workload.name, meter, blocks)
+                    ..PlannedBlocks::fixed(&workload.name, meter, blocks)
                 };
                 [of(Meter::Time, resolution), of(Meter::Cpu, None)]
             })
@@ -242,19 +244,16 @@ impl Fixture {
         let of_timed = blocks.iter().filter(|b| b.reading == Reading::Timed);
         let planned = self.planned(u32::try_from(of_timed.count()).unwrap());
         let planned = super::stopping::plan(&self.store, self.id(), planned).unwrap();
-        let mut runner = Runner::new(
-            &self.store,
-            self.id(),
-            timed,
-            &[Meter::Instructions],
-            &workloads,
-            planned,
-            &margin,
-        )
-        .unwrap();
-        let outcome = runner.drive(&blocks, 1.0, simulation, &Silent);
+        let readings = Readings {
+            timed: timed.to_vec(),
+            counted: vec![Meter::Instructions],
+            workloads,
+        };
+        let mut driver = Driver::new(&self.store, self.id(), readings, planned, &margin).unwrap();
+        let strategy = || PlannedExperiment::new(&blocks, 1.0);
+        let outcome = driver.drive(&mut strategy(), simulation, &Silent);
         if outcome.1.is_ok() {
-            assert!(runner.is_complete(&blocks, &outcome.0).unwrap());
+            assert!(driver.is_complete(&mut strategy(), &outcome.0).unwrap());
         }
         outcome
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::plan::{Block, direct_blocks};
 use super::progress::words;
-use perfquilt_judge::attribution::{self, Collector, Stopping};
+use perfquilt_judge::attribution::{self, Stopping};
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Planned, Supplement};
+use perfquilt_model::observation::{Meter, PlannedBlocks, Supplement};
 use perfquilt_model::point::Point;
 use perfquilt_store::{ExperimentId, Store};
 
@@ -16,15 +16,15 @@ use perfquilt_store::{ExperimentId, Store};
 pub(super) fn plan(
     store: &Store,
     id: ExperimentId,
-    mut planned: Vec<Planned>,
-) -> Result<Vec<Planned>> {
+    mut planned: Vec<PlannedBlocks>,
+) -> Result<Vec<PlannedBlocks>> {
     let old = store.planned(id)?;
     if old.is_empty() {
         store.plan(id, &planned)?;
         return Ok(planned);
     }
     let (header, observations) = store.load(id)?;
-    let ended = |planned: &[Planned]| -> Result<BTreeMap<_, bool>> {
+    let ended = |planned: &[PlannedBlocks]| -> Result<BTreeMap<_, bool>> {
         let supplement = Supplement {
             planned: planned.to_vec(),
             ..Supplement::default()
@@ -48,26 +48,6 @@ pub(super) fn plan(
     }
     store.plan(id, &planned)?;
     Ok(planned)
-}
-
-/// The state of the stopping rule before block `number`, from what was observed in the blocks before
-/// it alone: a resumed experiment decides as one that ran through. `None` without such a rule.
-pub(super) fn before(
-    number: u32,
-    header: &ExperimentHeader,
-    observations: &[Observation],
-    planned: &[Planned],
-) -> Result<Option<Stopping>> {
-    let supplement = Supplement {
-        planned: planned.to_vec(),
-        ..Supplement::default()
-    };
-    let mut collector = Collector::new(header, &supplement)?;
-    let timed_before = |o: &&Observation| o.block < number && !o.direct;
-    for observation in observations.iter().filter(timed_before) {
-        collector.add(&observation.borrowed())?;
-    }
-    Ok(collector.stopping())
 }
 
 /// Whether the direct block `number` is needed: as long as the experiment goes on, and behind its end until
@@ -124,7 +104,7 @@ pub(super) fn message(name: &str, stopping: Option<&Stopping>, coming: u64) -> S
 mod tests {
     use super::*;
     use crate::experiment::plan::Reading;
-    use perfquilt_judge::attribution::{Kind, Open, SUITE};
+    use perfquilt_judge::attribution::{EffectKind, OpenEffect, SUITE};
     use perfquilt_model::observation::Meter;
 
     fn stopping(open: &[(&str, usize)]) -> Stopping {
@@ -137,9 +117,9 @@ mod tests {
             widest: Some(0.0062),
             open: open
                 .iter()
-                .map(|&(workload, patch)| Open {
+                .map(|&(workload, patch)| OpenEffect {
                     workload: workload.into(),
-                    kind: Kind::InOrder,
+                    kind: EffectKind::InOrder,
                     point: Point::Step(patch),
                     against: Point::Step(patch - 1),
                 })

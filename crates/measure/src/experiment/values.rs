@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::plan::Block;
-use perfquilt_machine::meter::{Counts, plain_name};
+use perfquilt_machine::meter::{CountResult, plain_name};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{Meter, Observation, PointFunctions, SCHEMA};
 use perfquilt_model::point::Point;
@@ -13,9 +13,9 @@ pub(super) fn functions_of(
     block: &Block,
     workload: &str,
     point: Point,
-    counts: &Counts,
+    counts: &CountResult,
 ) -> Option<PointFunctions> {
-    let n = counts.counted.first().map(|counted| counted.n)?.max(1) as f64;
+    let n = counts.readings.first().map(|reading| reading.n)?.max(1) as f64;
     let mut functions = BTreeMap::new();
     for function in &counts.functions {
         let name = plain_name(&function.name);

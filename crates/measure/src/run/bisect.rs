@@ -5,113 +5,21 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::explain;
-use super::sessions::{self, Kept, Sessions};
-use super::states::States;
+use super::request::BisectRequest;
+use super::revisions::Revisions;
+use super::sessions::{self, Sessions, StoredSession};
 use super::{StoredTrees, builder_on};
-use crate::experiment::probe::{self, Names, Probe, Values};
-use perfquilt_config::Preset;
+use crate::experiment::adaptive::{self, AdaptiveRunner, BlockCosts, ServerIds};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
-    Action, Block, Decision, Direction, Engine, Event, Explained, FileStat, Outcome, Question,
-    State,
+    Action, BisectOutcome, Block, Decision, Engine, Event, Explanation, FileStat, Question, State,
 };
 use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
 use perfquilt_machine::build::{Builder, Built};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::{ExperimentHeader, FunctionChange, Meter, Metric};
+use perfquilt_model::observation::{ExperimentHeader, FunctionChange};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
-
-/// The standard deviation of the log ratio of two counts: what counts of real servers vary by from start
-/// to start is less (docs/results), and more is believed when it is seen.
-const COUNTED_SD: f64 = 0.0005;
-
-/// The preset where none is named.
-pub const DEFAULT_PRESET: &str = "quick";
-
-/// What is asked.
-#[derive(Debug, Clone)]
-pub struct Ask {
-    /// What the servers are asked to do.
-    pub workload: String,
-    /// What is read.
-    pub meter: Metric,
-    /// Which changes are looked for.
-    pub direction: Direction,
-    /// The smallest change looked for, as a fraction of speed.
-    pub size: f64,
-    /// The error rate.
-    pub error: f64,
-    /// The most blocks of one comparison.
-    pub most_blocks: usize,
-    /// How is built and measured.
-    pub preset: Preset,
-    /// The preset's name.
-    pub preset_name: String,
-    /// The recipe in the place of the preset's, if another one was asked for.
-    pub recipe: Option<String>,
-    /// Leave stored measurements alone and begin a new session.
-    pub fresh: bool,
-    /// Look which functions a change that was found made dearer or cheaper.
-    pub profile: bool,
-    /// Words a decision for the progress output.
-    pub describe: fn(&Question, &Decision) -> String,
-}
-
-impl Ask {
-    /// The question about `states`.
-    ///
-    /// # Errors
-    /// As [`Question::check`].
-    pub fn question(&self, states: &dyn States) -> Result<Question> {
-        let question = Question {
-            change: states.noun().to_owned(),
-            release: states.release().to_owned(),
-            ..self.question_of(states.states())
-        };
-        question.check()?;
-        Ok(question)
-    }
-
-    /// The options with which a further command takes the same preset and recipe: none for the usual ones.
-    pub(super) fn with_preset(&self) -> String {
-        let preset = if self.preset_name == DEFAULT_PRESET {
-            String::new()
-        } else {
-            format!(" --preset {}", self.preset_name)
-        };
-        match &self.recipe {
-            Some(recipe) => format!("{preset} --recipe {recipe}"),
-            None => preset,
-        }
-    }
-
-    /// The option with which `profile`, which takes no preset, takes the same recipe.
-    pub(super) fn with_recipe(&self) -> String {
-        if self.with_preset().is_empty() {
-            String::new()
-        } else {
-            format!(" --recipe {}", self.preset.recipe)
-        }
-    }
-
-    /// The question about states of no release in particular.
-    pub(super) fn question_of(&self, states: &[State]) -> Question {
-        Question {
-            states: states.to_vec(),
-            change: String::new(),
-            release: String::new(),
-            recipe: self.preset.recipe.clone(),
-            workload: self.workload.clone(),
-            meter: self.meter,
-            direction: self.direction,
-            size: self.size,
-            error: self.error,
-            most_blocks: self.most_blocks,
-            known_sd: (self.meter == Meter::Instructions.into()).then_some(COUNTED_SD),
-        }
-    }
-}
 
 /// A session that ended.
 #[derive(Debug)]
@@ -119,7 +27,7 @@ pub struct Finished {
     /// Its name.
     pub name: String,
     /// What it came to.
-    pub outcome: Outcome,
+    pub outcome: BisectOutcome,
 }
 
 /// Where a bisection's own observations are.
@@ -135,20 +43,34 @@ pub(super) fn results(ws: &Workspace) -> std::path::PathBuf {
 /// [`Kind::Interrupted`], everything finished being kept.
 pub fn bisect(
     ws: &Workspace,
-    states: &dyn States,
-    ask: &Ask,
+    states: &dyn Revisions,
+    request: &BisectRequest,
     progress: &dyn Progress,
 ) -> Result<Finished> {
-    let question = ask.question(states)?;
+    let question = question(request, states)?;
     note_edited(&Sessions::of(ws), &question, progress);
     let store = Store::open(&results(ws))?;
-    let mut hunt = Hunt::open(ws, states, ask, &question, &store, progress)?;
-    hunt.run(&|_| false)?;
-    hunt.explain(ask)?;
+    let mut run = BisectRun::open(ws, states, request, &question, &store, progress)?;
+    run.run(&|_| false)?;
+    run.explain(request)?;
     Ok(Finished {
-        outcome: hunt.engine.outcome(),
-        name: hunt.kept.name,
+        outcome: run.engine.outcome(),
+        name: run.kept.name,
     })
+}
+
+/// Returns the question about `states`.
+///
+/// # Errors
+/// As [`Question::check`].
+pub(super) fn question(request: &BisectRequest, states: &dyn Revisions) -> Result<Question> {
+    let question = Question {
+        change: states.noun().to_owned(),
+        release: states.release().to_owned(),
+        ..request.question_of(states.states())
+    };
+    question.check()?;
+    Ok(question)
 }
 
 /// Says that the session of before asked about other sources.
@@ -175,16 +97,16 @@ fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress
 }
 
 /// A session being carried out.
-pub(super) struct Hunt<'a> {
+pub(super) struct BisectRun<'a> {
     ws: &'a Workspace,
-    states: &'a dyn States,
-    kept: Kept,
+    states: &'a dyn Revisions,
+    kept: StoredSession,
     pub(super) engine: Engine,
     builder: Builder,
-    probe: Probe<'a>,
+    runner: AdaptiveRunner<'a>,
     store: &'a Store,
     servers: BTreeMap<usize, Built>,
-    names: BTreeMap<usize, Names>,
+    names: BTreeMap<usize, ServerIds>,
     /// Stored blocks that were told, with the number of states they had.
     told: BTreeMap<(String, u32), usize>,
     /// Why states cannot be used, in full.
@@ -193,30 +115,30 @@ pub(super) struct Hunt<'a> {
     progress: &'a dyn Progress,
 }
 
-impl<'a> Hunt<'a> {
+impl<'a> BisectRun<'a> {
     /// Begins the session that asks `question`, or takes it up again.
     ///
     /// # Errors
     /// As [`bisect`].
     pub(super) fn open(
         ws: &'a Workspace,
-        states: &'a dyn States,
-        ask: &Ask,
+        states: &'a dyn Revisions,
+        request: &BisectRequest,
         question: &Question,
         store: &'a Store,
         progress: &'a dyn Progress,
     ) -> Result<Self> {
-        let builder = builder_on(ws, &ask.preset.recipe, &states.item(0)?)?;
+        let builder = builder_on(ws, &request.preset.recipe, &states.item(0)?)?;
         // What a server is made with makes it another server, whatever its sources are.
         let made_with = builder.key("");
-        let machine = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
+        let machine = adaptive::context(ws, &request.preset, (&request.workload, request.meter))?;
         let context = format!("{machine} {made_with}");
-        let kept = Sessions::of(ws).open(question, &context, ask.fresh, store)?;
+        let kept = Sessions::of(ws).open(question, &context, request.fresh, store)?;
         let known_trees = states.states().iter().enumerate();
-        let names: BTreeMap<usize, Names> = known_trees
+        let names: BTreeMap<usize, ServerIds> = known_trees
             .filter(|(_, state)| !state.tree.is_empty())
             .map(|(place, state)| {
-                let names = Names {
+                let names = ServerIds {
                     key: builder.key(&state.tree),
                     identity: None,
                 };
@@ -229,37 +151,37 @@ impl<'a> Hunt<'a> {
             .enumerate()
             .filter_map(|(place, state)| Some((place, builder.cached(&state.tree)?)))
             .collect();
-        let mut header = ExperimentHeader::new(states.release(), &ask.preset.recipe);
+        let mut header = ExperimentHeader::new(states.release(), &request.preset.recipe);
         header.experiment = format!("bisect-{}", kept.name);
         let changes = &states.states()[1..];
         header.series = changes.iter().map(|state| state.name.clone()).collect();
         header.titles = changes.iter().map(|state| state.title.clone()).collect();
-        let probe = Probe::open(
+        let runner = AdaptiveRunner::open(
             ws,
-            &ask.preset,
-            (&ask.workload, ask.meter),
+            &request.preset,
+            (&request.workload, request.meter),
             header,
             &sessions::key(&kept.name),
             store,
         )?;
         let engine = kept.session.replay();
-        let mut hunt = Hunt {
+        let mut run = BisectRun {
             ws,
             states,
             engine,
             kept,
             builder,
-            probe,
+            runner,
             store,
             servers: BTreeMap::new(),
             names,
             told: BTreeMap::new(),
-            describe: ask.describe,
+            describe: request.describe,
             errors: BTreeMap::new(),
             progress,
         };
-        hunt.begin(cached)?;
-        Ok(hunt)
+        run.begin(cached)?;
+        Ok(run)
     }
 
     /// Tells the engine what is there: stored blocks, servers in the cache, and blocks that were
@@ -303,7 +225,7 @@ impl<'a> Hunt<'a> {
 
     /// Notes a server.
     fn have(&mut self, state: usize, built: &Built) -> Result<()> {
-        self.probe.add(state, built, self.progress)?;
+        self.runner.add(state, built, self.progress)?;
         let names = self.names.entry(state).or_default();
         names.key.clone_from(&built.key);
         names.identity = Some(built.identity.clone());
@@ -325,7 +247,7 @@ impl<'a> Hunt<'a> {
 
     /// Tells the blocks of this session that have these numbers.
     fn tell_blocks(&mut self, numbers: Range<u32>, seconds: f64) -> Result<()> {
-        let mut blocks = self.probe.blocks(numbers.start)?;
+        let mut blocks = self.runner.blocks(numbers.start)?;
         blocks.retain(|values| numbers.contains(&values.number));
         for values in blocks {
             self.tell(Event::Block(block(String::new(), values, seconds)))?;
@@ -338,10 +260,10 @@ impl<'a> Hunt<'a> {
         if self.kept.session.fresh {
             return Ok(());
         }
-        let mut known = self.probe.known(self.store, &self.names)?;
+        let mut known = self.runner.known(self.store, &self.names)?;
         if self.ws.results().is_file() {
             let results = Store::open_existing(&self.ws.results())?;
-            known.extend(self.probe.known(&results, &self.names)?);
+            known.extend(self.runner.known(&results, &self.names)?);
         }
         let before = self.kept.session.events.len();
         for known in known {
@@ -449,7 +371,7 @@ impl<'a> Hunt<'a> {
         );
         let started = Instant::now();
         let numbers = first..first.saturating_add(count);
-        let measured = self.probe.measure(states, numbers.clone(), self.progress);
+        let measured = self.runner.measure(states, numbers.clone(), self.progress);
         let seconds = started.elapsed().as_secs_f64() / f64::from(count.max(1));
         // Where it failed, whole blocks are stored: they are told when the session goes on. A base that
         // fails ends a measurement.
@@ -491,25 +413,25 @@ impl<'a> Hunt<'a> {
     }
 
     /// Looks into the changes that were found, as far as that was not done before.
-    fn explain(&mut self, ask: &Ask) -> Result<()> {
+    fn explain(&mut self, request: &BisectRequest) -> Result<()> {
         for culprit in self.engine.outcome().culprits {
             let (from, to) = (culprit.from, culprit.to);
-            let wanted = ask.profile && culprit.confirmed && culprit.functions.is_none();
+            let wanted = request.profile && culprit.confirmed && culprit.functions.is_none();
             if !wanted && !culprit.files.is_empty() {
                 continue;
             }
             let trees = (self.states.item(from)?.tree, self.states.item(to)?.tree);
             let functions = if wanted {
-                self.functions(ask, from, to)?
+                self.functions(request, from, to)?
             } else {
                 culprit.functions
             };
-            self.tell(Event::Explained(Explained {
+            self.tell(Event::Explained(Explanation {
                 from,
                 to,
                 files: self.files(&trees.0, &trees.1)?,
                 functions,
-                next: self.states.next(from, to, ask),
+                next: self.states.next(from, to, request),
             }))?;
         }
         self.kept.write()
@@ -537,14 +459,14 @@ impl<'a> Hunt<'a> {
     /// The functions a change made dearer or cheaper; `None` where that cannot be told.
     fn functions(
         &mut self,
-        ask: &Ask,
+        request: &BisectRequest,
         from: usize,
         to: usize,
     ) -> Result<Option<Vec<FunctionChange>>> {
         self.make_ready(&[from, to])?;
         let servers = [&self.servers[&from], &self.servers[&to]];
         let release = self.states.release();
-        let functions = explain::functions(self.ws, ask, release, to, servers, self.progress);
+        let functions = explain::functions(self.ws, request, release, to, servers, self.progress);
         self.if_told("functions", functions)
     }
 
@@ -571,47 +493,12 @@ impl<'a> Hunt<'a> {
     }
 }
 
-fn block(source: String, values: Values, seconds: f64) -> Block {
+fn block(source: String, values: BlockCosts, seconds: f64) -> Block {
     Block {
         source,
         number: values.number,
         values: values.costs,
         layouts: values.layouts,
         seconds,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn further_commands_build_and_measure_alike() {
-        let ask = |preset: &str, recipe: Option<&str>| Ask {
-            workload: "load".into(),
-            meter: Meter::Time.into(),
-            direction: Direction::Slower,
-            size: 0.005,
-            error: 0.01,
-            most_blocks: 400,
-            preset: toml::from_str(
-                "recipe = \"make\"\nworkloads = []\nmeters = []\nblocks = 5\nblock_seconds = 1.0\n",
-            )
-            .unwrap(),
-            preset_name: preset.into(),
-            recipe: recipe.map(str::to_owned),
-            fresh: false,
-            profile: true,
-            describe: |_, _| String::new(),
-        };
-        let options = |ask: Ask| (ask.with_preset(), ask.with_recipe());
-        let told = |run: &str, profile: &str| (run.to_owned(), profile.to_owned());
-        assert_eq!(options(ask("quick", None)), told("", ""));
-        assert_eq!(
-            options(ask("long", None)),
-            told(" --preset long", " --recipe make")
-        );
-        let (run, _) = options(ask("long", Some("slow")));
-        assert_eq!(run, " --preset long --recipe slow");
     }
 }

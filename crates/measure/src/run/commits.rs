@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::bisect::Ask;
-use super::states::States;
+use super::request::BisectRequest;
+use super::revisions::Revisions;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::bisect::{Next, State};
+use perfquilt_judge::bisect::{NextCommand, State};
 use perfquilt_machine::build::BuildItem;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Meter;
@@ -138,7 +138,7 @@ impl<'a> CommitStates<'a> {
     }
 }
 
-impl States for CommitStates<'_> {
+impl Revisions for CommitStates<'_> {
     fn release(&self) -> &str {
         &self.from.name
     }
@@ -192,30 +192,30 @@ impl States for CommitStates<'_> {
         )
     }
 
-    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<Next> {
-        let mut next: Vec<Next> = (from + 1..=to)
+    fn next(&self, from: usize, to: usize, request: &BisectRequest) -> Vec<NextCommand> {
+        let mut next: Vec<NextCommand> = (from + 1..=to)
             .take(3)
             .filter_map(|state| self.commits.get(state - 1))
-            .map(|commit| Next {
+            .map(|commit| NextCommand {
                 what: "the commit, from the workspace's own folder".to_owned(),
                 command: format!("git -C .perfquilt/objects.git show {}", &commit.id[..12]),
             })
             .collect();
         if !self.series.patches().is_empty() {
-            let meter = if ask.meter == Meter::Time.into() {
+            let meter = if request.meter == Meter::Time.into() {
                 String::new()
             } else {
-                format!(" --meter {}", ask.meter)
+                format!(" --meter {}", request.meter)
             };
-            next.push(Next {
+            next.push(NextCommand {
                 what: "whether the bare release got slower or the patches are worth less"
                     .to_owned(),
                 command: format!(
                     "perfquilt bisect releases {} {} --workload {}{meter}{}",
                     self.from.version,
                     self.to.version,
-                    ask.workload,
-                    ask.with_preset()
+                    request.workload,
+                    request.with_preset()
                 ),
             });
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::bisect::Ask;
+use super::request::BisectRequest;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution;
 use perfquilt_judge::bisect::FileStat;
@@ -34,17 +34,17 @@ pub(super) fn files(ws: &Workspace, before: &str, after: &str) -> Result<Vec<Fil
 /// As [`profile::measure`].
 pub(super) fn functions(
     ws: &Workspace,
-    ask: &Ask,
+    request: &BisectRequest,
     release: &str,
     to: usize,
     [before, after]: [&Built; 2],
     progress: &dyn Progress,
 ) -> Result<Vec<FunctionChange>> {
-    let recipe = ws.config.recipe(&ask.preset.recipe)?;
+    let recipe = ws.config.recipe(&request.preset.recipe)?;
     let binary = recipe.binary.as_ref().ok_or_else(|| {
         Error::usage(format!(
             "the recipe {} names no `binary` to look into",
-            ask.preset.recipe
+            request.preset.recipe
         ))
     })?;
     let subject = |label: &str, built: &Built| Subject {
@@ -55,11 +55,11 @@ pub(super) fn functions(
         data: release.to_owned(),
         base: before.dir.clone(),
     };
-    let workload = ask.preset.workload(&ws.config, &ask.workload)?;
+    let workload = request.preset.workload(&ws.config, &request.workload)?;
     let pair = profile::measure(
         ws,
         &workload,
-        profile::Source::Callgrind,
+        profile::CostSource::Callgrind,
         [
             &subject("without the change", before),
             &subject("with the change", after),
@@ -80,7 +80,7 @@ pub(super) fn functions(
     let (before, after) = (own(&pair.before), own(&pair.after));
     Ok(attribution::compared(
         to,
-        &ask.workload,
+        &request.workload,
         &(0..).zip(&before).collect(),
         &(0..).zip(&after).collect(),
     ))

@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
-use super::bisect::{Ask, results};
+use super::bisect::results;
+use super::request::BisectRequest;
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
-use crate::experiment::Claim;
-use crate::experiment::probe::{self, Probe, Values};
+use crate::experiment::adaptive::{self, AdaptiveRunner, BlockCosts};
+use crate::experiment::{ComparisonKey, ExperimentLock, FreshQuestion};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::bisect::two_way::{CELLS, Table, TwoWay};
+use perfquilt_judge::bisect::two_way::{CELLS, DifferenceInDifferences, LossTable};
 use perfquilt_judge::bisect::{Question, State};
 use perfquilt_machine::build::Built;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -30,9 +31,9 @@ pub fn compare(
     ws: &Workspace,
     (old, new): (&str, &str),
     which: Option<&str>,
-    ask: &Ask,
+    request: &BisectRequest,
     progress: &dyn Progress,
-) -> Result<Table> {
+) -> Result<LossTable> {
     if ws.config.release(Some(old))?.version == ws.config.release(Some(new))?.version {
         return Err(Error::usage("the old release and the new one are the same"));
     }
@@ -45,15 +46,15 @@ pub fn compare(
         states: states.clone(),
         change: "patch".to_owned(),
         release: releases[0].clone(),
-        ..ask.question_of(&states)
+        ..request.question_of(&states)
     };
     question.check()?;
-    let mut comparison = TwoWay::new(question.clone(), releases.clone());
+    let mut comparison = DifferenceInDifferences::new(question.clone(), releases.clone());
 
     let source = StoredTrees::new(ws);
     let mut servers = Vec::with_capacity(CELLS);
     for side in &sides {
-        let builder = builder(ws, &ask.preset.recipe, &side.prepared)?;
+        let builder = builder(ws, &request.preset.recipe, &side.prepared)?;
         for point in side.points {
             let started = Instant::now();
             let built = builder.build(&build_item(&side.prepared, point)?, &source, progress)?;
@@ -63,12 +64,12 @@ pub fn compare(
             servers.push(built);
         }
     }
-    let context = probe::context(ws, &ask.preset, (&ask.workload, ask.meter))?;
+    let context = adaptive::context(ws, &request.preset, (&request.workload, request.meter))?;
     let mut digest = Sha256::new();
-    digest.update(format!("{context} {}", ask.meter));
+    digest.update(format!("{context} {}", request.meter));
     servers.iter().for_each(|built| digest.update(&built.key));
     let name = &hex(&digest.finalize())[..12];
-    let mut header = ExperimentHeader::new(&releases[0], &ask.preset.recipe);
+    let mut header = ExperimentHeader::new(&releases[0], &request.preset.recipe);
     header.experiment = format!("releases-{name}");
     header.series = states[1..]
         .iter()
@@ -78,42 +79,45 @@ pub fn compare(
     let cells = cells(&servers);
     let measured: BTreeSet<usize> = cells.into_iter().collect();
     let measured: Vec<usize> = measured.into_iter().collect();
-    let add = |comparison: &mut TwoWay, values: &Values, seconds: f64| {
+    let add = |comparison: &mut DifferenceInDifferences, values: &BlockCosts, seconds: f64| {
         let cost = |state: usize| values.costs.get(&state).copied().unwrap_or(f64::NAN);
         comparison.add(cells.map(cost), measured.len(), seconds);
     };
-    let is_decided = |key: &str| -> Result<bool> {
-        let mut so_far = TwoWay::new(question.clone(), releases.clone());
-        for values in probe::stored(&store, key, (&ask.workload, ask.meter))? {
+    let is_decided = |key: &ComparisonKey| -> Result<bool> {
+        let mut so_far = DifferenceInDifferences::new(question.clone(), releases.clone());
+        for values in
+            adaptive::stored(&store, &key.to_string(), (&request.workload, request.meter))?
+        {
             add(&mut so_far, &values, 0.0);
         }
         Ok(so_far.wanted() == 0)
     };
-    let key = if ask.fresh {
+    let key = if request.fresh {
         fresh_key(&store, name, &question, &is_decided)?
     } else {
         latest_key(&store, name)?
     };
-    let _claim = Claim::of(&ws.state(), &key)?;
-    let mut probe = Probe::open(
+    let key = key.to_string();
+    let _claim = ExperimentLock::of(&ws.state(), &key)?;
+    let mut runner = AdaptiveRunner::open(
         ws,
-        &ask.preset,
-        (&ask.workload, ask.meter),
+        &request.preset,
+        (&request.workload, request.meter),
         header,
         &key,
         &store,
     )?;
     for (state, built) in servers.iter().enumerate() {
-        probe.add(state, built, progress)?;
+        runner.add(state, built, progress)?;
     }
     // The new release's servers get data that its own bare server prepared.
     for state in [2, 3] {
-        probe.data_of(state, &releases[1], 2);
+        runner.data_of(state, &releases[1], 2);
     }
     let mut next = 0;
     let mut seconds = 0.0;
     loop {
-        for values in probe.blocks(next)? {
+        for values in runner.blocks(next)? {
             next = next.max(values.number + 1);
             add(&mut comparison, &values, seconds);
         }
@@ -128,7 +132,7 @@ pub fn compare(
             &format!("{wanted} blocks of both releases, after {next}"),
         );
         let started = Instant::now();
-        let failed = probe.measure(&measured, next..next.saturating_add(wanted), progress)?;
+        let failed = runner.measure(&measured, next..next.saturating_add(wanted), progress)?;
         seconds = started.elapsed().as_secs_f64() / f64::from(wanted);
         step.finish("");
         if let Some((state, error)) = failed.into_iter().next() {
@@ -141,29 +145,48 @@ pub fn compare(
     }
 }
 
-/// The key of the comparison called `name` that was carried out last.
-fn latest_key(store: &Store, name: &str) -> Result<String> {
-    let first = format!("releases {name}");
-    Ok(store.keys(&first)?.into_iter().next().unwrap_or(first))
+/// Returns the keys of the comparisons of `identity`, the latest first.
+fn keys(store: &Store, identity: &str) -> Result<Vec<ComparisonKey>> {
+    let first = ComparisonKey::new(identity);
+    let stored = store.keys(&first.to_string())?;
+    let keys = stored.iter().filter_map(|key| key.parse().ok());
+    Ok(keys
+        .filter(|key: &ComparisonKey| key.identity == identity)
+        .collect())
 }
 
-/// The key of a comparison called `name` that uses nothing measured before it: that of one which asks the same and
-/// is not decided, or a new one.
+/// Returns the key of the latest comparison of `identity`, or of its first.
+fn latest_key(store: &Store, identity: &str) -> Result<ComparisonKey> {
+    let latest = keys(store, identity)?.into_iter().next();
+    Ok(latest.unwrap_or_else(|| ComparisonKey::new(identity)))
+}
+
+/// Returns the key of a comparison of `identity` that uses nothing measured before it: that of an undecided one
+/// with the same question, or a new one.
 fn fresh_key(
     store: &Store,
-    name: &str,
+    identity: &str,
     question: &Question,
-    is_decided: &dyn Fn(&str) -> Result<bool>,
-) -> Result<String> {
-    let keys = store.keys(&format!("releases {name}"))?;
-    let asked = (question.size, question.error, question.most_blocks);
-    let mark = format!(" fresh {} {} {}", asked.0, asked.1, asked.2);
-    if let Some(last) = keys.iter().find(|key| key.ends_with(&mark))
+    is_decided: &dyn Fn(&ComparisonKey) -> Result<bool>,
+) -> Result<ComparisonKey> {
+    let keys = keys(store, identity)?;
+    let fresh = Some(FreshQuestion {
+        size: question.size,
+        error: question.error,
+        most_blocks: question.most_blocks,
+    });
+    if let Some(last) = keys.iter().find(|key| key.fresh == fresh)
         && !is_decided(last)?
     {
         return Ok(last.clone());
     }
-    Ok(format!("releases {name} {}{mark}", keys.len() + 1))
+    Ok(ComparisonKey {
+        attempt: u32::try_from(keys.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1),
+        fresh,
+        ..ComparisonKey::new(identity)
+    })
 }
 
 /// The state that stands for each: a server that both states of a release are is started once a block.
@@ -250,10 +273,10 @@ mod tests {
     fn a_fresh_comparison_is_a_new_one_and_goes_on_until_it_is_decided() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("bisect.db")).unwrap();
-        let begin = |key: String| {
+        let begin = |key: ComparisonKey| {
             let header = ExperimentHeader::new("toy-1", "make");
-            store.begin(&header, &key).unwrap();
-            key
+            store.begin(&header, &key.to_string()).unwrap();
+            key.to_string()
         };
         let latest = || begin(latest_key(&store, "x").unwrap());
         let fresh = |size: f64, decided: bool| {

@@ -14,7 +14,7 @@ use perfquilt_system::locks::{self, Lock};
 
 /// A session in its file.
 #[derive(Debug)]
-pub struct Kept {
+pub struct StoredSession {
     path: PathBuf,
     /// Held while the session is carried out.
     _lock: Option<Lock>,
@@ -51,7 +51,7 @@ impl Sessions {
         context: &str,
         fresh: bool,
         store: &Store,
-    ) -> Result<Kept> {
+    ) -> Result<StoredSession> {
         let text = serde_json::to_string(question)
             .map_err(|error| Error::internal(format!("cannot write the question: {error}")))?;
         let digest = hex(&Sha256::digest(format!("{text}\n{context}")));
@@ -68,7 +68,7 @@ impl Sessions {
                 if store.begun(&key(&name))?.is_some() {
                     continue;
                 }
-                let kept = Kept {
+                let kept = StoredSession {
                     _lock: lock,
                     path,
                     name,
@@ -80,7 +80,7 @@ impl Sessions {
                 kept.write()?;
                 return Ok(kept);
             }
-            let kept = Kept {
+            let kept = StoredSession {
                 _lock: lock,
                 ..read(&path, name)?
             };
@@ -102,7 +102,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none.
-    pub fn find(&self, name: Option<&str>) -> Result<Kept> {
+    pub fn find(&self, name: Option<&str>) -> Result<StoredSession> {
         let none = || {
             Error::usage("there is no bisection yet")
                 .hint("`perfquilt bisect --workload NAME` begins one")
@@ -180,7 +180,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
-fn read(path: &Path, name: String) -> Result<Kept> {
+fn read(path: &Path, name: String) -> Result<StoredSession> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, &e))?;
     let session = Session::parse(&text).map_err(|error| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -188,7 +188,7 @@ fn read(path: &Path, name: String) -> Result<Kept> {
             .at(format!(".perfquilt/bisect/{file}"), None)
             .hint("remove the file: the session then begins anew, with what was measured")
     })?;
-    Ok(Kept {
+    Ok(StoredSession {
         _lock: None,
         path: path.to_owned(),
         name,
@@ -196,7 +196,7 @@ fn read(path: &Path, name: String) -> Result<Kept> {
     })
 }
 
-impl Kept {
+impl StoredSession {
     /// Writes the session; a kill at any moment leaves the old file or the new one.
     ///
     /// # Errors

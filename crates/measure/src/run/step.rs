@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::bisect::{Ask, Hunt, results};
-use super::states::States;
+use super::bisect::{BisectRun, question, results};
+use super::request::BisectRequest;
+use super::revisions::Revisions;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::bisect::{Decision, How, Next, State};
+use perfquilt_judge::bisect::{Decision, DecisionKind, NextCommand, State};
 use perfquilt_machine::build::BuildItem;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
@@ -31,23 +32,23 @@ pub enum Side {
 /// As [`bisect`](super::bisect::bisect); [`Kind::Inconclusive`] when good and bad do not differ.
 pub fn side(
     ws: &Workspace,
-    states: &dyn States,
-    ask: &Ask,
+    states: &dyn Revisions,
+    request: &BisectRequest,
     progress: &dyn Progress,
 ) -> Result<Side> {
-    let question = ask.question(states)?;
+    let question = question(request, states)?;
     let store = Store::open(&results(ws))?;
-    let mut hunt = Hunt::open(ws, states, ask, &question, &store, progress)?;
-    hunt.run(&|engine| answer(engine.path()).is_some())?;
-    answer(hunt.engine.path()).ok_or_else(|| {
+    let mut run = BisectRun::open(ws, states, request, &question, &store, progress)?;
+    run.run(&|engine| answer(engine.path()).is_some())?;
+    answer(run.engine.path()).ok_or_else(|| {
         Error::new(
             Kind::Inconclusive,
             format!(
                 "{} and {} do not differ by {:.2} % or more on {}",
                 states.states()[0].label,
                 states.states()[2].label,
-                100.0 * ask.size,
-                ask.workload
+                100.0 * request.size,
+                request.workload
             ),
         )
     })
@@ -57,13 +58,13 @@ pub fn side(
 fn answer(path: &[Decision]) -> Option<Side> {
     let unknown = |why: &str| Some(Side::Unknown(why.to_owned()));
     path.iter().find_map(|decision| match &decision.how {
-        How::Narrowed { parts, chosen, .. } if parts.len() == 2 => Some(match chosen {
+        DecisionKind::Narrowed { parts, chosen, .. } if parts.len() == 2 => Some(match chosen {
             0 => Side::Bad,
             _ => Side::Good,
         }),
-        How::Skipped { state: 1, reason } => unknown(reason),
-        How::Undecided(_) => unknown("the blocks allowed do not decide it"),
-        How::Named { from: 0, to: 2 } => {
+        DecisionKind::Skipped { state: 1, reason } => unknown(reason),
+        DecisionKind::Undecided(_) => unknown("the blocks allowed do not decide it"),
+        DecisionKind::Named { from: 0, to: 2 } => {
             unknown("good and bad differ, but neither part of the difference has the size")
         }
         _ => None,
@@ -170,7 +171,7 @@ fn has(store: &Objects, tree: &str) -> Result<bool> {
     Ok(store.reference(&format!("refs/measured/{tree}"))?.is_some() || store.has_named(tree)?)
 }
 
-impl States for CommitsHere {
+impl Revisions for CommitsHere {
     fn release(&self) -> &str {
         &self.release
     }
@@ -195,7 +196,7 @@ impl States for CommitsHere {
         "commit"
     }
 
-    fn next(&self, _from: usize, _to: usize, _ask: &Ask) -> Vec<Next> {
+    fn next(&self, _from: usize, _to: usize, _request: &BisectRequest) -> Vec<NextCommand> {
         Vec::new()
     }
 }
@@ -211,15 +212,15 @@ mod tests {
             answer(&[Decision { after, how }])
         };
         let reason = "does not compile".to_owned();
-        let skipped = |state| How::Skipped {
+        let skipped = |state| DecisionKind::Skipped {
             state,
             reason: reason.clone(),
         };
         assert_eq!(told(skipped(1)), Some(Side::Unknown(reason.clone())));
         assert_eq!(told(skipped(2)), None);
         // Two changes that have the size only together.
-        let named = told(How::Named { from: 0, to: 2 });
+        let named = told(DecisionKind::Named { from: 0, to: 2 });
         assert!(matches!(named, Some(Side::Unknown(why)) if why.contains("neither part")));
-        assert_eq!(told(How::Named { from: 0, to: 1 }), None);
+        assert_eq!(told(DecisionKind::Named { from: 0, to: 1 }), None);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{build_points, prepare};
 use perfquilt_config::INSTALL_RESERVED;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::build::{BuildSeconds, Built, of_files};
+use perfquilt_machine::build::{BuildSeconds, Built, identity_of_files};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
@@ -147,7 +147,7 @@ fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
     if !found.is_file() {
         return Err(refused("it is no file"));
     }
-    let identity = of_files(dir, &files(dir)?)?;
+    let identity = identity_of_files(dir, &files(dir)?)?;
     Ok(Built {
         key: identity[..40].to_owned(),
         dir: dir.to_owned(),

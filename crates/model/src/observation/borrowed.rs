@@ -1,4 +1,4 @@
-//! An observation whose texts lie elsewhere: a million of them are read without a million strings.
+//! An observation with borrowed texts, so that a million of them can be read without allocating strings.
 
 use std::borrow::Cow;
 
@@ -7,50 +7,50 @@ use serde::Deserialize;
 use super::{Meter, Observation};
 use crate::point::Point;
 
-/// An [`Observation`] that borrows its texts; the fields are the same.
+/// An [`Observation`] that borrows its texts. The fields are the same; see there for details.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ObservationRef<'a> {
-    /// As [`Observation::schema`].
+    /// Version of this form.
     pub schema: u32,
-    /// As [`Observation::experiment`].
+    /// The experiment's name.
     #[serde(borrow)]
     pub experiment: Cow<'a, str>,
-    /// As [`Observation::block`].
+    /// The block, from 0.
     pub block: u32,
-    /// As [`Observation::order`].
+    /// Position within the block's random order, from 0.
     pub order: u32,
-    /// As [`Observation::point`].
+    /// The measured point.
     pub point: Point,
-    /// As [`Observation::layout`].
+    /// The layout seed.
     pub layout: u64,
-    /// As [`Observation::workload`].
+    /// The workload's name.
     #[serde(borrow)]
     pub workload: Cow<'a, str>,
-    /// As [`Observation::meter`].
+    /// The meter.
     pub meter: Meter,
-    /// As [`Observation::unit`].
+    /// The unit of `value`.
     #[serde(borrow)]
     pub unit: Cow<'a, str>,
-    /// As [`Observation::value`].
+    /// Cost of one transaction.
     pub value: f64,
-    /// As [`Observation::n`].
+    /// Transactions that `value` stands for.
     pub n: u64,
-    /// As [`Observation::direct`].
+    /// Whether the block belongs to the closure check.
     #[serde(default)]
     pub direct: bool,
-    /// As [`Observation::mean`].
+    /// Mean cost over all slices.
     #[serde(default)]
     pub mean: Option<f64>,
-    /// As [`Observation::slow`].
+    /// Share of slow slices.
     #[serde(default)]
     pub slow: Option<f64>,
-    /// As [`Observation::p99`].
+    /// The 99th percentile over slices.
     #[serde(default)]
     pub p99: Option<f64>,
 }
 
 impl Observation {
-    /// This observation by reference.
+    /// Returns this observation with borrowed texts.
     pub fn borrowed(&self) -> ObservationRef<'_> {
         ObservationRef {
             schema: self.schema,

@@ -1,19 +1,21 @@
-//! What an observation must satisfy before it is stored or analysed.
+//! Checks of headers and observations before they are stored or analysed.
 
-use super::{ExperimentHeader, ObservationRef, Origin, Supplement};
+use super::{ExperimentHeader, ObservationRef, ReusedFrom, Supplement};
 use crate::point::Point;
 
-/// The version of headers and observations this program reads and writes.
+/// The schema version of headers and observations that perfquilt reads and writes.
 pub const SCHEMA: u32 = 1;
 
-/// Experiments that one may carry from: far more than there are points. Each is compared with the others.
-const MOST_CARRIED: usize = 1000;
+/// Maximum number of experiments to reuse observations from: far more than there are points. The limit exists
+/// because each is compared with the others.
+const MAX_REUSED: usize = 1000;
 
-/// Patches of a series: far more than anybody measures. Each may be compared with all before it.
+/// Maximum number of patches in a series: far more than anybody measures. The limit exists because each may be
+/// compared with all earlier ones.
 pub const MOST_PATCHES: usize = 2000;
 
 impl ExperimentHeader {
-    /// Says in one fragment what is wrong with this header, if anything is.
+    /// Checks this header.
     ///
     /// # Errors
     /// The fault as a lower-case fragment.
@@ -30,7 +32,7 @@ impl ExperimentHeader {
         }
         if self.series.len() > MOST_PATCHES {
             return Err(format!(
-                "a series of {} patches; {MOST_PATCHES} are the most",
+                "a series of {} patches; at most {MOST_PATCHES} are supported",
                 self.series.len()
             ));
         }
@@ -38,16 +40,19 @@ impl ExperimentHeader {
             self.check_point(point)?;
             self.check_point(same)?;
         }
-        if self.carried.len() > MOST_CARRIED {
+        if self.reused.len() > MAX_REUSED {
             return Err(format!(
-                "it carries from {} experiments; {MOST_CARRIED} are the most",
-                self.carried.len()
+                "it reuses observations from {} experiments; at most {MAX_REUSED} are supported",
+                self.reused.len()
             ));
         }
-        for (place, origin) in self.carried.iter().enumerate() {
-            let same = |other: &Origin| other.experiment == origin.experiment;
-            if origin.experiment == self.experiment || self.carried[..place].iter().any(same) {
-                return Err(format!("experiment `{}` is there twice", origin.experiment));
+        for (place, origin) in self.reused.iter().enumerate() {
+            let same = |other: &ReusedFrom| other.experiment == origin.experiment;
+            if origin.experiment == self.experiment || self.reused[..place].iter().any(same) {
+                return Err(format!(
+                    "experiment `{}` is listed twice",
+                    origin.experiment
+                ));
             }
             origin
                 .points
@@ -59,7 +64,7 @@ impl ExperimentHeader {
             .try_for_each(|&point| self.check_point(point))
     }
 
-    /// Says in one fragment what is wrong with `observation` in this experiment, if anything is.
+    /// Checks `observation` as part of this experiment.
     ///
     /// # Errors
     /// The fault as a lower-case fragment that names the field.
@@ -120,13 +125,13 @@ impl ExperimentHeader {
         Ok(())
     }
 
-    /// Which of the experiments that speak here `experiment` is: 0 this one, `k` the k-th it carries
-    /// from.
+    /// Returns the index of `experiment` among the sources of observations: 0 for this experiment, `k` for the
+    /// k-th reused one; `None` if it is none of them.
     pub fn source_of(&self, experiment: &str) -> Option<usize> {
         if experiment == self.experiment {
             return Some(0);
         }
-        let place = self.carried.iter().position(|o| o.experiment == experiment);
+        let place = self.reused.iter().position(|o| o.experiment == experiment);
         place.map(|place| place + 1)
     }
 
@@ -144,7 +149,7 @@ impl ExperimentHeader {
 }
 
 impl Supplement {
-    /// Says in one fragment what is wrong with what is known beside a header, if anything is.
+    /// Checks the optional facts.
     ///
     /// # Errors
     /// The fault as a lower-case fragment that names the field.

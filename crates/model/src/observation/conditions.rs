@@ -1,79 +1,79 @@
-//! What else happened on the machine while it measured.
+//! Conditions on the machine during the measurement.
 
 use serde::{Deserialize, Serialize};
 
-/// What happened while one workload was measured in one block.
+/// Conditions on the host while one workload was measured in one block.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Moment {
-    /// Seconds it lasted.
+pub struct HostSample {
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Share of the measuring processors' time that the hypervisor gave to other machines.
+    /// Share of the measuring processors' time that the hypervisor gave to other machines (steal time).
     pub steal: f64,
-    /// Share of it in which they had nothing to do.
+    /// Share of the measuring processors' time in which they were idle.
     pub idle: f64,
-    /// How often a server's thread was taken off its processor without asking, all servers together.
+    /// Involuntary context switches of the servers' threads, all servers together.
     pub preempted: u64,
-    /// Pages of the servers that had to be read from a disk.
+    /// Major page faults of the servers: pages read from a disk.
     pub major_faults: u64,
-    /// Other pages that the servers touched for the first time.
+    /// Minor page faults of the servers.
     pub minor_faults: u64,
-    /// The lowest and the highest frequency of the measuring processors in MHz; `None` where the
-    /// kernel does not tell.
+    /// The lowest and the highest frequency of the measuring processors in MHz; `None` if the kernel
+    /// does not report it.
     pub mhz: Option<(f64, f64)>,
 }
 
-/// What happened while one workload was measured, over all its blocks.
+/// Conditions on the host while one workload was measured, over all its blocks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
     /// The workload.
     pub workload: String,
-    /// Blocks it was recorded in.
+    /// Number of blocks with a recorded sample.
     pub blocks: usize,
-    /// Share of the measuring processors' time that the hypervisor gave to other machines.
+    /// Share of the measuring processors' time that the hypervisor gave to other machines (steal time).
     pub steal: Share,
-    /// Share of it in which they had nothing to do.
+    /// Share of the measuring processors' time in which they were idle.
     pub idle: Share,
-    /// How often a second a server's thread was taken off its processor without asking.
+    /// Involuntary context switches of the servers' threads per second.
     pub preempted: f64,
-    /// Pages of the servers that had to be read from a disk, in all.
+    /// Major page faults of the servers (pages read from a disk), in total.
     pub major_faults: u64,
-    /// Other pages that the servers touched for the first time, a block.
+    /// Minor page faults of the servers per block.
     pub minor_faults: f64,
-    /// The lowest and the highest frequency of the measuring processors in MHz; `null` where the
-    /// kernel does not tell.
+    /// The lowest and the highest frequency of the measuring processors in MHz; `null` if the kernel
+    /// does not report it.
     pub mhz: Option<(f64, f64)>,
 }
 
 /// A share of time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// Over all blocks.
+    /// The mean over all blocks, weighted by duration.
     pub mean: f64,
-    /// In the block where it was largest.
+    /// The largest share of any block.
     pub worst: f64,
 }
 
 impl Conditions {
-    /// Over all `moments` of a workload; `None` without any that lasted.
-    pub fn over(workload: &str, moments: &[Moment]) -> Option<Conditions> {
-        let seconds: f64 = moments.iter().map(|moment| moment.seconds).sum();
+    /// Summarises all `samples` of a workload; `None` if their total duration is not positive.
+    pub fn over(workload: &str, samples: &[HostSample]) -> Option<Conditions> {
+        let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
         if !(seconds > 0.0 && seconds.is_finite()) {
             return None;
         }
-        let share = |of: fn(&Moment) -> f64| Share {
-            mean: moments.iter().map(|m| of(m) * m.seconds).sum::<f64>() / seconds,
-            worst: moments.iter().map(of).fold(0.0, f64::max),
+        let share = |of: fn(&HostSample) -> f64| Share {
+            mean: samples.iter().map(|m| of(m) * m.seconds).sum::<f64>() / seconds,
+            worst: samples.iter().map(of).fold(0.0, f64::max),
         };
-        let sum = |of: fn(&Moment) -> u64| moments.iter().map(of).sum::<u64>();
-        let mhz = moments.iter().filter_map(|moment| moment.mhz);
+        let sum = |of: fn(&HostSample) -> u64| samples.iter().map(of).sum::<u64>();
+        let mhz = samples.iter().filter_map(|sample| sample.mhz);
         Some(Conditions {
             workload: workload.to_owned(),
-            blocks: moments.len(),
-            steal: share(|moment| moment.steal),
-            idle: share(|moment| moment.idle),
-            preempted: sum(|moment| moment.preempted) as f64 / seconds,
-            major_faults: sum(|moment| moment.major_faults),
-            minor_faults: sum(|moment| moment.minor_faults) as f64 / moments.len() as f64,
+            blocks: samples.len(),
+            steal: share(|sample| sample.steal),
+            idle: share(|sample| sample.idle),
+            preempted: sum(|sample| sample.preempted) as f64 / seconds,
+            major_faults: sum(|sample| sample.major_faults),
+            minor_faults: sum(|sample| sample.minor_faults) as f64 / samples.len() as f64,
             mhz: mhz.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))),
         })
     }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn shares_are_weighted_by_time() {
-        let short = Moment {
+        let short = HostSample {
             seconds: 1.0,
             steal: 0.3,
             idle: 0.0,
@@ -94,7 +94,7 @@ mod tests {
             minor_faults: 10,
             mhz: Some((2000.0, 2100.0)),
         };
-        let long = Moment {
+        let long = HostSample {
             seconds: 3.0,
             steal: 0.1,
             mhz: None,

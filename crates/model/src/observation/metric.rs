@@ -1,4 +1,4 @@
-//! What of a meter is compared: its typical value, or what the slices behind it say besides.
+//! Metrics: a meter's typical value, or another statistic of its slices.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Meter, Observation};
 use crate::error::Error;
 
-/// What slices say beside their typical value.
+/// A statistic of slices besides their typical value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Statistic {
     /// [`Observation::mean`].
@@ -20,7 +20,7 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    /// All of them, in the order reports show them.
+    /// All statistics, in the order in which reports show them.
     pub const ALL: [Statistic; 3] = [Statistic::Mean, Statistic::Slow, Statistic::P99];
 
     /// The name in a metric: `mean` of `time.mean`.
@@ -39,13 +39,13 @@ impl Statistic {
 pub struct Metric {
     /// The meter.
     pub meter: Meter,
-    /// The statistic; without, the meter's own value, which is the typical one of a timed meter.
+    /// The statistic; `None` for the meter's own value, which for a timed meter is the typical one.
     pub statistic: Option<Statistic>,
 }
 
 impl Metric {
-    /// What one transaction costs by this metric, a number above 0 of which ratios are compared; `None` where
-    /// the observation does not say. A share of slow slices is told as its exponential, so that the logarithm
+    /// Returns the cost of one transaction by this metric, a number above 0 whose ratios are compared; `None` if
+    /// the observation lacks it. The share of slow slices is returned as its exponential, so that the logarithm
     /// of a ratio is the difference of shares.
     pub fn cost(self, observation: &Observation) -> Option<f64> {
         match self.statistic {

@@ -1,4 +1,4 @@
-//! Where observations of another experiment come from that speak for points of this one.
+//! Earlier experiments whose observations are reused for points of this one.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::point::Point;
 
-/// An earlier experiment that measured points of this one already: the same binaries on the same
+/// An earlier experiment whose observations are reused: it measured the same binaries on the same
 /// workloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// Its name.
+pub struct ReusedFrom {
+    /// The earlier experiment's name.
     pub experiment: String,
-    /// When it began, RFC 3339 in UTC; empty when unknown.
+    /// Its start time, RFC 3339 in UTC; empty if unknown.
     #[serde(default)]
     pub started: String,
-    /// Points of this experiment, and which points of that one are the same binaries. Observations are
-    /// told by the former.
+    /// Maps points of this experiment to points of the earlier one with the same binaries. Observations are
+    /// stored under the points of this experiment.
     #[serde(default)]
     pub points: BTreeMap<Point, Point>,
-    /// Why its figures do not hold any more, as a fragment: they are shown until there are others, and
-    /// are no base for a verdict. `None` where they do hold.
+    /// Why its figures are outdated, as a fragment; `None` if they are valid. Outdated figures are shown until
+    /// new ones exist, and no verdict is based on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stale: Option<String>,
 }

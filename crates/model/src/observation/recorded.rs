@@ -1,14 +1,14 @@
-//! A table of results as sql-bench's `compare-results --relative` prints it.
+//! Tables of results in the format of sql-bench's `compare-results --relative`.
 
-/// The workload that all rows are part of.
-const WHOLE: &str = "TOTALS";
+/// Name of the workload that contains all rows.
+const WHOLE_WORKLOAD: &str = "TOTALS";
 
-/// What a row is of.
+/// The level of aggregation of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// A program.
+pub enum RowLevel {
+    /// One program.
     Program,
-    /// An operation of some program.
+    /// One operation of a program.
     Operation,
     /// All operations together.
     Total,
@@ -17,27 +17,27 @@ pub enum Level {
 /// A row of a table whose first column is in seconds and whose others are relative to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedRow {
-    /// What it is of.
-    pub level: Level,
+    /// The level of aggregation.
+    pub level: RowLevel,
     /// The name of the program or operation.
     pub name: String,
-    /// The number of SQL commands; `None` where the table tells none.
+    /// The number of SQL commands; `None` if the table has none.
     pub commands: Option<u64>,
     /// Seconds of the first column.
     pub seconds: f64,
-    /// The other columns, as parts of the first: below 1 is faster. `None` where a column lacks the row.
+    /// The other columns as ratios to the first: below 1 is faster. `None` where a column lacks the row.
     pub relative: Vec<Option<f64>>,
 }
 
 impl RecordedRow {
-    /// The name of the workload that the row's observations are of: programs and operations are parts of the
-    /// whole.
+    /// Returns the workload's name for observations of this row. Programs and operations are parts of the whole
+    /// workload.
     pub fn workload(&self) -> String {
         match self.level {
-            Level::Total => WHOLE.to_owned(),
-            // As the program is called, which no operation is.
-            Level::Program => format!("{WHOLE}/test-{}", self.name),
-            Level::Operation => format!("{WHOLE}/{}", self.name),
+            RowLevel::Total => WHOLE_WORKLOAD.to_owned(),
+            // The program's own name, which no operation has.
+            RowLevel::Program => format!("{WHOLE_WORKLOAD}/test-{}", self.name),
+            RowLevel::Operation => format!("{WHOLE_WORKLOAD}/{}", self.name),
         }
     }
 }

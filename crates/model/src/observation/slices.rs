@@ -1,4 +1,4 @@
-//! The shortest timed pieces.
+//! Slices: the shortest timed units.
 
 use crate::point::Point;
 
@@ -8,8 +8,8 @@ use crate::point::Point;
 pub struct Slices {
     /// The point.
     pub point: Point,
-    /// Wall-clock nanoseconds of each slice. A value that is not a finite number above 0 (a clock
-    /// that jumped, a slice that failed) is left out.
+    /// Wall-clock nanoseconds of each slice. Readers ignore values that are not finite numbers above 0 (a clock
+    /// that jumped, a slice that failed).
     pub nanoseconds: Vec<f32>,
     /// Transactions in one slice.
     pub transactions_per_slice: u64,

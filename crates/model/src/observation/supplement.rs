@@ -1,4 +1,4 @@
-//! What is known about an experiment besides its header and observations.
+//! Optional facts about an experiment besides its header and observations.
 
 use std::collections::BTreeMap;
 
@@ -7,35 +7,35 @@ use serde::{Deserialize, Serialize};
 use super::{Conditions, Meter};
 use crate::point::Point;
 
-/// Facts that make a report richer; every one may be missing.
+/// Optional facts that a report shows; each may be missing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Supplement {
-    /// How many blocks were planned; empty when unknown.
+    /// Planned numbers of blocks; empty if unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub planned: Vec<Planned>,
-    /// How long the points took to build; empty when unknown.
+    pub planned: Vec<PlannedBlocks>,
+    /// Build times of the points; empty if unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub builds: Vec<PointBuild>,
-    /// How exactly a value is known within its block; empty when unknown.
+    /// Standard errors of values within their blocks; empty if unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub within: Vec<Within>,
-    /// What was put aside before the observations were made of the rest; empty when nothing was.
+    pub within: Vec<WithinBlockError>,
+    /// Readings excluded before the observations were computed from the rest; empty if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<LeftOut>,
-    /// What else happened while times were measured, by workload; empty when unknown.
+    pub left_out: Vec<ExcludedReadings>,
+    /// Conditions on the host during timed blocks, by workload; empty if unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Conditions>,
-    /// The steps in which meters read a run, in the meter's unit times transactions (10⁹ for times in whole
-    /// seconds); empty where they are too fine to matter.
+    /// The resolution with which meters read a run, in the meter's unit times transactions (10⁹ for times in
+    /// whole seconds); empty where it is too fine to matter.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub clock: BTreeMap<Meter, f64>,
-    /// The functions whose instructions the patches changed; empty where functions were not told apart.
+    /// Functions whose instructions the patches changed; empty if instructions were not counted by function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<FunctionChange>,
 }
 
-/// What each function executed itself in one counted block at one point.
+/// Instructions of each function itself, without its callees, in one counted block at one point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PointFunctions {
     /// The workload.
@@ -44,7 +44,7 @@ pub struct PointFunctions {
     pub block: u32,
     /// The point.
     pub point: Point,
-    /// Instructions a transaction, by function.
+    /// Instructions per transaction, by function.
     pub functions: BTreeMap<String, f64>,
 }
 
@@ -57,9 +57,9 @@ pub struct FunctionChange {
     pub workload: String,
     /// The function's name.
     pub function: String,
-    /// Its own instructions a transaction before the patch.
+    /// Its own instructions per transaction before the patch.
     pub before: f64,
-    /// With the patch.
+    /// Its own instructions per transaction with the patch.
     pub after: f64,
     /// Half the width of the 95 % interval of `after − before`.
     pub half_width: f64,
@@ -67,44 +67,44 @@ pub struct FunctionChange {
     pub share: f64,
 }
 
-/// Readings that are used for no figure.
+/// Readings excluded from all figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
+pub struct ExcludedReadings {
     /// The workload.
     pub workload: String,
     /// The meter.
     pub meter: Meter,
-    /// How many.
+    /// The number of readings.
     pub count: u64,
-    /// What they are and why they are not used, as the end of a sentence.
+    /// What the readings are and why they are excluded, as the end of a sentence.
     pub reason: String,
 }
 
-/// The blocks an experiment is to have of one workload and meter.
+/// The planned number of blocks of one workload and meter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlannedBlocks {
     /// The workload.
     pub workload: String,
     /// The meter.
     pub meter: Meter,
-    /// The number of blocks; the most there may be where `min_blocks` is given.
+    /// The number of blocks; the maximum if `min_blocks` is given.
     pub blocks: u32,
-    /// The experiment may end before `blocks`, when its intervals are narrow enough, but not before
-    /// this many.
+    /// The minimum number of blocks of an experiment that ends when its intervals are narrow enough;
+    /// `None` for a fixed number of blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_blocks: Option<u32>,
-    /// The half-width wanted of every patch's interval on this meter, as a fraction of speed.
+    /// The target half-width of every patch's interval on this meter, as a fraction of speed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<f64>,
-    /// The experiment went on after its end had been seen.
+    /// Whether the experiment was extended after its result had been viewed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub extended: bool,
 }
 
-impl Planned {
-    /// A number of blocks that is fixed beforehand.
+impl PlannedBlocks {
+    /// Creates a plan with a fixed number of blocks.
     pub fn fixed(workload: &str, meter: Meter, blocks: u32) -> Self {
-        Planned {
+        PlannedBlocks {
             workload: workload.to_owned(),
             meter,
             blocks,
@@ -115,48 +115,48 @@ impl Planned {
     }
 }
 
-/// How long a point's server took to build.
+/// Build time of a point's server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PointBuild {
     /// The point.
     pub point: Point,
     /// The built server's key in the cache.
     pub key: String,
-    /// Seconds of configuring.
+    /// Seconds spent configuring.
     pub configure: f64,
-    /// Seconds of compiling.
+    /// Seconds spent compiling.
     pub compile: f64,
-    /// Seconds of linking.
+    /// Seconds spent linking.
     pub link: f64,
-    /// Seconds this tool itself took for the build (moving the tree, copying the result).
+    /// Seconds of perfquilt's own overhead (moving the tree, copying the result).
     pub overhead: f64,
-    /// Units compiled.
+    /// Number of compiled translation units.
     pub units: u64,
-    /// Whether this experiment found the server in the cache; the seconds are then those of the
-    /// build that made it, as far as they are known.
+    /// Whether this experiment found the server in the cache. The seconds are then those of the original
+    /// build, as far as they are known.
     pub cached: bool,
-    /// The profile it was compiled with, where it was.
+    /// The profile used for profile-guided optimisation, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<Profiled>,
+    pub profile: Option<ProfileUse>,
 }
 
-/// How a built server came by its profile, and how well that fitted.
+/// Which profile a server was compiled with, and how well the profile matched its code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Profiled {
+pub struct ProfileUse {
     /// Digest of the profile's files.
     pub digest: String,
-    /// What was instrumented and trained.
+    /// The build that was instrumented and trained.
     pub of: String,
-    /// Functions whose code is not that of the profile, so that theirs was not used: those the compiler
-    /// told of while the units of this point were compiled.
+    /// Functions whose profile was unused because their code had changed, as reported by the compiler while
+    /// it compiled the units of this point.
     pub changed: u64,
-    /// Files that the profile knows nothing of, likewise.
+    /// Files without a profile, as reported by the compiler likewise.
     pub without: u64,
 }
 
-/// How exactly the values of one workload and meter are known within a block.
+/// The standard error within a block of one workload and meter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Within {
+pub struct WithinBlockError {
     /// The workload.
     pub workload: String,
     /// The meter.

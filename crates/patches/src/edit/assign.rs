@@ -1,54 +1,57 @@
-//! Which patch a commit of the branch is.
+//! Assigns the commits of the edit branch to patches.
 //!
-//! A commit carries its patch's name on a `Patch:` line, which survives amending, rewording and
-//! rebasing. Where the line was lost, doubled or joined with another one, the rules are: the commit
-//! that still is the original wins; then the line; then the title; then author and date, which git
-//! keeps when it rewrites a commit. What is left is new.
+//! A commit has its patch's name on a `Patch:` line, which survives amending, rewording and rebasing. If the line
+//! is missing, duplicated or combined with another one, these criteria decide, in this order: an unchanged commit
+//! id; the `Patch:` line; the title; author and date, which git keeps when it rewrites a commit. The remaining
+//! commits are new patches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::series::message::Message;
 use perfquilt_model::error::{Error, Result};
 
-/// A patch of the series as the branch began.
+/// A patch of the series at the start of the branch.
 #[derive(Debug, Clone)]
-pub(super) struct Original {
+pub(super) struct OriginalPatch {
     pub(super) name: String,
     pub(super) commit: String,
     pub(super) message: Message,
 }
 
-/// A commit of the branch.
+/// A commit of the edit branch.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
+pub(super) struct BranchCommit {
     pub(super) id: String,
     pub(super) message: Message,
-    /// The names on its `Patch:` lines.
+    /// The names on the commit's `Patch:` lines.
     pub(super) names: Vec<String>,
 }
 
-/// What a commit is.
+/// The patch that a commit is assigned to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Assigned {
-    /// The original, by its index.
+pub(super) struct Assignment {
+    /// Index of the original patch; `None` for a new patch.
     pub(super) from: Option<usize>,
-    /// The name its author gave it, where that is not the original's.
+    /// The name given on the `Patch:` line, if it is not an original's name.
     pub(super) named: Option<String>,
-    /// Originals that were joined with it.
+    /// Indices of original patches that were squashed into it.
     pub(super) absorbed: Vec<usize>,
 }
 
-/// Assigns every commit.
+/// Assigns every commit to a patch.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) for `fixup!` and `squash!` commits that wait for their
-/// target.
-pub(super) fn assign(originals: &[Original], commits: &[Candidate]) -> Result<Vec<Assigned>> {
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) for `fixup!` and `squash!` commits that are not
+/// joined with their target yet.
+pub(super) fn assign(
+    originals: &[OriginalPatch],
+    commits: &[BranchCommit],
+) -> Result<Vec<Assignment>> {
     for commit in commits {
-        let waits = ["fixup! ", "squash! ", "amend! "]
+        let is_pending = ["fixup! ", "squash! ", "amend! "]
             .iter()
             .any(|start| commit.message.title.starts_with(start));
-        if waits {
+        if is_pending {
             return Err(Error::series(format!(
                 "commit {} ({}) is not joined with its target yet",
                 short(&commit.id),
@@ -62,38 +65,38 @@ pub(super) fn assign(originals: &[Original], commits: &[Candidate]) -> Result<Ve
         .enumerate()
         .map(|(index, original)| (original.name.as_str(), index))
         .collect();
-    let mut assignment = Assignment {
-        found: vec![Assigned::default(); commits.len()],
+    let mut assigner = Assigner {
+        found: vec![Assignment::default(); commits.len()],
         taken: BTreeSet::new(),
     };
-    assignment.claim(originals, commits, |original, commit| {
+    assigner.claim(originals, commits, |original, commit| {
         original.commit == commit.id
     });
-    // Of several commits with one name (a commit that was split), the one with the old title keeps it.
+    // If several commits have the same name (a split commit), the one with the old title keeps it.
     for titled in [true, false] {
         for (at, commit) in commits.iter().enumerate() {
             let wanted = commit.names.iter().find_map(|name| {
                 let index = *by_name.get(name.as_str())?;
                 let same = originals[index].message.title == commit.message.title;
-                ((!titled || same) && !assignment.taken.contains(&index)).then_some(index)
+                ((!titled || same) && !assigner.taken.contains(&index)).then_some(index)
             });
             if let Some(index) = wanted
-                && assignment.found[at].from.is_none()
+                && assigner.found[at].from.is_none()
             {
-                assignment.take(at, index);
+                assigner.take(at, index);
             }
         }
     }
-    assignment.claim(originals, commits, |original, commit| {
+    assigner.claim(originals, commits, |original, commit| {
         !commit.message.title.is_empty() && original.message.title == commit.message.title
     });
-    assignment.claim(originals, commits, |original, commit| {
-        // Patches without a date all have the same one.
+    assigner.claim(originals, commits, |original, commit| {
+        // Patches without a date share a placeholder date.
         original.message.date.seconds != 0
             && original.message.date == commit.message.date
             && original.message.author == commit.message.author
     });
-    let Assignment { mut found, taken } = assignment;
+    let Assigner { mut found, taken } = assigner;
     let mut absorbed = taken;
     for (assigned, commit) in found.iter_mut().zip(commits) {
         for name in &commit.names {
@@ -110,23 +113,24 @@ pub(super) fn assign(originals: &[Original], commits: &[Candidate]) -> Result<Ve
     Ok(found)
 }
 
-struct Assignment {
-    found: Vec<Assigned>,
+/// The assignments so far.
+struct Assigner {
+    found: Vec<Assignment>,
     taken: BTreeSet<usize>,
 }
 
-impl Assignment {
+impl Assigner {
     fn take(&mut self, commit: usize, original: usize) {
         self.found[commit].from = Some(original);
         self.taken.insert(original);
     }
 
-    /// Joins what is left on both sides wherever exactly one of each fits.
+    /// Assigns unassigned commits to unassigned originals if the match is unique on both sides.
     fn claim(
         &mut self,
-        originals: &[Original],
-        commits: &[Candidate],
-        fits: impl Fn(&Original, &Candidate) -> bool,
+        originals: &[OriginalPatch],
+        commits: &[BranchCommit],
+        fits: impl Fn(&OriginalPatch, &BranchCommit) -> bool,
     ) {
         let free: Vec<usize> = (0..originals.len())
             .filter(|index| !self.taken.contains(index))
@@ -154,6 +158,7 @@ impl Assignment {
     }
 }
 
+/// Abbreviates a commit id.
 pub(super) fn short(id: &str) -> &str {
     id.get(..10).unwrap_or(id)
 }
@@ -174,9 +179,9 @@ mod tests {
         }
     }
 
-    fn originals() -> Vec<Original> {
+    fn originals() -> Vec<OriginalPatch> {
         (1..=3)
-            .map(|n| Original {
+            .map(|n| OriginalPatch {
                 name: format!("{n}.patch"),
                 commit: format!("c{n}"),
                 message: message(&format!("title {n}"), n * 100),
@@ -184,15 +189,15 @@ mod tests {
             .collect()
     }
 
-    fn commit(id: &str, title: &str, seconds: i64, names: &[&str]) -> Candidate {
-        Candidate {
+    fn commit(id: &str, title: &str, seconds: i64, names: &[&str]) -> BranchCommit {
+        BranchCommit {
             id: id.to_owned(),
             message: message(title, seconds),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
 
-    fn assigned(commits: &[Candidate]) -> Vec<(Option<usize>, Option<String>, Vec<usize>)> {
+    fn assigned(commits: &[BranchCommit]) -> Vec<(Option<usize>, Option<String>, Vec<usize>)> {
         assign(&originals(), commits)
             .unwrap()
             .into_iter()
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_lines_are_made_up_for_by_title_or_author_and_date() {
+    fn without_the_line_title_or_author_and_date_decide() {
         let found = assigned(&[
             commit("x", "title 2", 900, &[]),
             commit("y", "other words", 100, &[]),
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_fixups_are_refused() {
+    fn pending_fixups_are_refused() {
         let error = assign(&originals(), &[commit("x", "fixup! title 1", 1, &[])]).unwrap_err();
         assert!(error.hint_text().unwrap().contains("autosquash"));
     }

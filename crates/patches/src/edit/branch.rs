@@ -1,8 +1,8 @@
-//! Making the edit branch, taking it up again, and putting it away.
+//! Creates, resumes, resets and closes the edit branch.
 
 use std::path::PathBuf;
 
-use super::attempt::{self, Attempt};
+use super::git_rebase::{self, GitRebase};
 use super::publish;
 use super::tip;
 use super::{Session, folder};
@@ -15,65 +15,65 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
-use perfquilt_system::git::worktree::{EXPIRE, Place};
+use perfquilt_system::git::worktree::{EXPIRE, WorktreeState};
 use perfquilt_system::locks::Lock;
 use perfquilt_system::process::quoted;
 
-/// What `edit` is asked for.
+/// Options of `edit`.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// The release; the current one if not given.
+pub struct EditRequest {
+    /// The release's version; by default the current release.
     pub version: Option<String>,
     /// The patch to stop at.
     pub patch: Option<String>,
-    /// Where the worktree goes; `.perfquilt/edit/RELEASE` if not given.
+    /// Folder of the worktree; by default `.perfquilt/edit/RELEASE`.
     pub directory: Option<PathBuf>,
-    /// Give up what is in the branch and begin anew.
+    /// Whether to discard the branch's commits and restart from the series.
     pub reset: bool,
-    /// Fuzz allowed when the series is applied.
+    /// Fuzz for applying the series.
     pub fuzz: usize,
 }
 
-/// How an edit branch was found.
+/// The state in which `edit` found the branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// It is new.
+pub enum BranchState {
+    /// The branch is new.
     Created,
-    /// It was there, with nothing that is not in the series.
+    /// It existed, and the series has all of its commits.
     Resumed,
-    /// It was there, with work that is not in the series yet.
+    /// It existed, with work that is not in the series yet.
     Unsaved,
-    /// It was there, without work, and follows the series as it is now.
+    /// It existed without unsaved work, and was moved to the current series.
     Moved,
-    /// It was there; its work was put aside.
+    /// It existed and was reset; its commits are kept under a reference.
     Reset,
 }
 
-/// An edit branch, ready to be worked on.
+/// An edit branch that is ready for work.
 #[derive(Debug, Clone)]
-pub struct Opened {
+pub struct EditBranch {
     /// The release.
     pub release: String,
     /// The branch.
     pub branch: String,
     /// The worktree.
     pub directory: PathBuf,
-    /// Commits on the branch.
+    /// Number of commits on the branch.
     pub commits: usize,
-    /// How it was found.
-    pub state: State,
-    /// The patch the worktree stands at, with whether patches follow that git has put off.
+    /// The state in which the branch was found.
+    pub state: BranchState,
+    /// The patch that the worktree stopped at, and whether git still has to re-apply later patches.
     pub at: Option<(String, bool)>,
-    /// The reference under which put aside work is kept.
+    /// The reference that keeps the discarded commits, if any.
     pub kept: Option<String>,
 }
 
-/// Gives a worktree with a branch of the stack, one commit a patch.
+/// Opens a worktree with a branch of the stack, one commit per patch.
 ///
 /// # Errors
-/// [`Kind::Series`] when the series does not apply, [`Kind::Usage`] when there is work that would be
-/// lost, when git is missing, or when there is no such patch.
-pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Result<Opened> {
+/// [`Kind::Series`] when the series does not apply, [`Kind::Usage`] when work would be lost, git is
+/// missing, or there is no such patch.
+pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> Result<EditBranch> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
     let series = Series::load_for(ws, request.version.as_deref())?;
@@ -85,7 +85,7 @@ pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Resul
         .map(|text| find_patch(&series, text))
         .transpose()?;
     let store = Objects::open(&ws.object_store())?;
-    let edit = Edit {
+    let edit = EditContext {
         ws,
         store: &store,
         release: &release,
@@ -94,18 +94,18 @@ pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Resul
         _lock: &lock,
     };
     let (session, state, kept) = match Session::load(ws, &release.name)? {
-        None => (edit.create(request)?, State::Created, None),
+        None => (edit.create(request)?, BranchState::Created, None),
         Some(session) => {
-            edit.attempt(&session).settle()?;
+            edit.rebase(&session).settle()?;
             edit.resume(session, request)?
         }
     };
     let commits = history::commits(&store, &session.base, &edit.branch_tip(&session)?)?;
     let at = match wanted {
-        Some(name) => Some(stop_at(&edit.attempt(&session), &series, &commits, &name)?),
+        Some(name) => Some(stop_at(&edit.rebase(&session), &series, &commits, &name)?),
         None => None,
     };
-    Ok(Opened {
+    Ok(EditBranch {
         release: release.name.clone(),
         branch: session.branch.clone(),
         directory: session.directory.clone(),
@@ -116,20 +116,20 @@ pub fn open(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Resul
     })
 }
 
-/// Removes the worktree and its branch when everything is in the series.
+/// Removes the worktree and its branch if the series has all of its work.
 ///
 /// # Errors
-/// [`Kind::Usage`] when there is none or work would be lost.
+/// [`Kind::Usage`] when there is no branch or work would be lost.
 pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<PathBuf> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
     let session = pick(ws, version)?;
     let store = Objects::open(&ws.object_store())?;
-    let attempt = Attempt::new(ws, &store, &session, progress);
-    attempt.settle()?;
+    let rebase = GitRebase::new(ws, &store, &session, progress);
+    rebase.settle()?;
     let place = session.place(ws)?;
-    if place == Place::Whole {
-        let tip = tip::of(ws, &store, &session, progress)?;
+    if place == WorktreeState::Complete {
+        let tip = tip::require(ws, &store, &session, progress)?;
         let git = Git::new(&session.directory);
         refuse_in_progress(&git)?;
         let status = git.status()?;
@@ -156,7 +156,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
         }
     }
     let bare = Git::bare(store.path());
-    if place != Place::None || !session.directory.exists() {
+    if place != WorktreeState::Absent || !session.directory.exists() {
         bare.remove_worktree(&session.directory)?;
     }
     if history::reference(&store, &session.reference())?.as_ref() == Some(&session.start) {
@@ -167,7 +167,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
     Ok(session.directory)
 }
 
-/// The session of a release, or the only one.
+/// Returns the session of a release. Without `version`, the only session, or else that of the current release.
 pub(super) fn pick(ws: &Workspace, version: Option<&str>) -> Result<Session> {
     let all = Session::all(ws)?;
     let current = &ws.config.upstream.current;
@@ -187,13 +187,13 @@ pub(super) fn pick(ws: &Workspace, version: Option<&str>) -> Result<Session> {
             [] => error.hint("`perfquilt edit` makes one"),
             some => {
                 let names: Vec<&str> = some.iter().map(|s| s.version.as_str()).collect();
-                error.hint(format!("there are some for: {}", names.join(", ")))
+                error.hint(format!("existing edit branches: {}", names.join(", ")))
             }
         }
     })
 }
 
-/// An error where the branch's release is not in the configuration any more: its work cannot become patches then.
+/// Refuses a branch whose release was removed from the configuration: its work could not be written back.
 pub(super) fn refuse_unknown(ws: &Workspace, session: &Session) -> Result<()> {
     if ws.config.release(Some(&session.version)).is_ok() {
         return Ok(());
@@ -209,7 +209,7 @@ pub(super) fn refuse_unknown(ws: &Workspace, session: &Session) -> Result<()> {
     )))
 }
 
-/// The commit with all patches.
+/// Returns the commit with all patches.
 pub(super) fn stack_tip(stack: &Stack) -> String {
     stack
         .steps
@@ -227,30 +227,30 @@ pub(super) fn refuse_in_progress(git: &Git) -> Result<()> {
     }
 }
 
-struct Edit<'a> {
+struct EditContext<'a> {
     ws: &'a Workspace,
     store: &'a Objects,
     release: &'a Release,
-    /// The stack of the series as it is now.
+    /// Last commit of the current series' stack.
     tip: String,
     progress: &'a dyn Progress,
     _lock: &'a Lock,
 }
 
-impl Edit<'_> {
-    fn attempt<'a>(&'a self, session: &'a Session) -> Attempt<'a> {
-        Attempt::new(self.ws, self.store, session, self.progress)
+impl EditContext<'_> {
+    fn rebase<'a>(&'a self, session: &'a Session) -> GitRebase<'a> {
+        GitRebase::new(self.ws, self.store, session, self.progress)
     }
 
     fn branch_tip(&self, session: &Session) -> Result<String> {
-        tip::of(self.ws, self.store, session, self.progress)
+        tip::require(self.ws, self.store, session, self.progress)
     }
 
-    fn create(&self, request: &Request) -> Result<Session> {
+    fn create(&self, request: &EditRequest) -> Result<Session> {
         let directory = request.directory.as_deref();
         let mut session = Session::new(self.ws, self.release, directory, request.fuzz)?;
         let checked_out = self.is_checked_out(&session)?;
-        self.attempt(&session).settle()?;
+        self.rebase(&session).settle()?;
         if let Ok(mut entries) = std::fs::read_dir(&session.directory)
             && entries.next().is_some()
             && !checked_out
@@ -260,11 +260,11 @@ impl Edit<'_> {
                     .hint("name a new or empty folder with --worktree"),
             );
         }
-        // A branch without a session: its file was removed. Its work is not thrown away.
+        // If the session's file was removed, a branch without a session remains. Its work must not be lost.
         match history::reference(self.store, &session.reference())? {
             Some(found) if found != self.tip => {
                 self.progress.warn(&format!(
-                    "the branch {} was there already; it is taken up as it is",
+                    "the branch {} already exists and is used as it is",
                     session.branch
                 ));
             }
@@ -279,16 +279,16 @@ impl Edit<'_> {
         Ok(session)
     }
 
-    /// Whether the branch has its worktree. One that a killed git left half made is taken away.
+    /// Returns whether the branch has its worktree. Removes one that a killed git left incomplete.
     fn is_checked_out(&self, session: &Session) -> Result<bool> {
         let place = session.place(self.ws)?;
-        if place == Place::HalfMade {
+        if place == WorktreeState::Incomplete {
             Git::bare(self.store.path()).remove_worktree(&session.directory)?;
         }
-        Ok(place == Place::Whole)
+        Ok(place == WorktreeState::Complete)
     }
 
-    /// Sets the store up for the worktree; git shows how far the branch is ahead of the release.
+    /// Configures the store for the worktree, so that git shows how far the branch is ahead of the release.
     fn prepare_store(&self, session: &Session) -> Result<()> {
         let tag = format!(
             "refs/tags/{}",
@@ -308,7 +308,7 @@ impl Edit<'_> {
         let parent = folder(self.ws);
         std::fs::create_dir_all(&parent).map_err(|e| Error::io("create", &parent, &e))?;
         let step = self.progress.begin("checking out", None);
-        // Forced twice: also over one that a killed git left locked.
+        // The second `--force` overrides the lock that a killed git may have left.
         let output = git
             .command(&["worktree", "add", "--quiet", "--force", "--force"])
             .arg(&session.directory)
@@ -328,8 +328,8 @@ impl Edit<'_> {
     fn resume(
         &self,
         mut session: Session,
-        request: &Request,
-    ) -> Result<(Session, State, Option<String>)> {
+        request: &EditRequest,
+    ) -> Result<(Session, BranchState, Option<String>)> {
         if let Some(dir) = &request.directory {
             let wanted = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
             if wanted != session.directory {
@@ -337,12 +337,12 @@ impl Edit<'_> {
                     "the edit branch is checked out in {}",
                     session.directory.display()
                 ))
-                .hint("`perfquilt edit --close` puts it away"));
+                .hint("`perfquilt edit --close` closes it"));
             }
         }
         self.prepare_store(&session)?;
         if !self.is_checked_out(&session)? {
-            // Somebody removed the folder; the commits are still there.
+            // The user removed the folder; the commits still exist.
             let tip = tip::find(self.ws, self.store, &session, self.progress)?;
             if tip.is_none_or(|tip| tip == session.start) {
                 history::set_reference(self.store, &session.reference(), &self.tip)?;
@@ -358,7 +358,7 @@ impl Edit<'_> {
             return self.reset(session, &tip, request);
         }
         if tip == self.tip && session.start != tip {
-            // A killed command moved the branch to the series as it is, and did not say so.
+            // A killed command moved the branch to the current series without updating the session.
             session.start.clone_from(&tip);
             session.fuzz = request.fuzz;
             session.save(self.ws)?;
@@ -370,9 +370,9 @@ impl Edit<'_> {
         let changed = || -> Result<bool> { Ok(!git.status()?.changed.is_empty()) };
         if same {
             let state = if unsaved || changed()? {
-                State::Unsaved
+                BranchState::Unsaved
             } else {
-                State::Resumed
+                BranchState::Resumed
             };
             return Ok((session, state, None));
         }
@@ -381,18 +381,18 @@ impl Edit<'_> {
                 "both changed since the last `perfquilt edit`: the series, and the branch in {}",
                 session.directory.display()
             ))
-            .hint("put series and patches back as they were and `perfquilt refresh`, or give the branch up with `perfquilt edit --reset`, which keeps its commits aside"));
+            .hint("restore series and patches and run `perfquilt refresh`, or discard the branch with `perfquilt edit --reset`, which keeps its commits under a reference"));
         }
         self.move_to_tip(&mut session, &git, request)?;
-        Ok((session, State::Moved, None))
+        Ok((session, BranchState::Moved, None))
     }
 
     fn reset(
         &self,
         mut session: Session,
         tip: &str,
-        request: &Request,
-    ) -> Result<(Session, State, Option<String>)> {
+        request: &EditRequest,
+    ) -> Result<(Session, BranchState, Option<String>)> {
         let git = Git::new(&session.directory);
         refuse_in_progress(&git)?;
         git.status()?.refuse(
@@ -401,25 +401,25 @@ impl Edit<'_> {
         )?;
         let mut kept = None;
         if tip != self.tip {
-            kept = Some(attempt::keep(self.store, &session.release, tip)?);
+            kept = Some(git_rebase::keep(self.store, &session.release, tip)?);
         }
-        // What is checked out may be on no branch.
+        // The checked-out commit may be on no branch.
         let own = git.ok(&["rev-list", "--max-count=1", "HEAD", "--not", tip, &self.tip])?;
         if !own.is_empty() {
-            let name = attempt::keep(self.store, &session.release, &own)?;
+            let name = git_rebase::keep(self.store, &session.release, &own)?;
             self.progress.warn(&format!(
-                "what was checked out was not on the branch; its commits are kept as {name}"
+                "the checked-out commit was not on the branch; it is kept as {name}"
             ));
             kept.get_or_insert(name);
         }
         self.move_to_tip(&mut session, &git, request)?;
-        Ok((session, State::Reset, kept))
+        Ok((session, BranchState::Reset, kept))
     }
 
-    fn move_to_tip(&self, session: &mut Session, git: &Git, request: &Request) -> Result<()> {
-        // Cut off, it would leave files that look like work.
+    fn move_to_tip(&self, session: &mut Session, git: &Git, request: &EditRequest) -> Result<()> {
+        // An interrupted checkout would leave files that look like unsaved work.
         git.command(&["checkout", "-q", "-B", &session.branch, &self.tip])
-            .to_its_end()
+            .uninterruptible()
             .run_ok(Kind::Usage)?;
         session.start.clone_from(&self.tip);
         session.fuzz = request.fuzz;
@@ -427,7 +427,7 @@ impl Edit<'_> {
     }
 }
 
-/// The patch somebody means: its name, its number, or a part of its name that no other has.
+/// Finds a patch by its name, its number, or a unique part of its name.
 fn find_patch(series: &Series, text: &str) -> Result<String> {
     let patches = series.patches();
     if let Some(patch) = patches.iter().find(|patch| patch.name == text) {
@@ -457,22 +457,22 @@ fn find_patch(series: &Series, text: &str) -> Result<String> {
                 None => error().hint("the series is empty"),
             })
         }
-        several => Err(Error::usage(format!("\"{text}\" may be several patches"))
+        several => Err(Error::usage(format!("\"{text}\" matches several patches"))
             .details(several.iter().take(10).map(|name| (*name).to_owned()))
             .hint("give more of the name, or its number")),
     }
 }
 
-/// Has git stop at the commit of a patch, the rest to follow.
+/// Starts a git rebase that stops at the commit of a patch. Returns the name and whether later patches follow.
 fn stop_at(
-    attempt: &Attempt<'_>,
+    rebase: &GitRebase<'_>,
     series: &Series,
     commits: &[Commit],
     name: &str,
 ) -> Result<(String, bool)> {
-    let session = attempt.session;
+    let session = rebase.session;
     let git = &Git::new(&session.directory);
-    if stands_at(git, name)? {
+    if is_stopped_at(git, name)? {
         return Ok((name.to_owned(), true));
     }
     refuse_in_progress(git)?;
@@ -529,15 +529,15 @@ fn stop_at(
         onto.as_str(),
     ];
     let editor = ("GIT_SEQUENCE_EDITOR", "sed -i -e '1s/^pick /edit /'");
-    let ended = attempt.run(&words, editor)?;
+    let ended = rebase.run(&words, editor)?;
     if !ended.success || !ended.under_way {
         return Err(Error::usage(format!("git cannot stop at commit {commit}")).details(ended.said));
     }
     Ok((name.to_owned(), true))
 }
 
-/// Whether git stands at the commit of a patch already, as an earlier `edit` had it stop.
-fn stands_at(git: &Git, name: &str) -> Result<bool> {
+/// Whether git is already stopped at the commit of a patch, because of an earlier `edit`.
+fn is_stopped_at(git: &Git, name: &str) -> Result<bool> {
     if !matches!(git.in_progress()?, Some(("rebase", _))) || !git.status()?.changed.is_empty() {
         return Ok(false);
     }

@@ -1,14 +1,13 @@
-//! Editing the series with plain git (or with quilt), and writing it back.
+//! Editing of the series with git (or with quilt), and writing it back.
 //!
-//! `edit` checks the stack out as a branch of the object store in a linked worktree, one commit a
-//! patch. Whatever the maintainer does there, `refresh` reads the branch, finds the patch each commit
-//! belongs to (`assign`), decides what becomes of each file and tries the result against the branch's own
-//! trees (`plan`), and publishes it in one step that survives a kill ([`publish`]). So do the rebases that git is asked for
-//! in between (`attempt`).
+//! `edit` checks the stack out as a branch of the object store in a linked worktree, one commit per patch.
+//! `refresh` then reads the branch, assigns each commit to a patch (`assign`), plans the new files and verifies them
+//! against the branch's trees (`plan`), and publishes them in one step that survives a kill ([`publish`]). Git's
+//! rebases in between survive a kill as well (`git_rebase`).
 
 mod assign;
-mod attempt;
 mod branch;
+mod git_rebase;
 mod plan;
 pub mod publish;
 mod quilt;
@@ -23,14 +22,15 @@ use crate::upstream::Release;
 use crate::upstream::git::reference_part;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::git::worktree::{self, Place};
+use perfquilt_system::git::worktree::{self, WorktreeState};
 
-pub use branch::{Opened, Request, State, close, open};
+pub use branch::{BranchState, EditBranch, EditRequest, close, open};
 pub(crate) use plan::compressed;
+pub use plan::{PatchChange, RefreshedPatch};
 pub use quilt::{QuiltTree, quilt};
-pub use refresh::{Fate, Outcome, Refreshed, Wanted, refresh};
+pub use refresh::{RefreshOptions, RefreshResult, refresh};
 
-/// An edit branch and where it is checked out.
+/// An edit branch and its worktree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Session {
@@ -43,11 +43,11 @@ struct Session {
     base: String,
     /// The branch, without `refs/heads/`.
     branch: String,
-    /// Where it is checked out; in its file relative to the workspace, where it is in there.
+    /// The worktree; stored relative to the workspace if it is inside.
     directory: PathBuf,
-    /// The stack it began with, or was last written back as.
+    /// Last commit of the stack that the branch started from or was last written back as.
     start: String,
-    /// The fuzz the stack was made with.
+    /// The fuzz with which the stack was applied.
     #[serde(default)]
     fuzz: usize,
 }
@@ -110,12 +110,12 @@ impl Session {
         perfquilt_system::files::write_file(&path, &text)
     }
 
-    /// What is where it is checked out.
-    fn place(&self, ws: &Workspace) -> Result<Place> {
-        worktree::look(&self.directory, &ws.object_store(), ws.root())
+    /// Inspects the worktree's folder.
+    fn place(&self, ws: &Workspace) -> Result<WorktreeState> {
+        worktree::inspect(&self.directory, &ws.object_store(), ws.root())
     }
 
-    /// Every session of the workspace, by release.
+    /// Returns every session of the workspace, sorted by release.
     fn all(ws: &Workspace) -> Result<Vec<Session>> {
         let mut found = Vec::new();
         let Ok(entries) = std::fs::read_dir(folder(ws)) else {
@@ -135,7 +135,7 @@ impl Session {
     }
 }
 
-/// `.perfquilt/edit/`.
+/// Returns `.perfquilt/edit/`.
 fn folder(ws: &Workspace) -> PathBuf {
     ws.state().join("edit")
 }

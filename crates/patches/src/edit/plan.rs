@@ -1,77 +1,122 @@
-//! What a refresh makes of each patch: which file, which bytes, tried on the branch's own trees before
-//! anything is written.
+//! Plans a refresh: file and bytes of each patch, verified against the branch's trees before anything is
+//! written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-use super::assign::{self, Assigned, Candidate, Original, short};
+use super::assign::{self, Assignment, BranchCommit, OriginalPatch, short};
 use super::branch::stack_tip;
-use super::publish::Change;
-use super::refresh::{Fate, Outcome};
+use super::publish::FileChange;
 use crate::series::message::{self, Message};
-use crate::series::write::{self, Listed};
-use crate::series::{Entry, Location, Patch, Series, SeriesFile, compression, path};
+use crate::series::write::{self, SeriesLine};
+use crate::series::{Patch, Series, SeriesEntry, SeriesFile, SeriesLocation, compression, path};
 use crate::stack::history::{self, Commit};
-use crate::stack::trial::Trial;
-use crate::stack::{self, Applied, Stack, format};
+use crate::stack::trial::TrialTree;
+use crate::stack::{self, AppliedPatch, Stack, format};
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 
-/// A patch as it is to be.
-pub(super) struct Made {
-    pub(super) outcome: Outcome,
-    /// Its place in the old series.
+/// How a refresh changes a patch's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchChange {
+    /// The file stays the same, byte for byte.
+    Kept,
+    /// The change is the same, at other lines because of earlier patches.
+    Moved,
+    /// The diff differs.
+    Changed,
+    /// Only the header differs.
+    Reworded,
+    /// The patch is new.
+    New,
+}
+
+impl PatchChange {
+    /// Returns the name in the command's output: one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            PatchChange::Kept => "kept",
+            PatchChange::Moved => "moved",
+            PatchChange::Changed => "changed",
+            PatchChange::Reworded => "reworded",
+            PatchChange::New => "new",
+        }
+    }
+}
+
+/// A patch of the series after the refresh.
+#[derive(Debug, Clone)]
+pub struct RefreshedPatch {
+    /// Its name.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// How its file changes.
+    pub change: PatchChange,
+    /// Its previous name, if it was renamed.
+    pub renamed_from: Option<String>,
+    /// Names of patches that were squashed into it.
+    pub joined: Vec<String>,
+    /// Its previous place in the series, from 1; `None` for a new patch.
+    pub old_index: Option<usize>,
+}
+
+/// The planned content of a patch.
+pub(super) struct PlannedPatch {
+    pub(super) outcome: RefreshedPatch,
+    /// Its index in the old series; `None` for a new patch.
     from: Option<usize>,
-    /// Its bytes, decompressed.
+    /// Its decompressed bytes.
     bytes: Vec<u8>,
-    /// Header and canonical diff, where its own bytes do not give the right tree.
+    /// Header and canonical diff, the fallback if `bytes` do not give the right tree.
     canonical: (Vec<u8>, Vec<u8>),
-    /// The options in `series` do not fit any more.
+    /// Whether the patch's options in `series` must be removed.
     plain: bool,
     tree: String,
 }
 
-/// What a refresh starts from.
-pub(super) struct Plan<'a> {
+/// The input of a refresh.
+pub(super) struct Planner<'a> {
     pub(super) ws: &'a Workspace,
-    pub(super) location: &'a Location,
+    pub(super) location: &'a SeriesLocation,
     pub(super) store: &'a Objects,
     pub(super) release: &'a Release,
     pub(super) series: &'a Series,
     pub(super) stack: &'a Stack,
-    /// The branch's, in order.
+    /// The commits of the branch, in order.
     pub(super) commits: Vec<Commit>,
-    /// Whether patches that are empty now are taken out.
+    /// Whether to remove patches that became empty.
     pub(super) drop_empty: bool,
 }
 
-/// What is to be written.
-pub(super) struct Planned {
-    pub(super) made: Vec<Made>,
-    /// Patches that are in the series no more.
+/// The planned changes of a refresh.
+pub(super) struct RefreshPlan {
+    pub(super) made: Vec<PlannedPatch>,
+    /// Names of patches that leave the series.
     pub(super) removed: Vec<String>,
-    /// The new `series`.
+    /// The text of the new `series`.
     pub(super) text: String,
-    /// The new series, applied.
+    /// The stack of the new series.
     pub(super) stack: Stack,
-    /// Names in the old series.
+    /// Names of the patches in the old series.
     old_names: Vec<String>,
 }
 
-impl Plan<'_> {
-    /// Decides about every patch and tries the result.
+impl Planner<'_> {
+    /// Plans every patch and verifies the result.
     ///
     /// # Errors
-    /// As [`super::refresh`](super::refresh::refresh).
-    pub(super) fn make(self) -> Result<Planned> {
-        let candidates: Vec<Candidate> = self
+    /// [`Kind::Series`] when a patch is empty, has an invalid name, or cannot be written;
+    /// [`Kind::Internal`] when the planned series does not give the branch's trees.
+    pub(super) fn plan(self) -> Result<RefreshPlan> {
+        let candidates: Vec<BranchCommit> = self
             .commits
             .iter()
             .map(|commit| {
                 let (message, names) =
                     Message::parse(&commit.message, commit.author.clone(), commit.date);
-                Candidate {
+                BranchCommit {
                     id: commit.id.clone(),
                     message,
                     names,
@@ -82,8 +127,8 @@ impl Plan<'_> {
         let assigned = assign::assign(&originals, &candidates)?;
         let mut taken = self.location.files();
         taken.extend(originals.iter().map(|original| original.name.clone()));
-        // So that new names count on from each other.
-        let mut entries: Vec<Entry> = self.series.file().entries().to_vec();
+        // New patches are added here, so that their names are numbered consecutively.
+        let mut entries: Vec<SeriesEntry> = self.series.file().entries().to_vec();
         let mut made = Vec::new();
         let mut empty = Vec::new();
         let mut parent = self.release.tree.clone();
@@ -115,12 +160,12 @@ impl Plan<'_> {
                     .collect::<Vec<_>>()
                     .join(", ")
             ))
-            .hint("`perfquilt refresh --drop-empty` takes it out of the series; its file is kept aside"));
+            .hint("`perfquilt refresh --drop-empty` removes it from the series and keeps a backup of its file"));
         }
         self.verified(made)
     }
 
-    fn originals(&self) -> Result<Vec<Original>> {
+    fn originals(&self) -> Result<Vec<OriginalPatch>> {
         let last = stack_tip(self.stack);
         let commits = history::commits(self.store, &self.release.commit, &last)?;
         Ok(self
@@ -128,7 +173,7 @@ impl Plan<'_> {
             .steps
             .iter()
             .zip(commits)
-            .map(|(step, commit)| Original {
+            .map(|(step, commit)| OriginalPatch {
                 name: step.name.clone(),
                 commit: step.commit.clone(),
                 message: Message::parse(&commit.message, commit.author, commit.date).0,
@@ -138,10 +183,10 @@ impl Plan<'_> {
 
     fn name(
         &self,
-        candidate: &Candidate,
-        assigned: &Assigned,
-        original: Option<&Original>,
-        entries: &mut Vec<Entry>,
+        candidate: &BranchCommit,
+        assigned: &Assignment,
+        original: Option<&OriginalPatch>,
+        entries: &mut Vec<SeriesEntry>,
         taken: &mut BTreeSet<String>,
     ) -> Result<String> {
         let place = || format!("commit {}", short(&candidate.id));
@@ -177,15 +222,15 @@ impl Plan<'_> {
     fn patch(
         &self,
         commit: &Commit,
-        candidate: &Candidate,
-        assigned: &Assigned,
-        originals: &[Original],
+        candidate: &BranchCommit,
+        assigned: &Assignment,
+        originals: &[OriginalPatch],
         name: String,
         parent: &str,
-    ) -> Result<Made> {
+    ) -> Result<PlannedPatch> {
         if let Some(path) = format::changed_submodule(self.store, parent, &commit.tree)? {
             return Err(Error::series(format!(
-                "commit {} changes the submodule {path}, which no patch can",
+                "commit {} changes the submodule {path}, which patches cannot do",
                 short(&commit.id)
             )));
         }
@@ -194,17 +239,17 @@ impl Plan<'_> {
             .absorbed
             .iter()
             .map(|&index| originals[index].name.clone());
-        let mut outcome = Outcome {
+        let mut outcome = RefreshedPatch {
             title: candidate.message.title.clone(),
-            fate: Fate::New,
+            change: PatchChange::New,
             renamed_from: None,
             joined: joined.collect(),
-            was: assigned.from.map(|index| index + 1),
+            old_index: assigned.from.map(|index| index + 1),
             name,
         };
         let Some(index) = assigned.from else {
-            let header = message::fresh(&candidate.message);
-            return Ok(Made {
+            let header = message::new_header(&candidate.message);
+            return Ok(PlannedPatch {
                 bytes: write::compose(&header, &diff),
                 canonical: (header, diff),
                 outcome,
@@ -220,7 +265,7 @@ impl Plan<'_> {
         }
         let bytes = self.location.bytes(entry)?;
         let old_header = write::header_bytes(&bytes).to_vec();
-        let header = message::rewrite(&old_header, &original.message, &candidate.message);
+        let header = message::update_header(&old_header, &original.message, &candidate.message);
         let before = match index {
             0 => &self.release.tree,
             _ => &self.stack.steps[index - 1].tree,
@@ -228,23 +273,23 @@ impl Plan<'_> {
         let step = &self.stack.steps[index];
         let old_diff = format::diff(self.store, before, &step.tree)?;
         let was_canonical = bytes == write::compose(&old_header, &old_diff);
-        let same_diff = diff == old_diff && step.how.fuzz == 0;
-        // The patch does the same although git shows it elsewhere.
+        let same_diff = diff == old_diff && step.fit.fuzz == 0;
+        // The old patch may still give the same tree although its canonical diff differs.
         let fits = same_diff || self.fits(index, parent, commit)?;
         let keep_diff = same_diff || (fits && !was_canonical);
-        outcome.fate = match (header == old_header, fits) {
-            (true, true) if keep_diff => Fate::Kept,
-            (true, true) => Fate::Moved,
-            (false, true) => Fate::Reworded,
-            (_, false) => Fate::Changed,
+        outcome.change = match (header == old_header, fits) {
+            (true, true) if keep_diff => PatchChange::Kept,
+            (true, true) => PatchChange::Moved,
+            (false, true) => PatchChange::Reworded,
+            (_, false) => PatchChange::Changed,
         };
         let body = if keep_diff {
             bytes[old_header.len()..].to_vec()
         } else {
             diff.clone()
         };
-        Ok(Made {
-            bytes: if outcome.fate == Fate::Kept {
+        Ok(PlannedPatch {
+            bytes: if outcome.change == PatchChange::Kept {
                 bytes
             } else {
                 write::compose(&header, &body)
@@ -257,9 +302,9 @@ impl Plan<'_> {
         })
     }
 
-    /// Whether the old patch, as it is, makes the commit's tree of its parent's.
+    /// Whether the unchanged old patch turns the parent's tree into the commit's.
     fn fits(&self, index: usize, parent: &str, commit: &Commit) -> Result<bool> {
-        let mut trial = Trial::new(self.store, parent)?;
+        let mut trial = TrialTree::new(self.store, parent)?;
         match trial.apply(&self.series.patches()[index], self.ws.config.series.fuzz) {
             Ok(_) => Ok(trial.write()? == commit.tree),
             Err(error) if error.kind() == Kind::Series => Ok(false),
@@ -267,8 +312,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Applies the series as it is to be and compares every tree with the branch's.
-    fn verified(&self, mut made: Vec<Made>) -> Result<Planned> {
+    /// Applies the planned series and compares every tree with the branch's.
+    fn verified(&self, mut made: Vec<PlannedPatch>) -> Result<RefreshPlan> {
         let old_names: Vec<String> = self
             .series
             .patches()
@@ -279,10 +324,9 @@ impl Plan<'_> {
             let (text, series) = self.compose(&made)?;
             let applied = stack::apply(self.ws, self.release, &series);
             let wrong = match &applied {
-                Ok(stack) => made
-                    .iter()
-                    .zip(&stack.steps)
-                    .position(|(made, step): (&Made, &Applied)| made.tree != step.tree),
+                Ok(stack) => made.iter().zip(&stack.steps).position(
+                    |(made, step): (&PlannedPatch, &AppliedPatch)| made.tree != step.tree,
+                ),
                 Err(error) if error.kind() == Kind::Series => series
                     .patches()
                     .iter()
@@ -304,7 +348,7 @@ impl Plan<'_> {
                         })
                         .cloned()
                         .collect();
-                    return Ok(Planned {
+                    return Ok(RefreshPlan {
                         made,
                         removed,
                         text,
@@ -313,12 +357,12 @@ impl Plan<'_> {
                     });
                 }
                 (Some(at), _) if !made[at].plain => {
-                    // Its own bytes do not do here what they did; git's form does.
+                    // The patch's own bytes have another effect here; the canonical diff is reliable.
                     let patch = &mut made[at];
                     let (header, diff) = &patch.canonical;
                     patch.bytes = write::compose(header, diff);
                     patch.plain = true;
-                    patch.outcome.fate = Fate::Changed;
+                    patch.outcome.change = PatchChange::Changed;
                 }
                 (_, applied) => {
                     let cause = applied.err().map(|error| error.to_string());
@@ -332,10 +376,10 @@ impl Plan<'_> {
         }
     }
 
-    fn compose(&self, made: &[Made]) -> Result<(String, Series)> {
-        let wanted: Vec<Listed> = made
+    fn compose(&self, made: &[PlannedPatch]) -> Result<(String, Series)> {
+        let wanted: Vec<SeriesLine> = made
             .iter()
-            .map(|made| Listed {
+            .map(|made| SeriesLine {
                 name: made.outcome.name.clone(),
                 from: made.from,
                 plain: made.plain,
@@ -355,9 +399,9 @@ impl Plan<'_> {
     }
 }
 
-impl Planned {
-    /// What is to be written, then what is to be removed.
-    pub(super) fn changes(&self, location: &Location) -> Result<Vec<Change>> {
+impl RefreshPlan {
+    /// Returns the files to write, followed by the files to remove.
+    pub(super) fn changes(&self, location: &SeriesLocation) -> Result<Vec<FileChange>> {
         let patches = &location.folder;
         let mut changes = Vec::new();
         let mut files: BTreeMap<&str, ()> = BTreeMap::new();
@@ -365,21 +409,21 @@ impl Planned {
             let name = made.outcome.name.as_str();
             files.insert(name, ());
             let renamed = made.outcome.renamed_from.as_deref();
-            let content = match (made.outcome.fate, renamed) {
-                (Fate::Kept, None) => continue,
-                (Fate::Kept, Some(old)) if compression(old) == compression(name) => {
+            let content = match (made.outcome.change, renamed) {
+                (PatchChange::Kept, None) => continue,
+                (PatchChange::Kept, Some(old)) if compression(old) == compression(name) => {
                     location.raw(old)?
                 }
                 _ => compressed(name, &made.bytes)?,
             };
-            changes.push(Change {
+            changes.push(FileChange {
                 path: patches.join(name),
                 content: Some(content),
             });
         }
         for name in &self.old_names {
             if !files.contains_key(name.as_str()) {
-                changes.push(Change {
+                changes.push(FileChange {
                     path: patches.join(name),
                     content: None,
                 });
@@ -389,7 +433,7 @@ impl Planned {
     }
 }
 
-/// A patch's bytes as its name wants them.
+/// Compresses a patch's bytes as its file name requires.
 pub(crate) fn compressed(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let io = |e: std::io::Error| Error::internal(format!("cannot compress {name}: {e}"));
     match compression(name) {

@@ -1,8 +1,8 @@
-//! Changing several files of the workspace in one step.
+//! Changes several files of the workspace in one atomic step.
 //!
-//! Everything new is first written beside a journal; the rename that puts the journal in its place is
-//! the moment it counts. A kill before changes nothing, a kill after is made up for by the next
-//! command ([`recover`]). What is overwritten or removed is kept aside.
+//! New contents and a journal are written to a staging folder first; renaming that folder commits the change. A kill
+//! before the rename changes nothing; after a later kill, the next command completes the change ([`recover`]).
+//! Overwritten and removed files are kept as backups.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,24 +20,24 @@ use perfquilt_system::digest::hex;
 use perfquilt_system::files::write_file;
 use perfquilt_system::locks::{self, Lock};
 
-/// A file as it is to be; `None` removes it.
+/// A change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// Its place.
+pub struct FileChange {
+    /// The file's path.
     pub path: PathBuf,
-    /// Its content.
+    /// The new content; `None` removes the file.
     pub content: Option<Vec<u8>>,
 }
 
 /// A reference of the object store that moves together with the files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Move {
-    /// Its full name.
+pub struct ReferenceMove {
+    /// The full name of the reference.
     pub reference: String,
-    /// The commit it names now.
+    /// The commit that it points to now.
     pub from: String,
-    /// The commit it is to name.
+    /// The commit that it is to point to.
     pub to: String,
 }
 
@@ -45,19 +45,19 @@ pub struct Move {
 #[serde(deny_unknown_fields)]
 struct Journal {
     schema: u32,
-    /// Where the old files are kept. In the journal's file this and the other paths are relative to the workspace.
+    /// Folder of the old files. In the journal's file, this and the other paths are relative to the workspace.
     kept: PathBuf,
-    changes: Vec<Entry>,
-    moves: Vec<Move>,
+    changes: Vec<JournalEntry>,
+    moves: Vec<ReferenceMove>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct JournalEntry {
     path: PathBuf,
-    /// SHA-256 of the file before; nothing where there was none.
+    /// SHA-256 of the old file; `None` if there was none.
     before: Option<String>,
-    /// SHA-256 of the file after; nothing where there is to be none.
+    /// SHA-256 of the new file; `None` if the file is removed.
     after: Option<String>,
 }
 
@@ -70,17 +70,17 @@ impl Journal {
     }
 }
 
-/// Waits for other commands that write the series and keeps new ones out while the answer lives.
+/// Waits for other commands that write the series. They stay locked out while the returned lock lives.
 ///
 /// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be made,
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be created,
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting.
 pub fn lock(ws: &Workspace) -> Result<Lock> {
     locks::wait(&folder(ws).join("lock"), || {})
 }
 
-/// Finishes what a killed command left half done; returns whether there was anything. Costs one look
-/// at a file where there is nothing to do.
+/// Completes the change that a killed command left half done, and returns whether there was one. Checks for a single
+/// file if there is nothing to do.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a file was changed since,
@@ -124,17 +124,17 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes and removes files and moves references, all or nothing; returns where the old files are
-/// kept, if any were there. `label` names that folder.
+/// Writes and removes files and moves references, all or nothing. Returns the folder that keeps the old files, if
+/// there were any; `label` is the folder's name.
 ///
 /// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when something cannot be written; everything is as
-/// before then, or the next command finishes it.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written. The old files are
+/// then restored, or the next command completes the change.
 pub fn publish(
     ws: &Workspace,
     _lock: &Lock,
-    changes: &[Change],
-    moves: &[Move],
+    changes: &[FileChange],
+    moves: &[ReferenceMove],
     label: &str,
 ) -> Result<Option<PathBuf>> {
     let base = folder(ws);
@@ -146,7 +146,7 @@ pub fn publish(
     let mut entries = Vec::new();
     let mut kept_any = false;
     for change in changes {
-        // Through links, so that `patches/series -> ../series` stays one.
+        // Symbolic links are followed, so that `patches/series -> ../series` stays a link.
         let path = match &change.content {
             Some(_) => std::fs::canonicalize(&change.path).unwrap_or_else(|_| change.path.clone()),
             None => change.path.clone(),
@@ -160,7 +160,7 @@ pub fn publish(
         if let Some(content) = &change.content {
             write_synced(&staging.path().join(entries.len().to_string()), content)?;
         }
-        entries.push(Entry {
+        entries.push(JournalEntry {
             path,
             before,
             after,
@@ -181,7 +181,7 @@ pub fn publish(
     let pending = pending(ws);
     let staged = staging.keep();
     std::fs::rename(&staged, &pending).map_err(|e| Error::io("write", &pending, &e))?;
-    // Files cannot be written for good reasons (a folder that is read-only); then nothing is.
+    // A write may fail permanently (a read-only folder), so the change is undone instead of being retried.
     if let Err(error) = carry_out(ws, &pending, &journal) {
         undo(&journal)?;
         discard(&pending)?;
@@ -196,7 +196,7 @@ fn pending(ws: &Workspace) -> PathBuf {
     folder(ws).join("pending")
 }
 
-/// Removes what killed commands left unfinished.
+/// Removes staging folders of killed commands.
 fn sweep(base: &Path) {
     for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(STAGING) {
@@ -230,7 +230,7 @@ fn carry_out(ws: &Workspace, pending: &Path, journal: &Journal) -> Result<()> {
             write_file(&entry.path, &content)?;
         }
     }
-    // Names disappear from `series` before their files do.
+    // Files are removed last, so that `series` never names a missing file.
     for entry in journal.changes.iter().filter(|entry| entry.after.is_none()) {
         match std::fs::remove_file(&entry.path) {
             Ok(()) => {}
@@ -249,8 +249,8 @@ fn carry_out(ws: &Workspace, pending: &Path, journal: &Journal) -> Result<()> {
     discard(pending)
 }
 
-/// Takes `pending` away in one step: a folder that is half removed would look like work half done. What
-/// a kill leaves of it then is swept by the next writer.
+/// Removes `pending` in one step, because a partly removed folder would look like an unfinished change. The next
+/// writer sweeps the remains of a killed removal.
 fn discard(pending: &Path) -> Result<()> {
     let io = |e: std::io::Error| Error::io("remove", pending, &e);
     let done = pending.with_file_name(format!("{STAGING}done"));
@@ -263,8 +263,8 @@ fn discard(pending: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where an old file is kept: under its own name.
-fn kept_path(journal: &Journal, entry: &Entry) -> PathBuf {
+/// Returns the path under which an old file is kept: its own name, in a numbered folder if the name is taken.
+fn kept_path(journal: &Journal, entry: &JournalEntry) -> PathBuf {
     let name = entry.path.file_name().unwrap_or_default();
     let index = journal
         .changes
@@ -278,7 +278,7 @@ fn kept_path(journal: &Journal, entry: &Entry) -> PathBuf {
     }
 }
 
-fn keep(journal: &Journal, entry: &Entry) -> Result<()> {
+fn keep(journal: &Journal, entry: &JournalEntry) -> Result<()> {
     let copy = kept_path(journal, entry);
     let parent = copy.parent().unwrap_or(&journal.kept);
     std::fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;

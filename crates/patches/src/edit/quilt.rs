@@ -1,8 +1,8 @@
-//! A source tree for quilt itself.
+//! Exports a source tree for use with quilt.
 
 use std::path::{Path, PathBuf};
 
-use crate::series::Location;
+use crate::series::SeriesLocation;
 use crate::stack;
 use crate::upstream;
 use perfquilt_config::workspace::Workspace;
@@ -10,21 +10,21 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::files::write_file;
 
-/// A tree on which quilt works with the workspace's own series and patches.
+/// A source tree in which quilt uses the workspace's series and patches.
 #[derive(Debug, Clone)]
 pub struct QuiltTree {
     /// The release.
     pub release: String,
-    /// Where it is.
+    /// Folder of the tree.
     pub directory: PathBuf,
-    /// Files written.
+    /// Number of written files.
     pub files: usize,
-    /// Patches in the series, none of which is applied.
+    /// Number of patches in the series; none is applied.
     pub patches: usize,
 }
 
-/// Unpacks a release into `dir`, which must be new or empty, and tells quilt there where series and
-/// patches are.
+/// Unpacks a release into `dir`, which must be new or empty, and configures quilt there to use the workspace's
+/// series and patches.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the folder is not empty; the series need not apply.
@@ -43,7 +43,7 @@ pub fn quilt(
                 .hint("name a new folder, or empty this one first"),
         );
     }
-    let location = Location::of(ws, version)?;
+    let location = SeriesLocation::of(ws, version)?;
     let patches = crate::series::survey(ws, version)?
         .series
         .file()

@@ -1,16 +1,16 @@
-//! Writing the branch back to `series` and `patches/`.
+//! Writes the edit branch back to `series` and `patches/`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::Session;
-use super::attempt::Attempt;
 use super::branch::{pick, refuse_unknown, stack_tip};
-use super::plan::Plan;
-use super::publish::{self, Change, Move};
+use super::git_rebase::GitRebase;
+use super::plan::{Planner, RefreshedPatch};
+use super::publish::{self, FileChange, ReferenceMove};
 use super::tip;
 use crate::series::message::Message;
-use crate::series::{Location, Series};
+use crate::series::{Series, SeriesLocation};
 use crate::stack;
 use crate::stack::history::{self, Commit};
 use crate::upstream::{self, Objects};
@@ -18,83 +18,38 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
-use perfquilt_system::git::worktree::Place;
+use perfquilt_system::git::worktree::WorktreeState;
 use perfquilt_system::process::{check_interrupted, quoted};
 
-/// What `refresh` is asked for.
+/// Options of `refresh`.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    /// The release whose branch is meant; the only branch, or the current release's, if not given.
+pub struct RefreshOptions {
+    /// The release of the branch; by default the only branch, or that of the current release.
     pub version: Option<String>,
-    /// Take patches that are empty now out of the series.
+    /// Whether to remove patches that became empty from the series.
     pub drop_empty: bool,
-    /// Write nothing.
+    /// Whether to write nothing.
     pub dry_run: bool,
 }
 
-/// What becomes of a patch's file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// It stays as it is, byte for byte.
-    Kept,
-    /// The same change at other lines, because of patches before it.
-    Moved,
-    /// Its diff is another.
-    Changed,
-    /// Only its header is another.
-    Reworded,
-    /// It is new.
-    New,
-}
-
-impl Fate {
-    /// One word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Fate::Kept => "kept",
-            Fate::Moved => "moved",
-            Fate::Changed => "changed",
-            Fate::Reworded => "reworded",
-            Fate::New => "new",
-        }
-    }
-}
-
-/// A patch of the series as it is after the refresh.
+/// The changes that a refresh made, or would make.
 #[derive(Debug, Clone)]
-pub struct Outcome {
-    /// Its name.
-    pub name: String,
-    /// Its title.
-    pub title: String,
-    /// What became of its file.
-    pub fate: Fate,
-    /// Its name before, where that was another.
-    pub renamed_from: Option<String>,
-    /// Patches that were joined with it.
-    pub joined: Vec<String>,
-    /// Its place before, from 1; `None` for a new one.
-    pub was: Option<usize>,
-}
-
-/// What a refresh did, or would do.
-#[derive(Debug, Clone)]
-pub struct Refreshed {
+pub struct RefreshResult {
     /// The release.
     pub release: String,
     /// The worktree.
     pub directory: PathBuf,
     /// The patches in their order.
-    pub patches: Vec<Outcome>,
-    /// Patches that are in the series no more.
+    pub patches: Vec<RefreshedPatch>,
+    /// Names of patches that left the series.
     pub removed: Vec<String>,
     /// Whether `series` changes.
     pub series_changed: bool,
-    /// Where overwritten and removed files are kept, if there were any.
+    /// Folder that keeps overwritten and removed files, if there were any.
     pub kept: Option<PathBuf>,
-    /// Files in the worktree that are in no commit.
+    /// Untracked files in the worktree.
     pub untracked: Vec<String>,
-    /// The stack's last commit after it.
+    /// The stack's last commit after the refresh.
     pub commit: String,
     /// Whether anything changes.
     pub changed: bool,
@@ -103,31 +58,35 @@ pub struct Refreshed {
 /// Writes the edit branch back.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no branch, work is not committed, or series and branch both changed;
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch is empty, or the history is no line of commits on the release.
-pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Result<Refreshed> {
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no branch, work is uncommitted, or series and branch both changed;
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch is empty, or the branch is not a linear history on the release.
+pub fn refresh(
+    ws: &Workspace,
+    options: &RefreshOptions,
+    progress: &dyn Progress,
+) -> Result<RefreshResult> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
-    let mut session = pick(ws, wanted.version.as_deref())?;
+    let mut session = pick(ws, options.version.as_deref())?;
     refuse_unknown(ws, &session)?;
     let store = Objects::open(&ws.object_store())?;
-    let attempt = Attempt::new(ws, &store, &session, progress);
-    attempt.settle()?;
-    let tip_before = tip::of(ws, &store, &session, progress)?;
-    let Ready { untracked, picked } = ready(&attempt, wanted.dry_run)?;
-    // That may have finished a rebase.
-    let branch_tip = tip::of(ws, &store, &session, progress)?;
+    let rebase = GitRebase::new(ws, &store, &session, progress);
+    rebase.settle()?;
+    let tip_before = tip::require(ws, &store, &session, progress)?;
+    let CommittedWork { untracked, picked } = ready(&rebase, options.dry_run)?;
+    // `ready` may have finished a rebase, which moves the branch.
+    let branch_tip = tip::require(ws, &store, &session, progress)?;
     let release = upstream::ensure(ws, Some(&session.version), progress)?;
-    let location = Location::of(ws, Some(&session.version))?;
+    let location = SeriesLocation::of(ws, Some(&session.version))?;
     let series = Series::load_for(ws, Some(&session.version))?;
     let stack = stack::apply_with(ws, &release, &series, session.fuzz)?;
     if stack_tip(&stack) != session.start && stack_tip(&stack) != branch_tip {
         return Err(Error::usage("series or patches changed since `perfquilt edit`")
-            .hint("put them back as they were (`git diff` shows the difference where the workspace is a repository), or give the branch up with `perfquilt edit --reset`, which keeps its commits aside"));
+            .hint("restore them (`git diff` shows the difference if the workspace is a repository), or discard the branch with `perfquilt edit --reset`, which keeps its commits under a reference"));
     }
     let commits = history::commits(&store, &session.base, &branch_tip)?;
-    let there = names(&commits);
-    let plan = Plan {
+    let present = patch_names(&commits);
+    let plan = Planner {
         ws,
         location: &location,
         store: &store,
@@ -135,14 +94,14 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
         series: &series,
         stack: &stack,
         commits,
-        drop_empty: wanted.drop_empty,
+        drop_empty: options.drop_empty,
     }
-    .make()?;
+    .plan()?;
     if !picked.is_empty() {
-        // Of a branch that is no line of commits, nothing is known.
+        // The previous branch may not have been linear; then there is nothing to compare with.
         let before = history::commits(&store, &session.base, &tip_before).unwrap_or_default();
         refuse_lost(&session, &before, &picked, |name| {
-            plan.removed.contains(name) && !there.contains(name)
+            plan.removed.contains(name) && !present.contains(name)
         })?;
     }
     let mut changes = plan.changes(&location)?;
@@ -151,14 +110,14 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
         let at = changes.iter().take_while(|c| c.content.is_some()).count();
         changes.insert(
             at,
-            Change {
+            FileChange {
                 path: location.file.clone(),
                 content: Some(plan.text.clone().into_bytes()),
             },
         );
     }
     let new_tip = stack_tip(&plan.stack);
-    let mut done = Refreshed {
+    let mut done = RefreshResult {
         release: release.name.clone(),
         directory: session.directory.clone(),
         patches: plan.made.iter().map(|made| made.outcome.clone()).collect(),
@@ -169,10 +128,10 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
         commit: new_tip.clone(),
         changed: !changes.is_empty(),
     };
-    if wanted.dry_run {
+    if options.dry_run {
         return Ok(done);
     }
-    let moves = [Move {
+    let moves = [ReferenceMove {
         reference: session.reference(),
         from: branch_tip.clone(),
         to: new_tip.clone(),
@@ -181,7 +140,7 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
         .strftime("%Y%m%dT%H%M%SZ")
         .to_string();
     if branch_tip != new_tip {
-        // The maintainer's own commits stay reachable.
+        // The reference keeps the maintainer's own commits reachable.
         let part = upstream::git::reference_part(&release.name);
         history::set_reference(&store, &format!("refs/kept/{part}/refreshed"), &branch_tip)?;
     }
@@ -192,15 +151,15 @@ pub fn refresh(ws: &Workspace, wanted: &Wanted, progress: &dyn Progress) -> Resu
     Ok(done)
 }
 
-/// The names of patches on the commits' `Patch:` lines.
-fn names(commits: &[Commit]) -> BTreeSet<String> {
+/// Returns the names of patches on the commits' `Patch:` lines.
+fn patch_names(commits: &[Commit]) -> BTreeSet<String> {
     let messages = commits
         .iter()
         .map(|commit| Message::parse(&commit.message, None, commit.date));
     messages.flat_map(|(_, names)| names).collect()
 }
 
-/// An error where a patch is `gone` that git was to put back: a git that was killed takes the commit it was at for done.
+/// Refuses a branch that lacks a patch which git was to pick. A killed git counts its current commit as applied.
 fn refuse_lost(
     session: &Session,
     before: &[Commit],
@@ -213,10 +172,10 @@ fn refuse_lost(
         let lost = names.into_iter().find(|name| was_picked && gone(name));
         if let Some(name) = lost {
             return Err(Error::series(format!(
-                "git was to put {name} back on top, and the branch does not have it; nothing was written"
+                "git was to re-apply {name}, but the branch does not have it; nothing was written"
             ))
             .hint(format!(
-                "`git -C {} cherry-pick {:.12}` puts it at the end; `perfquilt refresh` again takes it out of the series",
+                "`git -C {} cherry-pick {:.12}` adds it at the end; another `perfquilt refresh` removes it from the series",
                 quoted(&session.directory.to_string_lossy()),
                 commit.id
             )));
@@ -225,25 +184,25 @@ fn refuse_lost(
     Ok(())
 }
 
-/// A branch of which everything is in commits.
+/// The worktree's state after [`ready`]: all work is committed.
 #[derive(Default)]
-struct Ready {
-    /// Files git does not know.
+struct CommittedWork {
+    /// Untracked files.
     untracked: Vec<String>,
-    /// Where a rebase was finished, the commits that git was to put back as they are.
+    /// Commits that git was to pick unchanged, if a rebase was finished.
     picked: Vec<String>,
 }
 
-/// Makes sure that everything is in commits of the branch.
-fn ready(attempt: &Attempt<'_>, dry_run: bool) -> Result<Ready> {
-    let (session, progress) = (attempt.session, attempt.progress);
-    if session.place(attempt.ws)? != Place::Whole {
+/// Checks that all work is committed on the branch, and continues a running rebase.
+fn ready(rebase: &GitRebase<'_>, dry_run: bool) -> Result<CommittedWork> {
+    let (session, progress) = (rebase.session, rebase.progress);
+    if session.place(rebase.ws)? != WorktreeState::Complete {
         progress.warn(&format!(
             "{} is gone; the commits of {} are used as they are",
             session.directory.display(),
             session.branch
         ));
-        return Ok(Ready::default());
+        return Ok(CommittedWork::default());
     }
     let git = Git::new(&session.directory);
     let status = git.status()?;
@@ -264,18 +223,18 @@ fn ready(attempt: &Attempt<'_>, dry_run: bool) -> Result<Ready> {
             );
         }
         let step = progress.begin("continuing the rebase", None);
-        let ended = attempt.run(&["rebase", "--continue"], ("GIT_EDITOR", "true"))?;
+        let ended = rebase.run(&["rebase", "--continue"], ("GIT_EDITOR", "true"))?;
         if ended.undone {
             return Err(
-                Error::usage("git failed while it put the following patches back on top")
+                Error::usage("git failed while it re-applied the later patches")
                     .at(session.directory.clone(), None)
                     .details(ended.said)
-                    .hint("the worktree is as it was before; `perfquilt refresh` tries again"),
+                    .hint("the worktree was restored; `perfquilt refresh` tries again"),
             );
         }
         if !ended.success || ended.under_way {
             return Err(Error::series(
-                "git stopped while it put the following patches back on top",
+                "git stopped while it re-applied the later patches",
             )
             .at(session.directory.clone(), None)
             .details(ended.said)
@@ -302,9 +261,9 @@ fn ready(attempt: &Attempt<'_>, dry_run: bool) -> Result<Ready> {
         )));
     }
     for file in &status.untracked {
-        progress.warn(&format!("{file} is in no commit, so it is in no patch"));
+        progress.warn(&format!("{file} is not committed, so it is in no patch"));
     }
-    Ok(Ready {
+    Ok(CommittedWork {
         untracked: status.untracked,
         picked,
     })

@@ -1,4 +1,4 @@
-//! The last commit of the edit branch, also where somebody removed the branch.
+//! The last commit of the edit branch, even if the branch was removed.
 
 use super::Session;
 use crate::stack::history;
@@ -7,13 +7,13 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
-use perfquilt_system::git::worktree::Place;
+use perfquilt_system::git::worktree::WorktreeState;
 
-/// The branch's last commit. A branch that was removed is put back to what its worktree had checked out, or else to
-/// how the series left it; `None` where neither is in the store any more.
+/// Returns the branch's last commit. Restores a removed branch at the commit its worktree had checked out, or else at
+/// the start of the session; `None` if the store has neither commit any more.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the worktree is not this workspace's.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the worktree belongs to another workspace.
 pub(super) fn find(
     ws: &Workspace,
     store: &Objects,
@@ -29,7 +29,7 @@ pub(super) fn find(
         if store.has_named(&commit).unwrap_or(false) {
             history::set_reference(store, &reference, &commit)?;
             progress.warn(&format!(
-                "the branch {} was gone; it is back at {commit:.12}",
+                "the branch {} was missing; perfquilt restored it at {commit:.12}",
                 session.branch
             ));
             return Ok(Some(commit));
@@ -38,11 +38,12 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// As [`find`], where there must be one.
+/// Returns the branch's last commit; like [`find`], but a missing commit is an error.
 ///
 /// # Errors
-/// As [`find`]; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none.
-pub(super) fn of(
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no commit or the worktree belongs to another
+/// workspace.
+pub(super) fn require(
     ws: &Workspace,
     store: &Objects,
     session: &Session,
@@ -50,15 +51,16 @@ pub(super) fn of(
 ) -> Result<String> {
     find(ws, store, session, progress)?.ok_or_else(|| {
         Error::usage(format!("the branch {} is gone", session.branch)).hint(format!(
-            "`perfquilt edit {}` makes it anew",
+            "`perfquilt edit {}` creates it again",
             session.version
         ))
     })
 }
 
-/// What the worktree has checked out of a branch that is no more: git cannot say, but its log of `HEAD` is there.
+/// Returns the commit of a removed branch that the worktree has checked out, from the log of `HEAD`: git itself
+/// cannot resolve it.
 fn checked_out(ws: &Workspace, session: &Session) -> Result<Option<String>> {
-    if session.place(ws)? != Place::Whole {
+    if session.place(ws)? != WorktreeState::Complete {
         return Ok(None);
     }
     let git = Git::new(&session.directory);
@@ -68,7 +70,7 @@ fn checked_out(ws: &Workspace, session: &Session) -> Result<Option<String>> {
     let file = git.ok(&["rev-parse", "--git-path", "logs/HEAD"])?;
     let log = std::fs::read(session.directory.join(file)).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
-    // Each line has the old commit, the new commit, who and when; a removal is logged with zeros for the new one.
+    // Each line has the old commit, the new commit, the author and the time; for a removal the new one is all zeros.
     let commits = log.lines().next_back().map(|line| line.split(' ').take(2));
     let commits = commits.into_iter().flatten();
     let named = commits.filter(|commit| commit.contains(|c| c != '0'));

@@ -1,42 +1,42 @@
-//! Mending what can be mended without changing what any patch does.
+//! Fixes that do not change the effect of any patch.
 
 use std::path::PathBuf;
 
 use super::{canonical_forms, imported, unindented};
-use crate::edit::publish::{self, Change};
-use crate::series::write::{self, Listed};
-use crate::series::{Location, Patch, Series, SeriesFile, survey};
+use crate::edit::publish::{self, FileChange};
+use crate::series::write::{self, SeriesLine};
+use crate::series::{Patch, Series, SeriesFile, SeriesLocation, survey};
 use crate::stack;
 use crate::upstream;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
-/// What was mended.
+/// The result of [`fix`].
 #[derive(Debug, Clone, Default)]
-pub struct Fixed {
-    /// Files that were written, as people open them.
+pub struct FixResult {
+    /// Displayed paths of the written files.
     pub files: Vec<String>,
-    /// Where they are kept as they were.
+    /// Folder that keeps the old files.
     pub kept: Option<PathBuf>,
 }
 
-/// Brings patches into canonical form (which mends offsets too) and takes out of `series` what quilt
-/// reads in another way. Nothing is written unless every tree stays the same.
+/// Converts patches to canonical form (which also fixes offsets) and rewrites lines of `series` that quilt interprets
+/// differently. Nothing is written unless every tree stays the same.
 ///
 /// # Errors
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the series has errors or does not apply,
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the release is not imported.
-pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<Fixed> {
+pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
     let lock = publish::lock(ws)?;
-    let location = Location::of(ws, None)?;
+    let location = SeriesLocation::of(ws, None)?;
     let series = match survey(ws, None)?.faults.into_iter().next() {
         Some(fault) => return Err(fault),
         None => Series::load(ws)?,
     };
     if !imported(ws)? {
         return Err(Error::usage(
-            "the release is not imported, so it cannot be seen what the patches do",
+            "the release is not imported, so lint cannot check what the patches do",
         )
         .hint("`perfquilt upstream fetch` imports it"));
     }
@@ -46,7 +46,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<Fixed> {
     let mut bodies = Vec::new();
     let mut wanted = Vec::new();
     for (index, (entry, form)) in series.file().entries().iter().zip(forms).enumerate() {
-        wanted.push(Listed {
+        wanted.push(SeriesLine {
             name: entry.name.clone(),
             from: Some(index),
             plain: form.is_some(),
@@ -60,7 +60,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<Fixed> {
     }
     let mut patches = Vec::new();
     let mut changes = Vec::new();
-    let mut fixed = Fixed::default();
+    let mut fixed = FixResult::default();
     for ((old, body), entry) in series.patches().iter().zip(&bodies).zip(file.entries()) {
         let shown = location.shown_patch(&entry.name);
         let bytes = match body {
@@ -73,7 +73,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<Fixed> {
         }
         patches.push(new);
         if body.is_some() {
-            changes.push(Change {
+            changes.push(FileChange {
                 path: location.folder.join(&entry.name),
                 content: Some(crate::edit::compressed(&entry.name, &bytes)?),
             });
@@ -81,7 +81,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<Fixed> {
         }
     }
     if text != series.file().to_text() {
-        changes.push(Change {
+        changes.push(FileChange {
             path: location.file.clone(),
             content: Some(text.into_bytes()),
         });
@@ -94,7 +94,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<Fixed> {
     for (old, new) in before.steps.iter().zip(&after.steps) {
         if old.tree != new.tree {
             return Err(Error::internal(format!(
-                "{} would do something else in canonical form; nothing was written",
+                "{} would have a different effect in canonical form; nothing was written",
                 old.name
             )));
         }
@@ -106,7 +106,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<Fixed> {
     Ok(fixed)
 }
 
-/// The lines as quilt reads them: plain line ends, comments in the first column, no `-p1`.
+/// Normalises the lines of `series` for quilt: plain line ends, comments in the first column, no `-p1`.
 fn plain_lines(text: &str) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
@@ -122,7 +122,7 @@ fn plain_lines(text: &str) -> String {
         let rest = options
             .strip_prefix("-p1")
             .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
-            // Another option of that kind behind it may mean something else without it.
+            // A later option of the same kind may change its meaning if this one is removed.
             .filter(|rest| !rest.contains("-p") && !rest.contains("--strip"));
         match rest.map(|rest| rest.trim_matches([' ', '\t'])) {
             Some("") if !name.starts_with('#') => out.push_str(name),
@@ -143,7 +143,7 @@ mod tests {
     use super::plain_lines;
 
     #[test]
-    fn quirks_of_series_go_and_everything_else_stays() {
+    fn only_quirks_of_series_are_removed() {
         assert_eq!(
             plain_lines(
                 "# a -p1\r\n  # b\nx -p1\ny -p0 # z\n\n w#1\t-p1  # why, why\nv -p1 -R # z\nu -p10\nlast\r"

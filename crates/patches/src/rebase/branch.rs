@@ -1,10 +1,10 @@
-//! The moved series as one commit on a new branch of the user's repository.
+//! Writes the moved series as one commit on a new branch of the user's repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::Rebased;
-use super::write::{Options, Plan, names};
+use super::RebasedSeries;
+use super::plan::{WriteOptions, WritePlan};
 use crate::series::path;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
@@ -13,16 +13,16 @@ use perfquilt_model::rebase::Written;
 use perfquilt_system::git::{Git, nul_separated};
 use perfquilt_system::process::{check_interrupted, quoted};
 
-/// Writes the commit. The branch appears in one step, when everything it needs is there.
+/// Writes the commit. The branch is created last, in one step.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no repository, it does not hold what the plan was made
-/// from, or there cannot be such a branch.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no repository, it has not committed the plan's
+/// sources, or the branch cannot be created.
 pub(super) fn write_branch(
     ws: &Workspace,
-    rebased: &Rebased,
-    options: &Options,
-    plan: Plan,
+    rebased: &RebasedSeries,
+    options: &WriteOptions,
+    plan: WritePlan,
 ) -> Result<Written> {
     let inside = Git::new(ws.root()).run(&["rev-parse", "--show-toplevel"])?;
     if !inside.success() {
@@ -37,13 +37,13 @@ pub(super) fn write_branch(
     let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"])?;
     if !head.success() {
         return Err(Error::usage("the workspace's repository has no commit yet")
-            .hint("commit the series first, so that the old patches can be had back"));
+            .hint("commit the series first, so that the old patches can be restored"));
     }
     let head = head.stdout_text().trim().to_owned();
     let place = |file: &Path, through: bool| place(&top, &ws.root().join(file), through);
     let mut files = BTreeMap::new();
     for (file, bytes) in &plan.files {
-        // Where a file that is changed is a link, its target is.
+        // If a changed file is a symbolic link, its target changes.
         let through = plan.series.as_ref() == Some(file) || file == Path::new(CONFIG_FILE);
         files.insert(place(file, through)?, bytes);
     }
@@ -76,7 +76,7 @@ pub(super) fn write_branch(
     }
     own.feed(&["update-index", "-z", "--index-info"], entries.as_bytes())?;
     let tree = own.ok(&["write-tree"])?;
-    // Git's index drops what stands in a file's way.
+    // Git's index silently drops entries that conflict with a new path.
     let changed = git.ok(&[
         "diff-tree",
         "-r",
@@ -110,18 +110,18 @@ pub(super) fn write_branch(
         branch: Some(branch),
         commit: Some(commit),
         folder: None,
-        files: names(&plan),
+        files: plan.changed_files(),
         set_aside: plan.set_aside,
     })
 }
 
-/// A file's path below the repository's top folder. Folders that are links are followed: git's index has nothing behind
-/// a link. The file itself is followed where it is meant `through` a link.
+/// Returns a file's path relative to the repository's top folder. Symbolic links to folders are followed because
+/// git's index has no entries behind a link; a link at the file itself is followed if `through` is set.
 fn place(top: &Path, file: &Path, through: bool) -> Result<String> {
     let whole = if through && file.exists() {
         file.canonicalize()
     } else {
-        // What is not there yet will be below the nearest folder that is.
+        // A missing path is resolved from its nearest existing ancestor.
         let mut folders = file.ancestors().skip(1);
         let folder = folders.find(|folder| folder.symlink_metadata().is_ok());
         let folder = folder.unwrap_or(Path::new("/"));
@@ -142,7 +142,7 @@ fn place(top: &Path, file: &Path, through: bool) -> Result<String> {
     Ok(inner.to_owned())
 }
 
-/// What was never committed could not be had back.
+/// Refuses uncommitted sources, because changes that were never committed could not be restored.
 fn refuse_uncommitted<'a>(
     git: &Git,
     head: &str,
@@ -177,7 +177,7 @@ fn refuse_uncommitted<'a>(
         "the series, its patches or the configuration have changes that are not committed",
     )
     .details(found.into_iter().take(10))
-    .hint("commit them first, so that the old patches can be had back"))
+    .hint("commit them first, so that the old patches can be restored"))
 }
 
 /// Refuses a name that no branch can have, or that a branch has.
@@ -219,7 +219,7 @@ fn refuse_branch(git: &Git, branch: &str) -> Result<()> {
     }
 }
 
-fn message(rebased: &Rebased, plan: &Plan) -> String {
+fn message(rebased: &RebasedSeries, plan: &WritePlan) -> String {
     let report = &rebased.report;
     let mut text = format!(
         "Rebase the series on {}\n\nFrom {}.\n\n",

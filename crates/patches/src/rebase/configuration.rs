@@ -1,4 +1,4 @@
-//! The configuration's text with one value changed, and everything else as people wrote it.
+//! Changes single values in the configuration's text and preserves everything else.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use toml_edit::{DocumentMut, Item, TableLike, Value};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_model::error::{Error, Result};
 
-/// The configuration with another `current` in `[upstream]`.
+/// Returns the configuration with `version` as `current` in `[upstream]`.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it has none, or is no TOML.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such setting, or the text is not TOML.
 pub(super) fn with_current(text: &str, version: &str) -> Result<String> {
     let mut document = parsed(text)?;
     let current = document
@@ -27,10 +27,10 @@ pub(super) fn with_current(text: &str, version: &str) -> Result<String> {
     Ok(with_line_ends(&document, text))
 }
 
-/// The configuration with `folder` as the folder of a release's own series.
+/// Returns the configuration with `folder` as the series folder of a release.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it has no such release, or is no TOML.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release, or the text is not TOML.
 pub(super) fn with_folder(text: &str, version: &str, folder: &Path) -> Result<String> {
     let mut document = parsed(text)?;
     let releases = document
@@ -52,7 +52,7 @@ pub(super) fn with_folder(text: &str, version: &str, folder: &Path) -> Result<St
             let release = releases.find(|release| is_it(&**release));
             release.map(|release| {
                 release.insert("patches", folder);
-                // The last space before the brace would stand before the comma.
+                // Without this, the space before the closing brace would end up before the comma.
                 release.fmt();
             })
         }
@@ -72,7 +72,7 @@ fn missing(what: &str) -> Error {
     Error::usage(what).at(CONFIG_FILE, None)
 }
 
-/// The document as text whose lines end as those of `text` do: it is written with plain line feeds.
+/// Returns the document as text with the line ends of `text`; `toml_edit` writes plain line feeds.
 fn with_line_ends(document: &DocumentMut, text: &str) -> String {
     let new = document.to_string();
     if text.contains("\r\n") {

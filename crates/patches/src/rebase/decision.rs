@@ -1,24 +1,24 @@
-//! What a person needs to see to decide about a conflict.
+//! Conflict reports: the information needed for a manual decision.
 
 use std::collections::HashMap;
 
-use super::Step;
-use super::three_way::{FileMerge, Part, Trouble};
+use super::PatchStep;
+use super::three_way::{FileMerge, FileMergeResult, MergeFailure};
 use crate::series::Patch;
 use crate::series::path::shown;
-use crate::stack::merge::{Region, Run, runs};
-use crate::stack::trial::Trial;
+use crate::stack::merge::{ConflictRegion, LineRun, line_runs};
+use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::{Closest, Decision};
 
-/// Lines shown of one side of a conflict.
-const MOST_LINES: usize = 24;
-/// A place this much like a patch's result (in per cent), and more so than like what the patch
-/// expects, is taken for the same change made otherwise.
-const LIKE: u8 = 80;
+/// Maximum number of lines shown of one side of a conflict.
+const MAX_LINES: usize = 24;
+/// Minimum similarity (in per cent) to a patch's result for a location to count as a variant of the same change.
+/// The location must also be more similar to the result than to the lines the patch expects.
+const MIN_SIMILARITY: u8 = 80;
 
-/// A block for every place in conflict; `earlier` are the patches before this one.
+/// Describes every location in conflict; `earlier` are the patches before this one.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
@@ -26,11 +26,11 @@ pub fn decisions(
     objects: &Objects,
     patch: &Patch,
     merges: &[FileMerge],
-    earlier: &[(&Patch, &Step)],
+    earlier: &[(&Patch, &PatchStep)],
 ) -> Result<Vec<Decision>> {
     let mut found = Vec::new();
     for merge in merges {
-        let Part::Trouble(trouble) = &merge.part else {
+        let FileMergeResult::Failed(failure) = &merge.result else {
             continue;
         };
         let diff = patch.files.iter().find(|diff| {
@@ -51,25 +51,25 @@ pub fn decisions(
             closest: None,
             touched_by: Vec::new(),
         };
-        match trouble {
-            Trouble::Other(what) => found.push(plain(what.clone())),
-            Trouble::Gone { base } => {
+        match failure {
+            MergeFailure::Other(what) => found.push(plain(what.clone())),
+            MergeFailure::Gone { base } => {
                 let mut decision =
                     plain("the release does not have this file, under any name".to_owned());
                 decision.touched_by =
                     origins(objects, &merge.old_path, base, earlier)?.names(0..usize::MAX, earlier);
                 found.push(decision);
             }
-            Trouble::Lines {
+            MergeFailure::Lines {
                 base,
                 ours,
                 theirs,
                 regions,
             } if regions.is_empty() => {
-                let likeness = alike(theirs, ours);
+                let similarity = similarity(theirs, ours);
                 let mut decision = plain(if base.is_empty() {
                     format!(
-                        "the patch creates this file, and the release has one of this name, {likeness} % alike"
+                        "the patch creates this file, and the release has one of this name, {similarity} % alike"
                     )
                 } else {
                     "both sides changed the file".to_owned()
@@ -77,11 +77,11 @@ pub fn decisions(
                 decision.closest = Some(Closest {
                     line: 1,
                     expected: 0,
-                    result: likeness,
+                    result: similarity,
                 });
                 found.push(decision);
             }
-            Trouble::Lines {
+            MergeFailure::Lines {
                 base,
                 ours,
                 theirs: _,
@@ -117,19 +117,19 @@ pub fn decisions(
     Ok(found)
 }
 
-/// Whether a conflict looks like the same change made otherwise, and what to say about it in a line.
+/// Returns whether upstream seems to have made a variant of the same change, and a one-line summary of the conflict.
 pub fn summary(merges: &[FileMerge], decisions: &[Decision]) -> (bool, String) {
     let changed = !decisions.is_empty()
         && decisions.iter().all(|decision| {
-            decision
-                .closest
-                .is_some_and(|closest| closest.result >= LIKE && closest.result > closest.expected)
+            decision.closest.is_some_and(|closest| {
+                closest.result >= MIN_SIMILARITY && closest.result > closest.expected
+            })
         });
-    let in_trouble: Vec<&FileMerge> = merges
+    let failed: Vec<&FileMerge> = merges
         .iter()
-        .filter(|merge| matches!(merge.part, Part::Trouble(_)))
+        .filter(|merge| matches!(merge.result, FileMergeResult::Failed(_)))
         .collect();
-    let first = in_trouble
+    let first = failed
         .first()
         .map_or_else(String::new, |merge| shown(&merge.path));
     let name = first.rsplit('/').next().unwrap_or(&first).to_owned();
@@ -144,8 +144,8 @@ pub fn summary(merges: &[FileMerge], decisions: &[Decision]) -> (bool, String) {
         }
         _ => name,
     };
-    if in_trouble.len() > 1 {
-        let more = in_trouble.len() - 1;
+    if failed.len() > 1 {
+        let more = failed.len() - 1;
         let noun = if more == 1 { "file" } else { "files" };
         evidence.push_str(&format!(" + {more} {noun}"));
     }
@@ -160,26 +160,26 @@ pub fn summary(merges: &[FileMerge], decisions: &[Decision]) -> (bool, String) {
     (changed, evidence)
 }
 
-/// A line for people.
+/// Converts a line to displayable text.
 fn text(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     String::from_utf8_lossy(line).into_owned()
 }
 
 fn cut(mut lines: Vec<String>) -> Vec<String> {
-    if lines.len() > MOST_LINES {
-        let more = lines.len() - MOST_LINES + 1;
-        lines.truncate(MOST_LINES - 1);
+    if lines.len() > MAX_LINES {
+        let more = lines.len() - MAX_LINES + 1;
+        lines.truncate(MAX_LINES - 1);
         lines.push(format!("… {more} more lines"));
     }
     lines
 }
 
-/// Lines with ` `, `-` or `+`.
+/// Returns the difference as lines with ` `, `-` or `+`.
 fn changes(old: &[Vec<u8>], new: &[Vec<u8>]) -> Result<Vec<String>> {
     let mut out = Vec::new();
     let mut at = 0;
-    for run in runs(&old.concat(), &new.concat())? {
+    for run in line_runs(&old.concat(), &new.concat())? {
         out.extend(
             old[at..run.old_start]
                 .iter()
@@ -202,17 +202,17 @@ fn changes(old: &[Vec<u8>], new: &[Vec<u8>]) -> Result<Vec<String>> {
     Ok(cut(out))
 }
 
-/// Where in `content` a conflict's lines are most likely meant to be.
-fn closest(region: &Region, content: &[u8]) -> Option<Closest> {
+/// Returns the location in `content` that is most similar to a conflict's lines.
+fn closest(region: &ConflictRegion, content: &[u8]) -> Option<Closest> {
     let lines: Vec<&[u8]> = content.split_inclusive(|&b| b == b'\n').collect();
     let (base, theirs) = (region.base.concat(), region.theirs.concat());
     let here = region.ours.concat();
     let mut best = Closest {
         line: region.ours_start,
-        expected: alike(&base, &here),
-        result: alike(&theirs, &here),
+        expected: similarity(&base, &here),
+        result: similarity(&theirs, &here),
     };
-    // Elsewhere in the file, by the lines they have in common.
+    // The lines may have moved elsewhere in the file.
     for wanted in [&region.base, &region.theirs] {
         let Some((start, length)) = window(wanted, &lines) else {
             continue;
@@ -220,8 +220,8 @@ fn closest(region: &Region, content: &[u8]) -> Option<Closest> {
         let there = lines[start..start + length].concat();
         let found = Closest {
             line: start + 1,
-            expected: alike(&base, &there),
-            result: alike(&theirs, &there),
+            expected: similarity(&base, &there),
+            result: similarity(&theirs, &there),
         };
         if found.expected.max(found.result) > best.expected.max(best.result) {
             best = found;
@@ -230,7 +230,7 @@ fn closest(region: &Region, content: &[u8]) -> Option<Closest> {
     (best.expected.max(best.result) > 0).then_some(best)
 }
 
-/// The run of `lines` as long as `wanted` that has most of its lines.
+/// Returns start and length of the window of `lines`, as long as `wanted`, that shares the most lines with it.
 fn window(wanted: &[Vec<u8>], lines: &[&[u8]]) -> Option<(usize, usize)> {
     let key = |line: &[u8]| -> Vec<u8> { line.trim_ascii().to_vec() };
     let mut missing: HashMap<Vec<u8>, i64> = HashMap::new();
@@ -263,8 +263,8 @@ fn window(wanted: &[Vec<u8>], lines: &[&[u8]]) -> Option<(usize, usize)> {
     (best.0 > 0).then_some((best.1, length.min(lines.len() - best.1)))
 }
 
-/// How alike two texts are but for white space, in per cent.
-fn alike(a: &[u8], b: &[u8]) -> u8 {
+/// Returns the similarity of two texts in per cent, ignoring white space.
+fn similarity(a: &[u8], b: &[u8]) -> u8 {
     let words = |text: &[u8]| -> String {
         let text = String::from_utf8_lossy(text);
         text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -273,18 +273,22 @@ fn alike(a: &[u8], b: &[u8]) -> u8 {
     if a.is_empty() || b.is_empty() {
         return 0;
     }
-    // Between 0 and 1 by definition.
+    // The cast cannot overflow: the coefficient lies between 0 and 1.
     (strsim::sorensen_dice(&a, &b) * 100.0).round() as u8
 }
 
-/// Which patch wrote each line of a file; 0 is the release.
-struct Origins {
+/// The patch that wrote each line of a file; 0 is the release.
+struct LineOrigins {
     lines: Vec<usize>,
 }
 
-impl Origins {
-    /// Names of the patches that wrote any of these lines.
-    fn names(&self, lines: std::ops::Range<usize>, earlier: &[(&Patch, &Step)]) -> Vec<String> {
+impl LineOrigins {
+    /// Returns the names of the patches that wrote any of `lines`.
+    fn names(
+        &self,
+        lines: std::ops::Range<usize>,
+        earlier: &[(&Patch, &PatchStep)],
+    ) -> Vec<String> {
         let end = lines.end.min(self.lines.len());
         let mut patches: Vec<usize> = self.lines[lines.start.min(end)..end]
             .iter()
@@ -300,20 +304,20 @@ impl Origins {
     }
 }
 
-/// Follows a file of the old release through the earlier patches up to `base`.
+/// Traces a file of the old release through the earlier patches up to `base`.
 fn origins(
     objects: &Objects,
     path: &[u8],
     base: &[u8],
-    earlier: &[(&Patch, &Step)],
-) -> Result<Origins> {
+    earlier: &[(&Patch, &PatchStep)],
+) -> Result<LineOrigins> {
     let count = |content: &[u8]| content.split_inclusive(|&b| b == b'\n').count();
     let Some((_, first)) = earlier.first() else {
-        return Ok(Origins {
+        return Ok(LineOrigins {
             lines: vec![0; count(base)],
         });
     };
-    let mut trial = Trial::new(objects, &first.old_before)?;
+    let mut trial = TrialTree::new(objects, &first.old_before)?;
     let start = trial.file(path)?;
     let mut content = start.map(|file| file.content.to_vec()).unwrap_or_default();
     let mut lines = vec![0; count(&content)];
@@ -328,16 +332,16 @@ fn origins(
         trial.reset(after)?;
         let next = trial.file(path)?;
         let next = next.map(|file| file.content.to_vec()).unwrap_or_default();
-        lines = follow(&lines, &runs(&content, &next)?, index + 1);
+        lines = follow(&lines, &line_runs(&content, &next)?, index + 1);
         content = next;
     }
     if content != base {
-        lines = follow(&lines, &runs(&content, base)?, 0);
+        lines = follow(&lines, &line_runs(&content, base)?, 0);
     }
-    Ok(Origins { lines })
+    Ok(LineOrigins { lines })
 }
 
-fn follow(lines: &[usize], runs: &[Run], patch: usize) -> Vec<usize> {
+fn follow(lines: &[usize], runs: &[LineRun], patch: usize) -> Vec<usize> {
     let mut out = Vec::with_capacity(lines.len());
     let mut at = 0;
     for run in runs {
@@ -355,11 +359,11 @@ mod tests {
 
     #[test]
     fn the_closest_place_may_be_elsewhere() {
-        let region = Region {
+        let region = ConflictRegion {
             ours_start: 1,
             base: vec![b"int alpha= 1;\n".to_vec(), b"int beta= 2;\n".to_vec()],
             theirs: vec![b"int alpha= 3;\n".to_vec(), b"int beta= 2;\n".to_vec()],
-            ..Region::default()
+            ..ConflictRegion::default()
         };
         let content = b"x\ny\nz\nint alpha= 1;\nint beta= 2;\nend\n";
         let closest = closest(&region, content).unwrap();
@@ -371,13 +375,13 @@ mod tests {
     fn long_lists_are_cut() {
         let lines: Vec<String> = (0..40).map(|n| n.to_string()).collect();
         let short = cut(lines);
-        assert_eq!(short.len(), MOST_LINES);
-        assert_eq!(short[MOST_LINES - 1], "… 17 more lines");
+        assert_eq!(short.len(), MAX_LINES);
+        assert_eq!(short[MAX_LINES - 1], "… 17 more lines");
     }
 
     #[test]
     fn lines_keep_their_origin() {
-        let run = Run {
+        let run = LineRun {
             old_start: 1,
             old: 1,
             new_start: 1,

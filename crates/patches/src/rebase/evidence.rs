@@ -1,15 +1,15 @@
-//! Signs that a release has a patch, or a part of it, already.
+//! Evidence that a release already has a patch, or a part of it.
 
 use std::collections::BTreeSet;
 
-use super::three_way::{FileMerge, Part};
+use super::three_way::{FileMerge, FileMergeResult};
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch, Presence};
-use crate::stack::trial::{Trial, hunk_is_there};
+use crate::stack::trial::{TrialTree, contains_hunk_result};
 use crate::upstream::Release;
 use perfquilt_model::error::Result;
 
-/// Every path a patch names.
+/// Returns every path that a patch names.
 pub fn named_paths(patch: &Patch) -> BTreeSet<Vec<u8>> {
     patch
         .files
@@ -20,11 +20,11 @@ pub fn named_paths(patch: &Patch) -> BTreeSet<Vec<u8>> {
         .collect()
 }
 
-/// Whether everything the patch leaves stands in the tree, wherever.
+/// Whether the tree already contains the result of every hunk, at any line.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
-pub fn is_there(tree: &mut Trial<'_>, patch: &Patch) -> Result<bool> {
+pub fn is_there(tree: &mut TrialTree<'_>, patch: &Patch) -> Result<bool> {
     for diff in &patch.files {
         if diff.binary.is_some() || diff.rename || diff.copy || diff.hunks.is_empty() {
             return Ok(false);
@@ -37,9 +37,10 @@ pub fn is_there(tree: &mut Trial<'_>, patch: &Patch) -> Result<bool> {
     Ok(!patch.files.is_empty())
 }
 
-/// How many of a diff's hunks are in the tree's file (at `path`, where upstream moved it), of how many.
+/// Returns how many of a diff's hunks the tree's file already contains, and the number of hunks. `path` is the
+/// file's new path if upstream moved it.
 fn hunks_there(
-    tree: &mut Trial<'_>,
+    tree: &mut TrialTree<'_>,
     diff: &FileDiff,
     path: Option<&[u8]>,
 ) -> Result<(usize, usize)> {
@@ -54,7 +55,7 @@ fn hunks_there(
             let there = diff
                 .hunks
                 .iter()
-                .filter(|hunk| hunk_is_there(hunk, &file.content))
+                .filter(|hunk| contains_hunk_result(hunk, &file.content))
                 .count();
             return Ok((there, diff.hunks.len()));
         }
@@ -69,18 +70,18 @@ fn hunks_there(
     ))
 }
 
-/// Whether a part of a patch that merges cleanly is in the tree already, and which.
+/// Returns whether the tree already contains a part of a cleanly merging patch, and notes that name the parts.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
-pub fn what_is_there(
-    tree: &mut Trial<'_>,
+pub fn parts_upstream(
+    tree: &mut TrialTree<'_>,
     patch: &Patch,
     merges: &[FileMerge],
 ) -> Result<(bool, Vec<String>)> {
     let mut notes = Vec::new();
     for merge in merges {
-        if matches!(merge.part, Part::There) {
+        if matches!(merge.result, FileMergeResult::Upstream) {
             notes.push(format!("the release has all of {}", shown(&merge.path)));
             continue;
         }
@@ -89,7 +90,7 @@ pub fn what_is_there(
                 continue;
             }
             let (there, of) = hunks_there(tree, diff, Some(&merge.path))?;
-            // A hunk that only removes lines leaves nothing that could be recognised.
+            // A hunk that only removes lines leaves nothing to recognise.
             if there > 0 && of > there {
                 notes.push(format!(
                     "the release has {there} of {of} hunks of {}",
@@ -101,8 +102,8 @@ pub fn what_is_there(
     Ok((!notes.is_empty(), notes))
 }
 
-/// The version of a header's `Applied-Upstream:` that `release` contains: one of the same branch, no
-/// later.
+/// Returns the version in a header's `Applied-Upstream:` that `release` contains: one of the same release branch
+/// that is not later.
 pub fn claim(patch: &Patch, release: &Release) -> Option<String> {
     let field = patch.header.field("applied-upstream")?;
     words(field)
@@ -110,7 +111,7 @@ pub fn claim(patch: &Patch, release: &Release) -> Option<String> {
             let (Some(claimed), Some(version)) = (numbers(word), numbers(&release.version)) else {
                 return false;
             };
-            // Whether 10.11.20 came before 11.8.6 is in no version number.
+            // Version numbers do not tell whether 10.11.20 was released before 11.8.6.
             claimed.len() == version.len()
                 && claimed.len() > 1
                 && claimed[..claimed.len() - 1] == version[..version.len() - 1]
@@ -119,7 +120,7 @@ pub fn claim(patch: &Patch, release: &Release) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The commit ids of a header's `Applied-Upstream:`.
+/// Returns the commit ids in a header's `Applied-Upstream:`.
 pub fn claimed_commits(patch: &Patch) -> Vec<String> {
     let field = patch.header.field("applied-upstream").unwrap_or_default();
     words(field)
@@ -137,20 +138,23 @@ fn words(field: &str) -> impl Iterator<Item = &str> {
         .filter(|word| !word.is_empty())
 }
 
-/// `10.11.18` as numbers; a leading `v` or the server's name does not matter.
+/// Parses a version such as `10.11.18`, ignoring a leading `v` or server name.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     let start = text.find(|c: char| c.is_ascii_digit())?;
     let digits = &text[start..];
-    digits.split('.').map(|part| part.parse().ok()).collect()
+    digits
+        .split('.')
+        .map(|number| number.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::series::Entry;
+    use crate::series::SeriesEntry;
 
     fn patch(field: &str) -> Patch {
-        let entry = Entry {
+        let entry = SeriesEntry {
             name: "x".into(),
             strip: 1,
             reverse: false,

@@ -1,4 +1,4 @@
-//! Upstream's own commits between two releases, where they come from a git repository with history.
+//! Upstream's commits between two releases, if the releases come from a git repository with history.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use perfquilt_model::error::Result;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::{Command, check_interrupted};
 
-/// The commits of one release that another does not have; none where there is no history.
+/// Upstream's commits between two releases; empty if there is no history.
 #[derive(Debug, Default)]
 pub struct History {
     range: Option<Range>,
@@ -25,7 +25,7 @@ struct Range {
 }
 
 impl History {
-    /// The history between two releases; fetched now if their repository can give it.
+    /// Returns the history between two releases, and fetches it if their repository provides it.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
@@ -45,7 +45,7 @@ impl History {
         })
     }
 
-    /// The commit named by the patch's `Applied-Upstream:` that the new release contains.
+    /// Returns the commit in the patch's `Applied-Upstream:` that the new release contains, abbreviated.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
@@ -71,7 +71,7 @@ impl History {
         Ok(None)
     }
 
-    /// The commit between the releases that changes `paths` just as `diff` does.
+    /// Describes the commit between the releases that changes `paths` in the same way as `diff`, by patch id.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
@@ -135,7 +135,7 @@ impl Range {
         Command::new("git").arg("--git-dir").arg(&self.store)
     }
 
-    /// Git's stable patch ids of a text with diffs, each with the commit it follows.
+    /// Returns git's stable patch ids of the diffs in a text, each with its commit.
     fn patch_ids(&self, text: &[u8]) -> Result<Vec<(String, String)>> {
         let output = self
             .git()

@@ -1,12 +1,12 @@
-//! Moving a series from one release to another, and saying for every patch how that went.
+//! Moves a series from one release to another and reports the status of every patch.
 //!
-//! Two stacks grow side by side: the series on its old release, where every patch fits, and the same
-//! on the new one. A patch is put on the new tree as it is, exactly or with an offset; failing that its
-//! change between the two old trees is merged in, file by file. A patch that cannot be moved is left
-//! out on both sides, so that the following ones are still tried, as far as they do without it.
-//! Whether the new release has a patch already is told by comparing trees, not by how a program ended.
+//! Two stacks grow side by side: the series on its old release, where every patch applies, and the series on
+//! the new release. The mover applies a patch to the new tree unchanged, exactly or with an offset; if that
+//! fails, it merges the change between the two old trees, file by file. A patch that cannot be moved is left
+//! out of both stacks, so that later patches that do not depend on it are still tried. Comparing trees, rather
+//! than exit codes, shows whether the new release already has a patch.
 //!
-//! Nothing in the workspace changes here: [`mod@write`] does that, and [`resolve`] opens a conflict.
+//! This module does not change the workspace: [`mod@write`] writes the result, and [`resolve`] opens conflicts.
 
 mod branch;
 mod configuration;
@@ -15,6 +15,7 @@ mod evidence;
 mod history;
 mod moved;
 mod mover;
+mod plan;
 mod range_diff;
 pub mod resolve;
 mod three_way;
@@ -22,8 +23,10 @@ pub mod write;
 
 pub use evidence::named_paths;
 pub use perfquilt_model::rebase::{
-    Closest, Decision, Drop, EffectChange, PatchReport, Report, Rung, Status, Worth, Written,
+    Closest, Decision, EffectChange, EvidenceLevel, MeasuredEffect, PatchRemoval, PatchReport,
+    Report, Status, Written,
 };
+pub use plan::WriteOptions;
 
 use crate::series::Series;
 use crate::upstream::{self, Objects, Release};
@@ -34,59 +37,63 @@ use perfquilt_system::process::check_interrupted;
 
 use mover::Mover;
 
-/// Which series goes where.
+/// The series to move and the release to move it to.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// The release to go to.
+pub struct RebaseRequest {
+    /// The target release.
     pub to: String,
-    /// The release whose series it is (`None`: the current one).
+    /// The release that the series is for (`None`: the current one).
     pub from: Option<String>,
 }
 
-/// A series moved in the object store.
+/// The result of a rebase in the object store.
 #[derive(Debug)]
-pub struct Rebased {
-    /// What to tell.
+pub struct RebasedSeries {
+    /// The report.
     pub report: Report,
     /// The old release.
     pub from: Release,
     /// The new release.
     pub to: Release,
-    /// The series as it is.
+    /// The unchanged series.
     pub series: Series,
-    /// One step a patch.
-    pub steps: Vec<Step>,
+    /// One step per patch.
+    pub steps: Vec<PatchStep>,
 }
 
-/// A patch on both sides.
+/// The trees before and after a patch on both stacks.
 #[derive(Debug, Clone, Default)]
-pub struct Step {
-    /// The old tree before the patch, without patches that could not be moved.
+pub struct PatchStep {
+    /// The old tree before the patch, without held patches.
     pub old_before: String,
-    /// The old tree after the patch; `None` when it needs one that could not be moved.
+    /// The old tree after the patch; `None` if it depends on a held patch.
     pub old_after: Option<String>,
     /// The new tree before the patch.
     pub new_before: String,
-    /// The new tree after the patch, which is the one before it where it does not apply.
+    /// The new tree after the patch; equal to `new_before` if the patch does not apply.
     pub new_after: String,
     /// The commit of the new tree before the patch.
     pub parent: String,
-    /// Whether the patch is left out on both sides because somebody must decide about it.
+    /// Whether the patch is held: left out of both stacks because it needs a decision.
     pub held: bool,
 }
 
 /// Moves the series in the object store and reports on it.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release, or the one the series is for;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release, or if the series is already for the target;
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the series does not apply to its own release;
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
-pub fn rebase(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Result<Rebased> {
+pub fn rebase(
+    ws: &Workspace,
+    request: &RebaseRequest,
+    progress: &dyn Progress,
+) -> Result<RebasedSeries> {
     let source = ws.config.release(request.from.as_deref())?;
     let target = ws.config.release(Some(&request.to))?;
     if source.version == target.version {
         return Err(
-            Error::usage(format!("the series is for {} already", request.to)).hint(format!(
+            Error::usage(format!("the series is already for {}", request.to)).hint(format!(
                 "name another release; there are: {}",
                 ws.config
                     .upstream
@@ -144,7 +151,7 @@ pub fn rebase(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Res
         next: Vec::new(),
     };
     conclude(&mut report, request);
-    Ok(Rebased {
+    Ok(RebasedSeries {
         report,
         from,
         to,
@@ -153,11 +160,11 @@ pub fn rebase(ws: &Workspace, request: &Request, progress: &dyn Progress) -> Res
     })
 }
 
-/// The tree of `to`, some commit of upstream's, with the `series` of `from` on top: every patch moved as
-/// [`rebase`] moves it, but without looking at what upstream's history says.
+/// Returns the tree of `to`, any commit of upstream's, with the `series` of `from` on top. The patches are moved as
+/// in [`rebase`], but without evidence from upstream's history.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when somebody must decide about a patch; as [`rebase`].
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch needs a decision; otherwise the errors of [`rebase`].
 pub fn tree_on(
     ws: &Workspace,
     from: &Release,
@@ -186,8 +193,8 @@ pub fn tree_on(
         .map_or_else(|| to.tree.clone(), |step| step.new_after.clone()))
 }
 
-/// Counts, drop candidates and the next commands.
-fn conclude(report: &mut Report, request: &Request) {
+/// Completes the report with counts, drop candidates and the next commands.
+fn conclude(report: &mut Report, request: &RebaseRequest) {
     report.decisions = report
         .patches
         .iter()
@@ -198,7 +205,7 @@ fn conclude(report: &mut Report, request: &Request) {
         .patches
         .iter()
         .filter(|patch| patch.status == Status::Upstream)
-        .map(|patch| Drop {
+        .map(|patch| PatchRemoval {
             index: patch.index,
             name: patch.name.clone(),
             reason: format!("the release has it: {}", patch.evidence),
@@ -215,8 +222,8 @@ fn conclude(report: &mut Report, request: &Request) {
     };
 }
 
-/// The command that makes this report again.
-pub fn command(report: &Report, request: &Request) -> String {
+/// Returns the command that produces this report again.
+pub fn command(report: &Report, request: &RebaseRequest) -> String {
     match &request.from {
         Some(from) => format!("perfquilt rebase {} --from {from}", report.version),
         None => format!("perfquilt rebase {}", report.version),

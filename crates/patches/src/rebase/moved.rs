@@ -1,31 +1,31 @@
-//! Where upstream moved a file: looked for only when a path is missing.
+//! Detection of files that upstream renamed; used only when a path is missing.
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::stack::trial::{blob, only_in};
+use crate::stack::trial::{blob, files_only_in};
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
 use perfquilt_system::process::check_interrupted;
 
-/// Git's own threshold: a file is the same one under another name when half of it is.
-const ENOUGH: f64 = 0.5;
-/// Files compared line by line for one missing path.
-const MOST: usize = 400;
+/// Minimum similarity of a renamed file; the same threshold as git's.
+const MIN_SIMILARITY: f64 = 0.5;
+/// Maximum number of files compared line by line for one missing path.
+const MAX_CANDIDATES: usize = 400;
 
-/// The files that one release has and another has not.
-pub struct Renames<'a> {
+/// Finds upstream's renames between two releases.
+pub struct UpstreamRenames<'a> {
     objects: &'a Objects,
     old: String,
     new: String,
-    /// Path, mode and blob of the new release's own files, read on the first question.
+    /// Path, mode and blob of files that only the new release has, read on first use.
     added: Option<Vec<(Vec<u8>, u32, String)>>,
     known: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-impl<'a> Renames<'a> {
-    /// Between the trees `old` and `new`.
+impl<'a> UpstreamRenames<'a> {
+    /// Creates a lookup of renames between the trees `old` and `new`.
     pub fn new(objects: &'a Objects, old: &str, new: &str) -> Self {
-        Renames {
+        UpstreamRenames {
             objects,
             old: old.to_owned(),
             new: new.to_owned(),
@@ -34,8 +34,8 @@ impl<'a> Renames<'a> {
         }
     }
 
-    /// What the new release calls the old release's file `path`, whose content is `content`, if it
-    /// does not have it under that name.
+    /// Returns the new path of the old release's file `path` with `content`, which the new release lacks under
+    /// that path; `None` if no file is similar enough.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
@@ -51,10 +51,11 @@ impl<'a> Renames<'a> {
     fn search(&mut self, path: &[u8], content: &[u8]) -> Result<Option<Vec<u8>>> {
         let added = match self.added.take() {
             Some(added) => added,
-            None => only_in(self.objects, &self.new, &self.old)?,
+            None => files_only_in(self.objects, &self.new, &self.old)?,
         };
         let added = self.added.insert(added);
-        // The same name elsewhere first, then the same ending, nearest folders first.
+        // Candidates with the same name come first, then with the same stem, then with the same extension; nearest
+        // folders first.
         let name = last(path);
         let mut candidates: Vec<_> = added
             .iter()
@@ -71,30 +72,30 @@ impl<'a> Renames<'a> {
         candidates.sort_by_key(|(rank, file)| (*rank, usize::MAX - common(&file.0, path)));
         let lines = lines(content);
         let mut best: Option<(f64, &Vec<u8>)> = None;
-        for (rank, (candidate, _, name)) in candidates.into_iter().take(MOST) {
+        for (rank, (candidate, _, name)) in candidates.into_iter().take(MAX_CANDIDATES) {
             check_interrupted()?;
             let other = blob(self.objects, name)?;
             if other == content {
                 return Ok(Some(candidate.clone()));
             }
-            // Sizes alone can rule a match out, as git does.
+            // As in git, sizes alone can rule a match out.
             let (small, large) = (
                 other.len().min(content.len()),
                 other.len().max(content.len()),
             );
-            if (small as f64) < ENOUGH * large as f64 && rank > 0 {
+            if (small as f64) < MIN_SIMILARITY * large as f64 && rank > 0 {
                 continue;
             }
-            let likeness = likeness(&lines, &other);
-            if likeness >= ENOUGH && best.is_none_or(|(most, _)| likeness > most) {
-                best = Some((likeness, candidate));
+            let similarity = similarity(&lines, &other);
+            if similarity >= MIN_SIMILARITY && best.is_none_or(|(most, _)| similarity > most) {
+                best = Some((similarity, candidate));
             }
         }
         Ok(best.map(|(_, path)| path.clone()))
     }
 }
 
-/// Lines that tell files apart.
+/// Returns the distinctive lines of a file.
 fn lines(content: &[u8]) -> HashSet<&[u8]> {
     content
         .split(|&b| b == b'\n')
@@ -103,7 +104,7 @@ fn lines(content: &[u8]) -> HashSet<&[u8]> {
         .collect()
 }
 
-fn likeness(lines_of_one: &HashSet<&[u8]>, other: &[u8]) -> f64 {
+fn similarity(lines_of_one: &HashSet<&[u8]>, other: &[u8]) -> f64 {
     let others = lines(other);
     let most = lines_of_one.len().max(others.len());
     if most == 0 {

@@ -1,24 +1,24 @@
-//! One patch after the other: what becomes of it on the new release, and what shows that.
+//! Moves the patches one after the other and determines the status of each on the new release.
 
 use std::collections::BTreeMap;
 
-use super::moved::Renames;
-use super::three_way::{FileMerge, Part, Trees, merge_files};
-use super::{PatchReport, Rung, Status, Step};
+use super::moved::UpstreamRenames;
+use super::three_way::{FileMerge, FileMergeResult, Trees, merge_files};
+use super::{EvidenceLevel, PatchReport, PatchStep, Status};
 use super::{decision, evidence, history, range_diff, resolve};
 use crate::series::path::shown;
 use crate::series::{Patch, Series};
-use crate::stack::How;
+use crate::stack::PatchFit;
 use crate::stack::format::changed_paths;
-use crate::stack::trial::Trial;
+use crate::stack::trial::TrialTree;
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
 
-/// How a patch went in; `None` where it does not fit. What is wrong otherwise is an error.
-fn fits(applied: Result<How>) -> Result<Option<How>> {
+/// Converts the error of a patch that does not apply to `None`; other errors stay errors.
+fn fits(applied: Result<PatchFit>) -> Result<Option<PatchFit>> {
     match applied {
         Ok(how) => Ok(Some(how)),
         Err(error) if error.kind() == Kind::Series => Ok(None),
@@ -26,39 +26,40 @@ fn fits(applied: Result<How>) -> Result<Option<How>> {
     }
 }
 
-/// A patch that could not be moved.
-struct Held {
+/// A patch that could not be moved, with the paths it touches.
+struct HeldPatch {
     index: usize,
     paths: Vec<Vec<u8>>,
+    /// Whether the patch itself is in conflict, rather than depending on one that is.
     open: bool,
 }
 
-/// Both stacks, and what was found out so far.
+/// The old and the new stack, with the results so far.
 pub(super) struct Mover<'a> {
     objects: &'a Objects,
     ws: &'a Workspace,
     from: &'a Release,
     to: &'a Release,
     series: &'a Series,
-    /// The old stack, without patches that are held.
-    old: Trial<'a>,
+    /// The old stack without held patches.
+    old: TrialTree<'a>,
     old_tree: String,
     /// The new stack.
-    new: Trial<'a>,
+    new: TrialTree<'a>,
     new_tree: String,
     parent: String,
-    /// For looking at the old stack's and the release's trees.
-    before: Trial<'a>,
-    after: Trial<'a>,
-    release: Trial<'a>,
-    renames: Renames<'a>,
-    /// Whether a patch can be taken back from the new release after all later ones; found out when
-    /// the first patch does not apply.
+    /// Trials for reading the old stack's and the old release's trees.
+    before: TrialTree<'a>,
+    after: TrialTree<'a>,
+    release: TrialTree<'a>,
+    renames: UpstreamRenames<'a>,
+    /// For each patch, whether it can be reverted on the new release after all later ones. Computed when the
+    /// first patch is in conflict.
     reverse: Option<Vec<bool>>,
     history: Option<history::History>,
-    held: Vec<Held>,
+    held: Vec<HeldPatch>,
     reports: Vec<PatchReport>,
-    steps: Vec<Step>,
+    steps: Vec<PatchStep>,
 }
 
 impl<'a> Mover<'a> {
@@ -75,15 +76,15 @@ impl<'a> Mover<'a> {
             from,
             to,
             series,
-            old: Trial::new(objects, &from.tree)?,
+            old: TrialTree::new(objects, &from.tree)?,
             old_tree: from.tree.clone(),
-            new: Trial::new(objects, &to.tree)?,
+            new: TrialTree::new(objects, &to.tree)?,
             new_tree: to.tree.clone(),
             parent: to.commit.clone(),
-            before: Trial::new(objects, &from.tree)?,
-            after: Trial::new(objects, &from.tree)?,
-            release: Trial::new(objects, &from.tree)?,
-            renames: Renames::new(objects, &from.tree, &to.tree),
+            before: TrialTree::new(objects, &from.tree)?,
+            after: TrialTree::new(objects, &from.tree)?,
+            release: TrialTree::new(objects, &from.tree)?,
+            renames: UpstreamRenames::new(objects, &from.tree, &to.tree),
             reverse: None,
             history: None,
             held: Vec::new(),
@@ -92,7 +93,7 @@ impl<'a> Mover<'a> {
         })
     }
 
-    /// The same without evidence from upstream's commits, of which `to` has only some.
+    /// Disables evidence from upstream's commits, because `to` contains only some of them.
     pub(super) fn without_history(mut self) -> Self {
         self.history = Some(history::History::default());
         self
@@ -105,7 +106,7 @@ impl<'a> Mover<'a> {
         patch: &Patch,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let mut step = Step {
+        let mut step = PatchStep {
             old_before: self.old_tree.clone(),
             old_after: None,
             new_before: self.new_tree.clone(),
@@ -119,7 +120,7 @@ impl<'a> Mover<'a> {
             title: patch.title.clone(),
             status: Status::Untested,
             evidence: String::new(),
-            rung: None,
+            evidence_level: None,
             offset: 0,
             without: Vec::new(),
             notes: Vec::new(),
@@ -139,11 +140,11 @@ impl<'a> Mover<'a> {
             Err(error) if error.kind() != Kind::Series => return Err(error),
             Err(error) if self.held.is_empty() => {
                 return Err(error.hint(format!(
-                    "the series does not apply to {}, which it is for; mend that first",
+                    "the series does not apply to {}, which it is for; fix that first",
                     self.from.name
                 )));
             }
-            Err(_) => self.dependant(patch, &mut report),
+            Err(_) => self.report_dependent(patch, &mut report),
         }
         step.held = report.status.needs_decision();
         if report.status.applies() {
@@ -156,10 +157,10 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// A patch that does not even apply to the old release without the ones that are held.
-    fn dependant(&mut self, patch: &Patch, report: &mut PatchReport) {
+    /// Reports a patch that does not apply to the old release without the held patches.
+    fn report_dependent(&mut self, patch: &Patch, report: &mut PatchReport) {
         let names = evidence::named_paths(patch);
-        let mut causes: Vec<&Held> = self
+        let mut causes: Vec<&HeldPatch> = self
             .held
             .iter()
             .filter(|held| held.paths.iter().any(|path| names.contains(path)))
@@ -167,7 +168,7 @@ impl<'a> Mover<'a> {
         if causes.is_empty() {
             causes = self.held.iter().collect();
         }
-        let open: Vec<&Held> = causes.iter().copied().filter(|held| held.open).collect();
+        let open: Vec<&HeldPatch> = causes.iter().copied().filter(|held| held.open).collect();
         if !open.is_empty() {
             causes = open;
         }
@@ -175,19 +176,19 @@ impl<'a> Mover<'a> {
         let noun = if list.len() == 1 { "patch" } else { "patches" };
         report.status = Status::Untested;
         report.evidence = format!("follows a conflict in {noun} {}", list.join(", "));
-        self.held.push(Held {
+        self.held.push(HeldPatch {
             index: report.index,
             paths: names.into_iter().collect(),
             open: false,
         });
     }
 
-    /// Finds out what becomes of a patch on the new tree.
+    /// Applies a patch to the new tree and determines its status.
     fn place(
         &mut self,
         patch: &Patch,
         paths: &[Vec<u8>],
-        step: &mut Step,
+        step: &mut PatchStep,
         report: &mut PatchReport,
         progress: &dyn Progress,
     ) -> Result<()> {
@@ -195,21 +196,28 @@ impl<'a> Mover<'a> {
         if let Some(how) = fits(self.new.apply(patch, 0))? {
             let tree = self.new.write()?;
             if tree == self.new_tree {
-                return self.upstream(report, Rung::Merge, "nothing is left of it".to_owned());
+                return self.report_upstream(
+                    report,
+                    EvidenceLevel::Merge,
+                    "nothing is left of it".to_owned(),
+                );
             }
             if there {
-                // What it adds is there, and there is room for it once more.
+                // The release has the additions, and yet the patch applies a second time.
                 let merges = self.three_way(patch, paths, step)?;
-                if merges.iter().all(|merge| matches!(merge.part, Part::There)) {
+                if merges
+                    .iter()
+                    .all(|merge| matches!(merge.result, FileMergeResult::Upstream))
+                {
                     self.new.reset(&self.new_tree)?;
                     let evidence = "a 3-way merge leaves nothing; it would apply a second time";
-                    return self.upstream(report, Rung::Merge, evidence.to_owned());
+                    return self.report_upstream(report, EvidenceLevel::Merge, evidence.to_owned());
                 }
                 report.notes.push(
-                    "what it adds is in the release already, and it applies once more: look at it"
+                    "the release already has its additions, but it still applies: check it"
                         .to_owned(),
                 );
-                // The merge was tried on the tree without it.
+                // The merge attempt used the tree without the patch.
                 self.new.reset(&tree)?;
             }
             self.new_tree = tree;
@@ -231,10 +239,10 @@ impl<'a> Mover<'a> {
             self.new.change(resolution.files)?;
             let tree = self.new.write()?;
             if tree == self.new_tree {
-                return self.upstream(
+                return self.report_upstream(
                     report,
-                    Rung::Merge,
-                    "a person decided that nothing is left of it".to_owned(),
+                    EvidenceLevel::Merge,
+                    "a manual resolution leaves nothing of it".to_owned(),
                 );
             }
             self.new_tree = tree;
@@ -243,24 +251,30 @@ impl<'a> Mover<'a> {
             return self.compare(step, report);
         }
         let merges = self.three_way(patch, paths, step)?;
-        if merges.iter().all(|merge| matches!(merge.part, Part::There)) {
-            let (rung, evidence) = self
-                .strongest(patch, paths, step, progress)?
-                .unwrap_or((Rung::Merge, "a 3-way merge leaves nothing".to_owned()));
-            return self.upstream(report, rung, evidence);
-        }
-        let trouble = merges
+        if merges
             .iter()
-            .any(|merge| matches!(merge.part, Part::Trouble(_)));
-        if trouble {
-            if let Some((rung, evidence)) = self.strongest(patch, paths, step, progress)? {
-                return self.upstream(report, rung, evidence);
+            .all(|merge| matches!(merge.result, FileMergeResult::Upstream))
+        {
+            let (level, evidence) = self
+                .external_evidence(patch, paths, step, progress)?
+                .unwrap_or((
+                    EvidenceLevel::Merge,
+                    "a 3-way merge leaves nothing".to_owned(),
+                ));
+            return self.report_upstream(report, level, evidence);
+        }
+        let failed = merges
+            .iter()
+            .any(|merge| matches!(merge.result, FileMergeResult::Failed(_)));
+        if failed {
+            if let Some((level, evidence)) = self.external_evidence(patch, paths, step, progress)? {
+                return self.report_upstream(report, level, evidence);
             }
-            if self.can_be_taken_back(report.index - 1)? {
-                return self.upstream(
+            if self.is_revertible(report.index - 1)? {
+                return self.report_upstream(
                     report,
-                    Rung::Reverse,
-                    "it can be taken back from the release".to_owned(),
+                    EvidenceLevel::Reverse,
+                    "it can be reverted on the release".to_owned(),
                 );
             }
             return self.conflict(patch, paths, &merges, step, report);
@@ -268,21 +282,26 @@ impl<'a> Mover<'a> {
         self.merged(patch, merges, step, report)
     }
 
-    fn upstream(&mut self, report: &mut PatchReport, rung: Rung, evidence: String) -> Result<()> {
+    fn report_upstream(
+        &mut self,
+        report: &mut PatchReport,
+        level: EvidenceLevel,
+        evidence: String,
+    ) -> Result<()> {
         report.status = Status::Upstream;
-        report.rung = Some(rung);
+        report.evidence_level = Some(level);
         report.evidence = evidence;
         Ok(())
     }
 
-    /// The evidence that does not need the patch to fit.
-    fn strongest(
+    /// Returns evidence from the patch's header and upstream's history, which does not require the patch to apply.
+    fn external_evidence(
         &mut self,
         patch: &Patch,
         paths: &[Vec<u8>],
-        step: &Step,
+        step: &PatchStep,
         progress: &dyn Progress,
-    ) -> Result<Option<(Rung, String)>> {
+    ) -> Result<Option<(EvidenceLevel, String)>> {
         if self.history.is_none() {
             let history = history::History::between(self.ws, self.from, self.to, progress)?;
             self.history = Some(history);
@@ -291,10 +310,16 @@ impl<'a> Mover<'a> {
             return Ok(None);
         };
         if let Some(claim) = evidence::claim(patch, self.to) {
-            return Ok(Some((Rung::Header, format!("Applied-Upstream: {claim}"))));
+            return Ok(Some((
+                EvidenceLevel::Header,
+                format!("Applied-Upstream: {claim}"),
+            )));
         }
         if let Some(commit) = history.contains(patch)? {
-            return Ok(Some((Rung::Header, format!("Applied-Upstream: {commit}"))));
+            return Ok(Some((
+                EvidenceLevel::Header,
+                format!("Applied-Upstream: {commit}"),
+            )));
         }
         let Some(after) = &step.old_after else {
             return Ok(None);
@@ -302,14 +327,14 @@ impl<'a> Mover<'a> {
         let diff = crate::stack::format::diff(self.objects, &step.old_before, after)?;
         Ok(history
             .same_patch(&diff, paths)?
-            .map(|found| (Rung::PatchId, found)))
+            .map(|found| (EvidenceLevel::PatchId, found)))
     }
 
     fn three_way(
         &mut self,
         patch: &Patch,
         paths: &[Vec<u8>],
-        step: &Step,
+        step: &PatchStep,
     ) -> Result<Vec<FileMerge>> {
         self.before.reset(&step.old_before)?;
         self.after
@@ -336,10 +361,10 @@ impl<'a> Mover<'a> {
         &mut self,
         patch: &Patch,
         merges: Vec<FileMerge>,
-        step: &mut Step,
+        step: &mut PatchStep,
         report: &mut PatchReport,
     ) -> Result<()> {
-        let (partly, notes) = evidence::what_is_there(&mut self.new, patch, &merges)?;
+        let (partly, notes) = evidence::parts_upstream(&mut self.new, patch, &merges)?;
         report.notes.extend(notes);
         let mut files = BTreeMap::new();
         let mut merged_files = 0;
@@ -351,7 +376,7 @@ impl<'a> Mover<'a> {
                     shown(&merge.path)
                 ));
             }
-            if let Part::Clean(changes) = merge.part {
+            if let FileMergeResult::Clean(changes) = merge.result {
                 merged_files += 1;
                 files.extend(changes);
             }
@@ -368,8 +393,8 @@ impl<'a> Mover<'a> {
         self.compare(step, report)
     }
 
-    /// The range-diff of a patch that is another one now.
-    fn compare(&mut self, step: &Step, report: &mut PatchReport) -> Result<()> {
+    /// Stores the range-diff of a patch whose diff changed.
+    fn compare(&mut self, step: &PatchStep, report: &mut PatchReport) -> Result<()> {
         if let Some(after) = &step.old_after {
             report.range_diff = range_diff::compare(
                 self.objects,
@@ -385,10 +410,11 @@ impl<'a> Mover<'a> {
         patch: &Patch,
         paths: &[Vec<u8>],
         merges: &[FileMerge],
-        step: &Step,
+        step: &PatchStep,
         report: &mut PatchReport,
     ) -> Result<()> {
-        let earlier: Vec<(&Patch, &Step)> = self.series.patches().iter().zip(&self.steps).collect();
+        let earlier: Vec<(&Patch, &PatchStep)> =
+            self.series.patches().iter().zip(&self.steps).collect();
         report.decisions = decision::decisions(self.objects, patch, merges, &earlier)?;
         let (changed, evidence) = decision::summary(merges, &report.decisions);
         report.status = if changed {
@@ -397,11 +423,11 @@ impl<'a> Mover<'a> {
             Status::Conflict
         };
         report.evidence = evidence;
-        // The patch is left out on both sides.
+        // Both stacks continue without the patch.
         self.old_tree.clone_from(&step.old_before);
         self.old.reset(&step.old_before)?;
         self.new.reset(&self.new_tree)?;
-        self.held.push(Held {
+        self.held.push(HeldPatch {
             index: report.index,
             paths: paths.to_vec(),
             open: true,
@@ -409,13 +435,13 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    fn can_be_taken_back(&mut self, index: usize) -> Result<bool> {
+    fn is_revertible(&mut self, index: usize) -> Result<bool> {
         if self.reverse.is_none() {
-            let mut trial = Trial::new(self.objects, &self.to.tree)?;
+            let mut trial = TrialTree::new(self.objects, &self.to.tree)?;
             let mut list = Vec::new();
             for patch in self.series.patches().iter().rev() {
                 check_interrupted()?;
-                list.push(fits(trial.take_back(patch))?.is_some());
+                list.push(fits(trial.revert(patch))?.is_some());
             }
             list.reverse();
             self.reverse = Some(list);
@@ -426,12 +452,12 @@ impl<'a> Mover<'a> {
             .is_some_and(|list| list.get(index) == Some(&true)))
     }
 
-    /// Keeps the new commits. Returns the patches' reports and steps.
+    /// Keeps the new commits and returns the patches' reports and steps.
     pub(super) fn finish(
         self,
         objects: &Objects,
         series: &Series,
-    ) -> Result<(Vec<PatchReport>, Vec<Step>)> {
+    ) -> Result<(Vec<PatchReport>, Vec<PatchStep>)> {
         let Mover {
             new,
             old,
@@ -444,7 +470,7 @@ impl<'a> Mover<'a> {
         new.finish()?;
         old.finish()?;
         if parent != to.commit {
-            // Kept from git's collection of unused objects, and named for people.
+            // The reference protects the commits from git's garbage collection and gives users a name for them.
             let digest = &series.digest()[..16];
             crate::stack::history::set_reference(
                 objects,

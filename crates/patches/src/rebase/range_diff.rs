@@ -1,17 +1,17 @@
-//! An old patch compared with the new one, as `git range-diff` shows it: the difference between two
-//! differences.
+//! Comparison of an old patch with the new one in the format of `git range-diff`: the difference between two
+//! diffs.
 
 use std::fmt::Write;
 
 use crate::stack::format::diff;
-use crate::stack::merge::{Run, runs};
+use crate::stack::merge::{LineRun, line_runs};
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
 
-/// Lines shown around a difference.
+/// Number of context lines around a difference.
 const CONTEXT: usize = 3;
 
-/// The difference between the diffs of two pairs of trees; empty when only places differ.
+/// Returns the difference between the diffs of two pairs of trees; empty if only line numbers differ.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
@@ -21,7 +21,7 @@ pub fn compare(objects: &Objects, old: (&str, &str), new: (&str, &str)) -> Resul
     difference(&old, &new)
 }
 
-/// A diff without what differs from release to release: line numbers and objects' names.
+/// Removes the parts of a diff that vary between releases: line numbers and object names.
 fn normalised(diff: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(diff);
     let mut lines: Vec<String> = Vec::new();
@@ -62,16 +62,16 @@ fn normalised(diff: &[u8]) -> Vec<String> {
 fn difference(old: &[String], new: &[String]) -> Result<Vec<String>> {
     let joined = |lines: &[String]| {
         lines.iter().fold(String::new(), |mut text, line| {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{line}");
             text
         })
     };
-    let runs = runs(joined(old).as_bytes(), joined(new).as_bytes())?;
+    let runs = line_runs(joined(old).as_bytes(), joined(new).as_bytes())?;
     let mut out = Vec::new();
     let mut rest = runs.as_slice();
     while let Some(first) = rest.first() {
-        let near = |a: &Run, b: &Run| b.old_start - (a.old_start + a.old) <= 2 * CONTEXT;
+        let near = |a: &LineRun, b: &LineRun| b.old_start - (a.old_start + a.old) <= 2 * CONTEXT;
         let count = 1 + rest
             .windows(2)
             .take_while(|pair| near(&pair[0], &pair[1]))
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_do_not_count() {
+    fn line_numbers_are_ignored() {
         let diff = |start: usize, context: &str| {
             format!(
                 "diff --git a/f b/f\nindex {start}..0 100644\n--- a/f\n+++ b/f\n@@ -{start},3 +{start},3 @@ int f()\n {context}\n-old\n+new\n end\n"

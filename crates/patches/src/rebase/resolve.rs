@@ -1,52 +1,52 @@
-//! Conflicts in git's own form: a worktree to solve one in, and what was decided kept for the next time.
+//! Manual resolution of conflicts in a git worktree; the results are recorded and reused.
 //!
-//! A decision is a commit on the tree it was made for. It holds wherever the files it changes are what
-//! they were then, so a second rebase, or one with other patches around it, does not ask again.
+//! A resolution is recorded as a commit on the tree it was made for. It applies wherever the files it changes have
+//! the same content, so a second rebase, or one with different neighbouring patches, reuses it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rebased, Status};
+use super::{RebasedSeries, Status};
 use crate::series::Patch;
 use crate::series::path::shown;
 use crate::stack::format::changed_paths;
 use crate::stack::history;
-use crate::stack::trial::Trial;
+use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::files::write_file;
-use perfquilt_system::git::worktree::{self, Place};
+use perfquilt_system::git::worktree::{self, WorktreeState};
 use perfquilt_system::git::{Git, nul_separated};
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::quoted;
 
-/// What a person made of a patch.
+/// A recorded manual resolution of a patch.
 #[derive(Debug, Clone)]
 pub struct Resolution {
-    /// The commit that says so.
+    /// The commit that records it.
     pub commit: String,
-    /// The files it writes or removes.
+    /// The files it writes, with mode and content, or removes (`None`).
     pub files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>,
 }
 
 /// A conflict that is open in a worktree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Opened {
+pub struct OpenConflict {
     schema: u32,
     /// The patch's name.
     pub patch: String,
     /// The patch's digest.
     digest: String,
-    /// The release it is moved to.
+    /// The target release.
     pub version: String,
-    /// The commit the worktree stands on: the new release with the earlier patches.
+    /// The base commit of the worktree: the new release with the earlier patches.
     parent: String,
-    /// The worktree; in its file relative to the workspace.
+    /// The worktree; stored relative to the workspace.
     pub directory: PathBuf,
     /// The files in conflict.
     #[serde(default)]
@@ -61,23 +61,23 @@ fn state_file(ws: &Workspace) -> PathBuf {
     folder(ws).join("open.json")
 }
 
-/// Waits for other commands that open or close a conflict and keeps new ones out while the answer lives.
+/// Waits for other commands that open or close a conflict. They stay locked out while the returned lock lives.
 fn lock(ws: &Workspace) -> Result<Lock> {
     locks::wait(&folder(ws).join("lock"), || {})
 }
 
-/// The conflict that is open, if there is one.
+/// Returns the open conflict, if any.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when its file cannot be read.
-fn opened(ws: &Workspace) -> Result<Option<Opened>> {
+fn opened(ws: &Workspace) -> Result<Option<OpenConflict>> {
     let path = state_file(ws);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("read", &path, &error)),
     };
-    let mut open: Opened = serde_json::from_str(&text).map_err(|error| {
+    let mut open: OpenConflict = serde_json::from_str(&text).map_err(|error| {
         Error::usage(format!("{} is damaged: {error}", path.display()))
             .hint("`perfquilt rebase RELEASE --abort` closes the conflict without a result")
     })?;
@@ -85,9 +85,9 @@ fn opened(ws: &Workspace) -> Result<Option<Opened>> {
     Ok(Some(open))
 }
 
-/// Refuses a conflict that is open for another release than `release`; `option` is what is asked for.
-fn refuse_other(ws: &Workspace, open: &Opened, release: &str, option: &str) -> Result<()> {
-    // One that left the configuration can still be named.
+/// Refuses an open conflict for a release other than `release`; `option` is the requested option, for the hint.
+fn refuse_other(ws: &Workspace, open: &OpenConflict, release: &str, option: &str) -> Result<()> {
+    // A release that was removed from the configuration is still accepted.
     if release == open.version {
         return Ok(());
     }
@@ -96,23 +96,23 @@ fn refuse_other(ws: &Workspace, open: &Opened, release: &str, option: &str) -> R
         return Ok(());
     }
     Err(Error::usage(format!(
-        "the conflict that is open is for {}, not for {version}",
+        "the open conflict is for {}, not for {version}",
         open.version
     ))
     .hint(format!("`perfquilt rebase {} {option}`", open.version)))
 }
 
-/// The files with a conflict in them.
+/// Returns the files with unresolved conflicts.
 fn unmerged(git: &Git) -> Result<Vec<String>> {
     let names = git.ok(&["diff", "--name-only", "-z", "--diff-filter=U"])?;
     Ok(nul_separated(&names).map(str::to_owned).collect())
 }
 
-/// The patch that `which` means: its number, its name, or a beginning of the name.
+/// Finds the patch that `which` denotes: its number, its name, or a prefix of its name.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none, or more than one.
-fn find(rebased: &Rebased, which: &str) -> Result<usize> {
+fn find(rebased: &RebasedSeries, which: &str) -> Result<usize> {
     let names: Vec<&str> = rebased
         .series
         .patches()
@@ -143,18 +143,18 @@ fn find(rebased: &Rebased, which: &str) -> Result<usize> {
     }
 }
 
-/// Opens a patch's conflict in a worktree, as git leaves one: markers in the files, the three versions
-/// in the index, `CHERRY_PICK_HEAD` set, so that `git mergetool` and the like work.
+/// Opens a patch's conflict in a worktree in git's usual form: markers in the files, three versions in the index
+/// and `CHERRY_PICK_HEAD`, so that `git mergetool` and similar tools work.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the patch needs no decision, another conflict is
 /// open, or git cannot make the worktree.
 pub fn open(
     ws: &Workspace,
-    rebased: &Rebased,
+    rebased: &RebasedSeries,
     which: &str,
     progress: &dyn Progress,
-) -> Result<Opened> {
+) -> Result<OpenConflict> {
     let index = find(rebased, which)?;
     let (report, step) = (&rebased.report.patches[index], &rebased.steps[index]);
     let patch = &rebased.series.patches()[index];
@@ -173,13 +173,14 @@ pub fn open(
                 open.version
             )));
         }
-        if worktree::look(&open.directory, objects.path(), ws.root())? == Place::Whole {
+        if worktree::inspect(&open.directory, objects.path(), ws.root())? == WorktreeState::Complete
+        {
             return Ok(open);
         }
     }
     let (true, Some(old_after)) = (report.status.needs_decision(), &step.old_after) else {
         let error = Error::usage(format!(
-            "there is nothing to decide about {}: {}",
+            "{} needs no decision: {}",
             patch.name, report.status
         ));
         return Err(match report.status {
@@ -187,12 +188,12 @@ pub fn open(
             _ => error,
         });
     };
-    let mut trial = Trial::new(&objects, &step.old_before)?;
+    let mut trial = TrialTree::new(&objects, &step.old_before)?;
     let base = trial.commit(&step.old_before, &rebased.from.commit, patch)?;
     let theirs = trial.commit(old_after, &base, patch)?;
     trial.finish()?;
     let directory = folder(ws).join(format!("{}-{}", rebased.to.version, index + 1));
-    let mut open = Opened {
+    let mut open = OpenConflict {
         schema: 1,
         patch: patch.name.clone(),
         digest: patch.digest.clone(),
@@ -205,7 +206,7 @@ pub fn open(
         ("merge.conflictStyle", "diff3"),
         ("mergetool.keepBackup", "false"),
     ])?;
-    // What a killed command left. The conflict counts as open when all of it is there.
+    // Removes remains of a killed command: a conflict is only open once its state file is written.
     close(ws)?;
     let waiting = progress.begin("checking out the release with the earlier patches", None);
     let added = Git::bare(objects.path())
@@ -234,14 +235,13 @@ pub fn open(
     if !picked.success() && open.files.is_empty() && !picking.success() {
         let tail = picked.tail(8);
         close(ws)?;
-        return Err(Error::usage("git cannot bring the patch into the worktree").details(tail));
+        return Err(Error::usage("git cannot apply the patch in the worktree").details(tail));
     }
     save(ws, &open)?;
     Ok(open)
 }
 
-/// Takes what was committed in the worktree of the conflict that is open for `release`, and remembers it. Returns the
-/// patch's name.
+/// Records the commits in the worktree of the conflict open for `release` as its resolution. Returns the patch's name.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no conflict is open, or one for another release;
@@ -256,7 +256,7 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
     refuse_other(ws, &open, release, "--continue")?;
     let dir = open.directory.display().to_string();
     let objects = Objects::open(&ws.object_store())?;
-    if worktree::look(&open.directory, objects.path(), ws.root())? != Place::Whole {
+    if worktree::inspect(&open.directory, objects.path(), ws.root())? != WorktreeState::Complete {
         remove_state(ws)?;
         return Err(Error::usage(format!("the worktree {dir} is gone"))
             .hint("open the conflict again with --resolve"));
@@ -274,19 +274,19 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
     let picking = git.run(&["rev-parse", "--quiet", "--verify", "CHERRY_PICK_HEAD"])?;
     if !status.changed.is_empty() || picking.success() {
         return Err(
-            Error::series(format!("there is something to commit in {dir}"))
+            Error::series(format!("there are uncommitted changes in {dir}"))
                 .details(status.changed.into_iter().take(10))
                 .hint(format!("`{finish}`")),
         );
     }
     if let Some(file) = status.untracked.first() {
-        return Err(Error::series(format!("{file} in {dir} is in no commit"))
+        return Err(Error::series(format!("{file} in {dir} is not committed"))
             .hint("add it and `git commit --amend`, or remove it"));
     }
     let head = git.ok(&["rev-parse", "HEAD"])?;
     if head == open.parent {
         return Err(Error::series(format!("nothing was committed in {dir}")).hint(format!(
-            "if nothing is left of the patch, say so: `git -C {word} commit --allow-empty -m upstream`"
+            "if nothing is left of the patch, record that with `git -C {word} commit --allow-empty -m upstream`"
         )));
     }
     let commits = history::commits(&objects, &open.parent, &head)?;
@@ -296,7 +296,7 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
         .tree;
     let before = objects.tree_named(&open.parent)?;
     refuse_markers(&objects, &before, tree, &open.directory)?;
-    // Several commits, amended or not, are one decision.
+    // Several commits form one resolution.
     let decision = objects.commit_named(
         tree,
         &open.parent,
@@ -308,7 +308,7 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
     Ok(open.patch)
 }
 
-/// Closes the conflict that is open for `release`; what was done in its worktree is lost. Returns the patch's name.
+/// Closes the conflict open for `release` and discards its worktree. Returns the patch's name.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when none is open, or one for another release.
@@ -320,7 +320,7 @@ pub fn abort(ws: &Workspace, release: &str) -> Result<String> {
             open.patch
         }
         Ok(None) => return Err(Error::usage("no conflict is open")),
-        // A damaged file is what this command is for, too.
+        // This command must also be able to close a conflict with a damaged state file.
         Err(_) => "the conflict".to_owned(),
     };
     close(ws)?;
@@ -331,15 +331,15 @@ fn close(ws: &Workspace) -> Result<()> {
     let store = Git::bare(&ws.object_store());
     if let Ok(entries) = std::fs::read_dir(folder(ws)) {
         for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
-            // So that the store knows which one is meant, if the workspace was moved.
-            let _ = worktree::look(&entry.path(), &ws.object_store(), ws.root());
+            // If the workspace was moved, this updates the worktree's path in the store.
+            let _ = worktree::inspect(&entry.path(), &ws.object_store(), ws.root());
             store.remove_worktree(&entry.path())?;
         }
     }
     remove_state(ws)
 }
 
-fn save(ws: &Workspace, open: &Opened) -> Result<()> {
+fn save(ws: &Workspace, open: &OpenConflict) -> Result<()> {
     let mut written = open.clone();
     written.directory = ws.written(&open.directory);
     let text = serde_json::to_vec_pretty(&written)
@@ -357,10 +357,13 @@ fn remove_state(ws: &Workspace) -> Result<()> {
     }
 }
 
-/// Refuses conflict markers that the decision brought in.
+/// Refuses a resolution that adds conflict markers.
 fn refuse_markers(objects: &Objects, before: &str, after: &str, dir: &Path) -> Result<()> {
     let marker = |line: &[u8]| line.starts_with(b"<<<<<<< ") || line.starts_with(b">>>>>>> ");
-    let (mut old, mut new) = (Trial::new(objects, before)?, Trial::new(objects, after)?);
+    let (mut old, mut new) = (
+        TrialTree::new(objects, before)?,
+        TrialTree::new(objects, after)?,
+    );
     for path in changed_paths(objects, before, after)? {
         let Some(file) = new.file(&path)? else {
             continue;
@@ -370,9 +373,9 @@ fn refuse_markers(objects: &Objects, before: &str, after: &str, dir: &Path) -> R
             .is_some_and(|file| file.content.split(|&b| b == b'\n').any(marker));
         let line = file.content.split(|&b| b == b'\n').position(marker);
         if let (Some(line), false) = (line, had) {
-            return Err(Error::series("a conflict marker is left")
+            return Err(Error::series("a conflict marker remains")
                 .at(dir.join(shown(&path)), line + 1)
-                .hint("solve that place and commit again"));
+                .hint("resolve it and commit again"));
         }
     }
     Ok(())
@@ -382,20 +385,20 @@ fn prefix(digest: &str) -> String {
     format!("refs/decided/{}", &digest[..16])
 }
 
-/// What was decided about this patch before, if the files are still what they were then.
+/// Returns the recorded resolution of this patch whose files have the same content as then, if any.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn remembered(
     objects: &Objects,
     patch: &Patch,
-    tree: &mut Trial<'_>,
+    tree: &mut TrialTree<'_>,
 ) -> Result<Option<Resolution>> {
     for (before, commit) in objects.commits_below(&prefix(&patch.digest))? {
         let (old_tree, new_tree) = (objects.tree_named(&before)?, objects.tree_named(&commit)?);
         let (mut old, mut new) = (
-            Trial::new(objects, &old_tree)?,
-            Trial::new(objects, &new_tree)?,
+            TrialTree::new(objects, &old_tree)?,
+            TrialTree::new(objects, &new_tree)?,
         );
         let mut files = BTreeMap::new();
         let mut fits = true;
@@ -409,10 +412,10 @@ pub fn remembered(
             let file = new.file(&path)?;
             files.insert(path, file.map(|file| (file.mode, file.content.to_vec())));
         }
-        // That nothing is left holds for the files the patch names.
+        // An empty resolution applies while the files that the patch names are unchanged.
         if files.is_empty() {
             for path in super::evidence::named_paths(patch) {
-                let blob = |file: Option<crate::stack::trial::File>| file.map(|file| file.blob);
+                let blob = |file: Option<crate::stack::trial::TreeFile>| file.map(|file| file.blob);
                 fits &= blob(old.file(&path)?) == blob(tree.file(&path)?);
             }
         }

@@ -1,43 +1,43 @@
-//! Bringing one patch into another tree by merging the files it changes, one by one.
+//! 3-way merge of one patch into another tree, file by file.
 //!
-//! The common ancestor of a file is what the patch found on the old release, their side is what the
-//! patch left there, and ours is the new release with the earlier patches. Only these files are read.
+//! The common ancestor is the file on the old release before the patch, their side is the file after the patch,
+//! and our side is the file on the new release with the earlier patches. Only the changed files are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::series::Patch;
-use crate::stack::merge::{Merged, Region, merge};
-use crate::stack::trial::{File, Trial};
+use crate::stack::merge::{ConflictRegion, MergeResult, merge};
+use crate::stack::trial::{TreeFile, TrialTree};
 use perfquilt_model::error::Result;
 
-/// What a merge makes of one file.
+/// The merge of one file.
 #[derive(Debug, Clone)]
 pub struct FileMerge {
-    /// The file on the old release, as the patch leaves it (as it found it, if it removes it).
+    /// The file's path on the old release after the patch (before it, if the patch removes the file).
     pub old_path: Vec<u8>,
-    /// The file in the new tree.
+    /// The file's path in the new tree.
     pub path: Vec<u8>,
-    /// Whether upstream calls it by another name.
+    /// Whether upstream renamed the file.
     pub moved: bool,
-    /// What came of it.
-    pub part: Part,
+    /// The result.
+    pub result: FileMergeResult,
 }
 
-/// What came of a file.
+/// The result of merging one file.
 #[derive(Debug, Clone)]
-pub enum Part {
-    /// The new tree has the whole change already.
-    There,
-    /// These files are written (or removed: `None`).
+pub enum FileMergeResult {
+    /// The new tree already has the whole change.
+    Upstream,
+    /// A clean merge: the files to write, by path with mode and content, or to remove (`None`).
     Clean(BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>),
-    /// Somebody must decide.
-    Trouble(Trouble),
+    /// The merge failed and needs a manual decision.
+    Failed(MergeFailure),
 }
 
 /// Why a file cannot be merged.
 #[derive(Debug, Clone)]
-pub enum Trouble {
+pub enum MergeFailure {
     /// Both sides changed the same lines.
     Lines {
         /// The file before the patch, on the old release.
@@ -46,34 +46,34 @@ pub enum Trouble {
         ours: Arc<Vec<u8>>,
         /// The file after the patch, on the old release.
         theirs: Arc<Vec<u8>>,
-        /// The places.
-        regions: Vec<Region>,
+        /// The conflicting regions.
+        regions: Vec<ConflictRegion>,
     },
     /// The new release does not have the file.
     Gone {
         /// The file before the patch, on the old release.
         base: Arc<Vec<u8>>,
     },
-    /// Anything else, in words.
+    /// Any other reason, described in words.
     Other(String),
 }
 
-/// Where upstream moved a file to, if it did.
-pub type Moved<'t> = dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>> + 't;
+/// Looks up the path to which upstream moved a file, if it did.
+pub type RenameLookup<'t> = dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>> + 't;
 
 /// The trees a merge works on.
 pub struct Trees<'t, 'a> {
     /// The old release before the patch.
-    pub before: &'t mut Trial<'a>,
+    pub before: &'t mut TrialTree<'a>,
     /// The old release after the patch.
-    pub after: &'t mut Trial<'a>,
+    pub after: &'t mut TrialTree<'a>,
     /// The new tree.
-    pub ours: &'t mut Trial<'a>,
-    /// Where upstream moved a file that the new tree does not have.
-    pub moved: &'t mut Moved<'t>,
+    pub ours: &'t mut TrialTree<'a>,
+    /// Looks up renames of files that the new tree does not have.
+    pub moved: &'t mut RenameLookup<'t>,
 }
 
-/// Merges every file that `patch` changes; `paths` are those that differ between the old trees.
+/// Merges every file that `patch` changes; `paths` are the files that differ between the old trees.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
@@ -114,16 +114,18 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
         place = new;
     }
     let moved = place != path;
-    let part = match (base, theirs, ours) {
-        (_, None, None) => Part::There,
+    let result = match (base, theirs, ours) {
+        (_, None, None) => FileMergeResult::Upstream,
         (None, Some(theirs), None) => match trees.ours.obstacle(&place)? {
-            Some(obstacle) => Part::Trouble(Trouble::Other(obstacle)),
+            Some(obstacle) => FileMergeResult::Failed(MergeFailure::Other(obstacle)),
             None => clean(&place, Some((theirs.mode, theirs.content.to_vec()))),
         },
-        (Some(base), Some(_), None) => Part::Trouble(match trees.ours.obstacle(&place)? {
-            Some(obstacle) => Trouble::Other(obstacle),
-            None => Trouble::Gone { base: base.content },
-        }),
+        (Some(base), Some(_), None) => {
+            FileMergeResult::Failed(match trees.ours.obstacle(&place)? {
+                Some(obstacle) => MergeFailure::Other(obstacle),
+                None => MergeFailure::Gone { base: base.content },
+            })
+        }
         (base, None, Some(ours)) => {
             let same = base
                 .as_ref()
@@ -131,35 +133,35 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
             if same {
                 clean(&place, None)
             } else {
-                Part::Trouble(Trouble::Other(
+                FileMergeResult::Failed(MergeFailure::Other(
                     "the patch deletes this file, and upstream changed it".to_owned(),
                 ))
             }
         }
         (base, Some(theirs), Some(ours)) => match merged(base.as_ref(), &ours, &theirs)? {
-            Ok(file) if same(&file, &ours) => Part::There,
+            Ok(file) if same(&file, &ours) => FileMergeResult::Upstream,
             Ok(file) => clean(&place, Some(file)),
-            Err(trouble) => Part::Trouble(trouble),
+            Err(failure) => FileMergeResult::Failed(failure),
         },
     };
     Ok(FileMerge {
         old_path: path.to_vec(),
         path: place,
         moved,
-        part,
+        result,
     })
 }
 
-/// The patch renames a file.
+/// Merges a file that the patch renames.
 fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerge> {
-    let done = |path: &[u8], moved, part| FileMerge {
+    let done = |path: &[u8], moved, result| FileMerge {
         old_path: new.to_vec(),
         path: path.to_vec(),
         moved,
-        part,
+        result,
     };
     let (Some(base), Some(theirs)) = (trees.before.file(old)?, trees.after.file(new)?) else {
-        return Ok(done(new, false, Part::There));
+        return Ok(done(new, false, FileMergeResult::Upstream));
     };
     let there = trees.ours.file(new)?;
     let Some(ours) = trees.ours.file(old)? else {
@@ -169,62 +171,66 @@ fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerg
                 Some(other) => done(
                     &other,
                     true,
-                    Part::Trouble(Trouble::Other(format!(
-                        "the patch renames {}, and upstream renamed it otherwise",
+                    FileMergeResult::Failed(MergeFailure::Other(format!(
+                        "the patch renames {}, and upstream renamed it differently",
                         crate::series::path::shown(old)
                     ))),
                 ),
                 None => done(
                     new,
                     false,
-                    Part::Trouble(Trouble::Gone { base: base.content }),
+                    FileMergeResult::Failed(MergeFailure::Gone { base: base.content }),
                 ),
             });
         };
-        let part = match merged(Some(&base), &ours, &theirs)? {
-            Ok(file) if same(&file, &ours) => Part::There,
+        let result = match merged(Some(&base), &ours, &theirs)? {
+            Ok(file) if same(&file, &ours) => FileMergeResult::Upstream,
             Ok(file) => clean(new, Some(file)),
-            Err(trouble) => Part::Trouble(trouble),
+            Err(failure) => FileMergeResult::Failed(failure),
         };
-        return Ok(done(new, false, part));
+        return Ok(done(new, false, result));
     };
     if there.is_some() {
         return Ok(done(
             new,
             false,
-            Part::Trouble(Trouble::Other(
+            FileMergeResult::Failed(MergeFailure::Other(
                 "the patch renames a file to this name, which upstream uses for another".to_owned(),
             )),
         ));
     }
     if let Some(obstacle) = trees.ours.obstacle(new)? {
-        return Ok(done(new, false, Part::Trouble(Trouble::Other(obstacle))));
+        return Ok(done(
+            new,
+            false,
+            FileMergeResult::Failed(MergeFailure::Other(obstacle)),
+        ));
     }
-    let part = match merged(Some(&base), &ours, &theirs)? {
-        Ok(file) => Part::Clean(BTreeMap::from([
+    let result = match merged(Some(&base), &ours, &theirs)? {
+        Ok(file) => FileMergeResult::Clean(BTreeMap::from([
             (old.to_vec(), None),
             (new.to_vec(), Some(file)),
         ])),
-        Err(trouble) => Part::Trouble(trouble),
+        Err(failure) => FileMergeResult::Failed(failure),
     };
-    Ok(done(new, false, part))
+    Ok(done(new, false, result))
 }
 
-fn clean(path: &[u8], file: Option<(u32, Vec<u8>)>) -> Part {
-    Part::Clean(BTreeMap::from([(path.to_vec(), file)]))
+fn clean(path: &[u8], file: Option<(u32, Vec<u8>)>) -> FileMergeResult {
+    FileMergeResult::Clean(BTreeMap::from([(path.to_vec(), file)]))
 }
 
-fn same(file: &(u32, Vec<u8>), other: &File) -> bool {
+fn same(file: &(u32, Vec<u8>), other: &TreeFile) -> bool {
     file.0 == other.mode && file.1 == *other.content
 }
 
-/// Mode and content of a file of which there are three versions.
+/// Merges three versions of a file and returns its mode and content, or the reason of a failure.
 fn merged(
-    base: Option<&File>,
-    ours: &File,
-    theirs: &File,
-) -> Result<std::result::Result<(u32, Vec<u8>), Trouble>> {
-    let other = |what: String| Ok(Err(Trouble::Other(what)));
+    base: Option<&TreeFile>,
+    ours: &TreeFile,
+    theirs: &TreeFile,
+) -> Result<std::result::Result<(u32, Vec<u8>), MergeFailure>> {
+    let other = |what: String| Ok(Err(MergeFailure::Other(what)));
     let mode = match base {
         _ if theirs.mode == ours.mode => ours.mode,
         Some(base) if base.mode == theirs.mode => ours.mode,
@@ -245,7 +251,7 @@ fn merged(
             let empty = Arc::new(Vec::new());
             let base_content = base.map_or(&empty, |base| &base.content);
             if base.is_none() {
-                return Ok(Err(Trouble::Lines {
+                return Ok(Err(MergeFailure::Lines {
                     base: empty,
                     ours: Arc::clone(&ours.content),
                     theirs: Arc::clone(&theirs.content),
@@ -257,11 +263,11 @@ fn merged(
                 .flatten()
                 .any(|file| file.is_link() || file.is_binary())
             {
-                return other("a file that is no text was changed by both sides".to_owned());
+                return other("both sides changed a file that is not text".to_owned());
             }
             return Ok(match merge(base_content, &ours.content, &theirs.content)? {
-                Merged::Clean(content) => Ok((mode, content)),
-                Merged::Conflict(regions) => Err(Trouble::Lines {
+                MergeResult::Clean(content) => Ok((mode, content)),
+                MergeResult::Conflict(regions) => Err(MergeFailure::Lines {
                     base: Arc::clone(base_content),
                     ours: Arc::clone(&ours.content),
                     theirs: Arc::clone(&theirs.content),

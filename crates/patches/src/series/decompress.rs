@@ -1,4 +1,4 @@
-//! Patches that are compressed, told by their names as quilt tells them.
+//! Decompression of patch files. As in quilt, the name's extension selects the format.
 
 use std::io::Read;
 
@@ -7,29 +7,28 @@ use liblzma::stream::Stream;
 
 use perfquilt_model::error::{Error, Result};
 
-/// Largest patch file accepted, as it is and decompressed.
-pub(super) const LIMIT: u64 = 64 << 20;
+/// Largest accepted patch file in bytes, both as stored and decompressed.
+pub(super) const FILE_LIMIT: u64 = 64 << 20;
 
-/// Most memory an LZMA stream may ask for.
-const MEMORY: u64 = 512 << 20;
+/// Memory limit of an LZMA stream, in bytes.
+const LZMA_MEMORY_LIMIT: u64 = 512 << 20;
 
-/// liblzma's flag for several streams one after the other.
+/// liblzma's flag for concatenated streams.
 const CONCATENATED: u32 = 0x08;
 
-/// Endings of compressed patches that quilt knows.
-const ENDINGS: [&str; 5] = [".gz", ".bz2", ".xz", ".lzma", ".lz"];
+/// Extensions of compressed patches that quilt supports.
+const EXTENSIONS: [&str; 5] = [".gz", ".bz2", ".xz", ".lzma", ".lz"];
 
-/// The ending that says how the patch file called `name` is compressed; empty where it is not.
+/// Returns the compression extension of the patch file called `name`; empty if it is not compressed.
 pub(crate) fn compression(name: &str) -> &'static str {
-    let mut endings = ENDINGS.into_iter();
-    endings.find(|end| name.ends_with(end)).unwrap_or("")
+    let mut extensions = EXTENSIONS.into_iter();
+    extensions.find(|end| name.ends_with(end)).unwrap_or("")
 }
 
-/// The bytes of the patch file called `name`, decompressed if its name says so; `shown` is its name in
-/// errors.
+/// Decompresses the bytes of the patch file called `name` if its extension says so; `shown` is its name in errors.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when they are damaged, or too many.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the bytes are damaged or exceed the limit.
 pub(super) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<u8>> {
     let input = bytes.as_slice();
     let broken = |error: &dyn std::fmt::Display| {
@@ -42,10 +41,16 @@ pub(super) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<
     let reader: Box<dyn Read> = match compression(name) {
         ".gz" => Box::new(flate2::read::MultiGzDecoder::new(input)),
         ".bz2" => Box::new(bzip2::read::MultiBzDecoder::new(input)),
-        ".lzma" => Box::new(lzma(Stream::new_lzma_decoder(MEMORY))?),
-        ".lz" => Box::new(lzma(Stream::new_lzip_decoder(MEMORY, CONCATENATED))?),
-        // Like xz, which takes what lzma made as well.
-        ".xz" => Box::new(lzma(Stream::new_auto_decoder(MEMORY, CONCATENATED))?),
+        ".lzma" => Box::new(lzma(Stream::new_lzma_decoder(LZMA_MEMORY_LIMIT))?),
+        ".lz" => Box::new(lzma(Stream::new_lzip_decoder(
+            LZMA_MEMORY_LIMIT,
+            CONCATENATED,
+        ))?),
+        // Like the xz program, which also reads LZMA files.
+        ".xz" => Box::new(lzma(Stream::new_auto_decoder(
+            LZMA_MEMORY_LIMIT,
+            CONCATENATED,
+        ))?),
         _ if name.ends_with(".zst") => {
             return Err(Error::series(
                 "patches compressed as .zst are not supported, by quilt either",
@@ -53,22 +58,22 @@ pub(super) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<
             .at(shown, None)
             .hint("compress it as .xz or .gz, or not at all"));
         }
-        _ if bytes.len() as u64 > LIMIT => return Err(too_large("").at(shown, None)),
+        _ if bytes.len() as u64 > FILE_LIMIT => return Err(too_large("").at(shown, None)),
         _ => return Ok(bytes),
     };
     let mut plain = Vec::new();
     reader
-        .take(LIMIT + 1)
+        .take(FILE_LIMIT + 1)
         .read_to_end(&mut plain)
         .map_err(|error| broken(&error))?;
-    if plain.len() as u64 > LIMIT {
+    if plain.len() as u64 > FILE_LIMIT {
         return Err(too_large(" when decompressed").at(shown, None));
     }
     Ok(plain)
 }
 
 fn too_large(when: &str) -> Error {
-    Error::series(format!("larger than {} MiB{when}", LIMIT >> 20))
+    Error::series(format!("larger than {} MiB{when}", FILE_LIMIT >> 20))
 }
 
 #[cfg(test)]
@@ -78,7 +83,7 @@ mod tests {
 
     #[test]
     fn there_is_a_limit_whether_compressed_or_not() {
-        let large = vec![b'+'; usize::try_from(LIMIT).unwrap() + 1];
+        let large = vec![b'+'; usize::try_from(FILE_LIMIT).unwrap() + 1];
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packed.write_all(&large).unwrap();
         let error = decompress("p.patch.gz", packed.finish().unwrap(), "p").unwrap_err();

@@ -10,18 +10,18 @@ use perfquilt_model::error::{Error, Result};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeriesFile {
     lines: Vec<String>,
-    entries: Vec<Entry>,
+    entries: Vec<SeriesEntry>,
     final_newline: bool,
 }
 
 /// A patch's line in `series`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct SeriesEntry {
     /// The patch's name: its path below the folder of patches.
     pub name: String,
-    /// `-pN`: how many leading components are taken off the paths in the patch.
+    /// `-pN`: number of leading components to strip from the paths in the patch.
     pub strip: usize,
-    /// `-R`: applied in reverse.
+    /// `-R`: apply in reverse.
     pub reverse: bool,
     /// Further options.
     pub flags: Flags,
@@ -30,8 +30,8 @@ pub struct Entry {
 }
 
 impl SeriesFile {
-    /// Parses `bytes`; `shown` is the file's name in errors. Every fault is reported, each with its
-    /// line; the entries are those without a fault.
+    /// Parses `bytes`; `shown` is the file's name in errors. Returns every fault with its line; the entries are the
+    /// lines without a fault.
     pub fn parse(bytes: &[u8], shown: &str) -> (SeriesFile, Vec<Error>) {
         let mut file = SeriesFile {
             final_newline: bytes.last().is_none_or(|&last| last == b'\n'),
@@ -70,17 +70,17 @@ impl SeriesFile {
         (file, faults)
     }
 
-    /// The patches in order.
-    pub fn entries(&self) -> &[Entry] {
+    /// Returns the patches in order.
+    pub fn entries(&self) -> &[SeriesEntry] {
         &self.entries
     }
 
-    /// The lines as they stand, comments and blank ones included.
+    /// Returns the unchanged lines, including comments and blank ones.
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
 
-    /// The file as it was read, unless lines were changed.
+    /// Returns the text of the file.
     pub fn to_text(&self) -> String {
         let mut text = self.lines.join("\n");
         if self.final_newline && !self.lines.is_empty() {
@@ -90,8 +90,8 @@ impl SeriesFile {
     }
 }
 
-/// `None` for blank lines and comments.
-fn parse_line(line: &str, number: usize) -> Result<Option<Entry>> {
+/// Parses a line; `None` for blank lines and comments.
+fn parse_line(line: &str, number: usize) -> Result<Option<SeriesEntry>> {
     let trimmed = line.trim_matches(['\r', ' ', '\t']);
     if trimmed.is_empty() || trimmed.starts_with('#') {
         return Ok(None);
@@ -104,7 +104,7 @@ fn parse_line(line: &str, number: usize) -> Result<Option<Entry>> {
     })?;
     let words: Vec<&str> = words.take_while(|word| !word.starts_with('#')).collect();
     let options = options::parse(&words)?;
-    Ok(Some(Entry {
+    Ok(Some(SeriesEntry {
         name: name.to_owned(),
         strip: options.strip,
         reverse: options.reverse,

@@ -1,26 +1,26 @@
-//! Which files are the series: quilt's order of looking for them.
+//! Locating the series file in quilt's search order.
 
 use std::path::{Path, PathBuf};
 
-/// Where the series file and its patches are, and who said so.
+/// The paths of the series file and of its patches, and where they were configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeriesPaths {
-    /// The series file as people open it: relative to the workspace unless it is elsewhere.
+    /// The series file; relative to the workspace if it is inside.
     pub series: PathBuf,
-    /// The folder of patches, likewise.
+    /// The folder of patches; relative to the workspace if it is inside.
     pub patches: PathBuf,
-    /// Who named them otherwise than the configuration does, for errors.
+    /// The quilt settings that override the configuration, for errors.
     pub because: Option<String>,
 }
 
-/// What quilt would read: its own notes in `.pc`, and its environment.
+/// Quilt's own settings: the files in `.pc` and the environment.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Quilt {
-    /// `$QUILT_PC`, `.pc` when it is not set.
+pub(super) struct QuiltSettings {
+    /// `$QUILT_PC`; `.pc` if it is not set.
     pub pc: Option<PathBuf>,
-    /// What `.pc/.quilt_patches` says.
+    /// The content of `.pc/.quilt_patches`.
     pub noted_patches: Option<PathBuf>,
-    /// What `.pc/.quilt_series` says.
+    /// The content of `.pc/.quilt_series`.
     pub noted_series: Option<PathBuf>,
     /// `$QUILT_PATCHES`.
     pub patches: Option<PathBuf>,
@@ -28,10 +28,10 @@ pub(super) struct Quilt {
     pub series: Option<PathBuf>,
 }
 
-/// Finds the series file by `exists`, which is asked about files relative to the workspace; `file` and
-/// `patches` are the configured names. The first place is returned when there is none anywhere.
+/// Finds the series file with `exists`, which tests paths relative to the workspace; `file` and `patches` are the
+/// configured paths. Returns the unprefixed path if no candidate exists.
 pub(super) fn find(
-    quilt: &Quilt,
+    quilt: &QuiltSettings,
     file: &Path,
     patches: &Path,
     exists: impl Fn(&Path) -> bool,
@@ -82,7 +82,7 @@ pub(super) fn find(
 mod tests {
     use super::*;
 
-    fn found(quilt: &Quilt, there: &[&str]) -> (String, String) {
+    fn found(quilt: &QuiltSettings, there: &[&str]) -> (String, String) {
         let exists = |path: &Path| there.iter().any(|known| path == Path::new(known));
         let paths = find(quilt, Path::new("series"), Path::new("patches"), exists);
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
@@ -93,7 +93,7 @@ mod tests {
     fn quilts_order() {
         let path = |text: &str| Some(PathBuf::from(text));
         let all = [".pc/series", "series", "patches/series"];
-        let none = Quilt::default();
+        let none = QuiltSettings::default();
         for (there, series) in [
             (&all[..], ".pc/series"),
             (&all[1..], "series"),
@@ -102,16 +102,16 @@ mod tests {
         ] {
             assert_eq!(found(&none, there), (series.into(), "patches".into()));
         }
-        let environment = Quilt {
+        let environment = QuiltSettings {
             patches: path("debian/patches"),
             series: path("00list"),
-            ..Quilt::default()
+            ..QuiltSettings::default()
         };
         assert_eq!(
             found(&environment, &["debian/patches/00list", "series"]),
             ("debian/patches/00list".into(), "debian/patches".into())
         );
-        let noted = Quilt {
+        let noted = QuiltSettings {
             noted_patches: path("p"),
             noted_series: path("/elsewhere/series"),
             ..environment

@@ -1,8 +1,8 @@
-//! A patch's header: what stands before its first diff (DEP-3, git mail or plain words).
+//! A patch's header: the text before its first diff (DEP-3, git mail or plain prose).
 
 use jiff::civil;
 
-/// What a header says.
+/// A parsed header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Header {
     /// `Subject:` or `Description:`, without `[PATCH …]`.
@@ -11,22 +11,22 @@ pub struct Header {
     pub author: Option<Person>,
     /// `Date:` or `Last-Update:`.
     pub date: Option<Timestamp>,
-    /// The text after the fields, or all of it when there are none.
+    /// The text after the fields, or the whole text if there are no fields.
     pub body: String,
-    /// Every field in order, names as written, continuation lines joined by line ends.
+    /// Every field in order, with the name as written; continuation lines are joined by newlines.
     pub fields: Vec<(String, String)>,
 }
 
-/// A name with an address.
+/// A person's name and email address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Person {
-    /// The name; the address when there is none.
+    /// The name, or the address if there is no name.
     pub name: String,
-    /// The address; empty when there is none.
+    /// The address; empty if there is none.
     pub email: String,
 }
 
-/// A moment with the offset it was written in.
+/// A point in time and its UTC offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 00:00 UTC.
@@ -36,7 +36,7 @@ pub struct Timestamp {
 }
 
 impl Header {
-    /// Reads the text before a patch's first diff.
+    /// Parses the text before a patch's first diff.
     pub fn parse(text: &str) -> Header {
         let mut header = Header::default();
         let mut lines = text.lines().peekable();
@@ -60,7 +60,7 @@ impl Header {
         }
         let mut body = String::new();
         for line in lines {
-            // What follows in a mail is a list of changed files.
+            // A mail continues with the list of changed files.
             if line == "---" {
                 break;
             }
@@ -71,7 +71,7 @@ impl Header {
         if let Some(description) = header.field("description")
             && let Some((_, rest)) = description.split_once('\n')
         {
-            // DEP-3: the first line is the subject, the following ones the text, `.` a blank line.
+            // DEP-3: the first line is the subject, the following lines are the body, and `.` is a blank line.
             let rest: Vec<&str> = rest
                 .lines()
                 .map(|line| if line == "." { "" } else { line })
@@ -85,7 +85,7 @@ impl Header {
         header
     }
 
-    /// The value of the first field called `name`, whatever its capitals.
+    /// Returns the value of the first field called `name`, ignoring case.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields
             .iter()
@@ -96,7 +96,7 @@ impl Header {
     fn take(&mut self, name: &str, value: &str) {
         match name.to_ascii_lowercase().as_str() {
             "subject" => {
-                // An encoded word may hold a line end, too.
+                // Decoding an encoded word may produce another line end.
                 let subject = decode_words(&value.replace('\n', " ")).replace('\n', " ");
                 self.subject = Some(without_tags(&subject).to_owned());
             }
@@ -113,7 +113,7 @@ impl Header {
         }
     }
 
-    /// The subject, or the first words of the text.
+    /// Returns the subject, or the first line of the body.
     pub fn title(&self) -> Option<&str> {
         self.subject
             .as_deref()
@@ -122,7 +122,7 @@ impl Header {
             .map(str::trim)
     }
 
-    /// The text below `title`: without its first line, where that is the title.
+    /// Returns the body below `title`: without its first line if that line is the title.
     pub(crate) fn text_below(&self, title: &str) -> &str {
         let body = self.body.trim();
         match body.split_once('\n') {
@@ -133,7 +133,7 @@ impl Header {
     }
 }
 
-/// `Name: value`, where the name is one word of letters, digits and dashes.
+/// Parses a line `Name: value`, where the name is one word of letters, digits and dashes.
 pub(super) fn field(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once(':')?;
     let word = !name.is_empty()
@@ -143,7 +143,7 @@ pub(super) fn field(line: &str) -> Option<(&str, &str)> {
     (word && (value.is_empty() || value.starts_with([' ', '\t']))).then(|| (name, value.trim()))
 }
 
-/// Takes `[PATCH 3/7]` and the like off a subject.
+/// Strips tags such as `[PATCH 3/7]` from a subject.
 fn without_tags(subject: &str) -> &str {
     let mut rest = subject.trim();
     while let Some(inner) = rest.strip_prefix('[')
@@ -172,8 +172,8 @@ fn person(text: &str) -> Option<Person> {
     (!name.is_empty()).then_some(Person { name, email })
 }
 
-/// RFC 2822 (`Mon, 3 Jun 2024 10:00:00 +0200`), git's own form (`Mon Jun 3 10:00:00 2024 +0200`), or
-/// ISO with or without a time.
+/// Parses a date in RFC 2822 (`Mon, 3 Jun 2024 10:00:00 +0200`), in git's own format (`Mon Jun 3 10:00:00 2024 +0200`)
+/// or in ISO 8601 with or without a time.
 fn timestamp(text: &str) -> Option<Timestamp> {
     let text = text.lines().next().unwrap_or_default().trim();
     if let Ok(zoned) = jiff::fmt::rfc2822::parse(text) {
@@ -210,7 +210,7 @@ fn timestamp(text: &str) -> Option<Timestamp> {
     }
 }
 
-/// Decodes the UTF-8 words that mail programs write as `=?UTF-8?q?…?=`; others stay as they are.
+/// Decodes the UTF-8 words that mail programs write as `=?UTF-8?q?…?=`; leaves other encodings unchanged.
 fn decode_words(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -222,7 +222,7 @@ fn decode_words(text: &str) -> String {
             continue;
         };
         let between = &rest[..start];
-        // Blanks between two encoded words only separate them.
+        // Whitespace between two encoded words is only a separator (RFC 2047).
         if out.is_empty() || !between.trim().is_empty() {
             out.push_str(between);
         }

@@ -1,4 +1,4 @@
-//! Reading a series from a workspace.
+//! Loading a series from a workspace.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -6,29 +6,29 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::decompress::{LIMIT, compression, decompress};
+use super::decompress::{FILE_LIMIT, compression, decompress};
 use super::diff::{Binary, Line};
-use super::files::{Quilt, SeriesPaths, find};
-use super::{Entry, FileDiff, Hunk, Patch, Series, SeriesFile};
+use super::files::{QuiltSettings, SeriesPaths, find};
+use super::{FileDiff, Hunk, Patch, Series, SeriesEntry, SeriesFile};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::threads::in_threads;
+use perfquilt_system::threads::parallel_map;
 
-/// A series with everything that is wrong with it.
+/// A series with all its faults.
 #[derive(Debug)]
-pub struct Survey {
-    /// Those patches that could be read.
+pub struct SeriesSurvey {
+    /// The series of the readable patches.
     pub series: Series,
-    /// What stands in the way of the others.
+    /// The faults of the other patches and of the series file.
     pub faults: Vec<Error>,
     /// Patch files that `series` does not name, as paths below the folder of patches.
     pub unused: Vec<String>,
-    /// Where all that was read.
+    /// The paths of the series file and its patches.
     pub paths: SeriesPaths,
 }
 
 impl Series {
-    /// Reads `series` and its patches.
+    /// Loads `series` and its patches.
     ///
     /// # Errors
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first fault, naming file and line.
@@ -36,11 +36,12 @@ impl Series {
         Series::load_for(ws, None)
     }
 
-    /// Reads the series that is applied to a release (`None`: the current one): its own, where the
+    /// Loads the series that applies to a release (`None`: the current one): the release's own series if the
     /// configuration names one.
     ///
     /// # Errors
-    /// As [`Series::load`], and [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first fault, naming file and line,
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
     pub fn load_for(ws: &Workspace, release: Option<&str>) -> Result<Series> {
         let survey = survey(ws, release)?;
         match survey.faults.into_iter().next() {
@@ -50,18 +51,17 @@ impl Series {
     }
 }
 
-/// Reads as much of a release's series (`None`: the current one's) as can be read and collects every
-/// fault.
+/// Loads the readable part of a release's series (`None`: the current one's) and collects every fault.
 ///
 /// # Errors
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no series at all,
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
-pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
+pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<SeriesSurvey> {
     let paths = paths(ws, release)?;
     let shown = paths.series.to_string_lossy().into_owned();
-    let bytes = match read_file(&ws.root().join(&paths.series), LIMIT) {
-        Ok(bytes) if bytes.len() as u64 > LIMIT => {
-            let what = format!("larger than {} MiB", LIMIT >> 20);
+    let bytes = match read_file(&ws.root().join(&paths.series), FILE_LIMIT) {
+        Ok(bytes) if bytes.len() as u64 > FILE_LIMIT => {
+            let what = format!("larger than {} MiB", FILE_LIMIT >> 20);
             return Err(Error::series(what).at(shown, None));
         }
         Ok(bytes) => bytes,
@@ -76,21 +76,24 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
     let folder = ws.root().join(&paths.patches);
     let there = patch_files(&folder);
     let taken = AtomicUsize::new(0);
-    let read = |entry: &Entry| -> Result<Patch> {
+    let read = |entry: &SeriesEntry| -> Result<Patch> {
         let path = paths.patches.join(&entry.name);
         let shown_patch = path.to_string_lossy();
-        if taken.load(Ordering::Relaxed) > MEMORY {
-            let what = format!("the series takes more than {} MiB of memory", MEMORY >> 20);
+        if taken.load(Ordering::Relaxed) > MEMORY_LIMIT {
+            let what = format!(
+                "the series takes more than {} MiB of memory",
+                MEMORY_LIMIT >> 20
+            );
             return Err(Error::series(what).at(&*path, None));
         }
         let bytes = read_patch(&folder, entry, &shown_patch)?
             .ok_or_else(|| missing(entry, &shown, &paths.patches, &there))?;
         let patch = Patch::parse(entry, &shown_patch, &bytes)?;
-        taken.fetch_add(memory(&patch), Ordering::Relaxed);
+        taken.fetch_add(memory_size(&patch), Ordering::Relaxed);
         Ok(patch)
     };
     let mut patches = Vec::with_capacity(file.entries().len());
-    for result in in_threads(file.entries(), SHARE, read) {
+    for result in parallel_map(file.entries(), PATCHES_PER_THREAD, read) {
         match result {
             Ok(patch) => patches.push(patch),
             Err(fault) => faults.push(fault),
@@ -107,7 +110,7 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
                 .any(|other| Path::new(name).starts_with(other))
         })
         .collect();
-    Ok(Survey {
+    Ok(SeriesSurvey {
         series: Series::assemble(file, patches),
         faults,
         unused,
@@ -115,11 +118,11 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<Survey> {
     })
 }
 
-/// Most memory that a series may take, in bytes and roughly: one patch more begins below it.
-const MEMORY: usize = 2 << 30;
+/// Approximate memory limit of a series, in bytes. It is tested before each patch, so one patch may exceed it.
+const MEMORY_LIMIT: usize = 2 << 30;
 
-/// The memory that a patch takes, in bytes and roughly.
-fn memory(patch: &Patch) -> usize {
+/// Estimates the memory that a patch takes, in bytes.
+fn memory_size(patch: &Patch) -> usize {
     let lines = |hunk: &Hunk| -> usize {
         let line = size_of::<Line>();
         hunk.lines.iter().map(|it| line + it.text.len()).sum()
@@ -134,11 +137,11 @@ fn memory(patch: &Patch) -> usize {
         .sum()
 }
 
-/// Fewer patches than this are not worth a thread of their own.
-const SHARE: usize = 64;
+/// Minimum number of patches that justifies another thread.
+const PATCHES_PER_THREAD: usize = 64;
 
-/// Where a release's series (`None`: the current one's) and its patches are. What quilt noted in `.pc`
-/// comes first, then its environment, then `[series]`; a release's own folder comes before them all.
+/// Returns the paths of a release's series (`None`: the current one's) and of its patches. A release's own folder takes
+/// precedence over quilt's files in `.pc`, these over quilt's environment, and that over `[series]`.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
@@ -146,7 +149,12 @@ pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
     let files = ws.config.series_of(release)?;
     let exists = |path: &Path| ws.root().join(path).is_file();
     if files.patches != ws.config.series.patches {
-        return Ok(find(&Quilt::default(), &files.file, &files.patches, exists));
+        return Ok(find(
+            &QuiltSettings::default(),
+            &files.file,
+            &files.patches,
+            exists,
+        ));
     }
     let variable = |name: &str| {
         std::env::var_os(name)
@@ -160,7 +168,7 @@ pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
         let text = text.trim_end_matches('\n');
         (!text.is_empty()).then(|| PathBuf::from(text))
     };
-    let quilt = Quilt {
+    let quilt = QuiltSettings {
         noted_patches: noted(".quilt_patches"),
         noted_series: noted(".quilt_series"),
         patches: variable("QUILT_PATCHES"),
@@ -170,27 +178,27 @@ pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
     Ok(find(&quilt, &files.file, &files.patches, exists))
 }
 
-/// Where a release's series is kept, as paths that can be opened.
+/// The location of a release's series, as paths that can be opened.
 #[derive(Debug, Clone)]
-pub struct Location {
+pub struct SeriesLocation {
     /// The `series` file.
     pub file: PathBuf,
-    /// The `series` file, as people open it.
+    /// The path of the `series` file in messages.
     pub shown: String,
     /// The folder of the patches.
     pub folder: PathBuf,
-    /// The folder of the patches, as people open it.
+    /// The path of the patch folder in messages.
     pub shown_folder: PathBuf,
 }
 
-impl Location {
-    /// Where the series of a release (`None`: the current one) is.
+impl SeriesLocation {
+    /// Finds the series of a release (`None`: the current one).
     ///
     /// # Errors
-    /// As [`paths`].
-    pub fn of(ws: &Workspace, release: Option<&str>) -> Result<Location> {
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
+    pub fn of(ws: &Workspace, release: Option<&str>) -> Result<SeriesLocation> {
         let paths = paths(ws, release)?;
-        Ok(Location {
+        Ok(SeriesLocation {
             file: ws.root().join(&paths.series),
             shown: paths.series.to_string_lossy().into_owned(),
             folder: ws.root().join(&paths.patches),
@@ -198,12 +206,12 @@ impl Location {
         })
     }
 
-    /// A patch's path as people open it.
+    /// Returns a patch's path for messages.
     pub fn shown_patch(&self, name: &str) -> String {
         self.shown_folder.join(name).to_string_lossy().into_owned()
     }
 
-    /// The bytes of a patch's file as they stand there, compressed or not.
+    /// Reads a patch's file without decompressing it.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
@@ -212,15 +220,15 @@ impl Location {
         read_file(&path, u64::MAX).map_err(|e| Error::io("read", &path, &e))
     }
 
-    /// The bytes of a patch, decompressed.
+    /// Reads and decompresses a patch.
     ///
     /// # Errors
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no such file or it cannot be read.
-    pub fn bytes(&self, entry: &Entry) -> Result<Vec<u8>> {
+    pub fn bytes(&self, entry: &SeriesEntry) -> Result<Vec<u8>> {
         bytes_of(&self.folder, entry, self.shown_patch(&entry.name))
     }
 
-    /// Every file below the folder of patches, by its path there.
+    /// Returns every file below the folder of patches, as a path relative to it.
     pub fn files(&self) -> BTreeSet<String> {
         patch_files(&self.folder)
     }
@@ -248,8 +256,8 @@ fn folders_of_other_series(ws: &Workspace, folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A file's bytes: all of them, or one more than `limit`. Whoever reads a pipe waits for a writer, and a device may have
-/// no end.
+/// Reads a regular file: all of it, or `limit` plus one bytes of a larger one. Rejects pipes, which block without a
+/// writer, and devices, which may have no end.
 fn read_file(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_dir() {
@@ -261,10 +269,10 @@ fn read_file(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The patch's bytes, decompressed; `None` when there is no such file.
-fn read_patch(folder: &Path, entry: &Entry, shown: &str) -> Result<Option<Vec<u8>>> {
+/// Reads and decompresses a patch; `None` when there is no such file.
+fn read_patch(folder: &Path, entry: &SeriesEntry, shown: &str) -> Result<Option<Vec<u8>>> {
     let path = folder.join(&entry.name);
-    let bytes = match read_file(&path, LIMIT) {
+    let bytes = match read_file(&path, FILE_LIMIT) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
@@ -274,30 +282,30 @@ fn read_patch(folder: &Path, entry: &Entry, shown: &str) -> Result<Option<Vec<u8
     decompress(&entry.name, bytes, shown).map(Some)
 }
 
-/// A patch's bytes, decompressed.
+/// Reads and decompresses a patch of a release's series (`None`: the current one's).
 ///
 /// # Errors
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no such file or it cannot be read.
-pub fn patch_bytes(ws: &Workspace, release: Option<&str>, entry: &Entry) -> Result<Vec<u8>> {
+pub fn patch_bytes(ws: &Workspace, release: Option<&str>, entry: &SeriesEntry) -> Result<Vec<u8>> {
     let folder = paths(ws, release)?.patches;
     let shown = folder.join(&entry.name).to_string_lossy().into_owned();
     bytes_of(&ws.root().join(&folder), entry, shown)
 }
 
-/// As [`read_patch`], for a patch that was there.
-fn bytes_of(folder: &Path, entry: &Entry, shown: String) -> Result<Vec<u8>> {
+/// Reads and decompresses a patch that existed when the series was loaded.
+fn bytes_of(folder: &Path, entry: &SeriesEntry, shown: String) -> Result<Vec<u8>> {
     read_patch(folder, entry, &shown)?
         .ok_or_else(|| Error::series("the patch is gone").at(shown, None))
 }
 
-fn missing(entry: &Entry, series: &str, folder: &Path, there: &BTreeSet<String>) -> Error {
+fn missing(entry: &SeriesEntry, series: &str, folder: &Path, there: &BTreeSet<String>) -> Error {
     let error = Error::series(format!(
         "patch \"{}\" not found in {}/",
         entry.name,
         folder.display()
     ))
     .at(series, entry.line);
-    // The endings are all alike and would make any two names similar.
+    // The extensions are alike and would make any two names similar.
     let stem = |name: &str| {
         name.rsplit_once('.')
             .map_or(name, |(stem, _)| stem)
@@ -311,11 +319,11 @@ fn missing(entry: &Entry, series: &str, folder: &Path, there: &BTreeSet<String>)
         .max_by(|a, b| a.0.total_cmp(&b.0));
     match nearest {
         Some((_, name)) => error.hint(format!("did you mean \"{name}\"?")),
-        None => error.hint("add the file, or take the line out of the series"),
+        None => error.hint("add the file, or remove the line from the series"),
     }
 }
 
-/// Every file below the folder of patches, by its path there.
+/// Returns every file below the folder of patches, as a path relative to it.
 fn patch_files(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![(folder.to_owned(), String::new(), 0)];
@@ -351,9 +359,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_that_is_gone_is_no_empty_patch() {
+    fn a_missing_patch_is_not_an_empty_patch() {
         let folder = tempfile::tempdir().unwrap();
-        let location = Location {
+        let location = SeriesLocation {
             file: folder.path().join("series"),
             shown: "series".to_owned(),
             folder: folder.path().to_owned(),

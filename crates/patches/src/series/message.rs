@@ -1,12 +1,12 @@
-//! Commit messages and the headers of patches: what a maintainer changed in the one is changed in the
-//! other, and nothing else.
+//! Commit messages and patch headers. A maintainer's change of a commit message is carried over to the header; the rest
+//! of the header keeps its bytes.
 
 use std::ops::Range;
 
 use super::header::field;
 use super::{Person, Timestamp, diff};
 
-/// What a commit says about its patch.
+/// The message, author and date of a patch's commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message {
     /// The first line.
@@ -15,12 +15,12 @@ pub struct Message {
     pub body: String,
     /// The author.
     pub author: Option<Person>,
-    /// When it was written.
+    /// The author date.
     pub date: Timestamp,
 }
 
 impl Message {
-    /// Takes a commit's message apart; the second part are the names on its `Patch:` lines.
+    /// Parses a commit's message. Returns it with the names on its `Patch:` lines.
     pub fn parse(text: &str, author: Option<Person>, date: Timestamp) -> (Message, Vec<String>) {
         let mut names = Vec::new();
         let mut lines = Vec::new();
@@ -41,9 +41,9 @@ impl Message {
         (message, names)
     }
 
-    /// Whether both say the same, as far as editors and git leave a message alone: git drops lines
-    /// that begin with `#`.
-    pub fn same_words(&self, other: &Message) -> bool {
+    /// Returns whether title and body are equal, ignoring blank lines that editors change and lines that begin with
+    /// `#`, which git drops.
+    pub fn same_text(&self, other: &Message) -> bool {
         let plain = |message: &Message| {
             let lines: Vec<&str> = message
                 .body
@@ -55,19 +55,19 @@ impl Message {
         plain(self) == plain(other)
     }
 
-    /// Whether both say the same about everything.
+    /// Returns whether title, body, author and date are equal.
     pub fn same(&self, other: &Message) -> bool {
-        self.same_words(other) && self.author == other.author && self.date == other.date
+        self.same_text(other) && self.author == other.author && self.date == other.date
     }
 }
 
-/// The name on a `Patch: NAME` line.
+/// Returns the name on a `Patch: NAME` line.
 fn patch_name(line: &str) -> Option<&str> {
     let name = line.strip_prefix("Patch:")?.trim();
     (!name.is_empty() && !name.contains(char::is_whitespace)).then_some(name)
 }
 
-/// Lines without blank ones at both ends and with single ones in between.
+/// Joins lines without leading and trailing blank ones, and with at most one blank line in a row.
 fn squeeze(lines: &[&str]) -> String {
     let mut text = String::new();
     for line in lines {
@@ -80,8 +80,8 @@ fn squeeze(lines: &[&str]) -> String {
     text.trim_matches('\n').to_owned()
 }
 
-/// The header of a new patch, with the blank line that separates it from its diff.
-pub fn fresh(message: &Message) -> Vec<u8> {
+/// Returns the header of a new patch, with the blank line that separates it from its diff.
+pub fn new_header(message: &Message) -> Vec<u8> {
     let mut text = String::new();
     if let Some(author) = &message.author {
         text.push_str(&format!("From: {}\n", shown(author)));
@@ -95,15 +95,15 @@ pub fn fresh(message: &Message) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// `header` after its commit's message went from `old` to `new`: only what differs is written anew.
-pub fn rewrite(header: &[u8], old: &Message, new: &Message) -> Vec<u8> {
+/// Updates `header` after its commit's message changed from `old` to `new`. Only the differing parts are rewritten.
+pub fn update_header(header: &[u8], old: &Message, new: &Message) -> Vec<u8> {
     if old.same(new) {
         return header.to_vec();
     }
-    let parts = Parts::of(header);
+    let parts = HeaderParts::of(header);
     if parts.fields.is_empty() {
         if old.author != new.author || header.trim_ascii().is_empty() {
-            return fresh(new);
+            return new_header(new);
         }
         return [prose(new).into_bytes(), parts.ending()].concat();
     }
@@ -112,9 +112,9 @@ pub fn rewrite(header: &[u8], old: &Message, new: &Message) -> Vec<u8> {
     let description = parts.first("description").filter(|_| subject.is_none());
     let author = parts.first_of(&["from", "author"]);
     let date = parts.first("date").or_else(|| parts.first("last-update"));
-    // DEP-3 has the text in the lines that continue the description.
+    // DEP-3 keeps the body in the continuation lines of the description.
     let continued = description.filter(|&at| parts.fields[at].1.len() > 1);
-    let words = !old.same_words(new);
+    let words = !old.same_text(new);
     let mut added = String::new();
     if let Some(person) = new
         .author
@@ -179,7 +179,7 @@ pub fn rewrite(header: &[u8], old: &Message, new: &Message) -> Vec<u8> {
     out
 }
 
-/// A message without fields.
+/// Returns a message as a header without fields.
 fn prose(message: &Message) -> String {
     let mut text = format!("{}\n", escaped(&message.title));
     if !message.body.is_empty() {
@@ -188,8 +188,8 @@ fn prose(message: &Message) -> String {
     text
 }
 
-/// `text` as it may stand in a header: lines that would end it for quilt or git are indented, and where patch would
-/// find a diff in it nevertheless, that is quoted as in a mail.
+/// Escapes `text` for a header. It indents lines that would end the header for quilt or git. If GNU patch would still
+/// find a diff in the text, it quotes the lines in question with `> `.
 pub(crate) fn escaped(text: &str) -> String {
     let ends = |line: &str| {
         line == "---"
@@ -218,7 +218,7 @@ pub(crate) fn escaped(text: &str) -> String {
         });
         lines.collect::<Vec<_>>().join("\n")
     };
-    let quoted = quote(&is_of_diff);
+    let quoted = quote(&may_be_diff_header);
     if is_prose(&quoted) {
         quoted
     } else {
@@ -226,10 +226,10 @@ pub(crate) fn escaped(text: &str) -> String {
     }
 }
 
-/// Whether a line, however indented, may be one of a diff's headers.
-fn is_of_diff(line: &str) -> bool {
+/// Returns whether a line, at any indentation, may be a header line of a diff.
+fn may_be_diff_header(line: &str) -> bool {
     let text = line.trim_start_matches([' ', '\t', 'X']);
-    // A message in a message has `- ` before its lines.
+    // RFC 934 encapsulation puts `- ` before the lines.
     let inner = text.trim_start_matches("- ");
     text == "---"
         || ["diff -", "Index:", "+++ ", "*** ", "@@ "]
@@ -238,12 +238,12 @@ fn is_of_diff(line: &str) -> bool {
         || inner.starts_with("--- ")
 }
 
-/// Whether patch finds nothing of a diff in `text`, and takes the diff that follows it for what it is.
+/// Returns whether GNU patch finds no diff in `text` and still reads the diff that follows it.
 fn is_prose(text: &str) -> bool {
     const DIFF: &[u8] = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n";
     let found = |bytes: &[u8]| {
         let mut files = diff::parse(bytes, 1, "").ok()?.files;
-        // Wherever they stand.
+        // Line numbers depend on the header's length.
         for file in &mut files {
             file.line = 0;
             file.hunks.iter_mut().for_each(|hunk| hunk.line = 0);
@@ -255,7 +255,7 @@ fn is_prose(text: &str) -> bool {
     diff::header_length(&bytes) == header.len() && found(&bytes) == found(DIFF)
 }
 
-/// `[PATCH 1/4] ` of the old subject line, which stays.
+/// Returns the tags of the old subject line, such as `[PATCH 1/4] `, which are kept.
 fn tags(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let value = text
@@ -296,18 +296,18 @@ fn day_text(date: Timestamp) -> String {
     zoned(date).map_or_else(String::new, |zoned| zoned.strftime("%Y-%m-%d").to_string())
 }
 
-/// A header's lines and what they are, as [`Header::parse`](super::Header::parse) reads them.
-struct Parts<'a> {
+/// The lines of a header, divided into fields and body as [`Header::parse`](super::Header::parse) does.
+struct HeaderParts<'a> {
     lines: Vec<&'a [u8]>,
     /// Lines before the first field.
     lead: usize,
     fields: Vec<(String, Range<usize>)>,
-    /// The text with the blank lines around it.
+    /// The body with the blank lines around it.
     body: Range<usize>,
 }
 
-impl<'a> Parts<'a> {
-    fn of(header: &'a [u8]) -> Parts<'a> {
+impl<'a> HeaderParts<'a> {
+    fn of(header: &'a [u8]) -> HeaderParts<'a> {
         let lines: Vec<&[u8]> = header.split_inclusive(|&b| b == b'\n').collect();
         let blank = |line: &[u8]| line.trim_ascii().is_empty();
         let lead = lines
@@ -333,7 +333,7 @@ impl<'a> Parts<'a> {
             .iter()
             .position(|line| line.trim_ascii_end() == b"---")
             .map_or(lines.len(), |tail| at + tail);
-        Parts {
+        HeaderParts {
             lines,
             lead,
             fields,
@@ -345,7 +345,7 @@ impl<'a> Parts<'a> {
         self.lines[lines].concat()
     }
 
-    /// What follows the text: blank lines, a list of changed files.
+    /// Returns the lines after the body: blank lines and the list of changed files.
     fn ending(&self) -> Vec<u8> {
         let blank = self.lines[self.body.clone()]
             .iter()
@@ -391,7 +391,7 @@ mod tests {
         }
     }
 
-    /// What the header says, as the stack's commits say it.
+    /// Returns the message of the commit that the stack makes for this header.
     fn said(header: &str) -> Message {
         let header = Header::parse(header);
         let title = header.title().unwrap_or_default().to_owned();
@@ -408,7 +408,7 @@ mod tests {
         let old = said(header);
         let mut new = old.clone();
         change(&mut new);
-        let text = String::from_utf8(rewrite(header.as_bytes(), &old, &new)).unwrap();
+        let text = String::from_utf8(update_header(header.as_bytes(), &old, &new)).unwrap();
         assert_eq!(said(&text), new, "{text}");
         text
     }
@@ -451,7 +451,7 @@ mod tests {
             titled,
             dep3.replace("Description: Cache", "Description: new")
         );
-        // A title that is the text's first line is said once.
+        // The body must not repeat a title that is its first line.
         assert_eq!(said("Subject: Cache\n\nCache\n\nmore\n").body, "more");
         assert_eq!(said("Subject: Cache\n\nCache\n").body, "");
     }
@@ -521,7 +521,7 @@ mod tests {
     fn fresh_headers_are_read_back() {
         for body in ["", "one\n\ntwo", "Note: x"] {
             let message = message("title: x", body);
-            let text = String::from_utf8(fresh(&message)).unwrap();
+            let text = String::from_utf8(new_header(&message)).unwrap();
             assert_eq!(said(&text), message, "{text}");
             assert!(text.ends_with("\n\n"));
         }
@@ -530,7 +530,7 @@ mod tests {
     #[test]
     fn text_that_looks_like_a_diff_does_not_end_the_header() {
         let message = message("t", "see:\n--- a/x\n+++ b/x\ndiff --git a/x b/x\n---\nend");
-        let header = fresh(&message);
+        let header = new_header(&message);
         assert_eq!(diff::header_length(&header), header.len());
         assert!(
             said(&String::from_utf8(header).unwrap())
@@ -547,14 +547,14 @@ mod tests {
         let mode = "  diff --git a/x b/x\n  old mode 100644\n  new mode 100755";
         let nested = hunk.replace("--- a/x", "- --- a/x");
         for text in [hunk, indented.trim_end(), context, mode, nested.as_str()] {
-            let header = fresh(&message("t", &format!("see:\n{text}\nend")));
+            let header = new_header(&message("t", &format!("see:\n{text}\nend")));
             let header = String::from_utf8(header).unwrap();
             let parsed = diff::parse(header.as_bytes(), 1, "").unwrap();
             assert!(parsed.files.is_empty(), "{header}");
             let body = said(&header).body;
             assert!(body.starts_with("see:\n"), "{body}");
             assert!(body.ends_with("\nend"), "{body}");
-            // What was made so stays so.
+            // Escaping is idempotent.
             assert_eq!(escaped(&body), body);
         }
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The series: which patches, in which order, and what is in them. Parsing is free of input and
-//! output; only [`Series::load`] and [`survey`] read files.
+//! The series: its patches, their order and their content. Parsing does no I/O; only [`Series::load`] and [`survey`]
+//! read files.
 
 mod decompress;
 pub mod diff;
@@ -13,11 +13,11 @@ pub mod path;
 pub mod write;
 
 pub(crate) use decompress::compression;
-pub use diff::{Change, FileDiff, Form, Hunk, Presence};
-pub use file::{Entry, SeriesFile};
+pub use diff::{DiffForm, FileDiff, Hunk, LineChange, Presence};
+pub use file::{SeriesEntry, SeriesFile};
 pub use files::SeriesPaths;
 pub use header::{Header, Person, Timestamp};
-pub use load::{Location, Survey, patch_bytes, paths, survey};
+pub use load::{SeriesLocation, SeriesSurvey, patch_bytes, paths, survey};
 pub use options::Flags;
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use perfquilt_system::digest::hex;
 pub struct Patch {
     /// Its path below the folder of patches, as `series` names it.
     pub name: String,
-    /// Its path as people open it, for example `patches/0001-a.patch`.
+    /// Its path in messages, for example `patches/0001-a.patch`.
     pub shown: String,
     /// One line: the header's subject, or the name.
     pub title: String,
@@ -38,15 +38,15 @@ pub struct Patch {
     pub line: usize,
     /// Its header.
     pub header: Header,
-    /// The changed files, reversed already where `series` says `-R`.
+    /// The changed files; already reversed if `series` says `-R`.
     pub files: Vec<FileDiff>,
-    /// What its options in `series` say beyond `-pN` and `-R`.
+    /// Its options in `series` other than `-pN` and `-R`.
     pub flags: Flags,
     /// Lines that look like parts of hunks but are ignored.
     pub stray: Vec<usize>,
-    /// Lines that say that a binary file differs, but not how; they change nothing.
+    /// Lines that report a differing binary file without its content; they change nothing.
     pub without_content: Vec<usize>,
-    /// SHA-256 of everything that decides what it does: its bytes and its options.
+    /// SHA-256 of its bytes and its options, which determine its effect.
     pub digest: String,
 }
 
@@ -59,7 +59,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// A series of a parsed `series` file and its patches, one an entry and in the same order.
+    /// Builds a series from a parsed `series` file and its patches: one per entry, in the same order.
     pub fn assemble(file: SeriesFile, patches: Vec<Patch>) -> Series {
         Series {
             file,
@@ -67,28 +67,28 @@ impl Series {
         }
     }
 
-    /// The patches in order.
+    /// Returns the patches in order.
     pub fn patches(&self) -> &[Patch] {
         &self.patches
     }
 
-    /// The `series` file itself.
+    /// Returns the `series` file itself.
     pub fn file(&self) -> &SeriesFile {
         &self.file
     }
 
-    /// Patch `k`, counted from 1.
+    /// Returns patch `k`, counted from 1.
     pub fn patch(&self, k: usize) -> Option<&Patch> {
         k.checked_sub(1).and_then(|index| self.patches.get(index))
     }
 
-    /// SHA-256 over the patches' digests in order, in hexadecimal.
+    /// Returns the SHA-256 over the patches' digests in order, in hexadecimal.
     pub fn digest(&self) -> String {
         digest(self.patches.iter().map(|patch| patch.digest.as_str()))
     }
 }
 
-/// SHA-256 over a list of digests, in hexadecimal.
+/// Returns the SHA-256 over a list of digests, in hexadecimal.
 pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a str>) -> String {
     use sha2::{Digest, Sha256};
     let mut hasher = Sha256::new();
@@ -104,8 +104,8 @@ impl Patch {
     ///
     /// # Errors
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series), naming file and line.
-    pub fn parse(entry: &Entry, shown: &str, bytes: &[u8]) -> Result<Patch> {
-        let options = diff::Options {
+    pub fn parse(entry: &SeriesEntry, shown: &str, bytes: &[u8]) -> Result<Patch> {
+        let options = diff::ParseOptions {
             strip: entry.strip,
             binary: entry.flags.binary,
             form: entry.flags.form,
@@ -156,19 +156,22 @@ impl Patch {
     }
 }
 
-/// Takes out names that leave the tree where another one is left, as patch does, and refuses all
-/// others that cannot be a file's.
+/// Drops names that lead out of the tree if another name remains, as GNU patch does, and rejects every other name that
+/// is not a valid file path.
 fn check_names(diff: &mut FileDiff) -> Result<()> {
     if diff.old.is_some() || diff.new.is_some() {
-        // The name on the `Index:` line counts only when there is no other.
+        // GNU patch uses the name on the `Index:` line only when there is no other.
         diff.index = None;
     }
     let names = [&diff.old, &diff.new, &diff.index];
-    let inside = names.into_iter().flatten().any(|name| !path::leaves(name));
+    let inside = names
+        .into_iter()
+        .flatten()
+        .any(|name| !path::escapes_tree(name));
     let moved = diff.rename || diff.copy;
     for name in [&mut diff.old, &mut diff.new, &mut diff.index] {
         let Some(text) = name else { continue };
-        if path::leaves(text) && inside && !moved {
+        if path::escapes_tree(text) && inside && !moved {
             *name = None;
         } else {
             path::check(text)?;

@@ -1,35 +1,35 @@
-//! The options behind a patch's name in `series`, which quilt hands to GNU patch.
+//! The options after a patch's name in `series`, which quilt passes to GNU patch.
 
-use super::diff::Form;
+use super::diff::DiffForm;
 use perfquilt_model::error::{Error, Result};
 
-/// What a patch's options say beyond `-pN` and `-R`.
+/// A patch's options other than `-pN` and `-R`. Their `Debug` text is part of the patch's digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
-    /// `-F`, `--fuzz`: how many lines of context may be ignored, whatever the workspace says.
+    /// `-F`, `--fuzz`: number of context lines that may be ignored; overrides the workspace's setting.
     pub fuzz: Option<usize>,
-    /// `-l`, `--ignore-whitespace`: runs of blanks match any other run.
+    /// `-l`, `--ignore-whitespace`: a run of blanks matches any other run.
     pub ignore_whitespace: bool,
-    /// `-E`, `--remove-empty-files`: a file that ends up empty is removed.
+    /// `-E`, `--remove-empty-files`: remove files that end up empty.
     pub remove_empty: bool,
-    /// `--binary`: CR LF in the patch is meant.
+    /// `--binary`: keep CR LF line ends of the patch.
     pub binary: bool,
-    /// `-N`, `--forward`: a patch that would create what is there, or delete what is not, is refused.
+    /// `-N`, `--forward`: refuse a patch that creates an existing file or deletes a missing one.
     pub forward: bool,
-    /// `-u`, `-c`, `-n`: the form of the patch's first diff.
-    pub form: Option<Form>,
+    /// `-u`, `-c`, `-n`: the format of the patch's first diff.
+    pub form: Option<DiffForm>,
 }
 
 /// All options of one patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct PatchOptions {
     pub strip: usize,
     pub reverse: bool,
     pub flags: Flags,
 }
 
 #[derive(Clone, Copy)]
-enum Means {
+enum OptionEffect {
     Strip,
     Reverse,
     Fuzz,
@@ -37,9 +37,9 @@ enum Means {
     Empty,
     Binary,
     Forward,
-    Form(Form),
-    /// It does not change the tree.
-    Nothing,
+    Form(DiffForm),
+    /// The option does not change the tree.
+    Ignored,
     Refused(&'static str),
 }
 
@@ -47,59 +47,59 @@ enum Means {
 enum Argument {
     No,
     Yes,
-    /// Only behind `=`.
-    Maybe,
+    /// Only after `=`.
+    Optional,
 }
 
-use Argument::{Maybe, No, Yes};
-use Means::{Nothing, Refused};
+use Argument::{No, Optional, Yes};
+use OptionEffect::{Ignored, Refused};
 
-const FOLDER: &str = "write the folder into the patch's paths";
-const PROGRAM: &str = "write the patch as a unified diff";
-const REFRESH: &str = "refresh the patch so that it applies";
-const TREE: &str = "a series changes the tree, and nothing else";
+const FOLDER_HINT: &str = "write the folder into the patch's paths";
+const UNIFIED_HINT: &str = "write the patch as a unified diff";
+const REFRESH_HINT: &str = "refresh the patch so that it applies";
+const TREE_ONLY_HINT: &str = "a series changes the tree, and nothing else";
 
-/// Patch's options, as its version 2.7 knows them.
-const KNOWN: &[(u8, &str, Argument, Means)] = &[
-    (b'b', "backup", No, Nothing),
-    (b'B', "prefix", Yes, Nothing),
-    (b'c', "context", No, Means::Form(Form::Context)),
-    (b'd', "directory", Yes, Refused(FOLDER)),
-    (b'D', "ifdef", Yes, Refused(REFRESH)),
-    (b'e', "ed", No, Refused(PROGRAM)),
-    (b'E', "remove-empty-files", No, Means::Empty),
-    (b'f', "force", No, Nothing),
-    (b'F', "fuzz", Yes, Means::Fuzz),
-    (b'g', "get", Yes, Refused(TREE)),
-    (b'i', "input", Yes, Refused(TREE)),
-    (b'l', "ignore-whitespace", No, Means::Whitespace),
-    (b'm', "merge", Maybe, Refused(REFRESH)),
-    (b'n', "normal", No, Means::Form(Form::Normal)),
-    (b'N', "forward", No, Means::Forward),
-    (b'o', "output", Yes, Refused(TREE)),
-    (b'p', "strip", Yes, Means::Strip),
-    (b'r', "reject-file", Yes, Nothing),
-    (b'R', "reverse", No, Means::Reverse),
-    (b's', "quiet", No, Nothing),
-    (0, "silent", No, Nothing),
-    (b't', "batch", No, Nothing),
-    (b'T', "set-time", No, Nothing),
-    (b'u', "unified", No, Means::Form(Form::Unified)),
-    (b'v', "version", No, Refused(TREE)),
-    (b'V', "version-control", Yes, Nothing),
-    (b'Y', "basename-prefix", Yes, Nothing),
-    (b'z', "suffix", Yes, Nothing),
-    (b'Z', "set-utc", No, Nothing),
-    (0, "dry-run", No, Refused(TREE)),
-    (0, "verbose", No, Nothing),
-    (0, "binary", No, Means::Binary),
-    (0, "help", No, Refused(TREE)),
-    (0, "backup-if-mismatch", No, Nothing),
-    (0, "no-backup-if-mismatch", No, Nothing),
-    (0, "posix", No, Refused(PROGRAM)),
-    (0, "quoting-style", Yes, Nothing),
-    (0, "reject-format", Yes, Nothing),
-    (0, "read-only", Yes, Nothing),
+/// The options of GNU patch 2.7: short name (0: none), long name, argument and effect.
+const KNOWN: &[(u8, &str, Argument, OptionEffect)] = &[
+    (b'b', "backup", No, Ignored),
+    (b'B', "prefix", Yes, Ignored),
+    (b'c', "context", No, OptionEffect::Form(DiffForm::Context)),
+    (b'd', "directory", Yes, Refused(FOLDER_HINT)),
+    (b'D', "ifdef", Yes, Refused(REFRESH_HINT)),
+    (b'e', "ed", No, Refused(UNIFIED_HINT)),
+    (b'E', "remove-empty-files", No, OptionEffect::Empty),
+    (b'f', "force", No, Ignored),
+    (b'F', "fuzz", Yes, OptionEffect::Fuzz),
+    (b'g', "get", Yes, Refused(TREE_ONLY_HINT)),
+    (b'i', "input", Yes, Refused(TREE_ONLY_HINT)),
+    (b'l', "ignore-whitespace", No, OptionEffect::Whitespace),
+    (b'm', "merge", Optional, Refused(REFRESH_HINT)),
+    (b'n', "normal", No, OptionEffect::Form(DiffForm::Normal)),
+    (b'N', "forward", No, OptionEffect::Forward),
+    (b'o', "output", Yes, Refused(TREE_ONLY_HINT)),
+    (b'p', "strip", Yes, OptionEffect::Strip),
+    (b'r', "reject-file", Yes, Ignored),
+    (b'R', "reverse", No, OptionEffect::Reverse),
+    (b's', "quiet", No, Ignored),
+    (0, "silent", No, Ignored),
+    (b't', "batch", No, Ignored),
+    (b'T', "set-time", No, Ignored),
+    (b'u', "unified", No, OptionEffect::Form(DiffForm::Unified)),
+    (b'v', "version", No, Refused(TREE_ONLY_HINT)),
+    (b'V', "version-control", Yes, Ignored),
+    (b'Y', "basename-prefix", Yes, Ignored),
+    (b'z', "suffix", Yes, Ignored),
+    (b'Z', "set-utc", No, Ignored),
+    (0, "dry-run", No, Refused(TREE_ONLY_HINT)),
+    (0, "verbose", No, Ignored),
+    (0, "binary", No, OptionEffect::Binary),
+    (0, "help", No, Refused(TREE_ONLY_HINT)),
+    (0, "backup-if-mismatch", No, Ignored),
+    (0, "no-backup-if-mismatch", No, Ignored),
+    (0, "posix", No, Refused(UNIFIED_HINT)),
+    (0, "quoting-style", Yes, Ignored),
+    (0, "reject-format", Yes, Ignored),
+    (0, "read-only", Yes, Ignored),
     (
         0,
         "follow-symlinks",
@@ -108,29 +108,29 @@ const KNOWN: &[(u8, &str, Argument, Means)] = &[
     ),
 ];
 
-/// Reads the words behind a patch's name.
-pub(super) fn parse(words: &[&str]) -> Result<Options> {
-    let mut options = Options {
+/// Parses the words after a patch's name.
+pub(super) fn parse(words: &[&str]) -> Result<PatchOptions> {
+    let mut options = PatchOptions {
         strip: 1,
         reverse: false,
         flags: Flags::default(),
     };
-    let mut words_left = words.iter().copied();
-    while let Some(word) = words_left.next() {
+    let mut remaining = words.iter().copied();
+    while let Some(word) = remaining.next() {
         if let Some(long) = word.strip_prefix("--") {
             let (name, value) = match long.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
                 None => (long, None),
             };
-            let (argument, means) = long_option(name, word)?;
+            let (argument, effect) = long_option(name, word)?;
             let value = match (argument, value) {
                 (No, Some(_)) => {
                     return Err(Error::series(format!("`--{name}` takes no value")));
                 }
-                (Yes, None) => words_left.next(),
+                (Yes, None) => remaining.next(),
                 (_, value) => value,
             };
-            options.take(word, argument, means, value)?;
+            options.set(word, argument, effect, value)?;
             continue;
         }
         let Some(letters) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
@@ -143,27 +143,27 @@ pub(super) fn parse(words: &[&str]) -> Result<Options> {
             let known = KNOWN
                 .iter()
                 .find(|known| known.0 != 0 && char::from(known.0) == letter);
-            let Some(&(_, _, argument, means)) = known else {
+            let Some(&(_, _, argument, effect)) = known else {
                 return Err(unknown(word));
             };
             if argument != Yes {
-                options.take(word, argument, means, None)?;
+                options.set(word, argument, effect, None)?;
                 continue;
             }
             let rest = &letters[at + letter.len_utf8()..];
             let value = if rest.is_empty() {
-                words_left.next()
+                remaining.next()
             } else {
                 Some(rest)
             };
-            options.take(word, argument, means, value)?;
+            options.set(word, argument, effect, value)?;
             break;
         }
     }
-    // Quilt adds -p1 at the end unless a word begins with -p.
+    // Quilt appends -p1 unless a word begins with -p.
     if options.strip != 1 && !words.iter().any(|word| word.starts_with("-p")) {
         return Err(Error::series(format!(
-            "quilt takes off one component here, not {}",
+            "quilt strips one component here, not {}",
             options.strip
         ))
         .hint(format!(
@@ -176,12 +176,12 @@ pub(super) fn parse(words: &[&str]) -> Result<Options> {
 
 fn unknown(word: &str) -> Error {
     Error::series(format!("unknown option `{word}`")).hint(
-        "known are patch's options that change the tree: -pN, -R, -F N, -l, -E, -N, -c, -n, -u, --binary",
+        "supported are patch's options that change the tree: -pN, -R, -F N, -l, -E, -N, -c, -n, -u, --binary",
     )
 }
 
-/// Long options may be shortened as long as one only is meant.
-fn long_option(name: &str, word: &str) -> Result<(Argument, Means)> {
+/// Finds a long option, which may be abbreviated as long as it is unambiguous.
+fn long_option(name: &str, word: &str) -> Result<(Argument, OptionEffect)> {
     let exact = KNOWN.iter().find(|known| known.1 == name);
     let mut begins = KNOWN.iter().filter(|known| known.1.starts_with(name));
     let found = match (exact, begins.next(), begins.next()) {
@@ -192,12 +192,12 @@ fn long_option(name: &str, word: &str) -> Result<(Argument, Means)> {
     Ok((found.2, found.3))
 }
 
-impl Options {
-    fn take(
+impl PatchOptions {
+    fn set(
         &mut self,
         word: &str,
         argument: Argument,
-        means: Means,
+        effect: OptionEffect,
         value: Option<&str>,
     ) -> Result<()> {
         if argument == Yes && value.is_none() {
@@ -213,20 +213,22 @@ impl Options {
                     Error::series(format!("`{word}` needs a number")).hint(hint.to_owned())
                 })
         };
-        match means {
-            Means::Strip => {
+        match effect {
+            OptionEffect::Strip => {
                 self.strip = number(
-                    "-p0 keeps the paths as they are, -p1 (the default) takes off `a/`; quilt's -pab is for writing patches, not for applying them",
+                    "-p0 keeps the paths as they are, -p1 (the default) strips `a/`; quilt's -pab is for writing patches, not for applying them",
                 )?;
             }
-            Means::Fuzz => self.flags.fuzz = Some(number("-F1 ignores one line of context")?),
-            Means::Reverse => self.reverse = true,
-            Means::Whitespace => self.flags.ignore_whitespace = true,
-            Means::Empty => self.flags.remove_empty = true,
-            Means::Binary => self.flags.binary = true,
-            Means::Forward => self.flags.forward = true,
-            Means::Form(form) => self.flags.form = Some(form),
-            Nothing => {}
+            OptionEffect::Fuzz => {
+                self.flags.fuzz = Some(number("-F1 ignores one line of context")?)
+            }
+            OptionEffect::Reverse => self.reverse = true,
+            OptionEffect::Whitespace => self.flags.ignore_whitespace = true,
+            OptionEffect::Empty => self.flags.remove_empty = true,
+            OptionEffect::Binary => self.flags.binary = true,
+            OptionEffect::Forward => self.flags.forward = true,
+            OptionEffect::Form(form) => self.flags.form = Some(form),
+            Ignored => {}
             Refused(hint) => {
                 return Err(
                     Error::series(format!("patch's option `{word}` is not supported")).hint(hint),
@@ -241,7 +243,7 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Options> {
+    fn read(text: &str) -> Result<PatchOptions> {
         let words: Vec<&str> = text.split_whitespace().collect();
         parse(&words)
     }
@@ -258,7 +260,7 @@ mod tests {
                 remove_empty: true,
                 binary: true,
                 forward: true,
-                form: Some(Form::Unified),
+                form: Some(DiffForm::Unified),
             }
         );
         assert_eq!(read("-p 2").unwrap().strip, 2);
@@ -282,8 +284,8 @@ mod tests {
             ("-p", "`-p` needs a value"),
             ("-p-1", "needs a number"),
             ("-p99999999999999999999", "needs a number"),
-            ("--strip=0", "quilt takes off one component here, not 0"),
-            ("-Rp0", "quilt takes off one component here, not 0"),
+            ("--strip=0", "quilt strips one component here, not 0"),
+            ("-Rp0", "quilt strips one component here, not 0"),
             ("--merge", "`--merge` is not supported"),
             ("-d sub", "`-d` is not supported"),
             ("-q", "unknown option `-q`"),

@@ -1,18 +1,17 @@
-//! Which paths a patch, an archive or a tree may name.
+//! Validation of the paths in patches, archives and trees.
 
 use perfquilt_model::error::{Error, Result};
 
-/// The path as it is shown to people.
+/// Returns the path for display; invalid UTF-8 is replaced.
 pub fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// Refuses what would leave the tree or change a repository's own files: absolute paths, empty
-/// components, `.`, `..`, and `.git` however it is spelt on file systems that fold case or shorten
-/// names.
+/// Rejects paths that lead out of the tree or into a repository's own files: absolute paths, empty components, `.`,
+/// `..`, and every spelling of `.git` on file systems that fold case or shorten names.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), saying what is wrong; callers add the place.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with the reason; callers add file and line.
 pub fn check(path: &[u8]) -> Result<()> {
     let wrong = |what: &str| Err(Error::usage(format!("path {}: {what}", shown(path))));
     if path.is_empty() {
@@ -38,9 +37,9 @@ pub fn check(path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether some file system takes `name` for `.git`.
+/// Returns whether some file system treats `name` as `.git`.
 fn is_dot_git(name: &[u8]) -> bool {
-    // NTFS ignores trailing dots and blanks and has `git~1`; HFS+ ignores some invisible characters.
+    // NTFS ignores trailing dots and spaces and has the short name `git~1`; HFS+ ignores some invisible characters.
     if name.is_ascii() {
         let end = name.iter().rposition(|b| !matches!(b, b'.' | b' '));
         let trimmed = &name[..end.map_or(0, |end| end + 1)];
@@ -56,8 +55,8 @@ fn is_dot_git(name: &[u8]) -> bool {
     trimmed == ".git" || trimmed == "git~1"
 }
 
-/// Removes `count` leading components as `patch -p` does: runs of slashes count once, and a path
-/// with fewer slashes than `count` is no path at all.
+/// Removes `count` leading components as `patch -p` does: runs of slashes count once. Returns `None` for a path with
+/// fewer slashes than `count`.
 pub fn strip(path: &[u8], count: usize) -> Option<&[u8]> {
     let mut left = count;
     let mut start = 0;
@@ -77,8 +76,8 @@ pub fn strip(path: &[u8], count: usize) -> Option<&[u8]> {
     (left == 0 && start < path.len()).then(|| &path[start..])
 }
 
-/// The path without empty and `.` components, which name the same file.
-pub fn tidy(path: &[u8]) -> Vec<u8> {
+/// Removes empty and `.` components, which do not change the file that a path names.
+pub fn normalize(path: &[u8]) -> Vec<u8> {
     let plain = |component: &&[u8]| !component.is_empty() && *component != b".";
     if path.first() == Some(&b'/') || path.split(|&b| b == b'/').all(|c| plain(&c)) {
         return path.to_vec();
@@ -87,8 +86,8 @@ pub fn tidy(path: &[u8]) -> Vec<u8> {
     kept.join(&b'/')
 }
 
-/// Whether the path leads out of the tree: it is absolute or has a `..`. Patch ignores such names.
-pub fn leaves(path: &[u8]) -> bool {
+/// Returns whether the path may lead out of the tree: it is absolute or has a `..`. GNU patch ignores such names.
+pub fn escapes_tree(path: &[u8]) -> bool {
     path.first() == Some(&b'/')
         || path
             .split(|&b| b == b'/')

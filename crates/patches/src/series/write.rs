@@ -1,16 +1,16 @@
-//! Writing patches and `series` back: nothing that need not change is changed.
+//! Writing patches and `series` back with minimal changes.
 
 use std::collections::BTreeSet;
 
 use super::diff::header_length;
-use super::{Entry, SeriesFile, compression};
+use super::{SeriesEntry, SeriesFile, compression};
 
-/// A patch file's header, byte for byte: what stands before its first diff.
+/// Returns the bytes of a patch file's header: everything before its first diff.
 pub fn header_bytes(patch: &[u8]) -> &[u8] {
     &patch[..header_length(patch)]
 }
 
-/// A patch file of a header, kept as it is, and a diff.
+/// Builds a patch file from an unchanged header and a diff.
 pub fn compose(header: &[u8], diff: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(header.len() + diff.len() + 1);
     bytes.extend_from_slice(header);
@@ -21,27 +21,26 @@ pub fn compose(header: &[u8], diff: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A line of the `series` to be written.
+/// A line to write to `series`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct SeriesLine {
     /// The patch's name.
     pub name: String,
-    /// Its place among the old file's [`SeriesFile::entries`], counted from 0; `None` for a new patch.
+    /// Its index in the old file's [`SeriesFile::entries`]; `None` for a new patch.
     pub from: Option<usize>,
-    /// Whether its options go: the canonical form needs none.
+    /// Whether to drop its options, which the canonical form does not need.
     pub plain: bool,
 }
 
-/// The text of `file` with the patches `wanted` in their order.
+/// Returns the text of `file` with the patches `wanted` in their order.
 ///
-/// Blank lines and comments stay, also those about a patch that goes. As many patches as possible
-/// stay where they are; one that moves takes the comment right above it along if that comment is
-/// about it alone (the next line is no patch), and comes right after the patch it now follows. Lines
-/// keep their options and what is written behind them.
-pub fn series(file: &SeriesFile, wanted: &[Listed]) -> String {
+/// Blank lines and comments stay, including comments about a removed patch. As many patches as possible keep their
+/// position. A moved patch goes right after its new predecessor; it takes the comment right above it along if the
+/// comment is about this patch alone (the next line is not a patch). Lines keep their options and trailing comments.
+pub fn series(file: &SeriesFile, wanted: &[SeriesLine]) -> String {
     let entries = file.entries();
     let sources: Vec<Option<usize>> = wanted.iter().map(|listed| listed.from).collect();
-    let stays = longest_increasing(&sources);
+    let stays = longest_increasing_subsequence(&sources);
     let patch_lines: BTreeSet<usize> = entries.iter().map(|entry| entry.line - 1).collect();
     let own_lines: Vec<std::ops::Range<usize>> = entries
         .iter()
@@ -59,7 +58,7 @@ pub fn series(file: &SeriesFile, wanted: &[Listed]) -> String {
         .filter(|(_, stays)| !**stays)
         .filter_map(|(listed, _)| listed.from)
         .collect();
-    // Lines that appear elsewhere or no more.
+    // Lines that move or disappear.
     let mut taken = BTreeSet::new();
     for (at, entry) in entries.iter().enumerate() {
         if !staying.contains(&at) {
@@ -69,15 +68,15 @@ pub fn series(file: &SeriesFile, wanted: &[Listed]) -> String {
             taken.extend(own_lines[at].clone());
         }
     }
-    let block = |listed: &Listed| -> Vec<String> {
+    let block = |listed: &SeriesLine| -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(at) = listed.from {
             lines.extend(own_lines[at].clone().map(|line| file.lines()[line].clone()));
         }
-        lines.push(written(file, listed));
+        lines.push(line_of(file, listed));
         lines
     };
-    // What comes after each kept line, and what comes before the first patch that stays.
+    // New lines after each kept line, and before the first patch that stays.
     let mut after: Vec<Vec<String>> = vec![Vec::new(); file.lines().len()];
     let mut replaced: Vec<Option<String>> = vec![None; file.lines().len()];
     let mut leading = Vec::new();
@@ -86,7 +85,7 @@ pub fn series(file: &SeriesFile, wanted: &[Listed]) -> String {
         match listed.from.filter(|_| *stays) {
             Some(at) => {
                 let line = entries[at].line - 1;
-                replaced[line] = Some(written(file, listed));
+                replaced[line] = Some(line_of(file, listed));
                 anchor = Some(line);
             }
             None => match anchor {
@@ -95,7 +94,7 @@ pub fn series(file: &SeriesFile, wanted: &[Listed]) -> String {
             },
         }
     }
-    // The first patch that stays, with its own comment; without one, where the first patch was.
+    // The first patch that stays, including its own comment; otherwise the position of the first patch.
     let first = wanted
         .iter()
         .zip(&stays)
@@ -122,8 +121,8 @@ pub fn series(file: &SeriesFile, wanted: &[Listed]) -> String {
     text
 }
 
-/// The line of a patch: the old one where it can stay as it is.
-fn written(file: &SeriesFile, listed: &Listed) -> String {
+/// Returns the line of a patch, unchanged where possible.
+fn line_of(file: &SeriesFile, listed: &SeriesLine) -> String {
     let Some(entry) = listed.from.and_then(|at| file.entries().get(at)) else {
         return listed.name.clone();
     };
@@ -143,7 +142,7 @@ fn written(file: &SeriesFile, listed: &Listed) -> String {
     format!("{}{}{rest}", &line[..start], listed.name)
 }
 
-/// Options and the remark behind them, which begins with a word that begins with `#`.
+/// Splits the options from the trailing comment, which begins at a word that starts with `#`.
 fn split_remark(rest: &str) -> (&str, &str) {
     let at = rest
         .match_indices('#')
@@ -152,7 +151,7 @@ fn split_remark(rest: &str) -> (&str, &str) {
     rest.split_at(at.unwrap_or(rest.len()))
 }
 
-/// The comment lines right above an entry, when they are about it alone.
+/// Returns the comment lines right above an entry if they are about this entry alone.
 fn own_comment(
     file: &SeriesFile,
     line: usize,
@@ -166,9 +165,9 @@ fn own_comment(
     start..line
 }
 
-/// Which members belong to the longest increasing part; `None` never does.
-fn longest_increasing(values: &[Option<usize>]) -> Vec<bool> {
-    // Ends of the best parts of each length, as positions, and each position's predecessor.
+/// Marks the members of the longest increasing subsequence; `None` is never a member.
+fn longest_increasing_subsequence(values: &[Option<usize>]) -> Vec<bool> {
+    // For each length, the position where the best subsequence ends; for each position, its predecessor.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = vec![None; values.len()];
     for (at, value) in values.iter().enumerate() {
@@ -190,9 +189,9 @@ fn longest_increasing(values: &[Option<usize>]) -> Vec<bool> {
     member
 }
 
-/// A name for a new patch called `title`, in the style of the names there are: their numbers (the next
-/// free one), their folder and their ending. It is not among `taken`.
-pub fn name_for(title: &str, entries: &[Entry], taken: &BTreeSet<String>) -> String {
+/// Returns a name for a new patch called `title` that is not in `taken`. It follows the style of the existing names:
+/// the next free number, the folder and the extension.
+pub fn name_for(title: &str, entries: &[SeriesEntry], taken: &BTreeSet<String>) -> String {
     let last = entries.last().map_or("", |entry| entry.name.as_str());
     let (folder, last) = last
         .rsplit_once('/')
@@ -206,7 +205,7 @@ pub fn name_for(title: &str, entries: &[Entry], taken: &BTreeSet<String>) -> Str
         .iter()
         .filter_map(|entry| number(entry.name.rsplit('/').next().unwrap_or_default()))
         .collect();
-    // A few stray names do not make a numbered series an unnumbered one.
+    // A few names without a number do not make the series unnumbered.
     let prefix = if numbers.len() * 2 > entries.len() {
         let next = numbers
             .iter()
@@ -235,7 +234,7 @@ pub fn name_for(title: &str, entries: &[Entry], taken: &BTreeSet<String>) -> Str
         .unwrap_or_default()
 }
 
-/// The number a name begins with, its width and what follows it.
+/// Parses the leading number of a name. Returns its value, its width and the separator after it.
 fn number(name: &str) -> Option<(usize, usize, char)> {
     let width = name.bytes().take_while(u8::is_ascii_digit).count();
     let mark = name[width..]
@@ -250,7 +249,7 @@ fn number(name: &str) -> Option<(usize, usize, char)> {
     Some((value, width, mark))
 }
 
-/// Letters and digits of a title, joined by dashes, as git names the files of `format-patch`.
+/// Joins the letters and digits of a title with dashes, like the file names of `git format-patch`.
 fn slug(title: &str) -> String {
     let mut slug = String::new();
     for c in title.chars() {
@@ -275,10 +274,10 @@ fn slug(title: &str) -> String {
 mod tests {
     use super::*;
 
-    fn listed(text: &str, file: &SeriesFile) -> Vec<Listed> {
+    fn listed(text: &str, file: &SeriesFile) -> Vec<SeriesLine> {
         text.split(' ')
             .filter(|name| !name.is_empty())
-            .map(|name| Listed {
+            .map(|name| SeriesLine {
                 name: name.to_owned(),
                 from: file.entries().iter().position(|entry| entry.name == name),
                 plain: false,
@@ -337,9 +336,9 @@ mod tests {
     #[test]
     fn options_and_names_change_only_when_asked() {
         let (file, _) = SeriesFile::parse(b"\ta -p0 # why\nb -R\nc -p1 # x\n", "series");
-        let all = |plain| -> Vec<Listed> {
+        let all = |plain| -> Vec<SeriesLine> {
             (0..3)
-                .map(|at| Listed {
+                .map(|at| SeriesLine {
                     name: format!(
                         "{}{}",
                         file.entries()[at].name,

@@ -1,10 +1,10 @@
-//! Remembering stacks: the same beginning of a series on the same release is not applied twice.
+//! The cache of stacks, which avoids applying the same prefix of a series to the same release again.
 //!
-//! Each remembered stack is a file `stacks/NAME` of the object store with one record a patch, and a
-//! reference `refs/stacks/NAME` that keeps its commits from being collected. A record is found by a
-//! key over the release and all patches up to it, so a series whose patch 400 changed finds the
-//! records up to 399. Files are published by a rename and end in a checksum; whatever does not agree
-//! with itself or with the store counts as not there. The least recently used ones are removed.
+//! Each cached stack is a file `stacks/NAME` of the object store with one record per patch, and a reference
+//! `refs/stacks/NAME` that protects its commits from garbage collection. The key of a record covers the release and all
+//! patches up to it, so a series whose patch 400 changed finds the records up to 399. Files are published by a rename
+//! and end in a checksum; a file that is damaged or disagrees with the store counts as missing. The least recently used
+//! files are removed.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,38 +15,38 @@ use std::time::SystemTime;
 use git2::Oid;
 use sha2::{Digest, Sha256};
 
-use super::change::How;
-use super::commit::Committed;
+use super::change::PatchFit;
+use super::commit::CommittedTree;
 use crate::series::Patch;
 use crate::upstream::{Objects, Release};
 use perfquilt_model::error::{Error, Result};
 
 const MAGIC: &[u8] = b"perfquilt stack 1\n";
-/// SHA-256, of keys and of files.
-const DIGEST: usize = 32;
-/// Key, commit, tree, offset, fuzz.
-const RECORD: usize = DIGEST + 20 + 20 + 8 + 8;
+/// Length of a SHA-256, in bytes.
+const DIGEST_LENGTH: usize = 32;
+/// Length of a record in bytes: key, commit, tree, offset and fuzz.
+const RECORD_LENGTH: usize = DIGEST_LENGTH + 20 + 20 + 8 + 8;
 
-/// How many stacks are remembered at most.
+/// Maximum number of cached stacks.
 const COUNT_LIMIT: usize = 256;
-/// How many bytes their files have at most.
+/// Maximum total size of their files, in bytes.
 const SIZE_LIMIT: u64 = 64 << 20;
 
-/// What a stack up to some patch depends on.
-pub type Key = [u8; DIGEST];
+/// A digest over everything that a stack up to some patch depends on.
+pub type StackKey = [u8; DIGEST_LENGTH];
 
-/// A patch that was applied and committed.
+/// The cached result of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct StackRecord {
     /// The commit and its tree.
-    pub committed: Committed,
-    /// How the patch went in.
-    pub how: How,
+    pub committed: CommittedTree,
+    /// How exactly the patch applied.
+    pub fit: PatchFit,
 }
 
-/// One key for each patch, over the release, the patches up to it, and this program: another version
-/// may apply patches in another way.
-pub fn keys(release: &Release, patches: &[&Patch], fuzz: usize) -> Vec<Key> {
+/// Returns one key for each patch. It covers the release, the fuzz, the patches up to it, and the program, because
+/// another version may apply patches differently.
+pub fn keys(release: &Release, patches: &[&Patch], fuzz: usize) -> Vec<StackKey> {
     let mut hasher = Sha256::new();
     hasher.update(MAGIC);
     let program = program();
@@ -54,7 +54,7 @@ pub fn keys(release: &Release, patches: &[&Patch], fuzz: usize) -> Vec<Key> {
         hasher.update(part.as_bytes());
         hasher.update(b"\n");
     }
-    let mut key: Key = hasher.finalize().into();
+    let mut key: StackKey = hasher.finalize().into();
     patches
         .iter()
         .map(|patch| {
@@ -67,7 +67,7 @@ pub fn keys(release: &Release, patches: &[&Patch], fuzz: usize) -> Vec<Key> {
         .collect()
 }
 
-/// Version of this program and size and time of its file, so that a changed build counts as another.
+/// Returns the program's version and the size and modification time of its file, which distinguish builds.
 fn program() -> String {
     let file = std::env::current_exe().and_then(std::fs::metadata);
     let (size, time) = file.map_or((0, None), |file| (file.len(), file.modified().ok()));
@@ -79,23 +79,23 @@ fn program() -> String {
     )
 }
 
-/// The remembered stacks of a store.
-pub struct Cache<'a> {
+/// The cached stacks of an object store.
+pub struct StackCache<'a> {
     objects: &'a Objects,
     folder: PathBuf,
 }
 
-impl<'a> Cache<'a> {
-    /// Those of `objects`.
+impl<'a> StackCache<'a> {
+    /// Opens the cache of `objects`.
     pub fn new(objects: &'a Objects) -> Self {
-        Cache {
+        StackCache {
             objects,
             folder: objects.path().join("stacks"),
         }
     }
 
-    /// The records of the longest remembered beginning of a series with these keys.
-    pub fn longest(&self, keys: &[Key]) -> Vec<Record> {
+    /// Returns the records of the longest cached prefix of a series with these keys.
+    pub fn longest(&self, keys: &[StackKey]) -> Vec<StackRecord> {
         let Some(last) = keys.last() else {
             return Vec::new();
         };
@@ -105,7 +105,7 @@ impl<'a> Cache<'a> {
         let mut found: Vec<(usize, String)> = self
             .names()
             .into_iter()
-            .map(|name| (shared(&self.folder.join(&name), keys), name))
+            .map(|name| (shared_prefix(&self.folder.join(&name), keys), name))
             .filter(|(length, _)| *length > 0)
             .collect();
         found.sort_unstable();
@@ -113,17 +113,16 @@ impl<'a> Cache<'a> {
         found.iter().rev().find_map(records).unwrap_or_default()
     }
 
-    /// The first `length` records of a file, if all of it is as it was written and the store has the
-    /// last commit.
-    fn read(&self, name: &str, keys: &[Key], length: usize) -> Option<Vec<Record>> {
+    /// Returns the first `length` records of a file, if the file is undamaged and the store has the last commit.
+    fn read(&self, name: &str, keys: &[StackKey], length: usize) -> Option<Vec<StackRecord>> {
         let path = self.folder.join(name);
         let bytes = std::fs::read(&path).ok()?;
-        let (body, checksum) = bytes.split_at_checked(bytes.len().checked_sub(DIGEST)?)?;
+        let (body, checksum) = bytes.split_at_checked(bytes.len().checked_sub(DIGEST_LENGTH)?)?;
         if Sha256::digest(body).as_slice() != checksum {
             return None;
         }
         let records = body.strip_prefix(MAGIC)?;
-        let (records, rest) = records.as_chunks::<RECORD>();
+        let (records, rest) = records.as_chunks::<RECORD_LENGTH>();
         if !rest.is_empty() || records.len() < length {
             return None;
         }
@@ -134,26 +133,26 @@ impl<'a> Cache<'a> {
         let records = records[..length]
             .iter()
             .zip(keys)
-            .map(|(record, key)| (record[..DIGEST] == key[..]).then(|| decode(record))?)
-            .collect::<Option<Vec<Record>>>()?;
+            .map(|(record, key)| (record[..DIGEST_LENGTH] == key[..]).then(|| decode(record))?)
+            .collect::<Option<Vec<StackRecord>>>()?;
         let last = records.last()?.committed;
         let there = |oid| self.objects.has(oid).unwrap_or(false);
         if !there(tip) || !there(last.commit) || !there(last.tree) {
             return None;
         }
-        // Only the order of removal depends on it.
+        // The modification time only affects the order of removal.
         if let Ok(file) = File::open(&path) {
             let _ = file.set_modified(SystemTime::now());
         }
         Some(records)
     }
 
-    /// Remembers a stack whose objects are in the store.
+    /// Caches a stack whose objects are in the store.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when reference or file cannot be written,
     /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting for another process.
-    pub fn publish(&self, keys: &[Key], records: &[Record]) -> Result<()> {
+    pub fn publish(&self, keys: &[StackKey], records: &[StackRecord]) -> Result<()> {
         let (Some(key), Some(last)) = (keys.last(), records.last()) else {
             return Ok(());
         };
@@ -179,8 +178,7 @@ impl<'a> Cache<'a> {
         self.prune(&name)
     }
 
-    /// Removes what is too much, least recently used first, but not `newest`; and references that
-    /// belong to no file.
+    /// Removes the least recently used files beyond the limits, except `newest`, and references without a file.
     fn prune(&self, newest: &str) -> Result<()> {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.folder)
@@ -194,7 +192,7 @@ impl<'a> Cache<'a> {
                 let used = file.modified().unwrap_or(SystemTime::UNIX_EPOCH);
                 files.push((name == newest, used, file.len(), name));
             } else {
-                // The lock is held, so that it belongs to nobody who is still writing.
+                // The lock excludes other writers, so this is a leftover.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -228,17 +226,18 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// How many of the first records of the file at `path` have these keys. Keys that are the same stay
-/// so to the beginning, so that a few of them tell.
-fn shared(path: &Path, keys: &[Key]) -> usize {
+/// Returns the number of leading records of the file at `path` that have these keys. Equal keys imply equal
+/// predecessors, so a binary search suffices.
+fn shared_prefix(path: &Path, keys: &[StackKey]) -> usize {
     let Ok(file) = File::open(path) else {
         return 0;
     };
     let length = file.metadata().map_or(0, |file| file.len());
-    let records = length.saturating_sub((MAGIC.len() + DIGEST) as u64) / RECORD as u64;
+    let records =
+        length.saturating_sub((MAGIC.len() + DIGEST_LENGTH) as u64) / RECORD_LENGTH as u64;
     let same = |index: usize| {
-        let mut key = [0; DIGEST];
-        let at = MAGIC.len() + index * RECORD;
+        let mut key = [0; DIGEST_LENGTH];
+        let at = MAGIC.len() + index * RECORD_LENGTH;
         file.read_exact_at(&mut key, at as u64).is_ok() && key == keys[index]
     };
     let (mut low, mut high) = (0, keys.len().min(usize::try_from(records).unwrap_or(0)));
@@ -253,7 +252,7 @@ fn shared(path: &Path, keys: &[Key]) -> usize {
     low
 }
 
-fn name(key: &Key) -> String {
+fn name(key: &StackKey) -> String {
     key[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -265,10 +264,10 @@ fn reference(name: &str) -> String {
     format!("refs/stacks/{name}")
 }
 
-fn encode(bytes: &mut Vec<u8>, key: &Key, record: &Record) {
-    let Record {
-        committed: Committed { commit, tree },
-        how: How { offset, fuzz },
+fn encode(bytes: &mut Vec<u8>, key: &StackKey, record: &StackRecord) {
+    let StackRecord {
+        committed: CommittedTree { commit, tree },
+        fit: PatchFit { offset, fuzz },
     } = record;
     bytes.extend_from_slice(key);
     bytes.extend_from_slice(commit.as_bytes());
@@ -277,17 +276,17 @@ fn encode(bytes: &mut Vec<u8>, key: &Key, record: &Record) {
     bytes.extend_from_slice(&(*fuzz as u64).to_le_bytes());
 }
 
-fn decode(record: &[u8; RECORD]) -> Option<Record> {
-    let (_, rest) = record.split_at_checked(DIGEST)?;
+fn decode(record: &[u8; RECORD_LENGTH]) -> Option<StackRecord> {
+    let (_, rest) = record.split_at_checked(DIGEST_LENGTH)?;
     let (commit, rest) = rest.split_at_checked(20)?;
     let (tree, rest) = rest.split_at_checked(20)?;
     let (offset, fuzz) = rest.split_at_checked(8)?;
-    Some(Record {
-        committed: Committed {
+    Some(StackRecord {
+        committed: CommittedTree {
             commit: Oid::from_bytes(commit).ok()?,
             tree: Oid::from_bytes(tree).ok()?,
         },
-        how: How {
+        fit: PatchFit {
             offset: i64::from_le_bytes(offset.try_into().ok()?),
             fuzz: usize::try_from(u64::from_le_bytes(fuzz.try_into().ok()?)).ok()?,
         },

@@ -1,60 +1,60 @@
-//! Applying one patch to a working tree: all of it or nothing.
+//! Applying one patch to a working tree atomically.
 
 use std::sync::Arc;
 
 use git2::{ObjectType, Oid};
 
 use super::conflict;
-use super::disk::{Disk, File, Files, Outcomes};
-use super::place::{Placed, Placer};
-use super::tree::{At, WorkingTree};
+use super::pending::{FileSource, FileState, PatchEffect, PendingFiles};
+use super::place::{HunkPosition, Placer};
+use super::tree::{PathState, WorkingTree};
 use crate::series::diff::Binary;
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch, Presence};
 use crate::upstream::objects::{MODE_FILE, MODE_LINK, hash};
 use perfquilt_model::error::{Error, Result};
 
-/// How a patch went in.
+/// How exactly a patch applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct How {
-    /// The largest distance, in lines, between where a hunk was written and where it went.
+pub struct PatchFit {
+    /// The offset of a hunk from its written line, in lines; the one with the largest absolute value.
     pub offset: i64,
-    /// The most context lines that had to be ignored; 0 unless that was allowed.
+    /// The largest number of context lines ignored for a hunk.
     pub fuzz: usize,
 }
 
-impl std::fmt::Display for How {
+impl std::fmt::Display for PatchFit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            How { offset: 0, fuzz: 0 } => f.write_str("exact"),
-            How { offset, fuzz: 0 } => write!(f, "offset {offset}"),
-            How { fuzz, .. } => write!(f, "fuzz {fuzz}"),
+            PatchFit { offset: 0, fuzz: 0 } => f.write_str("exact"),
+            PatchFit { offset, fuzz: 0 } => write!(f, "offset {offset}"),
+            PatchFit { fuzz, .. } => write!(f, "fuzz {fuzz}"),
         }
     }
 }
 
-impl How {
-    fn add(&mut self, placed: Placed) {
-        if placed.offset.abs() > self.offset.abs() {
-            self.offset = placed.offset;
+impl PatchFit {
+    fn add(&mut self, position: HunkPosition) {
+        if position.offset.abs() > self.offset.abs() {
+            self.offset = position.offset;
         }
-        self.fuzz = self.fuzz.max(placed.fuzz);
+        self.fuzz = self.fuzz.max(position.fuzz);
     }
 }
 
-/// Applies `patch` to `tree`, which is unchanged when that fails.
+/// Applies `patch` to `tree`; on an error the tree is unchanged. Ignores up to `fuzz` lines of context, unless the
+/// patch's own options set the fuzz.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) with the hunk's place in the patch, the file, what was
-/// expected there, and what would have helped.
-pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Result<How> {
-    let (how, outcomes) = outcomes(tree, patch, fuzz)?;
-    let (removed, written): (Vec<_>, Vec<_>) = outcomes
-        .into_iter()
-        .partition(|(_, outcome)| outcome.is_none());
-    // A path can only turn from a file into a folder when the removal comes first.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) with the hunk's line in the patch, the file, the expected
+/// text and a hint.
+pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Result<PatchFit> {
+    let (fit, effect) = patch_effect(tree, patch, fuzz)?;
+    let (removed, written): (Vec<_>, Vec<_>) =
+        effect.into_iter().partition(|(_, file)| file.is_none());
+    // Removals come first, so that a folder can replace a file.
     for (path, _) in &removed {
-        if matches!(tree.at(path)?, At::File { .. }) {
+        if matches!(tree.at(path)?, PathState::File { .. }) {
             tree.remove(path)?;
         }
     }
@@ -63,36 +63,42 @@ pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Re
             tree.set(&path, file.mode, file.content)?;
         }
     }
-    Ok(how)
+    Ok(fit)
 }
 
-/// What `patch` makes of `files`, and how it went in. Nothing is written. Up to `fuzz` lines of
-/// context are ignored, unless the patch's own options say how many.
+/// Computes the effect of `patch` on `files` without writing anything. Ignores up to `fuzz` lines of context, unless
+/// the patch's own options set the fuzz.
 ///
 /// # Errors
-/// As [`apply_patch`].
-pub fn outcomes(files: &mut dyn Files, patch: &Patch, fuzz: usize) -> Result<(How, Outcomes)> {
-    let mut how = How::default();
-    let mut disk = Disk::new(files);
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the patch does not apply, as for [`apply_patch`].
+pub fn patch_effect(
+    files: &mut dyn FileSource,
+    patch: &Patch,
+    fuzz: usize,
+) -> Result<(PatchFit, PatchEffect)> {
+    let mut fit = PatchFit::default();
+    let mut pending = PendingFiles::new(files);
     let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
     let mut git = false;
     for diff in &patch.files {
         if git && !diff.git {
-            disk.flush().map_err(|error| placed(error, patch, diff))?;
+            pending
+                .flush()
+                .map_err(|error| position(error, patch, diff))?;
         }
         git = diff.git;
-        one_file(&mut disk, patch, diff, fuzz, &mut how)
-            .map_err(|error| placed(error, patch, diff))?;
+        one_file(&mut pending, patch, diff, fuzz, &mut fit)
+            .map_err(|error| position(error, patch, diff))?;
     }
     let last = patch.files.last();
-    let outcomes = disk.finish().map_err(|error| match last {
-        Some(diff) => placed(error, patch, diff),
+    let effect = pending.finish().map_err(|error| match last {
+        Some(diff) => position(error, patch, diff),
         None => error,
     })?;
-    Ok((how, outcomes))
+    Ok((fit, effect))
 }
 
-fn placed(error: Error, patch: &Patch, diff: &FileDiff) -> Error {
+fn position(error: Error, patch: &Patch, diff: &FileDiff) -> Error {
     match error.place() {
         Some(_) => error,
         None => error.at(&patch.shown, diff.line),
@@ -101,11 +107,11 @@ fn placed(error: Error, patch: &Patch, diff: &FileDiff) -> Error {
 
 /// Applies the diff of one file.
 fn one_file(
-    disk: &mut Disk<'_>,
+    pending: &mut PendingFiles<'_>,
     patch: &Patch,
     diff: &FileDiff,
     fuzz: usize,
-    how: &mut How,
+    fit: &mut PatchFit,
 ) -> Result<()> {
     if let (Some(old), Some(new)) = (diff.old_mode, diff.new_mode)
         && (old == MODE_LINK) != (new == MODE_LINK)
@@ -118,22 +124,22 @@ fn one_file(
         ))
         .hint("write it as a deletion and a creation, as git does"));
     }
-    let (source, there) = source(disk, diff)?;
+    let (source, there) = source(pending, diff)?;
     let moved = diff.rename || diff.copy;
     let target = match &diff.new {
         Some(new) if moved => new.clone(),
         _ => source.clone(),
     };
-    let mut before = if there { disk.file(&source)? } else { None };
-    // The same file a second time: what comes before is another patch, and is finished first.
+    let mut before = if there { pending.file(&source)? } else { None };
+    // A second diff of the same file starts another patch; the queued changes are written first.
     if diff.git
-        && disk.file(&target)?.is_some()
+        && pending.file(&target)?.is_some()
         && (there || target != source)
-        && disk.mark_queued(&target)
+        && pending.mark_queued(&target)
     {
-        disk.flush()?;
-        before = disk.file(&source)?;
-        disk.mark_queued(&target);
+        pending.flush()?;
+        before = pending.file(&source)?;
+        pending.mark_queued(&target);
     }
     if let Some(before) = &before {
         let is_link = before.mode == MODE_LINK;
@@ -147,7 +153,7 @@ fn one_file(
             )));
         }
     }
-    let after = content_after(diff, before.as_ref(), &target, fuzz, how, patch)?;
+    let after = content_after(diff, before.as_ref(), &target, fuzz, fit, patch)?;
     let sets_mode = diff.new_mode.is_some() && diff.old_mode != diff.new_mode;
     let link = [diff.old_mode, diff.new_mode].contains(&Some(MODE_LINK));
     if after.is_empty() && (diff.after == Presence::Absent || patch.flags.remove_empty || link) {
@@ -157,7 +163,7 @@ fn one_file(
                 shown(&target)
             )));
         }
-        disk.doom(&target);
+        pending.delete_later(&target);
         return Ok(());
     }
     if diff.after == Presence::Absent {
@@ -179,17 +185,17 @@ fn one_file(
         (_, Some(before)) => before.mode,
         (mode, None) => mode.filter(|_| link).unwrap_or(MODE_FILE),
     };
-    let file = File {
+    let file = FileState {
         mode,
         content: after,
     };
     if diff.git && diff.before != Presence::Absent {
-        disk.write_later(&target, file);
+        pending.write_later(&target, file);
     } else {
-        disk.write(&target, file)?;
+        pending.write(&target, file)?;
     }
     if diff.rename {
-        disk.doom(&source);
+        pending.delete_later(&source);
     }
     Ok(())
 }
@@ -198,8 +204,8 @@ fn kind(link: bool) -> &'static str {
     if link { "a symbolic link" } else { "a file" }
 }
 
-/// The file a diff reads, and whether it is there.
-fn source(disk: &mut Disk<'_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
+/// Returns the file that a diff reads, and whether it exists.
+fn source(pending: &mut PendingFiles<'_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
     let moved = diff.rename || diff.copy;
     if moved && (diff.old.is_none() || diff.new.is_none()) {
         return Err(Error::series("a rename or copy without both names"));
@@ -209,16 +215,16 @@ fn source(disk: &mut Disk<'_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
         candidates.reverse();
     }
     if candidates.is_empty() {
-        // The name on the `Index:` line counts only when there is no other.
+        // GNU patch uses the name on the `Index:` line only when there is no other.
         candidates.extend(&diff.index);
     }
-    if let Some(found) = existing(disk, &candidates)? {
+    if let Some(found) = existing(pending, &candidates)? {
         return Ok((found, true));
     }
-    if diff.before != Presence::There {
+    if diff.before != Presence::Present {
         let mut fewest = Vec::new();
         for name in &candidates {
-            fewest.push((missing_folders(disk, name)?, *name));
+            fewest.push((missing_folders(pending, name)?, *name));
         }
         let least = fewest.iter().map(|(count, _)| *count).min();
         let names: Vec<&Vec<u8>> = fewest
@@ -229,15 +235,15 @@ fn source(disk: &mut Disk<'_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
         let name = best(&names).ok_or_else(|| Error::series("no file is named"))?;
         return Ok((name.clone(), false));
     }
-    // Patch fails here; git goes on when an earlier diff of this patch makes the file.
-    if candidates.iter().any(|name| disk.waits(name)) {
-        disk.flush()?;
-        if let Some(found) = existing(disk, &candidates)? {
+    // GNU patch fails here; git continues if an earlier diff of this patch creates the file.
+    if candidates.iter().any(|name| pending.is_queued(name)) {
+        pending.flush()?;
+        if let Some(found) = existing(pending, &candidates)? {
             return Ok((found, true));
         }
     }
     for name in &candidates {
-        if let Some(what) = disk.blocked(name)? {
+        if let Some(what) = pending.blocked(name)? {
             return Err(Error::series(format!("{}: {what}", shown(name)))
                 .hint("a patch may not reach through it"));
         }
@@ -246,21 +252,21 @@ fn source(disk: &mut Disk<'_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
     names.dedup();
     Err(
         Error::series(format!("there is no file {} to patch", names.join(" or ")))
-            .hint("is the file's path right after -pN, and does this release have it?"),
+            .hint("is the file's path correct after -pN, and does this release have it?"),
     )
 }
 
-fn existing(disk: &mut Disk<'_>, candidates: &[&Vec<u8>]) -> Result<Option<Vec<u8>>> {
+fn existing(pending: &mut PendingFiles<'_>, candidates: &[&Vec<u8>]) -> Result<Option<Vec<u8>>> {
     let mut existing = Vec::new();
     for name in candidates {
-        if disk.exists(name)? {
+        if pending.exists(name)? {
             existing.push(*name);
         }
     }
     Ok(best(&existing).cloned())
 }
 
-/// Of several names, the one POSIX prefers: fewest components, shortest last one, shortest, first.
+/// Returns the name that POSIX prefers: fewest components, shortest last component, shortest name, first.
 fn best<'a>(names: &[&'a Vec<u8>]) -> Option<&'a Vec<u8>> {
     names
         .iter()
@@ -272,28 +278,28 @@ fn best<'a>(names: &[&'a Vec<u8>]) -> Option<&'a Vec<u8>> {
         .copied()
 }
 
-fn missing_folders(disk: &mut Disk<'_>, name: &[u8]) -> Result<usize> {
+fn missing_folders(pending: &mut PendingFiles<'_>, name: &[u8]) -> Result<usize> {
     let mut missing = 0;
-    for folder in super::disk::folders(name) {
-        if !disk.is_folder(folder)? {
+    for folder in super::pending::folders(name) {
+        if !pending.is_folder(folder)? {
             missing += 1;
         }
     }
     Ok(missing)
 }
 
-/// The content that a diff makes of a file.
+/// Returns a file's content after a diff.
 fn content_after(
     diff: &FileDiff,
-    before: Option<&File>,
+    before: Option<&FileState>,
     target: &[u8],
     fuzz: usize,
-    how: &mut How,
+    fit: &mut PatchFit,
     patch: &Patch,
 ) -> Result<Arc<Vec<u8>>> {
     let old = before.map_or_else(Arc::default, |before| Arc::clone(&before.content));
     let says_absent = if old.is_empty() {
-        diff.after != Presence::There
+        diff.after != Presence::Present
     } else {
         diff.before == Presence::Absent
     };
@@ -303,7 +309,7 @@ fn content_after(
         && diff.after == Presence::Absent;
     if patch.flags.forward && says_absent && !both_empty {
         return Err(Error::series(format!(
-            "{} is as if the patch were applied already, and `-N` asks to refuse that",
+            "{} looks as if the patch were already applied, which `-N` refuses",
             shown(target)
         ))
         .hint("drop the patch, or take `-N` out of the series"));
@@ -314,21 +320,21 @@ fn content_after(
     if diff.hunks.is_empty() {
         return Ok(old);
     }
-    let mut placer = Placer::new(&old).blanks_alike(patch.flags.ignore_whitespace);
+    let mut placer = Placer::new(&old).ignore_blanks(patch.flags.ignore_whitespace);
     for (index, hunk) in diff.hunks.iter().enumerate() {
-        let placed = placer.apply(hunk, fuzz).ok_or_else(|| {
-            conflict::no_place(diff, index, target, &old, &placer).at(&patch.shown, hunk.line)
+        let position = placer.apply(hunk, fuzz).ok_or_else(|| {
+            conflict::hunk_error(diff, index, target, &old, &placer).at(&patch.shown, hunk.line)
         })?;
-        if placed.line == 1 && diff.before == Presence::Absent && !old.is_empty() {
-            return Err(conflict::exists_already(diff, target, &old));
+        if position.line == 1 && diff.before == Presence::Absent && !old.is_empty() {
+            return Err(conflict::creation_error(diff, target, &old));
         }
-        how.add(placed);
+        fit.add(position);
     }
     Ok(Arc::new(placer.finish()))
 }
 
-/// A binary patch fits one content only and makes one only: its `index` line says which, and must, as for
-/// git.
+/// Applies a binary patch. As in git, it requires a full `index` line, and checks the content before and after the
+/// change against it.
 fn binary_after(diff: &FileDiff, binary: &Binary, old: &[u8], target: &[u8]) -> Result<Vec<u8>> {
     let Some((expected, made)) = &diff.objects else {
         return Err(Error::series(format!(
@@ -339,7 +345,7 @@ fn binary_after(diff: &FileDiff, binary: &Binary, old: &[u8], target: &[u8]) -> 
     };
     check_binary(expected, old, || {
         let target = shown(target);
-        format!("{target} is another file than the binary patch was made for")
+        format!("{target} is not the file that the binary patch was made for")
     })?;
     let after = binary.apply(old)?;
     check_binary(made, &after, || {
@@ -349,7 +355,7 @@ fn binary_after(diff: &FileDiff, binary: &Binary, old: &[u8], target: &[u8]) -> 
     Ok(after)
 }
 
-/// An error that says `what` unless `expected` is the name of `content`; zeros name no file.
+/// Fails with the message `what` unless `expected` is the object id of `content`. All zeros stand for a missing file.
 fn check_binary(expected: &str, content: &[u8], what: impl Fn() -> String) -> Result<()> {
     if content.is_empty() && expected.bytes().all(|b| b == b'0') {
         return Ok(());

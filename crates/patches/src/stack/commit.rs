@@ -1,44 +1,44 @@
-//! Writing the chain of commits: one thread names the contents that applying the patches made, another
-//! stores them with their trees and commits, while the next patches are applied.
+//! Writing the chain of commits. While the next patches are applied, one thread hashes the new contents, and another
+//! one stores them with their trees and commits.
 
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use git2::{ObjectType, Oid};
 
-use super::folder::Folder;
 use super::tree::FileChange;
+use super::tree_object::TreeObject;
 use crate::series::{Patch, Timestamp};
 use crate::upstream::Objects;
 use crate::upstream::delta;
 use crate::upstream::objects::hash;
-use crate::upstream::pack::ObjectWriter;
+use crate::upstream::pack_writer::ObjectWriter;
 use perfquilt_model::error::Result;
 use perfquilt_system::process::check_interrupted;
 
-/// What one patch changed.
-pub struct Step<'p, C = FileChange> {
+/// The changes of one patch.
+pub struct PatchChanges<'p, C = FileChange> {
     /// The patch.
     pub patch: &'p Patch,
     /// Its changes, in order.
     pub changes: Vec<C>,
 }
 
-/// A change and what can be found out about it without any other.
-pub struct Named {
+/// A change with its precomputed object id and delta.
+pub struct HashedChange {
     change: FileChange,
-    /// The content's name; none for a removal.
+    /// The id of the content; `None` for a removal.
     blob: Option<Oid>,
-    /// What makes the content out of what was there before, once that was computed.
+    /// The delta from the previous content, if computed.
     delta: Option<Vec<u8>>,
 }
 
-impl From<FileChange> for Named {
+impl From<FileChange> for HashedChange {
     fn from(change: FileChange) -> Self {
         let blob = match &change {
             FileChange::Set { content, .. } => Some(hash(ObjectType::Blob, content)),
             FileChange::Remove { .. } => None,
         };
-        Named {
+        HashedChange {
             change,
             blob,
             delta: None,
@@ -46,7 +46,7 @@ impl From<FileChange> for Named {
     }
 }
 
-impl Named {
+impl HashedChange {
     fn with_delta(mut self) -> Self {
         if let FileChange::Set {
             content,
@@ -60,13 +60,16 @@ impl Named {
     }
 }
 
-/// Names what comes in and passes it on, until there is no more or nobody takes it.
-pub fn name_all<'p>(steps: &Receiver<Step<'p>>, named: &SyncSender<Step<'p, Named>>) {
-    for Step { patch, changes } in steps {
+/// Hashes the received changes and passes them on, until either channel closes.
+pub fn hash_all<'p>(
+    steps: &Receiver<PatchChanges<'p>>,
+    named: &SyncSender<PatchChanges<'p, HashedChange>>,
+) {
+    for PatchChanges { patch, changes } in steps {
         let changes = changes.into_iter();
-        let changes = changes.map(|change| Named::from(change).with_delta());
+        let changes = changes.map(|change| HashedChange::from(change).with_delta());
         let changes = changes.collect();
-        if named.send(Step { patch, changes }).is_err() {
+        if named.send(PatchChanges { patch, changes }).is_err() {
             break;
         }
     }
@@ -74,27 +77,27 @@ pub fn name_all<'p>(steps: &Receiver<Step<'p>>, named: &SyncSender<Step<'p, Name
 
 /// A commit and its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedTree {
     /// The commit.
     pub commit: Oid,
     /// Its tree.
     pub tree: Oid,
 }
 
-/// Commits each step on top of the one before, the first on `start`, until there are no more, and
-/// then publishes all new objects at once. About `expected` steps will come.
+/// Commits the changes of each patch on top of the previous one, the first on `start`, until the channel closes. Then
+/// it publishes all new objects at once. `expected` is the approximate number of patches.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read or written.
 pub fn commit_all(
     objects: &Objects,
-    start: Committed,
+    start: CommittedTree,
     expected: usize,
-    steps: &Receiver<Step<'_, Named>>,
-) -> Result<Vec<Committed>> {
-    // A patch writes a few blobs, the trees above them and a commit.
+    steps: &Receiver<PatchChanges<'_, HashedChange>>,
+) -> Result<Vec<CommittedTree>> {
+    // An estimate: a patch writes a few blobs, the trees above them and a commit.
     let mut writer = ObjectWriter::new(objects, expected * 8)?;
-    let mut root = Folder::read(objects, start.tree)?;
+    let mut root = TreeObject::read(objects, start.tree)?;
     let mut parent = start.commit;
     let mut done = Vec::with_capacity(expected);
     for step in steps {
@@ -103,28 +106,28 @@ pub fn commit_all(
         }
         let tree = root.write(&mut writer)?;
         parent = writer.write(ObjectType::Commit, &text(tree, parent, step.patch))?;
-        done.push(Committed {
+        done.push(CommittedTree {
             commit: parent,
             tree,
         });
     }
-    // Whoever interrupts wants no more work done.
+    // Publishing takes time, so an interrupted run skips it.
     check_interrupted()?;
     writer.finish()?;
     Ok(done)
 }
 
-/// Stores one change and puts it into the tree that begins with `root`.
+/// Stores one change and applies it to the tree `root`.
 ///
 /// # Errors
-/// As [`commit_all`].
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read or written.
 pub fn put(
     objects: &Objects,
-    root: &mut Folder,
-    named: Named,
+    root: &mut TreeObject,
+    named: HashedChange,
     writer: &mut ObjectWriter<'_>,
 ) -> Result<()> {
-    let Named {
+    let HashedChange {
         change,
         blob,
         delta,
@@ -162,7 +165,7 @@ fn components(path: &[u8]) -> Vec<&[u8]> {
     path.split(|&b| b == b'/').collect()
 }
 
-/// A commit object that depends on nothing but its arguments.
+/// Returns the content of a commit object. It depends only on the arguments.
 pub fn text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
     let header = &patch.header;
     let date = header.date.unwrap_or_default();
@@ -183,7 +186,7 @@ pub fn text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
         text.push('\n');
     }
     text.push_str(&format!("\nPatch: {}\n", patch.name));
-    // A NUL would end the message for git.
+    // Git ends a message at a NUL.
     text.replace('\0', "\u{fffd}").into_bytes()
 }
 

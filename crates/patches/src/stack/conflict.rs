@@ -1,15 +1,15 @@
-//! Explaining why a hunk has no place: what was expected, what is there, what would have helped.
+//! Errors for hunks that do not apply, with expected and actual text and a hint.
 
 use super::place::Placer;
 use crate::series::path::shown;
 use crate::series::{FileDiff, Hunk};
 use perfquilt_model::error::Error;
 
-/// Most context lines a trial ignores.
-const TRIAL_FUZZ: usize = 3;
+/// Maximum fuzz that the hint tries, in lines.
+const HINT_FUZZ: usize = 3;
 
-/// The error for hunk `index` of `diff`, for which `placer` found no place in `content`.
-pub(super) fn no_place(
+/// Returns the error for hunk `index` of `diff`, which `placer` could not apply to `content`.
+pub(super) fn hunk_error(
     diff: &FileDiff,
     index: usize,
     target: &[u8],
@@ -34,23 +34,23 @@ pub(super) fn no_place(
             "the whole change is in this file already; if upstream took it, drop the patch from the series",
         );
     }
-    if whole_hunk_there(hunk, content) {
+    if contains_result(hunk, content) {
         return error
             .hint("this hunk's change is in the file already; drop the hunk from the patch");
     }
     let context = hunk.context().0.max(hunk.context().1);
     let with_fuzz =
-        (1..=TRIAL_FUZZ.min(context)).find_map(|fuzz| Some((fuzz, placer.locate(hunk, fuzz)?)));
+        (1..=HINT_FUZZ.min(context)).find_map(|fuzz| Some((fuzz, placer.locate(hunk, fuzz)?)));
     match with_fuzz {
         Some((fuzz, (line, _))) => error.hint(format!(
-            "with fuzz {fuzz} it would go to line {line}; check that place and refresh the patch"
+            "with fuzz {fuzz} it would apply at line {line}; check that place and refresh the patch"
         )),
         None => error.hint("change the patch by hand for this release and refresh it"),
     }
 }
 
-/// The error for a file that is to be created and is there.
-pub(super) fn exists_already(diff: &FileDiff, target: &[u8], content: &[u8]) -> Error {
+/// Returns the error for a diff that creates an existing file.
+pub(super) fn creation_error(diff: &FileDiff, target: &[u8], content: &[u8]) -> Error {
     let error = Error::series(format!("{} is to be created, but it exists", shown(target)));
     if already_applied(diff, content) {
         error.hint("it is the very same file; if upstream took the change, drop the patch")
@@ -71,8 +71,8 @@ fn already_applied(diff: &FileDiff, content: &[u8]) -> bool {
         .all(|hunk| placer.apply(hunk, 0).is_some())
 }
 
-/// Whether the hunk's result stands somewhere in the file; never, where it leaves no lines.
-pub(super) fn whole_hunk_there(hunk: &Hunk, content: &[u8]) -> bool {
+/// Returns whether the file contains the hunk's result; always false if the hunk leaves no lines.
+pub(super) fn contains_result(hunk: &Hunk, content: &[u8]) -> bool {
     if hunk.leaves_nothing() {
         return false;
     }
@@ -84,7 +84,7 @@ pub(super) fn whole_hunk_there(hunk: &Hunk, content: &[u8]) -> bool {
     Placer::new(content).locate(&reversed.hunks[0], 0).is_some()
 }
 
-/// The first line that differs at the place where the hunk was looked for first.
+/// Describes the first line that differs at the position where the search for the hunk started.
 fn difference(hunk: &Hunk, placer: &Placer<'_>) -> Vec<String> {
     let start = placer.expected(hunk.old_start);
     for (index, expected) in hunk.before().enumerate() {
@@ -137,11 +137,11 @@ mod tests {
             let parsed = parse(patch.as_bytes(), 0, "p").unwrap();
             let diff = &parsed.files[0];
             let content = b"a\nold(2);\n";
-            assert!(!whole_hunk_there(&diff.hunks[0], content), "{patch}");
+            assert!(!contains_result(&diff.hunks[0], content), "{patch}");
             assert!(!already_applied(diff, content), "{patch}");
             let mut placer = Placer::new(content);
             assert!(placer.apply(&diff.hunks[0], 0).is_none());
-            let error = no_place(diff, 0, b"f", content, &placer);
+            let error = hunk_error(diff, 0, b"f", content, &placer);
             let hint = error.hint_text().unwrap_or_default();
             assert!(!hint.contains("already"), "{hint}");
         }
@@ -152,7 +152,7 @@ mod tests {
         let patch = "--- f\n+++ f\n@@ -2 +2 @@\n-old(1);\n+new(1);\n";
         let parsed = parse(patch.as_bytes(), 0, "p").unwrap();
         let diff = &parsed.files[0];
-        assert!(whole_hunk_there(&diff.hunks[0], b"a\nnew(1);\n"));
+        assert!(contains_result(&diff.hunks[0], b"a\nnew(1);\n"));
         assert!(already_applied(diff, b"a\nnew(1);\n"));
     }
 }

@@ -1,39 +1,39 @@
-//! Reading a chain of commits that somebody made with plain git.
+//! Reading a chain of commits made with plain git.
 
 use git2::Oid;
 
 use super::oid;
 use crate::series::{Person, Timestamp};
 use crate::upstream::Objects;
-use crate::upstream::object_store;
+use crate::upstream::store_error;
 use perfquilt_model::error::{Error, Result};
 
 /// A commit with one parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// Its name.
+    /// Its id.
     pub id: String,
     /// Its tree.
     pub tree: String,
-    /// Its message, invalid bytes replaced.
+    /// Its message, with invalid UTF-8 replaced.
     pub message: String,
-    /// Its author; `None` for the placeholder of patches that name none.
+    /// Its author; `None` for the placeholder of patches without one.
     pub author: Option<Person>,
-    /// When it was written.
+    /// The author date.
     pub date: Timestamp,
 }
 
-/// The commits after `base` up to `tip`, oldest first.
+/// Returns the commits after `base` up to `tip`, oldest first.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when `tip` does not stand on `base` or there is a merge
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when `base` is not an ancestor of `tip` or there is a merge
 /// in between, [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
 pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
     let base = oid(base)?;
     let mut at = oid(tip)?;
     let mut found = Vec::new();
     while at != base {
-        let commit = store.repository().find_commit(at).map_err(object_store)?;
+        let commit = store.repository().find_commit(at).map_err(store_error)?;
         let parents: Vec<Oid> = commit.parent_ids().collect();
         let short = at.to_string()[..12].to_owned();
         let title = String::from_utf8_lossy(commit.message_bytes())
@@ -43,9 +43,9 @@ pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
             .to_owned();
         if parents.len() > 1 {
             return Err(Error::series(format!(
-                "commit {short} ({title}) is a merge; a series is one line of commits"
+                "commit {short} ({title}) is a merge; a series is a linear history"
             ))
-            .hint("make it one with `git rebase`, without --rebase-merges"));
+            .hint("make it linear with `git rebase`, without --rebase-merges"));
         }
         found.push(Commit {
             id: at.to_string(),
@@ -56,7 +56,7 @@ pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
         });
         at = *parents.first().ok_or_else(|| {
             Error::series(format!(
-                "the branch does not stand on the release: it begins with commit {short} ({title})"
+                "the branch is not based on the release: it begins with commit {short} ({title})"
             ))
         })?;
     }
@@ -64,18 +64,18 @@ pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
     Ok(found)
 }
 
-/// The commit a reference of the store names.
+/// Returns the commit of a reference, if the reference exists.
 ///
 /// # Errors
-/// As [`Objects::reference`].
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
 pub fn reference(store: &Objects, name: &str) -> Result<Option<String>> {
     Ok(store.reference(name)?.map(|oid| oid.to_string()))
 }
 
-/// Makes a reference of the store name a commit.
+/// Sets a reference to a commit.
 ///
 /// # Errors
-/// As [`Objects::set_reference`].
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn set_reference(store: &Objects, name: &str, commit: &str) -> Result<()> {
     store.set_reference(name, oid(commit)?)
 }
@@ -83,7 +83,7 @@ pub fn set_reference(store: &Objects, name: &str, commit: &str) -> Result<()> {
 fn person(signature: &git2::Signature<'_>) -> Option<Person> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (name, email) = (text(signature.name_bytes()), text(signature.email_bytes()));
-    // What a commit says whose patch names nobody.
+    // The placeholder author for patches without one.
     (!(name == "unknown" && email.is_empty())).then_some(Person { name, email })
 }
 

@@ -1,35 +1,33 @@
-//! A text by lines, without splitting all of it: a patch touches a few lines of a file that may have
-//! ten thousand. Line ends are counted a block at a time, which takes a fraction of the time that
-//! finding each of them does.
+//! Access to the lines of a text without splitting all of it: a patch touches a few lines of a file that may have ten
+//! thousand. Counting line ends block by block takes a fraction of the time of locating each of them.
 
 use std::cell::OnceCell;
 
-/// Bytes that are counted together.
+/// Size of a block, in bytes.
 const BLOCK: usize = 1 << 12;
 
-/// How many lines are walked rather than looked up.
+/// Up to this distance, walking line by line is faster than a lookup.
 const STEPS: usize = 32;
 
-/// A text whose lines, counted from 0, can be looked up.
-pub struct Lines<'a> {
+/// A text with access to its lines, counted from 0.
+pub struct LineIndex<'a> {
     content: &'a [u8],
     count: usize,
-    /// How many lines end before each block.
+    /// Number of line ends before each block.
     ends_before: Vec<usize>,
-    /// Where each line begins, once that is worth knowing.
+    /// Offset of each line, computed on demand.
     starts: OnceCell<Vec<usize>>,
 }
 
-/// A walk over a text, line by line. Before and behind the text the lines are without anything, even
-/// a line end.
+/// A cursor over the lines of a text. Lines before and after the text are empty and have no line end.
 pub struct Walk<'a> {
     rest: &'a [u8],
-    /// Lines to come before the first.
+    /// Number of lines left before the first one.
     before: usize,
 }
 
-impl<'a> Lines<'a> {
-    /// Looks at a text.
+impl<'a> LineIndex<'a> {
+    /// Counts the lines of a text.
     pub fn new(content: &'a [u8]) -> Self {
         let mut ends_before = Vec::with_capacity(content.len() / BLOCK + 1);
         let mut ends = 0;
@@ -38,7 +36,7 @@ impl<'a> Lines<'a> {
             ends += memchr::memchr_iter(b'\n', block).count();
         }
         let unfinished = content.last().is_some_and(|&last| last != b'\n');
-        Lines {
+        LineIndex {
             content,
             count: ends + usize::from(unfinished),
             ends_before,
@@ -46,17 +44,17 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn content(&self) -> &'a [u8] {
         self.content
     }
 
-    /// How many lines it has; one without its end counts.
+    /// Returns the number of lines, including an unterminated last one.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Finds the beginnings of all lines: for who is going to look many of them up.
+    /// Computes the offsets of all lines, which speeds up many lookups.
     pub fn split(&self) {
         self.starts.get_or_init(|| {
             let mut starts = Vec::with_capacity(self.count + 1);
@@ -66,7 +64,7 @@ impl<'a> Lines<'a> {
         });
     }
 
-    /// Where line `index` begins; the text's end when it has no such line.
+    /// Returns the offset of line `index`; the length of the text if there is no such line.
     pub fn start(&self, index: usize) -> usize {
         if index >= self.count {
             return self.content.len();
@@ -77,7 +75,7 @@ impl<'a> Lines<'a> {
         if let Some(starts) = self.starts.get() {
             return starts[index];
         }
-        // It begins behind the line end of that number, which is in the last block with fewer before.
+        // The line begins after line end `index`, which is in the last block with fewer line ends before it.
         let block = self.ends_before.partition_point(|&ends| ends < index) - 1;
         let nth = index - self.ends_before[block] - 1;
         let block = block * BLOCK;
@@ -86,7 +84,7 @@ impl<'a> Lines<'a> {
             .map_or(self.content.len(), |end| block + end + 1)
     }
 
-    /// As [`Lines::start`], for who knows that the earlier line `known` begins at `at`.
+    /// Returns the offset of line `index` like [`LineIndex::start`], given the offset `at` of the earlier line `known`.
     pub fn start_from(&self, known: usize, at: usize, index: usize) -> usize {
         if index - known > STEPS {
             return self.start(index);
@@ -101,12 +99,12 @@ impl<'a> Lines<'a> {
         at
     }
 
-    /// Line `index` with its end.
+    /// Returns line `index` with its end.
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         (index < self.count).then(|| first(&self.content[self.start(index)..]))
     }
 
-    /// A walk that begins with line `index`, which may be one before the first.
+    /// Returns a cursor at line `index`, which may be negative.
     pub fn walk(&self, index: i64) -> Walk<'a> {
         let before = usize::try_from(index.saturating_neg()).unwrap_or(0);
         let start = usize::try_from(index).map_or(0, |index| self.start(index));
@@ -118,7 +116,7 @@ impl<'a> Lines<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// The next line with its end.
+    /// Returns the next line with its end.
     pub fn step(&mut self) -> &'a [u8] {
         if self.before > 0 {
             self.before -= 1;
@@ -129,7 +127,7 @@ impl<'a> Walk<'a> {
         line
     }
 
-    /// Whether the next line is `line`, which is passed over then.
+    /// Skips the next line if it equals `line`; returns whether it does.
     pub fn passes(&mut self, line: &[u8]) -> bool {
         if self.before > 0 {
             self.before -= usize::from(line.is_empty());
@@ -146,7 +144,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The first line of a text with its end.
+/// Returns the first line of a text with its end.
 fn first(text: &[u8]) -> &[u8] {
     memchr::memchr(b'\n', text).map_or(text, |end| &text[..=end])
 }
@@ -164,7 +162,7 @@ mod tests {
         ) {
             let text = (text.concat() + &tail).into_bytes();
             let plain: Vec<&[u8]> = text.split_inclusive(|&b| b == b'\n').collect();
-            let lines = Lines::new(&text);
+            let lines = LineIndex::new(&text);
             let mut at = 0;
             for _ in 0..2 {
                 prop_assert_eq!(lines.len(), plain.len());
@@ -192,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_line_without_its_end_is_another_line() {
-        let lines = Lines::new(b"a\nb");
+        let lines = LineIndex::new(b"a\nb");
         assert!(!lines.walk(0).passes(b"a"));
         assert!(lines.walk(1).passes(b"b"));
         assert!(!lines.walk(1).passes(b"b\n"));

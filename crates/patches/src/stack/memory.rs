@@ -1,12 +1,12 @@
-//! Patches applied to files in memory, without any object store: for tests and fuzzing.
+//! Applying patches to files in memory without an object store, for tests and fuzzing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::change::{How, outcomes};
-pub use super::disk::File;
-use super::disk::{Files, folders};
-use super::tree::At;
+use super::change::{PatchFit, patch_effect};
+pub use super::pending::FileState;
+use super::pending::{FileSource, folders};
+use super::tree::PathState;
 use crate::series::Patch;
 use crate::series::path::shown;
 use crate::upstream::objects::MODE_LINK;
@@ -16,36 +16,37 @@ use perfquilt_model::error::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemoryFiles {
     /// The files.
-    pub files: BTreeMap<Vec<u8>, File>,
+    pub files: BTreeMap<Vec<u8>, FileState>,
 }
 
 impl MemoryFiles {
     /// Adds a file.
     pub fn add(&mut self, path: &[u8], mode: u32, content: Vec<u8>) {
         let content = Arc::new(content);
-        self.files.insert(path.to_vec(), File { mode, content });
+        self.files
+            .insert(path.to_vec(), FileState { mode, content });
     }
 
-    /// Applies a patch; when that fails nothing changes.
+    /// Applies a patch; on an error nothing changes.
     ///
     /// # Errors
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it does not apply.
-    pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<How> {
-        let (how, outcomes) = outcomes(self, patch, fuzz)?;
-        for (path, outcome) in outcomes {
-            match outcome {
+    pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<PatchFit> {
+        let (fit, effect) = patch_effect(self, patch, fuzz)?;
+        for (path, file) in effect {
+            match file {
                 Some(file) => self.files.insert(path, file),
                 None => self.files.remove(&path),
             };
         }
-        Ok(how)
+        Ok(fit)
     }
 }
 
-impl Files for MemoryFiles {
-    fn at(&mut self, path: &[u8]) -> Result<At> {
+impl FileSource for MemoryFiles {
+    fn at(&mut self, path: &[u8]) -> Result<PathState> {
         if let Some(file) = self.files.get(path) {
-            return Ok(At::File { mode: file.mode });
+            return Ok(PathState::File { mode: file.mode });
         }
         for above in folders(path) {
             if let Some(file) = self.files.get(above) {
@@ -53,14 +54,14 @@ impl Files for MemoryFiles {
                     MODE_LINK => "a symbolic link",
                     _ => "a file",
                 };
-                return Ok(At::Blocked(format!("{} is {kind}", shown(above))));
+                return Ok(PathState::Blocked(format!("{} is {kind}", shown(above))));
             }
         }
         let inside = [path, b"/"].concat();
         let below = self.files.range(inside.clone()..).next();
         Ok(match below {
-            Some((found, _)) if found.starts_with(&inside) => At::Folder,
-            _ => At::Nothing,
+            Some((found, _)) if found.starts_with(&inside) => PathState::Folder,
+            _ => PathState::Nothing,
         })
     }
 

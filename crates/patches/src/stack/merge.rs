@@ -1,22 +1,22 @@
-//! Comparing and merging the lines of single files, in memory.
+//! Comparing and merging the lines of single files in memory.
 
-use crate::upstream::object_store;
+use crate::upstream::store_error;
 use git2::{DiffOptions, MergeFileInput, MergeFileOptions, Patch};
 
 use perfquilt_model::error::{Error, Result};
 
-/// Three versions of a text brought together.
+/// The result of a 3-way merge of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Merged {
-    /// Both sides' changes fit together.
+pub enum MergeResult {
+    /// The merged text.
     Clean(Vec<u8>),
-    /// They do not at these places, in order.
-    Conflict(Vec<Region>),
+    /// The conflicts, in order.
+    Conflict(Vec<ConflictRegion>),
 }
 
-/// A place where two sides changed the same lines.
+/// Lines that both sides changed differently.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Region {
+pub struct ConflictRegion {
     /// First line on our side, from 1.
     pub ours_start: usize,
     /// Our lines.
@@ -31,12 +31,12 @@ pub struct Region {
     pub theirs: Vec<Vec<u8>>,
 }
 
-/// Merges what `theirs` changed in `base` into `ours`.
+/// Merges the changes from `base` to `theirs` into `ours`.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
-pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged> {
-    // Unlike its other functions, git2's `merge_file` does not make sure that libgit2 was started.
+pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<MergeResult> {
+    // Unlike other functions of git2, `merge_file` does not initialise libgit2.
     let _started = git2::Buf::new();
     let mut options = MergeFileOptions::new();
     let input = |content| {
@@ -44,7 +44,7 @@ pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged> {
         input.content(content);
         input
     };
-    // libgit2 wants a pointer also where there is nothing to point to.
+    // libgit2 requires a valid pointer even for an empty text.
     fn some(content: &[u8]) -> &[u8] {
         if content.is_empty() { b"" } else { content }
     }
@@ -53,21 +53,21 @@ pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged> {
     let result = git2::merge_file(&base_input, &ours_input, &theirs_input, Some(&mut options))
         .map_err(|error| Error::internal(format!("cannot merge: {}", error.message())))?;
     if result.is_automergeable() {
-        return Ok(Merged::Clean(result.content().to_vec()));
+        return Ok(MergeResult::Clean(result.content().to_vec()));
     }
-    Ok(Merged::Conflict(regions(base, ours, theirs)?))
+    Ok(MergeResult::Conflict(regions(base, ours, theirs)?))
 }
 
-/// Where both sides changed the same or neighbouring lines differently: what makes a merge fail.
-fn regions(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<Region>> {
+/// Returns the regions where both sides changed the same or adjacent lines differently, which make a merge fail.
+fn regions(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<ConflictRegion>> {
     let split = |text: &[u8]| -> Vec<Vec<u8>> {
         text.split_inclusive(|&b| b == b'\n')
             .map(<[u8]>::to_vec)
             .collect()
     };
-    let (our_runs, their_runs) = (runs(base, ours)?, runs(base, theirs)?);
+    let (our_runs, their_runs) = (line_runs(base, ours)?, line_runs(base, theirs)?);
     let (base, ours, theirs) = (split(base), split(ours), split(theirs));
-    let mut all: Vec<(Run, bool)> = Vec::new();
+    let mut all: Vec<(LineRun, bool)> = Vec::new();
     all.extend(our_runs.iter().map(|run| (*run, true)));
     all.extend(their_runs.iter().map(|run| (*run, false)));
     all.sort_by_key(|(run, _)| (run.old_start, run.old_start + run.old));
@@ -89,7 +89,7 @@ fn regions(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<Region>> {
         let other = side(&their_runs, from, end, &theirs);
         let both = cluster.iter().any(|(_, ours)| *ours) && cluster.iter().any(|(_, ours)| !*ours);
         if both && mine.1 != other.1 {
-            found.push(Region {
+            found.push(ConflictRegion {
                 ours_start: mine.0 + 1,
                 ours: mine.1,
                 base_start: from + 1,
@@ -102,10 +102,10 @@ fn regions(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<Region>> {
     Ok(found)
 }
 
-/// The lines of one side that stand for the ancestor's lines `from..end`, and where they begin. No run
-/// crosses either border.
-fn side(runs: &[Run], from: usize, end: usize, lines: &[Vec<u8>]) -> (usize, Vec<Vec<u8>>) {
-    // What a border is on this side follows from the last of the `before` runs before it.
+/// Returns the start and the lines of one side that correspond to the ancestor's lines `from..end`. No run may cross
+/// either border.
+fn side(runs: &[LineRun], from: usize, end: usize, lines: &[Vec<u8>]) -> (usize, Vec<Vec<u8>>) {
+    // The last of the `before` runs before a border determines its line on this side.
     let place = |border: usize, before: usize| {
         let last = before.checked_sub(1).map(|at| runs[at]);
         let there = last.map_or(border, |run| {
@@ -121,35 +121,34 @@ fn side(runs: &[Run], from: usize, end: usize, lines: &[Vec<u8>]) -> (usize, Vec
     (start, lines[start..stop.max(start)].to_vec())
 }
 
-/// A run of lines that differ: `old` lines from `old_start` became `new` lines from `new_start`
-/// (both from 0).
+/// A run of differing lines: `old` lines from `old_start` became `new` lines from `new_start` (both counted from 0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct LineRun {
     /// First old line, from 0.
     pub old_start: usize,
-    /// Old lines.
+    /// Number of old lines.
     pub old: usize,
     /// First new line, from 0.
     pub new_start: usize,
-    /// New lines.
+    /// Number of new lines.
     pub new: usize,
 }
 
-/// Where two texts differ, line by line.
+/// Returns the runs of lines in which two texts differ.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
-pub fn runs(old: &[u8], new: &[u8]) -> Result<Vec<Run>> {
+pub fn line_runs(old: &[u8], new: &[u8]) -> Result<Vec<LineRun>> {
     let mut options = DiffOptions::new();
     options.context_lines(0).interhunk_lines(0).force_text(true);
     let patch =
-        Patch::from_buffers(old, None, new, None, Some(&mut options)).map_err(object_store)?;
+        Patch::from_buffers(old, None, new, None, Some(&mut options)).map_err(store_error)?;
     let mut found = Vec::new();
     for index in 0..patch.num_hunks() {
-        let (hunk, _) = patch.hunk(index).map_err(object_store)?;
-        // Where a side has no lines, git names the line before.
+        let (hunk, _) = patch.hunk(index).map_err(store_error)?;
+        // For a side without lines, git gives the line before.
         let start = |start: u32, lines: u32| (start as usize + usize::from(lines == 0)).max(1) - 1;
-        found.push(Run {
+        found.push(LineRun {
             old_start: start(hunk.old_start(), hunk.old_lines()),
             old: hunk.old_lines() as usize,
             new_start: start(hunk.new_start(), hunk.new_lines()),
@@ -166,16 +165,16 @@ mod tests {
     #[test]
     fn both_sides_changes_come_together() {
         let merged = merge(b"a\nb\nc\nd\ne\n", b"A\nb\nc\nd\ne\n", b"a\nb\nc\nd\nE\n").unwrap();
-        assert_eq!(merged, Merged::Clean(b"A\nb\nc\nd\nE\n".to_vec()));
+        assert_eq!(merged, MergeResult::Clean(b"A\nb\nc\nd\nE\n".to_vec()));
         assert_eq!(
             merge(b"", b"", b"x\n").unwrap(),
-            Merged::Clean(b"x\n".to_vec())
+            MergeResult::Clean(b"x\n".to_vec())
         );
     }
 
     #[test]
     fn conflicts_have_places() {
-        let Merged::Conflict(regions) = merge(
+        let MergeResult::Conflict(regions) = merge(
             b"1\n2\n3\n4\n5\n6\n",
             b"0\n1\n2\nX\n4\n5\n6\n",
             b"1\n2\nY\nZ\n4\n5\n6\n",
@@ -208,7 +207,7 @@ mod tests {
             (30, "30\nours\n"),
         ]);
         let theirs = with(&[(5, ""), (10, "theirs\nmore\n"), (30, "")]);
-        let Merged::Conflict(regions) = merge(&with(&[]), &ours, &theirs).unwrap() else {
+        let MergeResult::Conflict(regions) = merge(&with(&[]), &ours, &theirs).unwrap() else {
             panic!()
         };
         let places: Vec<_> = regions
@@ -227,16 +226,22 @@ mod tests {
 
     #[test]
     fn runs_have_places() {
-        let run = |old_start, old, new_start, new| Run {
+        let run = |old_start, old, new_start, new| LineRun {
             old_start,
             old,
             new_start,
             new,
         };
-        assert_eq!(runs(b"a\nb\nc\n", b"a\nc\n").unwrap(), [run(1, 1, 1, 0)]);
-        assert_eq!(runs(b"a\nc\n", b"a\nb\nc\n").unwrap(), [run(1, 0, 1, 1)]);
-        assert_eq!(runs(b"", b"x\n").unwrap(), [run(0, 0, 0, 1)]);
-        assert_eq!(runs(b"a\nb\n", b"a\nB\n").unwrap(), [run(1, 1, 1, 1)]);
-        assert_eq!(runs(b"same\n", b"same\n").unwrap(), []);
+        assert_eq!(
+            line_runs(b"a\nb\nc\n", b"a\nc\n").unwrap(),
+            [run(1, 1, 1, 0)]
+        );
+        assert_eq!(
+            line_runs(b"a\nc\n", b"a\nb\nc\n").unwrap(),
+            [run(1, 0, 1, 1)]
+        );
+        assert_eq!(line_runs(b"", b"x\n").unwrap(), [run(0, 0, 0, 1)]);
+        assert_eq!(line_runs(b"a\nb\n", b"a\nB\n").unwrap(), [run(1, 1, 1, 1)]);
+        assert_eq!(line_runs(b"same\n", b"same\n").unwrap(), []);
     }
 }

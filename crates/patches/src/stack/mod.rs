@@ -1,23 +1,23 @@
 //! The stack: the series applied to a release, as a chain of git commits.
 //!
-//! Nothing is checked out: files are changed in memory, and only the tree objects on the changed
-//! paths are written. Commits depend on the release and the patches alone, so the same series on the
-//! same release has the same names everywhere.
+//! Applying a series checks nothing out: it changes files in memory and writes only the tree objects on the changed
+//! paths. The commits depend only on the release and the patches, so the same series on the same release has the same
+//! commit ids everywhere.
 
 mod cache;
 mod change;
 mod commit;
 mod conflict;
-mod counted;
-mod disk;
-mod folder;
 pub mod format;
 pub mod history;
 mod lines;
 pub mod memory;
 pub mod merge;
+mod pending;
 mod place;
 mod tree;
+mod tree_digest;
+mod tree_object;
 pub mod trial;
 mod worktree;
 
@@ -33,30 +33,30 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_system::process::check_interrupted;
 
-pub use change::How;
-pub use counted::{CountedTrees, Counts};
-pub use worktree::{Moved, Worktree, export};
+pub use change::PatchFit;
+pub use tree_digest::{RelevantPart, TreeDigests};
+pub use worktree::{MoveResult, Worktree, export};
 
-use cache::{Cache, Record};
+use cache::{StackCache, StackRecord};
 use change::apply_patch;
-use commit::{Committed, Step, commit_all, name_all};
+use commit::{CommittedTree, PatchChanges, commit_all, hash_all};
 use tree::WorkingTree;
 
-/// A release with the series on top of it.
+/// A release with a series applied to it.
 #[derive(Debug, Clone)]
 pub struct Stack {
     /// The release.
     pub release: Release,
-    /// One step a patch, in order.
-    pub steps: Vec<Applied>,
+    /// The applied patches in order.
+    pub steps: Vec<AppliedPatch>,
     series: Series,
     store: PathBuf,
     fuzz: usize,
 }
 
-/// A patch in its place.
+/// A patch applied as part of a stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedPatch {
     /// The patch's name.
     pub name: String,
     /// Its title.
@@ -65,23 +65,24 @@ pub struct Applied {
     pub commit: String,
     /// That commit's tree.
     pub tree: String,
-    /// Whether it fitted where it was written.
-    pub how: How,
+    /// Offset and fuzz of its hunks.
+    pub fit: PatchFit,
 }
 
 /// Applies the whole series to the release, with the fuzz that `[series]` allows.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch does not apply, naming patch, line, file
-/// and what was expected.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch does not apply, naming patch, line, file and the
+/// expected text.
 pub fn apply(ws: &Workspace, release: &Release, series: &Series) -> Result<Stack> {
     apply_with(ws, release, series, ws.config.series.fuzz)
 }
 
-/// Like [`apply`], ignoring up to `fuzz` lines of context where a hunk fits nowhere otherwise.
+/// Applies the whole series to the release, ignoring up to `fuzz` lines of context where a hunk does not fit otherwise.
 ///
 /// # Errors
-/// As [`apply`].
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch does not apply, naming patch, line, file and the
+/// expected text.
 pub fn apply_with(
     ws: &Workspace,
     release: &Release,
@@ -101,7 +102,7 @@ pub fn apply_with(
 }
 
 impl Stack {
-    /// The tree of a point; [`Point::Alone`] and [`Point::Without`] are applied when asked for.
+    /// Returns the tree of a point. [`Point::Alone`] and [`Point::Without`] are applied on demand.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a point beyond the series,
@@ -117,7 +118,7 @@ impl Stack {
                 .ok_or_else(|| self.beyond(k)),
             Point::Alone(k) => {
                 let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
-                self.other(&[patch]).map_err(|error| {
+                self.tree_of(&[patch]).map_err(|error| {
                     let needs = self.needed_by(k);
                     not_separable(
                         patch,
@@ -133,7 +134,7 @@ impl Stack {
             Point::Without(k) => {
                 let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
                 let rest: Vec<&Patch> = patches.iter().filter(|p| p.name != patch.name).collect();
-                self.other(&rest).map_err(|error| {
+                self.tree_of(&rest).map_err(|error| {
                     let failed = patches
                         .iter()
                         .position(|p| error.place().is_some_and(|place| place.file == *p.shown));
@@ -151,7 +152,7 @@ impl Stack {
         }
     }
 
-    fn other(&self, patches: &[&Patch]) -> Result<String> {
+    fn tree_of(&self, patches: &[&Patch]) -> Result<String> {
         let store = Objects::open(&self.store)?;
         let steps = chain(&store, &self.release, patches, self.fuzz)?;
         Ok(steps
@@ -159,12 +160,12 @@ impl Stack {
             .map_or_else(|| self.release.tree.clone(), |step| step.tree.clone()))
     }
 
-    /// The latest earlier patch that patch `k` cannot do without: the last of the shortest beginning
-    /// of the series on which `k` applies.
+    /// Returns the latest earlier patch that patch `k` depends on: the last patch of the shortest prefix of the series
+    /// on which `k` applies.
     fn needed_by(&self, k: usize) -> Option<usize> {
         let patches = self.series.patches();
         let store = Objects::open(&self.store).ok()?;
-        // Patch k applies after the first k - 1 and not after none; in between the border is sought.
+        // Patch k applies after the first k - 1 patches and not without them; bisect the number it needs.
         let (mut without, mut with) = (0, k - 1);
         while with - without > 1 {
             let middle = (without + with) / 2;
@@ -199,21 +200,21 @@ fn not_separable(patch: &Patch, k: usize, cause: &Error, why: &str) -> Error {
     }
 }
 
-/// Applies `patches` in order, one commit each, but for the beginning that is remembered. What could
-/// be applied is remembered even if a later patch fails.
+/// Applies `patches` in order, one commit each, after the longest cached prefix. Caches the applied patches even if a
+/// later one fails.
 fn chain(
     store: &Objects,
     release: &Release,
     patches: &[&Patch],
     fuzz: usize,
-) -> Result<Vec<Applied>> {
-    let cache = Cache::new(store);
+) -> Result<Vec<AppliedPatch>> {
+    let cache = StackCache::new(store);
     let keys = cache::keys(release, patches, fuzz);
     let mut records = cache.longest(&keys);
     if records.len() < patches.len() {
         let start = match records.last() {
             Some(record) => record.committed,
-            None => Committed {
+            None => CommittedTree {
                 commit: oid(&release.commit)?,
                 tree: oid(&release.tree)?,
             },
@@ -224,7 +225,7 @@ fn chain(
         if any {
             let published = cache.publish(&keys[..records.len()], &records);
             fault.and(published)?;
-            // The stack is there; that packs are many is no reason to fail.
+            // The stack is complete; having many packs is not a reason to fail.
             if let Err(error) = merge_small(store) {
                 tracing::debug!("packs were not merged: {error}");
             }
@@ -232,51 +233,54 @@ fn chain(
             fault?;
         }
     }
-    let steps = patches.iter().zip(records).map(|(patch, record)| Applied {
-        name: patch.name.clone(),
-        title: patch.title.clone(),
-        commit: record.committed.commit.to_string(),
-        tree: record.committed.tree.to_string(),
-        how: record.how,
-    });
+    let steps = patches
+        .iter()
+        .zip(records)
+        .map(|(patch, record)| AppliedPatch {
+            name: patch.name.clone(),
+            title: patch.title.clone(),
+            commit: record.committed.commit.to_string(),
+            tree: record.committed.tree.to_string(),
+            fit: record.fit,
+        });
     Ok(steps.collect())
 }
 
-/// Patches whose changes wait for each of the threads that follow.
-const WAITING: usize = 32;
+/// Capacity, in patches, of the queue before each of the following threads.
+const QUEUE_CAPACITY: usize = 32;
 
-/// Applies `patches` in order on top of `start` and commits them. Returns what was done, and why it
-/// ended early if it did.
+/// Applies `patches` in order on top of `start` and commits them. Returns the applied patches, and the error if a patch
+/// does not apply.
 fn apply_on(
     store: &Objects,
-    start: Committed,
+    start: CommittedTree,
     patches: &[&Patch],
     fuzz: usize,
-) -> Result<(Vec<Record>, Result<()>)> {
-    let (sender, applied) = sync_channel(WAITING);
-    let (namer, named) = sync_channel(WAITING);
-    let other = store.again()?;
+) -> Result<(Vec<StackRecord>, Result<()>)> {
+    let (sender, applied) = sync_channel(QUEUE_CAPACITY);
+    let (namer, named) = sync_channel(QUEUE_CAPACITY);
+    let other = store.reopen()?;
     std::thread::scope(|scope| {
-        scope.spawn(move || name_all(&applied, &namer));
+        scope.spawn(move || hash_all(&applied, &namer));
         let committer = scope.spawn(move || {
             let other = other;
             commit_all(&other, start, patches.len(), &named)
         });
         let mut tree = WorkingTree::new(store, start.tree);
-        let mut hows = Vec::with_capacity(patches.len());
+        let mut fits = Vec::with_capacity(patches.len());
         let mut fault = Ok(());
         for patch in patches {
             let applied = check_interrupted().and_then(|()| apply_patch(&mut tree, patch, fuzz));
             match applied {
-                Ok(how) => hows.push(how),
+                Ok(fit) => fits.push(fit),
                 Err(error) => {
                     fault = Err(error);
                     break;
                 }
             }
             let changes = tree.take_changes();
-            // Nobody listens once the committer has failed; its error is the one to report.
-            if sender.send(Step { patch, changes }).is_err() {
+            // The receiver is gone once the committer has failed; then its error is the one to report.
+            if sender.send(PatchChanges { patch, changes }).is_err() {
                 break;
             }
         }
@@ -284,13 +288,13 @@ fn apply_on(
         let committed = committer
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let records = committed.into_iter().zip(hows);
-        let records = records.map(|(committed, how)| Record { committed, how });
+        let records = committed.into_iter().zip(fits);
+        let records = records.map(|(committed, fit)| StackRecord { committed, fit });
         Ok((records.collect(), fault))
     })
 }
 
-/// Whether `patches` apply in order.
+/// Returns whether `patches` apply in order.
 fn applies(store: &Objects, release: &Release, patches: &[&Patch], fuzz: usize) -> bool {
     let attempt = || -> Result<()> {
         let mut tree = WorkingTree::new(store, oid(&release.tree)?);

@@ -1,68 +1,68 @@
-//! Finding the place of a hunk and putting it there, exactly as GNU patch does (`locate_hunk` and
-//! `apply_hunk` of its version 2.7): the series means what `quilt push` makes of it.
+//! Locating and applying hunks exactly like GNU patch 2.7 (`locate_hunk` and `apply_hunk`), so that a stack has the
+//! same content as after `quilt push`.
 
-use super::lines::Lines;
-use crate::series::{Change, Hunk};
+use super::lines::LineIndex;
+use crate::series::{Hunk, LineChange};
 
-/// A hunk that found its place.
+/// The position where a hunk applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Placed {
-    /// The line where it was found, counted from 1.
+pub struct HunkPosition {
+    /// The first line, counted from 1.
     pub line: usize,
-    /// How many lines later than written it was found.
+    /// Distance from the written line, in lines; positive for a later line.
     pub offset: i64,
-    /// How many lines of context had to be ignored.
+    /// Number of ignored context lines.
     pub fuzz: usize,
 }
 
-/// A file while its hunks are applied, one after the other.
+/// Applies the hunks of one file in order.
 pub struct Placer<'a> {
-    input: Lines<'a>,
-    /// Where in the input the frozen lines end, in bytes.
+    input: LineIndex<'a>,
+    /// The offset in the input where the frozen lines end, in bytes.
     at: usize,
     output: Vec<u8>,
-    /// Lines of the input that are in the output or were removed; a later hunk starts behind them.
+    /// Number of input lines that were copied or removed; later hunks start after them.
     frozen: usize,
-    /// Where the last hunk was found, relative to where it was written.
+    /// The offset of the last hunk, in lines.
     offset: i64,
-    /// Whether any run of blanks matches any other (`-l`).
-    blanks_alike: bool,
+    /// Whether a run of blanks matches any other run (`-l`).
+    ignore_blanks: bool,
 }
 
 impl<'a> Placer<'a> {
     /// Starts with the file's content.
     pub fn new(content: &'a [u8]) -> Self {
         Placer {
-            input: Lines::new(content),
+            input: LineIndex::new(content),
             at: 0,
             output: Vec::with_capacity(content.len() + 1024),
             frozen: 0,
             offset: 0,
-            blanks_alike: false,
+            ignore_blanks: false,
         }
     }
 
-    /// Lets any run of blanks match any other, as `patch -l` does.
+    /// Sets whether a run of blanks matches any other run, as with `patch -l`.
     #[must_use]
-    pub fn blanks_alike(mut self, alike: bool) -> Self {
-        self.blanks_alike = alike;
+    pub fn ignore_blanks(mut self, ignore: bool) -> Self {
+        self.ignore_blanks = ignore;
         self
     }
 
-    /// Applies a hunk with at most `max_fuzz` ignored lines of context; `None` when it has no place.
-    pub fn apply(&mut self, hunk: &Hunk, max_fuzz: usize) -> Option<Placed> {
+    /// Applies a hunk with at most `max_fuzz` ignored lines of context; `None` if it does not fit.
+    pub fn apply(&mut self, hunk: &Hunk, max_fuzz: usize) -> Option<HunkPosition> {
         let (prefix, suffix) = hunk.context();
         for fuzz in 0..=max_fuzz.min(prefix.max(suffix)) {
             if let Some((line, offset)) = self.locate(hunk, fuzz) {
                 self.offset = offset;
-                let placed = Placed { line, offset, fuzz };
-                return self.put(hunk, line).then_some(placed);
+                let position = HunkPosition { line, offset, fuzz };
+                return self.put(hunk, line).then_some(position);
             }
         }
         None
     }
 
-    /// Where a hunk would go: line counted from 1, and the offset from where it was written.
+    /// Finds the position of a hunk: the line, counted from 1, and the offset from the written line.
     pub fn locate(&self, hunk: &Hunk, fuzz: usize) -> Option<(usize, i64)> {
         let pattern: Vec<&[u8]> = hunk.before().collect();
         let (prefix, suffix) = hunk.context();
@@ -89,7 +89,7 @@ impl<'a> Placer<'a> {
             max_earlier = first_guess - 1;
         }
         let found = |offset: i64| {
-            // To patch, a place before the first line is none.
+            // GNU patch rejects positions before the first line.
             let line = usize::try_from(first_guess + offset).ok();
             let line = line.filter(|&line| line > 0)?;
             Some((line, self.offset + offset))
@@ -120,7 +120,7 @@ impl<'a> Placer<'a> {
         } else {
             0
         };
-        // Nothing differs between the places that lie wholly before the first line.
+        // All positions entirely before the first line are equivalent.
         let from = (min_offset + 1).max(1 - first_guess - count);
         for offset in std::iter::once(min_offset).chain(from..=max_offset) {
             if offset <= max_later && fits(offset, prefix_fuzz, suffix_fuzz) {
@@ -129,21 +129,21 @@ impl<'a> Placer<'a> {
             if offset <= max_earlier && fits(-offset, prefix_fuzz, suffix_fuzz) {
                 return found(-offset);
             }
-            // It is not where it was written, and many lines may have to be looked at.
+            // The hunk is not at its written line, so the search may visit many lines.
             self.input.split();
         }
         None
     }
 
-    /// Whether the pattern, without the ignored lines at its ends, stands at `line`.
+    /// Returns whether the pattern, without the ignored lines at its ends, matches at `line`.
     fn fits(&self, pattern: &[&[u8]], line: i64, prefix_fuzz: i64, suffix_fuzz: i64) -> bool {
         let count = signed(pattern.len());
         let mut there = self.input.walk(line - 1 + prefix_fuzz);
         (prefix_fuzz..count - suffix_fuzz).all(|index| {
             let wanted = usize::try_from(index).ok().and_then(|at| pattern.get(at));
-            // A missing line is as good as one without anything, even a line end.
+            // A missing line equals an empty one without a line end.
             let wanted = wanted.copied().unwrap_or_default();
-            there.passes(wanted) || (self.blanks_alike && alike(there.step(), wanted))
+            there.passes(wanted) || (self.ignore_blanks && equal_up_to_blanks(there.step(), wanted))
         })
     }
 
@@ -152,8 +152,8 @@ impl<'a> Placer<'a> {
         let mut old = 0;
         for change in &hunk.lines {
             match change.change {
-                Change::Context => old += 1,
-                Change::Remove => {
+                LineChange::Context => old += 1,
+                LineChange::Remove => {
                     if !self.copy_till(start + old) {
                         return false;
                     }
@@ -161,7 +161,7 @@ impl<'a> Placer<'a> {
                     self.frozen += 1;
                     old += 1;
                 }
-                Change::Add => {
+                LineChange::Add => {
                     if !self.copy_till(start + old) {
                         return false;
                     }
@@ -178,15 +178,15 @@ impl<'a> Placer<'a> {
         }
         let run = self.pass(line);
         if !run.is_empty() {
-            // Only the last line of the input can lack its end, so the run is written as one.
+            // Only the last line of the input can lack its end, so one write suffices for the run.
             self.write(run);
         }
-        // A hunk without old lines may stand anywhere, even far behind the file's end.
+        // A hunk without old lines may apply far beyond the end of the file.
         self.frozen = line;
         true
     }
 
-    /// The bytes of the input from `frozen` to `line`, which are passed over.
+    /// Skips the input from `frozen` to `line` and returns its bytes.
     fn pass(&mut self, line: usize) -> &'a [u8] {
         let start = self.at;
         if line > self.frozen {
@@ -202,18 +202,18 @@ impl<'a> Placer<'a> {
         self.output.extend_from_slice(text);
     }
 
-    /// The file after all hunks.
+    /// Returns the content after all hunks.
     pub fn finish(mut self) -> Vec<u8> {
         self.copy_till(self.input.len());
         self.output
     }
 
-    /// The line of the input at `line`, counted from 1.
+    /// Returns line `line` of the input, counted from 1.
     pub fn line(&self, line: usize) -> Option<&'a [u8]> {
         line.checked_sub(1).and_then(|index| self.input.get(index))
     }
 
-    /// Where the next hunk written at `line` is looked for first.
+    /// Returns the line where the search for a hunk written at `line` starts.
     pub fn expected(&self, line: usize) -> usize {
         usize::try_from(signed(line) + self.offset)
             .unwrap_or(1)
@@ -221,8 +221,8 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// Whether two lines are the same when runs of blanks count as one, and those at the end not at all.
-fn alike(a: &[u8], b: &[u8]) -> bool {
+/// Returns whether two lines are equal if a run of blanks equals any other run and trailing blanks are ignored.
+fn equal_up_to_blanks(a: &[u8], b: &[u8]) -> bool {
     let blank = |b: &u8| matches!(b, b' ' | b'\t');
     let skip = |text: &[u8]| text.iter().take_while(|b| blank(b)).count();
     let mut a = a.strip_suffix(b"\n").unwrap_or(a);
@@ -257,30 +257,30 @@ mod tests {
     use super::*;
     use crate::series::diff::parse;
 
-    fn apply(content: &str, patch: &str, fuzz: usize) -> Option<(String, Vec<Placed>)> {
+    fn apply(content: &str, patch: &str, fuzz: usize) -> Option<(String, Vec<HunkPosition>)> {
         let parsed = parse(patch.as_bytes(), 0, "p").unwrap();
         let mut placer = Placer::new(content.as_bytes());
-        let placed = parsed.files[0]
+        let positions = parsed.files[0]
             .hunks
             .iter()
             .map(|hunk| placer.apply(hunk, fuzz))
             .collect::<Option<Vec<_>>>()?;
-        Some((String::from_utf8(placer.finish()).unwrap(), placed))
+        Some((String::from_utf8(placer.finish()).unwrap(), positions))
     }
 
     const MIDDLE: &str = "--- f\n+++ f\n@@ -2,3 +2,3 @@\n b\n-c\n+C\n d\n";
 
     #[test]
     fn exact_and_offset() {
-        let (after, placed) = apply("a\nb\nc\nd\n", MIDDLE, 0).unwrap();
-        assert_eq!((after.as_str(), placed[0].offset), ("a\nb\nC\nd\n", 0));
-        let (after, placed) = apply("x\ny\na\nb\nc\nd\n", MIDDLE, 0).unwrap();
+        let (after, positions) = apply("a\nb\nc\nd\n", MIDDLE, 0).unwrap();
+        assert_eq!((after.as_str(), positions[0].offset), ("a\nb\nC\nd\n", 0));
+        let (after, positions) = apply("x\ny\na\nb\nc\nd\n", MIDDLE, 0).unwrap();
         assert_eq!(
-            (after.as_str(), placed[0].offset),
+            (after.as_str(), positions[0].offset),
             ("x\ny\na\nb\nC\nd\n", 2)
         );
-        let (_, placed) = apply("b\nc\nd\n", MIDDLE, 0).unwrap();
-        assert_eq!(placed[0].offset, -1);
+        let (_, positions) = apply("b\nc\nd\n", MIDDLE, 0).unwrap();
+        assert_eq!(positions[0].offset, -1);
     }
 
     #[test]
@@ -298,8 +298,8 @@ mod tests {
     fn fuzz_only_when_allowed() {
         let changed = "a\nB\nc\nd\n";
         assert!(apply(changed, MIDDLE, 0).is_none());
-        let (after, placed) = apply(changed, MIDDLE, 2).unwrap();
-        assert_eq!((after.as_str(), placed[0].fuzz), ("a\nB\nC\nd\n", 1));
+        let (after, positions) = apply(changed, MIDDLE, 2).unwrap();
+        assert_eq!((after.as_str(), positions[0].fuzz), ("a\nB\nC\nd\n", 1));
     }
 
     #[test]
@@ -320,23 +320,23 @@ mod tests {
     }
 
     #[test]
-    fn places_far_from_the_file_are_not_looked_at_one_by_one() {
+    fn positions_far_from_the_file_are_skipped() {
         let far = "--- f\n+++ f\n@@ -1099511627774,0 +1 @@\n+x\n@@ -1 +1 @@\n-a\n+b\n";
         assert_eq!(apply("a\n", far, 0), None);
-        // Found far before where it was written, so that the next is looked for far before the file.
+        // The first hunk applies far before its written line, so the search for the second starts far before the file.
         let earlier = "--- f\n+++ f\n@@ -1099511627774 +1 @@\n-a\n+A\n@@ -1 +1 @@\n-b\n+B\n";
         assert_eq!(apply("a\nx\nb\n", earlier, 0).unwrap().0, "A\nx\nB\n");
     }
 
     #[test]
     fn there_is_no_place_before_the_first_line() {
-        // Found four lines earlier, so that the second hunk is looked for at line 0; blanks match there.
+        // The first hunk applies four lines earlier, so the search for the second starts at line 0, where blanks match.
         let patch = "--- f\n+++ f\n@@ -5 +5 @@\n-a\n+A\n@@ -4,2 +4,3 @@\n \n+x\n a\n";
         let parsed = parse(patch.as_bytes(), 0, "p").unwrap();
-        let mut placer = Placer::new(b"a\nb\n").blanks_alike(true);
+        let mut placer = Placer::new(b"a\nb\n").ignore_blanks(true);
         let hunks = &parsed.files[0].hunks;
         assert_eq!(
-            placer.apply(&hunks[0], 0).map(|placed| placed.line),
+            placer.apply(&hunks[0], 0).map(|position| position.line),
             Some(1)
         );
         assert_eq!(placer.apply(&hunks[1], 0), None);

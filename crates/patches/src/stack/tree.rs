@@ -1,7 +1,6 @@
-//! A git tree that is changed in memory: only the folders on the changed paths are ever read.
+//! A git tree with changes in memory. It reads only the folders on the changed paths.
 //!
-//! This side knows contents; the names of the new objects are found by [`super::commit`], on another
-//! thread.
+//! This module holds contents; [`super::commit`] computes the ids of the new objects on another thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,50 +10,50 @@ use git2::{ObjectType, Oid};
 use crate::series::path::shown;
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_COMMIT, MODE_LINK, MODE_TREE};
-use crate::upstream::packed::Chain;
+use crate::upstream::pack_reader::Chain;
 use perfquilt_model::error::{Error, Result};
 
 /// A tree with changes not yet written.
 pub struct WorkingTree<'a> {
     objects: &'a Objects,
-    root: Folder,
+    root: WorkingFolder,
     /// Files that were read or changed, by path.
-    files: HashMap<Vec<u8>, Version>,
+    files: HashMap<Vec<u8>, FileVersion>,
     changes: Vec<FileChange>,
 }
 
 /// One state of a file.
 #[derive(Debug, Clone)]
-pub struct Version {
+pub struct FileVersion {
     /// Its content.
     pub content: Arc<Vec<u8>>,
-    /// How the store holds it, where it does.
+    /// Its stored form, if a pack has it.
     pub chain: Option<Chain>,
 }
 
-/// What happened to a file.
+/// A change of a file.
 #[derive(Debug)]
 pub enum FileChange {
-    /// It is there now, with this content.
+    /// The file was created or changed.
     Set {
-        /// Where.
+        /// Its path.
         path: Vec<u8>,
         /// Git's mode.
         mode: u32,
         /// The content.
         content: Arc<Vec<u8>>,
-        /// What was there before, if it was read.
-        before: Option<Version>,
+        /// The previous version, if it was read.
+        before: Option<FileVersion>,
     },
-    /// It is gone.
+    /// The file was removed.
     Remove {
-        /// Where it was.
+        /// Its path.
         path: Vec<u8>,
     },
 }
 
 #[derive(Debug)]
-struct Folder {
+struct WorkingFolder {
     /// Its object; `None` for a new folder.
     oid: Option<Oid>,
     entries: Option<BTreeMap<Vec<u8>, Node>>,
@@ -62,18 +61,18 @@ struct Folder {
 
 #[derive(Debug)]
 enum Node {
-    /// A file; its object is known until it is changed.
+    /// A file; `oid` is `None` once it has changed.
     File {
         mode: u32,
         oid: Option<Oid>,
     },
-    Folder(Folder),
+    Folder(WorkingFolder),
 }
 
-/// What is at a path.
+/// The state of a path in a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum At {
-    /// Nothing, and it could be created.
+pub enum PathState {
+    /// Nothing; a file can be created.
     Nothing,
     /// A file or symbolic link.
     File {
@@ -82,9 +81,9 @@ pub enum At {
     },
     /// A folder.
     Folder,
-    /// A submodule: a folder that somebody else fills.
+    /// A submodule.
     Submodule,
-    /// A folder above it is a file, link or submodule; the text names that and its kind.
+    /// A component above it is a file, link or submodule; the text names it and its kind.
     Blocked(String),
 }
 
@@ -93,7 +92,7 @@ impl<'a> WorkingTree<'a> {
     pub fn new(objects: &'a Objects, oid: Oid) -> Self {
         WorkingTree {
             objects,
-            root: Folder {
+            root: WorkingFolder {
                 oid: Some(oid),
                 entries: None,
             },
@@ -102,11 +101,11 @@ impl<'a> WorkingTree<'a> {
         }
     }
 
-    /// What is at `path`.
+    /// Returns the state of `path`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
-    pub fn at(&mut self, path: &[u8]) -> Result<At> {
+    pub fn at(&mut self, path: &[u8]) -> Result<PathState> {
         let objects = self.objects;
         let mut folder = &mut self.root;
         let mut components = path.split(|&b| b == b'/').peekable();
@@ -114,14 +113,14 @@ impl<'a> WorkingTree<'a> {
         while let Some(name) = components.next() {
             walked.push(name);
             let Some(node) = folder.read(objects)?.get_mut(name) else {
-                return Ok(At::Nothing);
+                return Ok(PathState::Nothing);
             };
             match node {
                 Node::Folder(inner) => folder = inner,
                 Node::File { mode, .. } if components.peek().is_none() => {
                     return Ok(match *mode {
-                        MODE_COMMIT => At::Submodule,
-                        mode => At::File { mode },
+                        MODE_COMMIT => PathState::Submodule,
+                        mode => PathState::File { mode },
                     });
                 }
                 Node::File { mode, .. } => {
@@ -130,17 +129,17 @@ impl<'a> WorkingTree<'a> {
                         MODE_COMMIT => "a submodule",
                         _ => "a file",
                     };
-                    return Ok(At::Blocked(format!(
+                    return Ok(PathState::Blocked(format!(
                         "{} is {kind}",
                         shown(&walked.join(&b'/'))
                     )));
                 }
             }
         }
-        Ok(At::Folder)
+        Ok(PathState::Folder)
     }
 
-    /// The content of the file at `path`, where a file must be.
+    /// Returns the content of the file at `path`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
@@ -153,7 +152,7 @@ impl<'a> WorkingTree<'a> {
         })?;
         let (content, chain) = self.objects.load(oid, ObjectType::Blob)?;
         let content = Arc::new(content);
-        let version = Version {
+        let version = FileVersion {
             content: Arc::clone(&content),
             chain,
         };
@@ -161,7 +160,7 @@ impl<'a> WorkingTree<'a> {
         Ok(content)
     }
 
-    /// The object of a file that was not changed.
+    /// Returns the object of an unchanged file.
     fn unchanged(&mut self, path: &[u8]) -> Result<Option<Oid>> {
         let objects = self.objects;
         let mut folder = &mut self.root;
@@ -175,10 +174,10 @@ impl<'a> WorkingTree<'a> {
         Ok(None)
     }
 
-    /// Puts a file at `path`, where nothing or a file must be.
+    /// Sets the file at `path`, which must be a file or not exist.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file stands where a folder is needed.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file is in the place of one of its folders.
     pub fn set(&mut self, path: &[u8], mode: u32, content: Arc<Vec<u8>>) -> Result<()> {
         let objects = self.objects;
         let mut folder = &mut self.root;
@@ -190,7 +189,7 @@ impl<'a> WorkingTree<'a> {
                 break;
             }
             let node = entries.entry(name.to_vec()).or_insert_with(|| {
-                Node::Folder(Folder {
+                Node::Folder(WorkingFolder {
                     oid: None,
                     entries: None,
                 })
@@ -205,7 +204,7 @@ impl<'a> WorkingTree<'a> {
                 }
             }
         }
-        let version = Version {
+        let version = FileVersion {
             content: Arc::clone(&content),
             chain: None,
         };
@@ -218,7 +217,7 @@ impl<'a> WorkingTree<'a> {
         Ok(())
     }
 
-    /// Removes the file at `path`, and the folders that are empty then.
+    /// Removes the file at `path` and the folders that become empty.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
@@ -232,20 +231,20 @@ impl<'a> WorkingTree<'a> {
         Ok(())
     }
 
-    /// What happened since this was last asked, in order.
+    /// Returns the changes since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<FileChange> {
         std::mem::take(&mut self.changes)
     }
 }
 
-impl Folder {
+impl WorkingFolder {
     fn read(&mut self, objects: &Objects) -> Result<&mut BTreeMap<Vec<u8>, Node>> {
         if self.entries.is_none()
             && let Some(oid) = self.oid
         {
             let nodes = objects.read_tree(oid)?.into_iter().map(|entry| {
                 let node = if entry.mode == MODE_TREE {
-                    Node::Folder(Folder {
+                    Node::Folder(WorkingFolder {
                         oid: Some(entry.oid),
                         entries: None,
                     })
@@ -262,7 +261,7 @@ impl Folder {
         Ok(self.entries.get_or_insert_default())
     }
 
-    /// Returns whether this folder is empty afterwards.
+    /// Removes a path; returns whether this folder is empty afterwards.
     fn remove(&mut self, objects: &Objects, components: &[&[u8]]) -> Result<bool> {
         let Some((name, rest)) = components.split_first() else {
             return Ok(false);

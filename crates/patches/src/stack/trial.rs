@@ -1,45 +1,45 @@
-//! A tree on which patches are tried one by one, file by file if need be: what a rebase works with.
+//! A scratch tree for a rebase, which applies and reverts patches one by one or changes single files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use git2::ObjectType;
 
-use super::change::{How, apply_patch};
+use super::change::{PatchFit, apply_patch};
 use super::commit::{self, put};
-use super::folder::Folder;
 use super::oid;
-use super::tree::{At, WorkingTree};
+use super::tree::{PathState, WorkingTree};
+use super::tree_object::TreeObject;
 use crate::series::path::shown;
 use crate::series::{FileDiff, Hunk, Patch, Presence};
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_EXEC, MODE_LINK, MODE_TREE};
-use crate::upstream::pack::ObjectWriter;
+use crate::upstream::pack_writer::ObjectWriter;
 use perfquilt_model::error::{Error, Result};
 
 /// A file in a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub struct TreeFile {
     /// Git's mode.
     pub mode: u32,
-    /// Its content's name.
+    /// The id of its content.
     pub blob: String,
     /// Its content.
     pub content: Arc<Vec<u8>>,
 }
 
-impl File {
-    /// Whether it is a symbolic link.
+impl TreeFile {
+    /// Returns whether it is a symbolic link.
     pub fn is_link(&self) -> bool {
         self.mode == MODE_LINK
     }
 
-    /// Whether it holds a NUL byte, as git tells binary files from text.
+    /// Returns whether git considers it binary: it has a NUL among the first 8000 bytes.
     pub fn is_binary(&self) -> bool {
         self.content[..self.content.len().min(8000)].contains(&0)
     }
 
-    /// `file`, `executable` or `symbolic link`.
+    /// Returns its kind for messages: `file`, `executable` or `symbolic link`.
     pub fn kind(&self) -> &'static str {
         match self.mode {
             MODE_LINK => "symbolic link",
@@ -49,57 +49,56 @@ impl File {
     }
 }
 
-/// A tree in memory and the objects written for it.
-pub struct Trial<'a> {
+/// A tree in memory with a writer for its new objects.
+pub struct TrialTree<'a> {
     objects: &'a Objects,
     writer: ObjectWriter<'a>,
     tree: WorkingTree<'a>,
-    /// The same tree by the names of its objects.
-    root: Folder,
+    /// The same tree by object ids.
+    root: TreeObject,
 }
 
-impl<'a> Trial<'a> {
-    /// Starts with the tree called `tree`.
+impl<'a> TrialTree<'a> {
+    /// Starts with `tree`, an object id.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such tree.
-    pub fn new(objects: &'a Objects, tree: &str) -> Result<Trial<'a>> {
-        Ok(Trial {
+    pub fn new(objects: &'a Objects, tree: &str) -> Result<TrialTree<'a>> {
+        Ok(TrialTree {
             objects,
             writer: ObjectWriter::new(objects, 0)?,
             tree: WorkingTree::new(objects, oid(tree)?),
-            root: Folder::read(objects, oid(tree)?)?,
+            root: TreeObject::read(objects, oid(tree)?)?,
         })
     }
 
-    /// Goes on with another tree.
+    /// Replaces the tree by another one.
     ///
     /// # Errors
-    /// As [`Trial::new`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such tree.
     pub fn reset(&mut self, tree: &str) -> Result<()> {
         self.tree = WorkingTree::new(self.objects, oid(tree)?);
-        self.root = Folder::read(self.objects, oid(tree)?)?;
+        self.root = TreeObject::read(self.objects, oid(tree)?)?;
         Ok(())
     }
 
-    /// Applies a patch exactly, with an offset, or ignoring up to `fuzz` lines of context; when it
-    /// fails nothing changes.
+    /// Applies a patch exactly, with an offset, or ignoring up to `fuzz` lines of context; on an error nothing changes.
     ///
     /// # Errors
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it does not apply.
-    pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<How> {
-        let how = apply_patch(&mut self.tree, patch, fuzz)?;
+    pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<PatchFit> {
+        let fit = apply_patch(&mut self.tree, patch, fuzz)?;
         self.store()?;
-        Ok(how)
+        Ok(fit)
     }
 
-    /// Takes a patch back exactly or with an offset; when it fails nothing changes.
+    /// Reverts a patch exactly or with an offset; on an error nothing changes.
     ///
     /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when its result is not there, or cannot be told from any
-    /// other place.
-    pub fn take_back(&mut self, patch: &Patch) -> Result<How> {
-        // That a file is gone can be seen; that lines are gone cannot without any around them.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the tree does not contain the patch's result, or
+    /// when the result has no lines to locate.
+    pub fn revert(&mut self, patch: &Patch) -> Result<PatchFit> {
+        // A removed file is visible in the tree; removed lines without context are not.
         let unseen = |diff: &&FileDiff| {
             diff.after != Presence::Absent && diff.hunks.iter().any(Hunk::leaves_nothing)
         };
@@ -110,12 +109,12 @@ impl<'a> Trial<'a> {
             ))
             .at(&patch.shown, diff.line));
         }
-        let how = apply_patch(&mut self.tree, &reversed(patch), 0)?;
+        let fit = apply_patch(&mut self.tree, &reversed(patch), 0)?;
         self.store()?;
-        Ok(how)
+        Ok(fit)
     }
 
-    /// Writes the files that changed, so that their blobs have names.
+    /// Writes the changed files, so that their blobs have ids.
     fn store(&mut self) -> Result<()> {
         for change in self.tree.take_changes() {
             put(
@@ -128,16 +127,16 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// The file at a path; `None` where there is none, a folder, or something in the way.
+    /// Returns the file at a path; `None` if there is no file or the path is blocked.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
-    pub fn file(&mut self, path: &[u8]) -> Result<Option<File>> {
+    pub fn file(&mut self, path: &[u8]) -> Result<Option<TreeFile>> {
         match self.tree.at(path)? {
-            At::File { mode } => {
+            PathState::File { mode } => {
                 let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
                 let blob = self.root.file(self.objects, &components)?;
-                Ok(Some(File {
+                Ok(Some(TreeFile {
                     mode,
                     blob: blob.map(|blob| blob.to_string()).unwrap_or_default(),
                     content: self.tree.content(path)?,
@@ -147,26 +146,26 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Why no file can be created at a path, where that is so.
+    /// Returns the reason why no file can be created at a path, if there is one.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn obstacle(&mut self, path: &[u8]) -> Result<Option<String>> {
         Ok(match self.tree.at(path)? {
-            At::Nothing | At::File { .. } => None,
-            At::Folder => Some(format!("{} is a folder", shown(path))),
-            At::Submodule => Some(format!("{} is a submodule", shown(path))),
-            At::Blocked(what) => Some(what),
+            PathState::Nothing | PathState::File { .. } => None,
+            PathState::Folder => Some(format!("{} is a folder", shown(path))),
+            PathState::Submodule => Some(format!("{} is a submodule", shown(path))),
+            PathState::Blocked(what) => Some(what),
         })
     }
 
-    /// Writes or removes (`None`) files, given as mode and content.
+    /// Writes files, given as mode and content, or removes them (`None`).
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn change(&mut self, files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>) -> Result<()> {
         for (path, file) in &files {
-            if file.is_none() && matches!(self.tree.at(path)?, At::File { .. }) {
+            if file.is_none() && matches!(self.tree.at(path)?, PathState::File { .. }) {
                 self.tree.remove(path)?;
             }
         }
@@ -181,7 +180,7 @@ impl<'a> Trial<'a> {
         self.store()
     }
 
-    /// Writes the tree and returns its name.
+    /// Writes the tree and returns its id.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
@@ -189,7 +188,7 @@ impl<'a> Trial<'a> {
         Ok(self.root.write(&mut self.writer)?.to_string())
     }
 
-    /// Writes the commit of a patch whose result is `tree`.
+    /// Writes the commit of a patch whose result is `tree`; returns its id.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
@@ -198,7 +197,7 @@ impl<'a> Trial<'a> {
         Ok(self.writer.write(ObjectType::Commit, &text)?.to_string())
     }
 
-    /// Makes what was written readable by others.
+    /// Publishes the written objects in the store.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
@@ -207,11 +206,11 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// The patch that undoes `patch`.
+/// Returns the patch that undoes `patch`.
 fn reversed(patch: &Patch) -> Patch {
     let mut back = patch.clone();
-    // Renames inside one patch mean the files as they were before it, so the order does not matter
-    // to them; a file changed twice must be taken back in the opposite order.
+    // Renames inside one patch refer to the files before it, so the order does not matter to them; two changes of one
+    // file must be reverted in the opposite order.
     back.files = patch
         .files
         .iter()
@@ -222,16 +221,20 @@ fn reversed(patch: &Patch) -> Patch {
     back
 }
 
-/// Whether what a hunk leaves stands somewhere in `content`.
-pub fn hunk_is_there(hunk: &Hunk, content: &[u8]) -> bool {
-    super::conflict::whole_hunk_there(hunk, content)
+/// Returns whether `content` contains the result of a hunk.
+pub fn contains_hunk_result(hunk: &Hunk, content: &[u8]) -> bool {
+    super::conflict::contains_result(hunk, content)
 }
 
-/// Every file of a tree that another one does not have under the same name: path, mode and blob.
+/// Returns path, mode and blob of every file of `tree` whose path does not exist in the tree `other`.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
-pub fn only_in(objects: &Objects, tree: &str, other: &str) -> Result<Vec<(Vec<u8>, u32, String)>> {
+pub fn files_only_in(
+    objects: &Objects,
+    tree: &str,
+    other: &str,
+) -> Result<Vec<(Vec<u8>, u32, String)>> {
     let mut found = Vec::new();
     let mut waiting = vec![(Vec::new(), Some(oid(tree)?), Some(oid(other)?))];
     while let Some((prefix, mine, theirs)) = waiting.pop() {
@@ -266,7 +269,7 @@ pub fn only_in(objects: &Objects, tree: &str, other: &str) -> Result<Vec<(Vec<u8
     Ok(found)
 }
 
-/// The content of a blob.
+/// Returns the content of a blob.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such blob.
@@ -293,7 +296,7 @@ mod tests {
         let tree = store.database().unwrap().write(ObjectType::Tree, &tree);
         let tree = tree.unwrap().to_string();
         let (series, _) = SeriesFile::parse(b"p.patch\n", "series");
-        let mut trial = Trial::new(&store, &tree).unwrap();
+        let mut trial = TrialTree::new(&store, &tree).unwrap();
         for path in ["sub", "sub/x"] {
             let patch = format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
             let patch = Patch::parse(&series.entries()[0], "p", patch.as_bytes()).unwrap();
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_went_without_context_cannot_be_taken_back() {
+    fn removed_lines_without_context_cannot_be_reverted() {
         let folder = tempfile::tempdir().unwrap();
         let store = Objects::open_or_create(&folder.path().join("objects.git")).unwrap();
         let database = store.database().unwrap();
@@ -318,14 +321,14 @@ mod tests {
         let tree = database.write(ObjectType::Tree, &tree).unwrap().to_string();
         let (series, _) = SeriesFile::parse(b"p.patch\n", "series");
         let patch = |text: &str| Patch::parse(&series.entries()[0], "p", text.as_bytes()).unwrap();
-        let mut trial = Trial::new(&store, &tree).unwrap();
+        let mut trial = TrialTree::new(&store, &tree).unwrap();
         let removes = patch("--- a/f\n+++ b/f\n@@ -2 +1,0 @@\n-old(1);\n");
-        assert!(trial.take_back(&removes).is_err());
+        assert!(trial.revert(&removes).is_err());
         assert_eq!(trial.write().unwrap(), tree);
-        // A whole file that is gone is another matter, and so are lines between others.
+        // A removed file and removed lines with context can be reverted.
         let deletes = patch("--- a/g\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n");
-        assert!(trial.take_back(&deletes).is_ok());
+        assert!(trial.revert(&deletes).is_ok());
         let between = patch("--- a/f\n+++ b/f\n@@ -1,3 +1,2 @@\n a\n-old(1);\n old(2);\n");
-        assert!(trial.take_back(&between).is_ok());
+        assert!(trial.revert(&between).is_ok());
     }
 }

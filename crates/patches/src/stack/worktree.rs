@@ -1,5 +1,5 @@
-//! Files on the disk that follow a tree: moving from one tree to the next writes only what differs,
-//! so everything else keeps its modification time and is not compiled again.
+//! Checking trees out to a folder. A move from one tree to the next writes only the files that differ, so that all
+//! others keep their modification time and are not recompiled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -21,48 +21,47 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
 
-/// A folder that holds one tree at a time.
+/// A folder with the files of one tree.
 ///
-/// A journal beside it (`DIR.tree`) names the tree it holds and, while it moves, also the one it is on
-/// the way to; after a kill the next move looks at every file in which those differ.
+/// A journal next to it (`DIR.tree`) names this tree and, during a move, also the target. After a kill, the next move
+/// compares every file in which these trees differ.
 pub struct Worktree {
-    files: Files,
+    files: FolderFiles,
     journal: PathBuf,
     _lock: File,
 }
 
-/// The files themselves, without memory.
-struct Files {
+/// The files of a folder, without the journal.
+struct FolderFiles {
     objects: Objects,
     root: PathBuf,
 }
 
-/// What a move did.
+/// The result of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moved {
-    /// Files written.
+pub struct MoveResult {
+    /// Number of files written.
     pub written: usize,
-    /// Files removed.
+    /// Number of files removed.
     pub removed: usize,
 }
 
-/// What a tree has at a path.
+/// A file of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
+struct FileEntry {
     mode: u32,
     oid: Oid,
 }
 
-/// Paths at which trees differ, and what the tree moved to has there.
-type Differences = BTreeMap<Vec<u8>, Option<Entry>>;
+/// Paths where trees differ, with the file of the target tree.
+type Differences = BTreeMap<Vec<u8>, Option<FileEntry>>;
 
 impl Worktree {
-    /// Opens the worktree at `dir`, which is made if it is not there. Only files of the trees it is
-    /// moved to are ever touched; what a build leaves there stays.
+    /// Opens or creates the worktree at `dir`. Moves touch only files of the trees; build products stay.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when another process uses it,
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be made.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created.
     pub fn open(object_store: &Path, dir: &Path) -> Result<Worktree> {
         let root = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
         std::fs::create_dir_all(&root).map_err(|e| Error::io("create", &root, &e))?;
@@ -87,7 +86,7 @@ impl Worktree {
         }
         Ok(Worktree {
             journal: beside(".tree"),
-            files: Files {
+            files: FolderFiles {
                 objects: Objects::open(object_store)?,
                 root,
             },
@@ -95,32 +94,32 @@ impl Worktree {
         })
     }
 
-    /// Makes the files be those of `tree`. Files that are the same in both trees are not touched.
+    /// Changes the files to those of `tree`. Files that are equal in both trees are not touched.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) (the next move goes on from there),
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) (the next move continues from there),
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the journal is damaged,
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
-    pub fn move_to(&self, tree: &str, progress: &dyn Progress) -> Result<Moved> {
+    pub fn move_to(&self, tree: &str, progress: &dyn Progress) -> Result<MoveResult> {
         let target = oid(tree)?;
         let mut trees = self.read_journal()?;
         if trees == [target] {
-            return Ok(Moved::default());
+            return Ok(MoveResult::default());
         }
-        if !self.knows(&trees)? {
-            // Files of another object store: which of them belong to a tree cannot be told any more.
+        if !self.has_trees(&trees)? {
+            // The tree is of another object store, so its files are unknown.
             progress.note(&format!(
                 "{} holds files of another workspace: starting afresh",
                 self.files.root.display()
             ));
-            // The owner of that tree must not take what is left after a kill for the whole of it.
+            // After a kill, the workspace that owns the tree must not consider the remaining files complete.
             trees.push(empty_tree());
             self.write_journal(&trees)?;
             self.empty()?;
             trees = vec![empty_tree()];
         }
-        // After a kill each file is as in one of these trees, or half written on the way to one; a
-        // file that is the same in all of them was never touched.
+        // After a kill, each file is as in one of these trees or half written. A file that is equal in all of them was
+        // not touched.
         let interrupted = trees.len() > 1;
         let mut differences = Differences::new();
         for from in &trees {
@@ -131,12 +130,12 @@ impl Worktree {
             trees.push(target);
         }
         self.write_journal(&trees)?;
-        let moved = self.files.carry_out(&differences, interrupted, progress)?;
+        let moved = self.files.apply(&differences, interrupted, progress)?;
         self.write_journal(&[target])?;
         Ok(moved)
     }
 
-    fn knows(&self, trees: &[Oid]) -> Result<bool> {
+    fn has_trees(&self, trees: &[Oid]) -> Result<bool> {
         for tree in trees {
             if *tree != empty_tree() && !self.files.objects.has(*tree)? {
                 return Ok(false);
@@ -166,7 +165,7 @@ impl Worktree {
         if trees.is_empty() || trees.len() != text.lines().count() {
             return Err(
                 Error::usage(format!("{} is damaged", self.journal.display())).hint(format!(
-                    "remove it together with {}; both are made anew",
+                    "remove it together with {}; both are created again",
                     self.files.root.display()
                 )),
             );
@@ -180,8 +179,8 @@ impl Worktree {
     }
 }
 
-impl Files {
-    /// Collects every path at which two trees differ, with what the second has there.
+impl FolderFiles {
+    /// Collects every path where two trees differ, with the file of the second tree.
     fn compare(
         &self,
         from: Option<Oid>,
@@ -192,14 +191,14 @@ impl Files {
         if from == to {
             return Ok(());
         }
-        let read = |tree: Option<Oid>| -> Result<BTreeMap<Vec<u8>, Entry>> {
+        let read = |tree: Option<Oid>| -> Result<BTreeMap<Vec<u8>, FileEntry>> {
             let entries = match tree {
                 Some(tree) => self.objects.read_tree(tree)?,
                 None => Vec::new(),
             };
             let entry = |entry: TreeEntry| {
                 let TreeEntry { name, mode, oid } = entry;
-                (name, Entry { mode, oid })
+                (name, FileEntry { mode, oid })
             };
             Ok(entries.into_iter().map(entry).collect())
         };
@@ -216,13 +215,13 @@ impl Files {
             }
             prefix.extend_from_slice(name);
             path::check(prefix)?;
-            let folder = |entry: Option<Entry>| {
+            let folder = |entry: Option<FileEntry>| {
                 entry
                     .filter(|entry| entry.mode == MODE_TREE)
                     .map(|entry| entry.oid)
             };
-            // A submodule is a folder somebody else fills.
-            let file = |entry: Option<Entry>| {
+            // A submodule is a folder that git fills from elsewhere.
+            let file = |entry: Option<FileEntry>| {
                 entry.filter(|entry| entry.mode != MODE_TREE && entry.mode != MODE_COMMIT)
             };
             self.compare(folder(old), folder(new), prefix, out)?;
@@ -231,7 +230,7 @@ impl Files {
                     Some(entry) => {
                         out.insert(prefix.clone(), Some(entry));
                     }
-                    // Where a folder takes the file's place, making the folder removes the file.
+                    // If a folder replaces the file, creating the folder removes the file.
                     None => {
                         out.entry(prefix.clone()).or_insert(None);
                     }
@@ -242,13 +241,13 @@ impl Files {
         Ok(())
     }
 
-    fn carry_out(
+    fn apply(
         &self,
         differences: &Differences,
         look_first: bool,
         progress: &dyn Progress,
-    ) -> Result<Moved> {
-        let mut moved = Moved::default();
+    ) -> Result<MoveResult> {
+        let mut moved = MoveResult::default();
         let step = progress.begin("moving the source tree", Some(differences.len() as u64));
         let mut done = 0_u64;
         let mut tick = |path: &[u8]| -> Result<()> {
@@ -287,15 +286,15 @@ impl Files {
         self.root.join(OsStr::from_bytes(path))
     }
 
-    /// Removes a file and the folders that are empty then; tells whether it was there.
+    /// Removes a file and the folders that become empty; returns whether the file existed.
     fn remove(&self, path: &[u8]) -> Result<bool> {
         let file = self.place(path);
         let through_link = path
             .iter()
             .enumerate()
             .any(|(end, byte)| *byte == b'/' && self.place(&path[..end]).is_symlink());
-        // After an interrupted move there may be a folder where the other tree has a file, or a link
-        // where it has a folder: the file itself is not there then.
+        // After an interrupted move there may be a folder instead of the file, or a link instead of one of its folders:
+        // then the file does not exist.
         if through_link {
             return Ok(false);
         }
@@ -313,7 +312,7 @@ impl Files {
         Ok(true)
     }
 
-    /// Makes the folders above a path. Nothing that is written may pass through a symbolic link.
+    /// Creates the folders above a path. Replaces symbolic links, because no write may pass through one.
     fn make_folders(&self, path: &[u8], known: &mut BTreeSet<Vec<u8>>) -> Result<()> {
         for (end, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
             let above = &path[..end];
@@ -337,7 +336,7 @@ impl Files {
     }
 }
 
-/// Whether an error says that there is nothing at a path.
+/// Returns whether an error means that the path does not exist.
 fn is_gone(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory)
@@ -362,13 +361,13 @@ fn is_already(file: &Path, mode: u32, content: &[u8]) -> bool {
         && std::fs::read(file).is_ok_and(|there| there == content)
 }
 
-/// Writes a new file; what was at its place is removed first, so nothing is written through a link.
+/// Writes a file after removing its predecessor, so that it never writes through a link.
 fn write_file(file: &Path, mode: u32, content: &[u8]) -> Result<()> {
     let io = |e| Error::io("write", file, &e);
     match std::fs::remove_file(file) {
         Ok(()) => {}
         Err(error) if is_gone(&error) => {}
-        // What a build left in a folder that the new tree does not have.
+        // Build products may keep a folder that the new tree does not have.
         Err(_) if file.is_dir() => std::fs::remove_dir_all(file).map_err(io)?,
         Err(error) => return Err(io(error)),
     }
@@ -384,7 +383,7 @@ fn write_file(file: &Path, mode: u32, content: &[u8]) -> Result<()> {
     out.write_all(content).map_err(io)
 }
 
-/// Writes a whole tree into `dir`, which must be new or empty; returns the number of files.
+/// Writes a whole tree to `dir`, which must be new or empty; returns the number of files.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
@@ -396,11 +395,11 @@ pub fn export(
 ) -> Result<usize> {
     let root = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
     std::fs::create_dir_all(&root).map_err(|e| Error::io("create", &root, &e))?;
-    let files = Files {
+    let files = FolderFiles {
         objects: Objects::open(object_store)?,
         root,
     };
     let mut differences = Differences::new();
     files.compare(None, Some(oid(tree)?), &mut Vec::new(), &mut differences)?;
-    Ok(files.carry_out(&differences, false, progress)?.written)
+    Ok(files.apply(&differences, false, progress)?.written)
 }

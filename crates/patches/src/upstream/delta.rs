@@ -1,22 +1,22 @@
-//! Git's deltas: a new version of an object as pieces of an older one and bytes of its own.
+//! Git's delta format: a new version of an object, expressed as copies from an older one and inserted bytes.
 //!
-//! A patch changes a few lines of a file, so a delta of some hundred bytes takes the place of a whole
-//! file, and nearly all of the time that compressing the file would take is saved.
+//! A patch changes a few lines of a file, so a delta of a few hundred bytes replaces the whole file and saves nearly
+//! all of its compression time.
 
-/// A delta being written.
+/// A delta under construction.
 #[derive(Debug)]
 pub struct Delta {
     bytes: Vec<u8>,
     old: usize,
 }
 
-/// Longest literal of one instruction.
+/// Maximum number of bytes of one insert instruction.
 const INSERT_LIMIT: usize = 0x7f;
-/// Longest copy of one instruction.
+/// Maximum number of bytes of one copy instruction.
 const COPY_LIMIT: usize = 0xff_ffff;
 
 impl Delta {
-    /// Begins the delta that makes `new` bytes out of `old` ones.
+    /// Creates a delta from a version of `old` bytes to one of `new` bytes.
     pub fn new(old: usize, new: usize) -> Self {
         let mut bytes = Vec::with_capacity(128);
         put_size(&mut bytes, old);
@@ -24,7 +24,7 @@ impl Delta {
         Delta { bytes, old }
     }
 
-    /// Takes `length` bytes of the old version from `start` on.
+    /// Copies `length` bytes of the old version from `start` on.
     pub fn copy(&mut self, start: usize, length: usize) {
         debug_assert!(start + length <= self.old);
         let (mut start, mut length) = (start, length);
@@ -48,16 +48,16 @@ impl Delta {
         }
     }
 
-    /// Adds bytes that the old version does not have.
+    /// Inserts bytes that the old version does not have.
     pub fn insert(&mut self, data: &[u8]) {
         for piece in data.chunks(INSERT_LIMIT) {
-            // At most 0x7f, by the chunks' size.
+            // The chunk size is at most 0x7f.
             self.bytes.push(piece.len() as u8);
             self.bytes.extend_from_slice(piece);
         }
     }
 
-    /// The finished delta.
+    /// Returns the finished delta.
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
@@ -71,24 +71,24 @@ fn put_size(bytes: &mut Vec<u8>, mut size: usize) {
     bytes.push(size as u8);
 }
 
-/// The delta from `old` to `new` when `new` has the 20 bytes at each of `places` (sorted) changed
-/// and is the same otherwise: a folder in which objects changed.
-pub fn of_places(old: &[u8], new: &[u8], places: &[usize]) -> Vec<u8> {
+/// Returns the delta from `old` to `new`, which differ only in the 20 bytes at each of the sorted `offsets`: tree
+/// objects in which object ids changed.
+pub fn of_object_ids(old: &[u8], new: &[u8], offsets: &[usize]) -> Vec<u8> {
     let mut delta = Delta::new(old.len(), new.len());
     let mut done = 0;
-    for &place in places {
-        delta.copy(done, place - done);
-        delta.insert(&new[place..place + 20]);
-        done = place + 20;
+    for &offset in offsets {
+        delta.copy(done, offset - done);
+        delta.insert(&new[offset..offset + 20]);
+        done = offset + 20;
     }
     delta.copy(done, old.len() - done);
     delta.finish()
 }
 
-/// How many lines on either side are looked at to find where two texts go on alike.
+/// Number of lines to search on either side for the next common lines.
 const WINDOW: usize = 64;
 
-/// The delta between two versions of a text, a few lines of which differ.
+/// Returns the delta between two versions of a text that differ in a few lines.
 pub fn of_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut delta = Delta::new(old.len(), new.len());
     let (mut old_at, mut new_at) = (0, 0);
@@ -104,7 +104,7 @@ pub fn of_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
         delta.copy(old_at, whole);
         old_at += whole;
         new_at += whole;
-        match meeting(&old[old_at..], &new[new_at..]) {
+        match resynchronize(&old[old_at..], &new[new_at..]) {
             Some((skipped, added)) => {
                 delta.insert(&new[new_at..new_at + added]);
                 old_at += skipped;
@@ -121,7 +121,7 @@ pub fn of_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The delta between two versions that differ in one piece, or little enough before and after it.
+/// Returns the delta between two versions with one copy at the start, one insertion, and one copy at the end.
 pub fn of_middle(old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut delta = Delta::new(old.len(), new.len());
     let start = common_start(old, new);
@@ -132,9 +132,9 @@ pub fn of_middle(old: &[u8], new: &[u8]) -> Vec<u8> {
     delta.finish()
 }
 
-/// How many bytes of both to pass over until two lines in a row are the same, as few lines as
-/// possible.
-fn meeting(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
+/// Returns the number of bytes to skip in both texts until two consecutive lines are equal. It minimises the number of
+/// skipped lines.
+fn resynchronize(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
     let lines = |text: &[u8]| {
         let mut ends = vec![0];
         let found = memchr::memchr_iter(b'\n', text).map(|at| at + 1);
@@ -187,7 +187,7 @@ fn common_end(a: &[u8], b: &[u8]) -> usize {
         .count()
 }
 
-/// The new version; `None` when the delta is malformed or was made for another old version.
+/// Applies a delta and returns the new version; `None` if the delta is malformed or for another old version.
 pub fn apply(old: &[u8], delta: &[u8]) -> Option<Vec<u8>> {
     let mut rest = delta;
     if take_size(&mut rest)? != old.len() {
@@ -199,7 +199,7 @@ pub fn apply(old: &[u8], delta: &[u8]) -> Option<Vec<u8>> {
         rest = after;
         if instruction & 0x80 == 0 {
             let count = usize::from(instruction);
-            // Zero is reserved.
+            // Instruction zero is reserved.
             if count == 0 {
                 return None;
             }

@@ -1,30 +1,30 @@
-//! Reading a release from an unpacked tree.
+//! Reading a release from a directory.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::import::{FileKind, FileSink, Imported, import};
+use super::import::{FileKind, FileSink, ImportedTree, import};
 use super::objects::Objects;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
-/// Folders of version control and of quilt, which are no part of a release.
-const LEFT_OUT: [&str; 5] = [".git", ".pc", ".svn", ".hg", ".perfquilt"];
+/// Folders of version control, quilt and perfquilt, which are not part of a release.
+const EXCLUDED_FOLDERS: [&str; 5] = [".git", ".pc", ".svn", ".hg", ".perfquilt"];
 
-/// Imports the tree below `root`; the folders of version control systems are left out.
+/// Imports the tree below `root` without the folders of version control, quilt and perfquilt.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no folder or holds something other than
-/// files, folders and symbolic links, and as [`import`].
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `root` is not a folder or contains something other than
+/// files, folders and symbolic links, and the errors of [`import`].
 pub fn import_directory(
     store: &Objects,
     root: &Path,
     progress: &dyn Progress,
     label: &str,
-) -> Result<Imported> {
+) -> Result<ImportedTree> {
     if !root.is_dir() {
-        return Err(Error::usage(format!("{} is no folder", root.display())));
+        return Err(Error::usage(format!("{} is not a folder", root.display())));
     }
     let step = progress.begin(&format!("importing {label}"), None);
     let imported = import(store, false, |sink| walk(sink, root, &mut Vec::new()))?;
@@ -40,7 +40,7 @@ fn walk(sink: &mut dyn FileSink, folder: &Path, path: &mut Vec<u8>) -> Result<()
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let entry = entry.map_err(io)?;
         let name = entry.file_name();
-        if LEFT_OUT.iter().any(|left_out| name == *left_out) {
+        if EXCLUDED_FOLDERS.iter().any(|excluded| name == *excluded) {
             continue;
         }
         let place = entry.path();

@@ -1,4 +1,4 @@
-//! From a configured source to a tree in the object store.
+//! Fetching a release from its configured source into the object store.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use perfquilt_system::process::{Command, find_program};
 
 /// A release whose tree is in the object store.
 #[derive(Debug)]
-pub(super) struct Fetched {
+pub(super) struct FetchedRelease {
     pub source: String,
     pub file: String,
     pub sha256: String,
@@ -30,11 +30,11 @@ pub(super) fn fetch(
     store: &Objects,
     source: &ReleaseSource,
     progress: &dyn Progress,
-) -> Result<Fetched> {
+) -> Result<FetchedRelease> {
     let label = super::release_name(ws, &source.version);
     if let Some(git) = &source.git {
         let tagged = git::fetch(store, git, ws.root(), &source.version, progress)?;
-        return Ok(Fetched {
+        return Ok(FetchedRelease {
             source: source_text(source),
             file: String::new(),
             sha256: String::new(),
@@ -45,7 +45,7 @@ pub(super) fn fetch(
     if let Some(directory) = &source.directory {
         let root = ws.root().join(directory);
         let imported = directory::import_directory(store, &root, progress, &label)?;
-        return Ok(Fetched {
+        return Ok(FetchedRelease {
             source: source_text(source),
             file: String::new(),
             sha256: String::new(),
@@ -60,7 +60,7 @@ pub(super) fn fetch(
         imported.files,
         imported.bytes / 1_000_000
     ));
-    Ok(Fetched {
+    Ok(FetchedRelease {
         source: source_text(source),
         file: file
             .file_name()
@@ -73,7 +73,7 @@ pub(super) fn fetch(
     })
 }
 
-/// The release's tarball on the disk and its SHA-256, already checked.
+/// Returns the path of the release's tarball and its SHA-256, after checking it.
 pub(super) fn archive(
     ws: &Workspace,
     source: &ReleaseSource,
@@ -144,7 +144,8 @@ fn check(file: &Path, expected: &str) -> Result<()> {
         .hint("it is damaged or another file; if the configuration is wrong, correct it there"))
 }
 
-/// Downloads an address, unless the cache has it, undamaged; the digest names the file there. It is checked.
+/// Downloads a tarball unless the cache has it with the expected digest, which names its folder. Returns the checked
+/// file.
 fn download(
     ws: &Workspace,
     tarball: &TarballSource,
@@ -171,12 +172,12 @@ fn download(
     if is_there()? {
         return Ok(target);
     }
-    // Always the same name, so that what a kill leaves is used by the next one.
+    // A fixed name, so that the next download replaces the leftover of a killed one.
     let part = folder.join(format!(".{name}.part"));
     let _turn = locks::wait(&part, || {
         progress.note(&format!("waiting: another perfquilt downloads {name}"));
     })?;
-    // Removed, before the lock on it goes, unless it becomes the target.
+    // Dropping it removes the file before the lock is released, unless `persist` renames it.
     let part = TempPath::try_from_path(&part).map_err(|e| Error::io("find", &part, &e))?;
     if is_there()? {
         return Ok(target);
@@ -223,9 +224,8 @@ fn download(
     Ok(target)
 }
 
-/// The file called `name` that a release came from, with its present SHA-256, if it is still there.
-/// Touches no network.
-pub(super) fn at_hand(
+/// Returns the source file `name` of a release with its current SHA-256, if it still exists. Does not use the network.
+pub(super) fn existing_file(
     ws: &Workspace,
     source: &ReleaseSource,
     name: &str,

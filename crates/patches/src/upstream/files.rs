@@ -1,4 +1,4 @@
-//! Files of an imported release, for those who need a few of them and no source tree.
+//! Reading single files of an imported release without a source tree.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,21 @@ use super::objects::{MODE_EXEC, MODE_FILE, MODE_TREE, Objects};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 
-/// A file: its path and its content.
-pub type File = (PathBuf, Vec<u8>);
+/// A file of a release: its path and its content.
+pub type ReleaseFile = (PathBuf, Vec<u8>);
 
-/// The files below `folder` (one name, no slashes) of a release, by their path in it; `None` when the
-/// release has no such folder. Links are left out.
+/// Returns the files below `folder` (one name, no slashes) of a release, with their paths relative to it; `None` if the
+/// release has no such folder. Skips symbolic links.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
-pub fn files_of(ws: &Workspace, release: &Release, folder: &str) -> Result<Option<Vec<File>>> {
+pub fn files_of(
+    ws: &Workspace,
+    release: &Release,
+    folder: &str,
+) -> Result<Option<Vec<ReleaseFile>>> {
     let store = Objects::open(&ws.object_store())?;
-    let entries = store.read_tree(object(&release.tree)?)?;
+    let entries = store.read_tree(tree_id(&release.tree)?)?;
     let found = entries
         .iter()
         .find(|entry| entry.mode == MODE_TREE && entry.name == folder.as_bytes());
@@ -31,13 +35,14 @@ pub fn files_of(ws: &Workspace, release: &Release, folder: &str) -> Result<Optio
     Ok(Some(files))
 }
 
-/// The content of the file at `path` (with slashes) in a tree of the object store; `None` when there is none.
+/// Returns the content of the file at `path` (separated by slashes) in a tree of the object store; `None` if there is
+/// none.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn file_in(ws: &Workspace, tree: &str, path: &str) -> Result<Option<Vec<u8>>> {
     let store = Objects::open(&ws.object_store())?;
-    let mut at = (MODE_TREE, object(tree)?);
+    let mut at = (MODE_TREE, tree_id(tree)?);
     for name in path.split('/') {
         if at.0 != MODE_TREE {
             return Ok(None);
@@ -54,11 +59,11 @@ pub fn file_in(ws: &Workspace, tree: &str, path: &str) -> Result<Option<Vec<u8>>
     }
 }
 
-fn object(tree: &str) -> Result<Oid> {
+fn tree_id(tree: &str) -> Result<Oid> {
     Oid::from_str(tree).map_err(|e| Error::internal(format!("tree {tree}: {}", e.message())))
 }
 
-fn gather(store: &Objects, tree: Oid, below: &Path, files: &mut Vec<File>) -> Result<()> {
+fn gather(store: &Objects, tree: Oid, below: &Path, files: &mut Vec<ReleaseFile>) -> Result<()> {
     for entry in store.read_tree(tree)? {
         let path = below.join(String::from_utf8_lossy(&entry.name).as_ref());
         match entry.mode {

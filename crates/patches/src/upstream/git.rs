@@ -4,23 +4,23 @@ use git2::{ObjectType, Oid};
 
 use super::objects::{MODE_COMMIT, MODE_TREE, Objects};
 use crate::series::path;
-use crate::upstream::object_store;
+use crate::upstream::store_error;
 use perfquilt_config::GitSource;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::git::users;
+use perfquilt_system::git::with_user_config;
 use perfquilt_system::process::Command;
 
-/// What a tag holds.
+/// The commit and tree of a fetched tag.
 #[derive(Debug, Clone, Copy)]
-pub struct Tagged {
-    /// The commit it names.
+pub struct FetchedTag {
+    /// The tagged commit.
     pub commit: Oid,
     /// That commit's tree.
     pub tree: Oid,
 }
 
-/// Fetches one tag, without history where the remote can do that. The caller holds the import lock.
+/// Fetches one tag, without history if the remote supports shallow fetches. The caller holds the import lock.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the remote cannot be reached or has no such tag,
@@ -31,7 +31,7 @@ pub fn fetch(
     directory: &std::path::Path,
     version: &str,
     progress: &dyn Progress,
-) -> Result<Tagged> {
+) -> Result<FetchedTag> {
     let step = progress.begin(
         &format!("fetching {} from {}", source.tag, source.remote),
         None,
@@ -52,7 +52,7 @@ pub fn fetch(
     };
     let mut output = run(true)?;
     if !output.success() {
-        // Remotes served as plain files cannot make shallow copies.
+        // Remotes served as plain files do not support shallow fetches.
         output = run(false)?;
     }
     if !output.success() {
@@ -67,16 +67,16 @@ pub fn fetch(
     let commit = store
         .repository()
         .find_reference(&reference)
-        .map_err(object_store)?
+        .map_err(store_error)?
         .peel_to_commit()
         .map_err(|error| {
             Error::usage(format!(
-                "tag {} is no commit: {}",
+                "tag {} is not a commit: {}",
                 source.tag,
                 error.message()
             ))
         })?;
-    let tagged = Tagged {
+    let tagged = FetchedTag {
         commit: commit.id(),
         tree: commit.tree_id(),
     };
@@ -105,7 +105,7 @@ fn git(store: &Objects, directory: &std::path::Path) -> Command {
         ])
         .directory(directory)
         .env("GIT_TERMINAL_PROMPT", "0");
-    users(git)
+    with_user_config(git)
 }
 
 fn similar_tags(store: &Objects, source: &GitSource, directory: &std::path::Path) -> String {
@@ -133,7 +133,7 @@ fn similar_tags(store: &Objects, source: &GitSource, directory: &std::path::Path
     }
 }
 
-/// A version as one component of a reference's name.
+/// Returns a version as one component of a reference's name.
 pub(crate) fn reference_part(text: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "-_.+".contains(c) {
@@ -148,7 +148,7 @@ pub(crate) fn reference_part(text: &str) -> String {
     part.trim_matches('.').replace(".lock", "_lock")
 }
 
-/// Refuses trees whose names would be dangerous in a work tree; counts submodules.
+/// Rejects trees with paths that are dangerous in a work tree; returns the number of submodules.
 fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
     let mut submodules = 0;
     for entry in store.read_tree(tree)? {
@@ -175,8 +175,8 @@ fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
     Ok(submodules)
 }
 
-/// The commits of two releases of the same repository with the history from the first to the second:
-/// fetched now, where only the releases themselves were fetched before. `None` where there is none.
+/// Returns the commits of two releases of the same repository after fetching the history from the first to the second
+/// if the store lacks it. Returns `None` if the repository does not serve it.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started,
@@ -197,7 +197,7 @@ pub fn history(
             let object = store
                 .repository()
                 .find_object(oid, None)
-                .map_err(object_store)?;
+                .map_err(store_error)?;
             Ok(object.peel_to_commit().ok().map(|commit| commit.id()))
         };
         Ok(commit(old.0)?.zip(commit(new.0)?))
@@ -211,7 +211,7 @@ pub fn history(
         &format!("fetching the commits from {} to {}", old.1.tag, new.1.tag),
         None,
     );
-    // The commit right after the old release would seem to have no parent without one more.
+    // Without one more commit, the commit right after the old release would have no parent.
     let exclude = format!("--shallow-exclude={}", old.1.tag);
     let mut whole = true;
     for depth in [exclude.as_str(), "--deepen=1"] {
@@ -231,7 +231,7 @@ pub fn history(
     step.finish("");
     perfquilt_system::process::check_interrupted()?;
     progress.note(
-        "the repository gave no history between the releases: upstream's commits are not looked at",
+        "the repository gave no history between the releases: upstream's commits are not considered",
     );
     Ok(None)
 }

@@ -1,7 +1,7 @@
-//! Turning a stream of files into one tree and one commit of the object store.
+//! Importing a stream of files into the object store as one tree.
 //!
-//! The caller reads (and decompresses) on its own thread, workers hash and compress, and one thread
-//! writes the pack, so nothing is unpacked to the disk and memory stays at a few batches.
+//! The caller reads and decompresses on its own thread, workers hash and compress, and one thread writes the pack. No
+//! file is unpacked to the disk, and memory use stays at a few batches.
 
 use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,30 +9,30 @@ use std::sync::{Arc, Mutex};
 
 use git2::{ObjectType, OdbLookupFlags, Oid};
 
-use super::folder::Folder;
+use super::folder_builder::FolderBuilder;
 use super::objects::{self, MODE_EXEC, MODE_FILE, MODE_LINK, Objects};
-use super::pack::{PackWriter, Packed, Packer};
+use super::pack_writer::{PackWriter, PackedObject, Packer};
 use crate::series::path;
-use crate::upstream::object_store;
+use crate::upstream::store_error;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::check_interrupted;
 
-/// Bytes collected before they go to a worker.
+/// Size of a batch for a worker, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A plain file.
     Plain,
-    /// An executable one.
+    /// An executable file.
     Executable,
     /// A symbolic link; its content is the target.
     Link,
 }
 
 impl FileKind {
-    /// Git's mode.
+    /// Returns git's mode.
     pub fn mode(self) -> u32 {
         match self {
             FileKind::Plain => MODE_FILE,
@@ -44,61 +44,64 @@ impl FileKind {
 
 /// Receives the files of a release.
 pub trait FileSink {
-    /// A file at `path` (components without `.` and `..`, separated by single slashes).
+    /// Adds a file at `path` (components without `.` and `..`, separated by single slashes).
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the path is unsafe or already taken.
     fn file(&mut self, path: &[u8], kind: FileKind, content: Vec<u8>) -> Result<()>;
 
-    /// A further name of a file given before.
+    /// Adds another name of a file that was added before.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such file.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the path is unsafe or there is no such file.
     fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()>;
 }
 
-struct Item {
+/// A file on its way to a worker.
+struct QueuedFile {
     path: Vec<u8>,
     kind: FileKind,
     content: Vec<u8>,
 }
 
-struct Done {
+/// A file from a worker; `packed` is `None` if the store or the import already has the object.
+struct HashedFile {
     path: Vec<u8>,
     kind: FileKind,
     oid: Oid,
-    packed: Option<Packed>,
+    packed: Option<PackedObject>,
 }
 
-/// What an import made.
+/// The result of an import.
 #[derive(Debug, Clone, Copy)]
-pub struct Imported {
+pub struct ImportedTree {
     /// The tree.
     pub tree: Oid,
-    /// Files in it.
+    /// Number of files in the tree.
     pub files: usize,
-    /// Bytes in them.
+    /// Total size of the files, in bytes.
     pub bytes: u64,
 }
 
-/// Runs `read`, which delivers the files, and stores them as one tree.
+/// Runs `read`, which supplies the files, and stores them as one tree. With `strip_top`, the tree starts below a single
+/// top folder.
 ///
 /// # Errors
-/// What `read` returns; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for unsafe paths;
+/// The errors of `read`; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for unsafe paths;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
 pub fn import(
     store: &Objects,
     strip_top: bool,
     read: impl FnOnce(&mut dyn FileSink) -> Result<()>,
-) -> Result<Imported> {
+) -> Result<ImportedTree> {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1));
     let workers = workers.clamp(1, 4);
     let database = store.database()?;
     let known: Arc<Mutex<HashSet<Oid>>> = Arc::default();
-    let (to_workers, from_reader) = sync_channel::<Vec<Item>>(2 * workers);
-    // Workers alone hold the receiver: when the last of them ends, the reader's sends fail.
+    let (to_workers, from_reader) = sync_channel::<Vec<QueuedFile>>(2 * workers);
+    // Only the workers hold the receiver: when the last of them ends, the reader's sends fail.
     let from_reader = Arc::new(Mutex::new(from_reader));
-    let (to_writer, from_workers) = sync_channel::<Result<Vec<Done>>>(2 * workers);
+    let (to_writer, from_workers) = sync_channel::<Result<Vec<HashedFile>>>(2 * workers);
     let mut pack = PackWriter::new(store.path())?;
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -108,21 +111,21 @@ pub fn import(
         }
         drop((to_writer, from_reader));
         let writer = scope.spawn(move || write(from_workers, &mut pack).map(|tree| (tree, pack)));
-        let mut reader = Reader::new(to_workers);
+        let mut reader = BatchSink::new(to_workers);
         let read_result = read(&mut reader).and_then(|()| reader.flush());
-        let Reader {
+        let BatchSink {
             to_workers,
             hard_links,
             files,
             bytes,
             ..
         } = reader;
-        // Workers end when nobody can send any more.
+        // Workers end when the last sender is gone.
         drop(to_workers);
         let written = writer
             .join()
             .map_err(|_| Error::internal("the thread that writes objects died"))?;
-        // A failing writer closes the channel, so the reader's error is then only a consequence.
+        // A failing writer closes the channel, which makes the reader fail too. The writer's error is the cause.
         let (mut tree, mut pack) = match (read_result, written) {
             (_, Err(error)) | (Err(error), Ok(_)) => return Err(error),
             (Ok(()), Ok(written)) => written,
@@ -130,7 +133,7 @@ pub fn import(
         for (path, target) in hard_links {
             let (mode, oid) = tree.find(&target).ok_or_else(|| {
                 Error::usage(format!(
-                    "hard link {} to {}, which is no file of the archive",
+                    "hard link {} to {}, which is not a file of the archive",
                     path::shown(&path),
                     path::shown(&target)
                 ))
@@ -149,8 +152,8 @@ pub fn import(
             Ok(oid)
         })?;
         pack.finish()?;
-        database.refresh().map_err(object_store)?;
-        Ok(Imported {
+        database.refresh().map_err(store_error)?;
+        Ok(ImportedTree {
             tree: oid,
             files,
             bytes,
@@ -159,8 +162,8 @@ pub fn import(
 }
 
 fn work(
-    input: &Mutex<Receiver<Vec<Item>>>,
-    output: &SyncSender<Result<Vec<Done>>>,
+    input: &Mutex<Receiver<Vec<QueuedFile>>>,
+    output: &SyncSender<Result<Vec<HashedFile>>>,
     known: &Mutex<HashSet<Oid>>,
     database: &git2::Odb<'_>,
 ) {
@@ -180,7 +183,7 @@ fn work(
                 let packed = wanted
                     .then(|| packer.pack(ObjectType::Blob, oid, &item.content))
                     .transpose()?;
-                Ok(Done {
+                Ok(HashedFile {
                     path: item.path,
                     kind: item.kind,
                     oid,
@@ -194,8 +197,8 @@ fn work(
     }
 }
 
-fn write(input: Receiver<Result<Vec<Done>>>, pack: &mut PackWriter) -> Result<Folder> {
-    let mut root = Folder::default();
+fn write(input: Receiver<Result<Vec<HashedFile>>>, pack: &mut PackWriter) -> Result<FolderBuilder> {
+    let mut root = FolderBuilder::default();
     for batch in input {
         for done in batch? {
             if let Some(packed) = &done.packed {
@@ -207,19 +210,20 @@ fn write(input: Receiver<Result<Vec<Done>>>, pack: &mut PackWriter) -> Result<Fo
     Ok(root)
 }
 
-struct Reader {
-    to_workers: SyncSender<Vec<Item>>,
-    batch: Vec<Item>,
+/// Collects files into batches for the workers.
+struct BatchSink {
+    to_workers: SyncSender<Vec<QueuedFile>>,
+    batch: Vec<QueuedFile>,
     batch_bytes: usize,
-    /// Resolved at the end, when every file has its place.
+    /// Path and target of hard links, resolved when the tree has every file.
     hard_links: Vec<(Vec<u8>, Vec<u8>)>,
     files: usize,
     bytes: u64,
 }
 
-impl Reader {
-    fn new(to_workers: SyncSender<Vec<Item>>) -> Self {
-        Reader {
+impl BatchSink {
+    fn new(to_workers: SyncSender<Vec<QueuedFile>>) -> Self {
+        BatchSink {
             to_workers,
             batch: Vec::new(),
             batch_bytes: 0,
@@ -238,13 +242,13 @@ impl Reader {
     }
 }
 
-impl FileSink for Reader {
+impl FileSink for BatchSink {
     fn file(&mut self, path: &[u8], kind: FileKind, content: Vec<u8>) -> Result<()> {
         path::check(path)?;
         self.files += 1;
         self.bytes += content.len() as u64;
         self.batch_bytes += content.len();
-        self.batch.push(Item {
+        self.batch.push(QueuedFile {
             path: path.to_vec(),
             kind,
             content,
@@ -304,7 +308,7 @@ mod tests {
         assert_eq!(names, ["a.c", "a/run.sh", "again.c", "b/hard", "l"]);
         assert!(listing.contains("100755 blob") && listing.contains("120000 blob"));
         git(&store, &["fsck", "--full", "--strict"]);
-        // The same files once more add nothing.
+        // Importing the same files again adds nothing.
         let packs = || {
             std::fs::read_dir(store.path().join("objects/pack"))
                 .unwrap()

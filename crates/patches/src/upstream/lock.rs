@@ -1,4 +1,5 @@
-//! `bench-config/upstream.lock`: which bytes each release was, so that everybody measures the same.
+//! The lock file `bench-config/upstream.lock`, which records the content of each release so that everybody measures the
+//! same one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,42 +11,42 @@ use perfquilt_system::files::write_file;
 
 const HEAD: &str = "# Written by `perfquilt upstream fetch`; keep it under version control.\n\n";
 
-/// What one release was when it was first fetched.
+/// The record of a release from its first fetch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Locked {
+pub struct LockedRelease {
     /// The upstream version.
     pub version: String,
-    /// Where it came from, for people: `debian bookworm mariadb 1:10.11.18-0+deb12u1`.
+    /// Its source, for messages: `debian bookworm mariadb 1:10.11.18-0+deb12u1`.
     pub source: String,
-    /// The file's name, where it is a file.
+    /// The name of its source file; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub file: String,
-    /// SHA-256 of that file in hexadecimal.
+    /// SHA-256 of that file, in hexadecimal.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
-    /// The commit a tag named, for git remotes.
+    /// The tagged commit, for git remotes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commit: String,
-    /// Git's name of the tree that it holds.
+    /// The object id of its tree.
     pub tree: String,
 }
 
-/// The whole file.
+/// The parsed lock file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockFile {
-    releases: BTreeMap<String, Locked>,
+    releases: BTreeMap<String, LockedRelease>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct LockDocument {
     #[serde(default)]
-    release: Vec<Locked>,
+    release: Vec<LockedRelease>,
 }
 
 impl LockFile {
-    /// Reads the file; one that does not exist has no entries.
+    /// Reads the file; a missing file has no entries.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is malformed.
@@ -57,20 +58,20 @@ impl LockFile {
             }
             Err(error) => return Err(Error::io("read", path, &error)),
         };
-        let document: Document = toml::from_str(&text).map_err(|error| {
+        let document: LockDocument = toml::from_str(&text).map_err(|error| {
             let line = error
                 .span()
                 .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let first = error.message().lines().next().unwrap_or("malformed");
             Error::usage(first.to_owned())
                 .at("bench-config/upstream.lock", line)
-                .hint("take the version under version control back, or remove it and fetch again")
+                .hint("restore the committed version, or remove the file and fetch again")
         })?;
         let mut releases = BTreeMap::new();
         for locked in document.release {
             if let Some(first) = releases.insert(locked.version.clone(), locked) {
                 return Err(
-                    Error::usage(format!("release {} is there twice", first.version))
+                    Error::usage(format!("release {} is listed twice", first.version))
                         .at("bench-config/upstream.lock", None),
                 );
             }
@@ -78,27 +79,27 @@ impl LockFile {
         Ok(LockFile { releases })
     }
 
-    /// The entry of a version.
-    pub fn get(&self, version: &str) -> Option<&Locked> {
+    /// Returns the entry of a version.
+    pub fn get(&self, version: &str) -> Option<&LockedRelease> {
         self.releases.get(version)
     }
 
-    /// Every entry, by version.
-    pub fn iter(&self) -> impl Iterator<Item = &Locked> {
+    /// Returns every entry, sorted by version.
+    pub fn iter(&self) -> impl Iterator<Item = &LockedRelease> {
         self.releases.values()
     }
 
-    /// Puts an entry in place of what there was for its version.
-    pub fn set(&mut self, locked: Locked) {
+    /// Adds an entry, or replaces the one of its version.
+    pub fn set(&mut self, locked: LockedRelease) {
         self.releases.insert(locked.version.clone(), locked);
     }
 
-    /// Writes the file, all or nothing.
+    /// Writes the file atomically.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let document = Document {
+        let document = LockDocument {
             release: self.releases.values().cloned().collect(),
         };
         let body = toml::to_string(&document)
@@ -111,8 +112,8 @@ impl LockFile {
 mod tests {
     use super::*;
 
-    fn locked(version: &str) -> Locked {
-        Locked {
+    fn locked(version: &str) -> LockedRelease {
+        LockedRelease {
             version: version.into(),
             source: "directory ../x".into(),
             file: String::new(),

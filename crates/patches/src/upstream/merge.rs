@@ -1,9 +1,7 @@
-//! Merging small packs. Every long stack leaves a pack, and every pack is one more place to look for
-//! an object.
+//! Merging small packs. Every long stack adds a pack, and every pack makes object lookups slower.
 //!
-//! Objects are copied as they are stored, and none is dropped: that is `git gc`'s, which knows what is
-//! still in use. Packs are removed when the one that takes their place is on the disk, so that a kill
-//! at any moment leaves every object somewhere.
+//! The stored objects are copied unchanged, and none is dropped: that is up to `git gc`, which knows the unused ones.
+//! The old packs are removed after the merged one is on the disk, so a kill at any time loses no object.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -13,38 +11,39 @@ use flate2::Crc;
 use git2::Oid;
 
 use super::objects::Objects;
-use super::pack::{PackWriter, Packed};
-use super::packed::{Index, REF_DELTA};
+use super::pack_folder;
+use super::pack_reader::{PackIndex, REF_DELTA};
+use super::pack_writer::{PackWriter, PackedObject};
 use perfquilt_model::error::Result;
 use perfquilt_system::process::check_interrupted;
 
-/// Packs below this many bytes are small.
-const SMALL: u64 = 16 << 20;
-/// How many small packs may be there.
-const LIMIT: usize = 16;
+/// Packs of fewer bytes are small.
+const SIZE_LIMIT: u64 = 16 << 20;
+/// Maximum number of small packs.
+const COUNT_LIMIT: usize = 16;
 
-/// Merges the small packs of `store` when there are too many. Returns how many were merged.
+/// Merges the small packs of `store` if there are too many. Returns the number of merged packs.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the merged pack cannot be written,
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn merge_small(store: &Objects) -> Result<usize> {
-    let folder = store.path().join("objects/pack");
-    if small(&folder).len() <= LIMIT {
+    let folder = pack_folder::path(store.path());
+    if small_packs(&folder).len() <= COUNT_LIMIT {
         return Ok(0);
     }
-    // Somebody else may have merged them meanwhile.
+    // Another process may have merged them.
     let _lock = store.lock_import()?;
-    let found = small(&folder);
-    if found.len() <= LIMIT {
+    let found = small_packs(&folder);
+    if found.len() <= COUNT_LIMIT {
         return Ok(0);
     }
     let mut merged = PackWriter::new(store.path())?;
     let mut sources = Vec::new();
     for index in found {
         check_interrupted()?;
-        // One that is not as it should be stays where it is.
-        let Some(objects) = stored(&index) else {
+        // A damaged pack is left alone.
+        let Some(objects) = read_objects(&index) else {
             continue;
         };
         for object in objects {
@@ -61,7 +60,7 @@ pub fn merge_small(store: &Objects) -> Result<usize> {
         if index.file_stem().map(OsStr::to_os_string) == own {
             continue;
         }
-        // Without its index a pack is not there.
+        // The index goes first: without it, git ignores the pack.
         for end in ["idx", "rev", "pack"] {
             let _ = std::fs::remove_file(index.with_extension(end));
         }
@@ -70,8 +69,8 @@ pub fn merge_small(store: &Objects) -> Result<usize> {
     Ok(count)
 }
 
-/// The indices of small packs that may be replaced, the smallest first.
-fn small(folder: &Path) -> Vec<PathBuf> {
+/// Returns the index files of small packs that may be replaced, smallest pack first.
+fn small_packs(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut special = HashSet::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -81,11 +80,11 @@ fn small(folder: &Path) -> Vec<PathBuf> {
                 let size = std::fs::metadata(path.with_extension("pack")).map(|file| file.len());
                 found.extend(
                     size.ok()
-                        .filter(|&size| size < SMALL)
+                        .filter(|&size| size < SIZE_LIMIT)
                         .map(|size| (size, path)),
                 );
             }
-            // Git's index over several packs names them.
+            // Git's multi-pack index refers to the packs.
             None if entry.file_name() == "multi-pack-index" => return Vec::new(),
             Some("pack" | "rev") | None => {}
             Some(_) => {
@@ -98,11 +97,11 @@ fn small(folder: &Path) -> Vec<PathBuf> {
     paths.filter(|path| !special.contains(path)).collect()
 }
 
-/// A pack's objects in their order, each after what it is a delta of; `None` when one of them is
-/// damaged or cannot be copied.
-fn stored(index: &Path) -> Option<Vec<Packed>> {
+/// Reads a pack's objects in their order; `None` if an object is damaged, precedes its delta base or is of an
+/// unsupported type.
+fn read_objects(index: &Path) -> Option<Vec<PackedObject>> {
     let pack = std::fs::read(index.with_extension("pack")).ok()?;
-    let entries = Index::open(index)?.entries()?;
+    let entries = PackIndex::open(index)?.entries()?;
     let end = pack.len().checked_sub(20)?;
     let ends = entries.iter().skip(1).map(|entry| entry.offset);
     let ends = ends.chain([end as u64]);
@@ -128,7 +127,7 @@ fn stored(index: &Path) -> Option<Vec<Packed>> {
             _ => return None,
         }
         before.insert(entry.oid);
-        objects.push(Packed::stored(entry.oid, bytes.to_vec(), entry.crc));
+        objects.push(PackedObject::stored(entry.oid, bytes.to_vec(), entry.crc));
     }
     Some(objects)
 }
@@ -137,7 +136,7 @@ fn stored(index: &Path) -> Option<Vec<Packed>> {
 mod tests {
     use git2::ObjectType;
 
-    use super::super::pack::Packer;
+    use super::super::pack_writer::Packer;
     use super::super::{delta, objects::hash};
     use super::*;
 
@@ -152,7 +151,7 @@ mod tests {
         lines.collect::<String>().into_bytes()
     }
 
-    /// Writes a pack with one text, and another one as a delta of it.
+    /// Writes a pack with one text and a second one as a delta of it.
     fn pack(store: &Objects, base: usize, other: usize) {
         let (old, new) = (text(base), text(other));
         let name = |data: &[u8]| hash(ObjectType::Blob, data);
@@ -173,10 +172,10 @@ mod tests {
     }
 
     fn packs(store: &Objects) -> usize {
-        small(&store.path().join("objects/pack")).len()
+        small_packs(&store.path().join("objects/pack")).len()
     }
 
-    /// Every text is there for this program's reader and for git's library.
+    /// Checks that both perfquilt's reader and libgit2 find every text.
     fn check(store: &Objects, texts: usize) {
         let fresh = Objects::open(store.path()).unwrap();
         for number in 0..texts {
@@ -191,18 +190,18 @@ mod tests {
     #[test]
     fn packs_with_opposite_deltas_are_merged() {
         let (_dir, store) = store();
-        for number in 0..LIMIT {
+        for number in 0..COUNT_LIMIT {
             pack(&store, number, number + 1);
         }
         assert_eq!(merge_small(&store).unwrap(), 0, "not too many yet");
-        assert_eq!(packs(&store), LIMIT);
+        assert_eq!(packs(&store), COUNT_LIMIT);
         // The same two objects, each a delta of the other in one of the packs.
         pack(&store, 1, 0);
-        assert_eq!(merge_small(&store).unwrap(), LIMIT + 1);
+        assert_eq!(merge_small(&store).unwrap(), COUNT_LIMIT + 1);
         assert_eq!(packs(&store), 1);
-        check(&store, LIMIT + 1);
-        // What was open before still reads.
-        let oid = hash(ObjectType::Blob, &text(LIMIT));
+        check(&store, COUNT_LIMIT + 1);
+        // A store that was opened before the merge still reads it.
+        let oid = hash(ObjectType::Blob, &text(COUNT_LIMIT));
         assert!(store.has(oid).unwrap());
     }
 
@@ -212,29 +211,29 @@ mod tests {
         let folder = store.path().join("objects/pack");
         pack(&store, 50, 51);
         pack(&store, 52, 53);
-        let [damaged, kept] = [0, 1].map(|at| small(&folder).remove(at));
+        let [damaged, kept] = [0, 1].map(|at| small_packs(&folder).remove(at));
         let path = damaged.with_extension("pack");
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[40] ^= 1;
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, bytes).unwrap();
         std::fs::write(kept.with_extension("keep"), "").unwrap();
-        for number in 0..LIMIT {
+        for number in 0..COUNT_LIMIT {
             pack(&store, number, number + 1);
         }
-        assert_eq!(merge_small(&store).unwrap(), LIMIT);
+        assert_eq!(merge_small(&store).unwrap(), COUNT_LIMIT);
         assert!(damaged.is_file() && kept.is_file());
-        check(&store, LIMIT + 1);
+        check(&store, COUNT_LIMIT + 1);
     }
 
     #[test]
-    fn a_kill_before_the_old_packs_are_gone_is_made_up_for() {
+    fn merging_recovers_from_a_kill_before_the_old_packs_were_removed() {
         let (dir, store) = store();
         let folder = store.path().join("objects/pack");
-        for number in 0..=LIMIT {
+        for number in 0..=COUNT_LIMIT {
             pack(&store, number, number + 1);
         }
-        // As it is when the merged pack is there and nothing was removed yet.
+        // The state after a kill between publishing the merged pack and removing the old ones.
         let copy = dir.path().join("copy");
         std::fs::create_dir(&copy).unwrap();
         for file in std::fs::read_dir(&folder).unwrap().flatten() {
@@ -244,9 +243,9 @@ mod tests {
         for file in std::fs::read_dir(&copy).unwrap().flatten() {
             std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
         }
-        check(&store, LIMIT + 2);
-        assert_eq!(merge_small(&store).unwrap(), LIMIT + 2);
+        check(&store, COUNT_LIMIT + 2);
+        assert_eq!(merge_small(&store).unwrap(), COUNT_LIMIT + 2);
         assert_eq!(packs(&store), 1);
-        check(&store, LIMIT + 2);
+        check(&store, COUNT_LIMIT + 2);
     }
 }

@@ -1,28 +1,29 @@
-//! Releases of the upstream server: fetched once, checked against the lock file, imported into the
+//! Releases of the upstream server. Each release is fetched once, checked against the lock file and imported into the
 //! workspace's object store as one tree and one parentless commit.
 //!
-//! The commit depends on nothing but the release's name and content, so the same release has the
-//! same name everywhere. Its reference is set last: a killed import leaves no trace.
+//! The commit depends only on the release's name and content, so a release has the same commit id everywhere. The
+//! import sets its reference last: a killed import leaves no reference.
 
 mod debian;
 pub(crate) mod delta;
 mod directory;
 mod fetch;
 mod files;
-mod folder;
+mod folder_builder;
 pub(crate) mod git;
 mod import;
 mod lock;
 mod merge;
 pub(crate) mod objects;
-pub(crate) mod pack;
-pub(crate) mod packed;
+mod pack_folder;
+pub(crate) mod pack_reader;
+pub(crate) mod pack_writer;
 mod settings;
 mod tarball;
 mod verify;
 
 use git2::{ObjectType, Oid};
-pub(crate) use objects::object_store;
+pub(crate) use objects::store_error;
 
 use perfquilt_config::ReleaseSource;
 use perfquilt_config::workspace::Workspace;
@@ -30,13 +31,13 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
 pub use files::{file_in, files_of};
-pub use lock::{LockFile, Locked};
+pub use lock::{LockFile, LockedRelease};
 pub(crate) use merge::merge_small;
 pub use objects::{Objects, TreeEntry};
 pub use tarball::sha256;
-pub use verify::{Verified, verify};
+pub use verify::{VerifiedRelease, verify};
 
-use fetch::Fetched;
+use fetch::FetchedRelease;
 
 /// An imported release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,40 +50,39 @@ pub struct Release {
     pub commit: String,
     /// Its tree in the object store.
     pub tree: String,
-    /// SHA-256 of the file it came from, in hexadecimal; empty for git tags and directories, where
-    /// the tree is the whole identity.
+    /// SHA-256 of its source file, in hexadecimal; empty for git tags and directories, which the tree alone identifies.
     pub sha256: String,
 }
 
-/// How far a configured release has come.
+/// The state of a configured release.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
+pub struct ReleaseStatus {
     /// Name and version.
     pub name: String,
     /// The upstream version.
     pub version: String,
-    /// Where it comes from, for people.
+    /// Its source, for messages.
     pub source: String,
-    /// Whether it is the one the series is for.
+    /// Whether the series is for this release.
     pub current: bool,
     /// Its entry in the lock file.
-    pub locked: Option<Locked>,
-    /// Its tree, when it is in the object store.
+    pub locked: Option<LockedRelease>,
+    /// Its tree, if the object store has it.
     pub imported: Option<String>,
 }
 
-impl Status {
-    /// Whether it can be used without the network, and is known to be what was recorded.
-    pub fn at_hand(&self) -> bool {
+impl ReleaseStatus {
+    /// Returns whether it is both imported and recorded in the lock file, and so usable without the network.
+    pub fn is_available(&self) -> bool {
         self.imported.is_some() && self.locked.is_some()
     }
 }
 
-/// Every configured release and how far it has come. Touches no network.
+/// Returns the state of every configured release. Does not use the network.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the lock file is malformed.
-pub fn list(ws: &Workspace) -> Result<Vec<Status>> {
+pub fn list(ws: &Workspace) -> Result<Vec<ReleaseStatus>> {
     let lock = LockFile::read(&ws.lock_file())?;
     let store = ws.object_store();
     let store = if store.join("HEAD").is_file() {
@@ -102,7 +102,7 @@ pub fn list(ws: &Workspace) -> Result<Vec<Status>> {
                 Some(store) if same => imported(store, &name)?,
                 _ => None,
             };
-            Ok(Status {
+            Ok(ReleaseStatus {
                 name,
                 version: source.version.clone(),
                 source: source_text(source),
@@ -114,12 +114,12 @@ pub fn list(ws: &Workspace) -> Result<Vec<Status>> {
         .collect()
 }
 
-/// The release called `version` (by default the current one): fetched, checked and imported where
-/// that has not happened yet.
+/// Returns the release called `version` (by default the current one). Fetches, checks and imports it first if
+/// necessary.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release, it cannot be had or it
-/// is not what the lock file says.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release, when it cannot be fetched, or
+/// when it differs from the lock file.
 pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
     let source = ws.config.release(version)?;
     let name = release_name(ws, &source.version);
@@ -128,7 +128,7 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
         return Ok(release);
     }
     let import_lock = store.lock_import()?;
-    // Whoever held the lock before may have done the work.
+    // The previous holder of the lock may have imported it.
     if let Some(release) = ready(ws, &store, &name, source)? {
         return Ok(release);
     }
@@ -138,7 +138,7 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
         check_against_lock(&name, locked, &fetched)?;
     }
     let commit = write_commit(&store, &name, &fetched)?;
-    lock.set(Locked {
+    lock.set(LockedRelease {
         version: source.version.clone(),
         source: fetched.source.clone(),
         file: fetched.file.clone(),
@@ -152,7 +152,7 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
     Ok(release(name, source, commit, fetched.tree, &fetched.sha256))
 }
 
-/// The release, if the store holds what the lock file says.
+/// Returns the release if the store holds it as recorded in the lock file.
 fn ready(
     ws: &Workspace,
     store: &Objects,
@@ -171,8 +171,8 @@ fn ready(
     Ok(same.then(|| release(name.to_owned(), source, commit, tree, &locked.sha256)))
 }
 
-/// Whether the recorded release is the configured one. A tarball is its digest, wherever it comes from.
-fn is_from(locked: &Locked, source: &ReleaseSource) -> bool {
+/// Returns whether the recorded release is the configured one. The digest identifies a tarball, whatever its address.
+fn is_from(locked: &LockedRelease, source: &ReleaseSource) -> bool {
     source.tarball.is_some() || locked.source == source_text(source)
 }
 
@@ -186,9 +186,9 @@ fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256:
     }
 }
 
-/// The commits of two releases with upstream's own history from the first to the second, in
-/// hexadecimal; fetched now if need be. `None` where the releases do not come from one git repository,
-/// or it does not give its history.
+/// Returns the commits of two releases, in hexadecimal, with upstream's own history from the first to the second.
+/// Fetches the history if necessary. Returns `None` if the releases do not come from one git repository, or if the
+/// repository does not serve its history.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release,
@@ -222,7 +222,7 @@ fn reference(name: &str) -> String {
     format!("refs/releases/{}", git::reference_part(name))
 }
 
-/// Commit and tree of a release that is in the store.
+/// Returns commit and tree of a release if the store has it.
 fn imported(store: &Objects, name: &str) -> Result<Option<(Oid, Oid)>> {
     store
         .reference(&reference(name))?
@@ -250,9 +250,9 @@ fn source_text(source: &ReleaseSource) -> String {
     }
 }
 
-fn check_against_lock(name: &str, locked: &Locked, fetched: &Fetched) -> Result<()> {
+fn check_against_lock(name: &str, locked: &LockedRelease, fetched: &FetchedRelease) -> Result<()> {
     let changed = |what: &str, old: &str, new: &str| {
-        Err(Error::usage(format!("{name} is not what it was: its {what} changed"))
+        Err(Error::usage(format!("{name} differs from the lock file: its {what} changed"))
             .at("bench-config/upstream.lock", None)
             .details([format!("recorded {old}"), format!("found    {new}")])
             .hint(
@@ -270,7 +270,7 @@ fn check_against_lock(name: &str, locked: &Locked, fetched: &Fetched) -> Result<
     Ok(())
 }
 
-fn write_commit(store: &Objects, name: &str, fetched: &Fetched) -> Result<Oid> {
+fn write_commit(store: &Objects, name: &str, fetched: &FetchedRelease) -> Result<Oid> {
     let who = "perfquilt <perfquilt@localhost> 0 +0000";
     let text = format!(
         "tree {}\nauthor {who}\ncommitter {who}\n\n{name}\n",
@@ -279,5 +279,5 @@ fn write_commit(store: &Objects, name: &str, fetched: &Fetched) -> Result<Oid> {
     Ok(store
         .database()?
         .write(ObjectType::Commit, text.as_bytes())
-        .map_err(object_store)?)
+        .map_err(store_error)?)
 }

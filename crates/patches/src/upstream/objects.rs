@@ -1,4 +1,4 @@
-//! The bare object store of a workspace: a git repository that this program and its worktrees write to.
+//! The object store of a workspace: a bare git repository that perfquilt and its worktrees write to.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
-use super::packed::{Chain, Content, Packs};
+use super::pack_folder;
+use super::pack_reader::{Chain, LoadedObject, Packs};
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_system::locks::{self, Lock};
 
-/// How long a reference's lock may stay the same before it counts as left behind, and how often it is looked at.
-const LOCK_HELD: Duration = Duration::from_secs(1);
-const LOCK_POLL: Duration = Duration::from_millis(20);
+/// A lock file of git that does not change for this time is stale.
+const STALE_LOCK_AGE: Duration = Duration::from_secs(1);
+/// Interval between attempts while another process holds a lock file of git.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Mode of a plain file in a tree.
 pub const MODE_FILE: u32 = 0o100_644;
@@ -26,14 +28,14 @@ pub const MODE_TREE: u32 = 0o040_000;
 /// Mode of a submodule in a tree: a commit of another repository.
 pub const MODE_COMMIT: u32 = 0o160_000;
 
-/// One name in a tree object.
+/// An entry of a tree object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeEntry {
     /// The name, without slashes.
     pub name: Vec<u8>,
     /// Git's mode: one of the `MODE_` constants.
     pub mode: u32,
-    /// The object.
+    /// The object id.
     pub oid: Oid,
 }
 
@@ -41,31 +43,31 @@ pub struct TreeEntry {
 pub struct Objects {
     repository: Repository,
     path: PathBuf,
-    /// The packs as they were when something was first read from them.
+    /// The packs at the time of the first read.
     packs: OnceCell<Arc<Packs>>,
 }
 
 impl Objects {
-    /// Opens the store at `path`, making an empty one where there is none.
+    /// Opens the store at `path`, or creates an empty one.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be made or is no git repository.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created or is not a git repository.
     pub fn open_or_create(path: &Path) -> Result<Self> {
         if let Ok(store) = Self::open(path) {
             return Ok(store);
         }
         std::fs::create_dir_all(path).map_err(|e| Error::io("create", path, &e))?;
-        // Two processes that make it at once, or one that was killed while making it, would leave
-        // half a repository; making it again completes it and removes nothing but the locks of who was killed.
+        // A killed process may have left half a repository. Initialising it again completes it; only the locks of the
+        // killed process need to be removed. The lock keeps two processes from creating the store at the same time.
         let _lock = locks::wait(&path.join("import.lock"), || {})?;
         if let Ok(store) = Self::open(path) {
             return Ok(store);
         }
         for name in ["config.lock", "HEAD.lock"] {
-            // Mostly there is none; one that stays is told of by what follows.
+            // Usually there is none, and `init_bare` reports one that could not be removed.
             let _ = std::fs::remove_file(path.join(name));
         }
-        let repository = Repository::init_bare(path).map_err(|e| broken(path, &e))?;
+        let repository = Repository::init_bare(path).map_err(|e| open_error(path, &e))?;
         Ok(Objects {
             repository,
             path: path.to_owned(),
@@ -78,7 +80,7 @@ impl Objects {
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is none.
     pub fn open(path: &Path) -> Result<Self> {
-        let repository = Repository::open_bare(path).map_err(|e| broken(path, &e))?;
+        let repository = Repository::open_bare(path).map_err(|e| open_error(path, &e))?;
         Ok(Objects {
             repository,
             path: path.to_owned(),
@@ -86,13 +88,13 @@ impl Objects {
         })
     }
 
-    /// The same store for another thread.
+    /// Opens the same store for another thread; both share the packs.
     ///
     /// # Errors
-    /// As [`Objects::open`].
-    pub fn again(&self) -> Result<Self> {
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is gone.
+    pub fn reopen(&self) -> Result<Self> {
         let other = Self::open(&self.path)?;
-        // It is empty, so that setting it succeeds.
+        // The new cell is empty, so `set` succeeds.
         let _ = other.packs.set(Arc::clone(self.packs()));
         Ok(other)
     }
@@ -101,7 +103,7 @@ impl Objects {
         self.packs.get_or_init(|| Arc::new(Packs::open(&self.path)))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -110,23 +112,23 @@ impl Objects {
         &self.repository
     }
 
-    /// Its object database, which threads may share.
+    /// Returns its object database, which threads may share.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is damaged.
     pub fn database(&self) -> Result<Odb<'_>> {
-        self.repository.odb().map_err(object_store)
+        self.repository.odb().map_err(store_error)
     }
 
-    /// Finds packs that another process has added meanwhile.
+    /// Finds packs that another process has added.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
     pub fn refresh(&self) -> Result<()> {
-        self.database()?.refresh().map_err(object_store)
+        self.database()?.refresh().map_err(store_error)
     }
 
-    /// The content of an object that must be of `kind`.
+    /// Returns the content of an object of the given `kind`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing, damaged or of another kind.
@@ -143,14 +145,14 @@ impl Objects {
         Ok(object.data().to_vec())
     }
 
-    /// The content of an object that must be of `kind`, and how it is stored if a pack can take that
-    /// over; quicker than [`Objects::read`] for many objects.
+    /// Returns the content of an object of the given `kind`, and its stored form if another pack can copy that. It is
+    /// faster than [`Objects::read`] for many objects.
     ///
     /// # Errors
-    /// As [`Objects::read`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing, damaged or of another kind.
     pub fn load(&self, oid: Oid, kind: ObjectType) -> Result<(Vec<u8>, Option<Chain>)> {
         match self.packs().read(oid) {
-            Some(Content {
+            Some(LoadedObject {
                 kind: found,
                 data,
                 chain,
@@ -159,10 +161,10 @@ impl Objects {
         }
     }
 
-    /// The entries of a tree object, in git's order.
+    /// Returns the entries of a tree object, in git's order.
     ///
     /// # Errors
-    /// As [`Objects::read`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing, damaged or not a tree.
     pub fn read_tree(&self, oid: Oid) -> Result<Vec<TreeEntry>> {
         if oid == empty_tree() {
             return Ok(Vec::new());
@@ -171,7 +173,7 @@ impl Objects {
         parse_tree(&data).ok_or_else(|| Error::internal(format!("tree {oid} is malformed")))
     }
 
-    /// Whether the store holds an object.
+    /// Returns whether the store holds an object.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
@@ -179,15 +181,15 @@ impl Objects {
         Ok(self.database()?.exists_ext(oid, OdbLookupFlags::NO_REFRESH))
     }
 
-    /// Whether the store has the object called `name`, in hexadecimal.
+    /// Returns whether the store holds the object with the hexadecimal id `name`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is no name.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when `name` is not an object id.
     pub fn has_named(&self, name: &str) -> Result<bool> {
-        self.has(Oid::from_str(name).map_err(object_store)?)
+        self.has(Oid::from_str(name).map_err(store_error)?)
     }
 
-    /// The object a reference names, if there is such a reference.
+    /// Returns the object that a reference names, if the reference exists.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
@@ -195,55 +197,56 @@ impl Objects {
         match self.repository.refname_to_id(name) {
             Ok(oid) => Ok(Some(oid)),
             Err(error) if error.code() == git2::ErrorCode::NotFound => Ok(None),
-            Err(error) => Err(object_store(error)),
+            Err(error) => Err(store_error(error)),
         }
     }
 
-    /// Makes a reference name an object, whatever it named before.
+    /// Sets a reference to an object.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn set_reference(&self, name: &str, oid: Oid) -> Result<()> {
         if self.reference(name)? != Some(oid) {
-            self.past_lock(name, || {
+            self.retry_while_locked(name, || {
                 self.repository
                     .reference(name, oid, true, "perfquilt")
                     .map(drop)
             })
-            .map_err(object_store)?;
+            .map_err(store_error)?;
         }
         Ok(())
     }
 
-    /// Does what locks the reference or file `name` of the store. Locks are held for a moment only; one that stays
-    /// was left by a process that was killed while it had it, and is removed.
-    pub(super) fn past_lock(
+    /// Runs `work`, which locks the reference or file `name` of the store, and retries it while the lock is held. Git
+    /// holds these locks only briefly. A lock that stays unchanged was left by a killed process; this method removes
+    /// it.
+    pub(super) fn retry_while_locked(
         &self,
         name: &str,
         mut work: impl FnMut() -> std::result::Result<(), git2::Error>,
     ) -> std::result::Result<(), git2::Error> {
         let lock = self.repository.path().join(format!("{name}.lock"));
-        let made = || {
+        let modified = || {
             let meta = std::fs::metadata(&lock);
             meta.and_then(|meta| meta.modified()).ok()
         };
-        let (mut seen, mut since) = (made(), Instant::now());
+        let (mut seen, mut since) = (modified(), Instant::now());
         loop {
             let result = work();
             let locked = |error: &git2::Error| error.code() == git2::ErrorCode::Locked;
             if !result.as_ref().err().is_some_and(locked) {
                 return result;
             }
-            std::thread::sleep(LOCK_POLL);
-            let now = made();
+            std::thread::sleep(LOCK_POLL_INTERVAL);
+            let now = modified();
             if now != seen {
                 (seen, since) = (now, Instant::now());
-            } else if since.elapsed() > LOCK_HELD {
+            } else if since.elapsed() > STALE_LOCK_AGE {
                 match locks::try_now(&self.path.join("stale.lock")) {
-                    // Another process that waited as long removes it at this moment.
+                    // Another waiting process is removing it.
                     Ok(None) => {}
-                    // Or it has done so, and the lock that is there is its own.
-                    Ok(Some(_alone)) if made() == seen => {
+                    // If the lock changed, another process removed the stale one and now holds its own.
+                    Ok(Some(_alone)) if modified() == seen => {
                         std::fs::remove_file(&lock).or(result)?;
                     }
                     Ok(Some(_)) => {}
@@ -253,7 +256,7 @@ impl Objects {
         }
     }
 
-    /// The names of the references that match a pattern such as `refs/stacks/*`.
+    /// Returns the names of the references that match a pattern such as `refs/stacks/*`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
@@ -261,42 +264,42 @@ impl Objects {
         let found = self
             .repository
             .references_glob(pattern)
-            .map_err(object_store)?;
+            .map_err(store_error)?;
         let mut names = Vec::new();
         for reference in found {
             names.push(
-                String::from_utf8_lossy(reference.map_err(object_store)?.name_bytes()).into_owned(),
+                String::from_utf8_lossy(reference.map_err(store_error)?.name_bytes()).into_owned(),
             );
         }
         Ok(names)
     }
 
-    /// Removes a reference; that there is none is no error.
+    /// Removes a reference, if it exists.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be removed.
     pub fn remove_reference(&self, name: &str) -> Result<()> {
-        let removed = self.past_lock(name, || {
+        let removed = self.retry_while_locked(name, || {
             let found = self.repository.find_reference(name);
             found.and_then(|mut reference| reference.delete())
         });
         match removed {
-            Err(error) if error.code() != git2::ErrorCode::NotFound => Err(object_store(error)),
+            Err(error) if error.code() != git2::ErrorCode::NotFound => Err(store_error(error)),
             _ => Ok(()),
         }
     }
 
-    /// The tree of the commit called `commit`, both in hexadecimal.
+    /// Returns the tree of the commit called `commit`, both in hexadecimal.
     ///
     /// # Errors
-    /// As [`Objects::read`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the commit is missing or damaged.
     pub fn tree_named(&self, commit: &str) -> Result<String> {
         Ok(self
-            .tree_of(Oid::from_str(commit).map_err(object_store)?)?
+            .tree_of(Oid::from_str(commit).map_err(store_error)?)?
             .to_string())
     }
 
-    /// Writes a commit of this program's own, which depends on its arguments alone.
+    /// Writes a commit in perfquilt's name. Its id depends only on the arguments.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
@@ -307,11 +310,11 @@ impl Objects {
         let oid = self
             .database()?
             .write(ObjectType::Commit, text.replace('\0', "").as_bytes())
-            .map_err(object_store)?;
+            .map_err(store_error)?;
         Ok(oid.to_string())
     }
 
-    /// The commits that references below `prefix` name, each after its parent.
+    /// Returns the commits of the references below `prefix` as pairs of parent and commit, sorted.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
@@ -320,12 +323,12 @@ impl Objects {
         for reference in self
             .repository
             .references_glob(&format!("{prefix}/*"))
-            .map_err(object_store)?
+            .map_err(store_error)?
         {
             let commit = reference
-                .map_err(object_store)?
+                .map_err(store_error)?
                 .peel_to_commit()
-                .map_err(object_store)?;
+                .map_err(store_error)?;
             if let Ok(parent) = commit.parent_id(0) {
                 found.push((parent.to_string(), commit.id().to_string()));
             }
@@ -334,31 +337,31 @@ impl Objects {
         Ok(found)
     }
 
-    /// The tree of a commit.
+    /// Returns the tree of a commit.
     ///
     /// # Errors
-    /// As [`Objects::read`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the commit is missing or damaged.
     pub fn tree_of(&self, commit: Oid) -> Result<Oid> {
         Ok(self
             .repository
             .find_commit(commit)
-            .map_err(object_store)?
+            .map_err(store_error)?
             .tree_id())
     }
 
-    /// Waits for other holders of the lock file `name` of this store, then keeps new ones out.
+    /// Takes the lock file `name` of this store; waits while another process holds it.
     ///
     /// # Errors
-    /// As [`Objects::lock_import`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be created,
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting.
     pub fn lock(&self, name: &str) -> Result<Lock> {
         locks::wait(&self.path.join(name), || {})
     }
 
-    /// Waits for other importers of this store, then keeps new ones out and removes what killed
-    /// ones left.
+    /// Takes the import lock of this store; waits for other importers. Removes the leftovers of killed importers.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be made,
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be created,
     /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting.
     pub fn lock_import(&self) -> Result<Lock> {
         let lock = self.lock("import.lock")?;
@@ -367,18 +370,9 @@ impl Objects {
     }
 
     fn remove_leftovers(&self) {
-        // With that in its way git fetches no tag without history.
+        // This lock would keep git from shallow fetches.
         let _ = std::fs::remove_file(self.path.join("shallow.lock"));
-        let Ok(entries) = std::fs::read_dir(self.path.join("objects/pack")) else {
-            return;
-        };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            if name.to_string_lossy().starts_with(super::pack::TEMPORARY) {
-                // Somebody else may have removed it; either way it is gone.
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
+        pack_folder::remove_unfinished(&self.path);
     }
 
     fn damaged(&self, oid: Oid, error: &git2::Error) -> Error {
@@ -387,13 +381,13 @@ impl Objects {
             self.path.display(),
             error.message()
         ))
-        .hint("`perfquilt upstream verify` checks the store; removing it and `perfquilt upstream fetch` make it anew")
+        .hint("`perfquilt upstream verify` checks the store; to recreate it, remove it and run `perfquilt upstream fetch`")
     }
 }
 
-/// The error for a failure of the object store's library; `what` is the fragment before its message. Only the
-/// message tells that the disk is full.
-fn failed(what: &str, source: &git2::Error) -> Error {
+/// Returns the error for a failure of libgit2; `what` comes before its message. A full disk is recognised by the
+/// message because libgit2 has no error code for it.
+fn library_error(what: &str, source: &git2::Error) -> Error {
     let error = Error::internal(format!("{what}: {}", source.message()));
     if source.message().contains("No space left on device") {
         error.hint(DISK_FULL)
@@ -402,30 +396,30 @@ fn failed(what: &str, source: &git2::Error) -> Error {
     }
 }
 
-/// The error for a failure of the object store's library.
-pub(crate) fn object_store(error: git2::Error) -> Error {
-    failed("object store", &error)
+/// Returns the error for a failure of libgit2 in the object store.
+pub(crate) fn store_error(error: git2::Error) -> Error {
+    library_error("object store", &error)
 }
 
-fn broken(path: &Path, error: &git2::Error) -> Error {
-    let error = failed(
+fn open_error(path: &Path, error: &git2::Error) -> Error {
+    let error = library_error(
         &format!("cannot open the object store {}", path.display()),
         error,
     );
     match error.hint_text() {
         Some(_) => error,
         None => {
-            error.hint("`perfquilt upstream fetch` makes it; if it is damaged, remove it first")
+            error.hint("`perfquilt upstream fetch` creates it; if it is damaged, remove it first")
         }
     }
 }
 
-/// The tree without entries, which need not be stored.
+/// Returns the id of the empty tree, which need not be stored.
 pub fn empty_tree() -> Oid {
     hash(ObjectType::Tree, b"")
 }
 
-/// The name git gives to an object.
+/// Returns git's id of an object.
 pub fn hash(kind: ObjectType, data: &[u8]) -> Oid {
     use sha1::{Digest, Sha1};
     let mut hasher = Sha1::new();
@@ -436,11 +430,11 @@ pub fn hash(kind: ObjectType, data: &[u8]) -> Oid {
 }
 
 pub(super) fn oid_from(bytes: &[u8]) -> Oid {
-    // Only a wrong length fails, and SHA-1 always gives twenty bytes.
+    // Only a wrong length fails, and a SHA-1 always has twenty bytes.
     Oid::from_bytes(bytes).unwrap_or(Oid::ZERO_SHA1)
 }
 
-/// The entries of a tree object's content; `None` when it is malformed.
+/// Parses a tree object's content; `None` if it is malformed.
 pub(super) fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
     let mut entries = Vec::new();
     while !data.is_empty() {
@@ -450,7 +444,7 @@ pub(super) fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
         let oid = Oid::from_bytes(data.get(nul + 1..nul + 21)?).ok()?;
         entries.push(TreeEntry {
             name: data.get(space + 1..nul)?.to_vec(),
-            mode: canonical(mode),
+            mode: canonical_mode(mode),
             oid,
         });
         data = &data[nul + 21..];
@@ -458,8 +452,8 @@ pub(super) fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
     Some(entries)
 }
 
-/// The mode as git takes it: old commits hold others, such as 100664.
-fn canonical(mode: u32) -> u32 {
+/// Normalises a mode as git does: old commits hold others, such as 100664.
+fn canonical_mode(mode: u32) -> u32 {
     match mode & 0o170_000 {
         0o100_000 if mode & 0o100 != 0 => MODE_EXEC,
         0o100_000 => MODE_FILE,
@@ -469,7 +463,7 @@ fn canonical(mode: u32) -> u32 {
     }
 }
 
-/// The content of the tree object with `entries`, which it puts in git's order.
+/// Serialises a tree object after sorting `entries` in git's order.
 pub fn serialise_tree(entries: &mut [TreeEntry]) -> Vec<u8> {
     entries.sort_unstable_by(|a, b| sort_key(a).cmp(sort_key(b)));
     let mut data = Vec::with_capacity(entries.len() * 48);
@@ -482,7 +476,7 @@ pub fn serialise_tree(entries: &mut [TreeEntry]) -> Vec<u8> {
     data
 }
 
-/// Git compares names as if those of folders ended in a slash.
+/// Returns the sort key of an entry: git compares names as if those of folders ended in a slash.
 fn sort_key(entry: &TreeEntry) -> impl Iterator<Item = u8> + '_ {
     let slash = (entry.mode == MODE_TREE).then_some(b'/');
     entry.name.iter().copied().chain(slash)
@@ -505,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_whose_maker_was_killed_is_completed() {
+    fn a_half_created_store_is_completed() {
         let folder = tempfile::tempdir().unwrap();
         for left in ["config.lock", "HEAD.lock"] {
             let path = folder.path().join(left);
@@ -518,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_left_behind_is_no_hindrance() {
+    fn a_stale_lock_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let store = Objects::open_or_create(&folder.path().join("store")).unwrap();
         let blob = store.repository.blob(b"x").unwrap();

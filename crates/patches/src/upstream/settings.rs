@@ -1,17 +1,17 @@
-//! What git's worktrees of the object store need of it.
+//! Git settings of an object store with linked worktrees.
 
 use super::objects::Objects;
-use crate::upstream::object_store;
+use crate::upstream::store_error;
 use perfquilt_model::error::Result;
 use perfquilt_system::files::write_file;
 
-/// What the worktrees must not do with files.
+/// Git attributes that disable all conversions of files in the worktrees.
 const ATTRIBUTES: &[u8] =
     b"# Files are edited byte by byte, whatever the release's .gitattributes say.
 * -text -ident -filter -working-tree-encoding
 ";
 
-/// Settings of a store that has worktrees.
+/// Git settings of a store with worktrees.
 const SETTINGS: [(&str, &str); 5] = [
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
@@ -21,8 +21,8 @@ const SETTINGS: [(&str, &str); 5] = [
 ];
 
 impl Objects {
-    /// Sets the store up for worktrees: git must hand out and take back the very bytes, and must never tidy up
-    /// there. `more` are settings besides those.
+    /// Configures the store for worktrees: git must check files out and in byte by byte, and must never run garbage
+    /// collection there. `more` are additional settings.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store's settings cannot be read or written.
@@ -34,13 +34,13 @@ impl Objects {
         let mut settings = self
             .repository()
             .config()
-            .map_err(object_store)?
+            .map_err(store_error)?
             .open_level(git2::ConfigLevel::Local)
-            .map_err(object_store)?;
+            .map_err(store_error)?;
         for (name, value) in SETTINGS.iter().chain(more) {
             if settings.get_string(name).ok().as_deref() != Some(value) {
-                self.past_lock("config", || settings.set_str(name, value))
-                    .map_err(object_store)?;
+                self.retry_while_locked("config", || settings.set_str(name, value))
+                    .map_err(store_error)?;
             }
         }
         Ok(())
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_was_left_behind_is_no_hindrance() {
+    fn a_stale_lock_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let store = Objects::open_or_create(folder.path()).unwrap();
         let lock = folder.path().join("config.lock");

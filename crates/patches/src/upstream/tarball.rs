@@ -7,7 +7,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 
-use super::import::{FileKind, FileSink, Imported, import};
+use super::import::{FileKind, FileSink, ImportedTree, import};
 use super::objects::Objects;
 use crate::series::path::shown;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -15,10 +15,10 @@ use perfquilt_model::progress::Progress;
 use perfquilt_system::digest::hex;
 use perfquilt_system::process::check_interrupted;
 
-/// Largest single file accepted: far above any source file, far below the machine's memory.
+/// Largest accepted file, in bytes: far larger than any source file, far smaller than the machine's memory.
 const MEMBER_LIMIT: u64 = 512 << 20;
 
-/// SHA-256 of a file, in hexadecimal.
+/// Returns the SHA-256 of a file, in hexadecimal.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
@@ -38,7 +38,7 @@ pub fn sha256(path: &Path) -> Result<String> {
     }
 }
 
-/// Opens a possibly compressed file by its first bytes.
+/// Opens a file, decompressing it according to its first bytes.
 fn decompressed(path: &Path) -> Result<Box<dyn Read>> {
     let io = |e| Error::io("read", path, &e);
     let mut magic = [0_u8; 6];
@@ -81,23 +81,23 @@ fn read_up_to(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize>
     Ok(filled)
 }
 
-/// Imports the tarball at `path`, leaving out its top folder when everything is in one.
+/// Imports the tarball at `path`. If all files are in one top folder, the tree starts below it.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unreadable or unsafe archive, and as
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unreadable or unsafe archive, and the errors of
 /// [`import`].
 pub fn import_tarball(
     store: &Objects,
     path: &Path,
     progress: &dyn Progress,
     label: &str,
-) -> Result<Imported> {
+) -> Result<ImportedTree> {
     let step = progress.begin(&format!("importing {label}"), None);
     let mut archive = tar::Archive::new(decompressed(path)?);
     let damaged = |e: &std::io::Error| {
-        Error::usage(format!("damaged or no tar archive: {e}"))
+        Error::usage(format!("damaged or not a tar archive: {e}"))
             .at(path, None)
-            .hint("its sha256 is the expected one, so it is damaged where it comes from: take another copy, and that one's sha256")
+            .hint("its sha256 is the expected one, so its source is damaged: use another copy and the sha256 of that")
     };
     let mut files = 0_u64;
     let imported = import(store, true, |sink| {
@@ -114,7 +114,7 @@ pub fn import_tarball(
         }
         Ok(())
     })?;
-    // Checksums stand behind the archive's end mark.
+    // The compressed stream's checksum comes after the archive's end marker.
     let mut rest = archive.into_inner();
     let mut buffer = vec![0_u8; 1 << 18];
     while rest.read(&mut buffer).map_err(|e| damaged(&e))? > 0 {
@@ -157,7 +157,7 @@ fn add<R: Read>(
                 let extension = extension.map_err(|e| damaged(&e))?;
                 if extension.key_bytes().starts_with(b"GNU.sparse.") {
                     return Err(Error::usage(format!(
-                        "archive member {} has holes, as pax keeps them",
+                        "archive member {} is a sparse file in the pax format",
                         shown(&name)
                     ))
                     .hint("repack the archive without `tar --sparse`"));
@@ -182,8 +182,7 @@ fn add<R: Read>(
             let target = normal(&link(entry)?);
             sink.hard_link(&name, &target)
         }
-        // An empty folder has no place in a git tree; others come with their files. The rest is
-        // about the archive itself.
+        // Git trees have no empty folders, and the files create the others. Global headers describe only the archive.
         EntryType::Directory | EntryType::XGlobalHeader => Ok(()),
         EntryType::Char | EntryType::Block => refused("a device"),
         EntryType::Fifo => refused("a named pipe"),
@@ -191,7 +190,7 @@ fn add<R: Read>(
     }
 }
 
-/// Member names may begin with `./` and contain repeated slashes; what is unsafe stays unsafe.
+/// Removes a leading `./` and repeated slashes from a member name; keeps unsafe components for the check.
 fn normal(name: &[u8]) -> Vec<u8> {
     let absolute = name.first() == Some(&b'/');
     let parts: Vec<&[u8]> = name

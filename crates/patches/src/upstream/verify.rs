@@ -1,4 +1,4 @@
-//! `upstream verify`: downloads, lock file and object store still agree.
+//! `upstream verify`: comparing downloads, lock file and object store.
 
 use git2::{ObjectType, Oid};
 
@@ -10,19 +10,19 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
 
-/// What was checked of one release.
+/// The result of verifying a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedRelease {
     /// Name and version.
     pub name: String,
-    /// Whether the file it came from was there and has the recorded digest.
+    /// Whether its source file exists; its digest is then the recorded one.
     pub file: bool,
-    /// Objects read from the store, each of which hashes to its name.
+    /// Number of objects read from the store, each of which hashes to its id.
     pub objects: usize,
 }
 
-/// Checks every release of the lock file, or those of `versions`: the digest of its file where that
-/// is at hand, and every object of its tree.
+/// Checks every release of the lock file, or those in `versions`: the digest of its source file if that exists, and
+/// every object of its tree.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when something differs from the lock file,
@@ -31,7 +31,7 @@ pub fn verify(
     ws: &Workspace,
     versions: &[String],
     progress: &dyn Progress,
-) -> Result<Vec<Verified>> {
+) -> Result<Vec<VerifiedRelease>> {
     let lock = LockFile::read(&ws.lock_file())?;
     let mut wanted = Vec::new();
     if versions.is_empty() {
@@ -51,13 +51,13 @@ pub fn verify(
     let mut verified = Vec::new();
     for version in wanted {
         let name = release_name(ws, &version);
-        let fetch_hint = format!("`perfquilt upstream fetch {version}` brings it");
+        let fetch_hint = format!("`perfquilt upstream fetch {version}` fetches it");
         let locked = lock.get(&version).ok_or_else(|| {
             Error::usage(format!("{name} is not in the lock file")).hint(fetch_hint.clone())
         })?;
         let file = match ws.config.release(Some(&version)) {
             Ok(source) if !locked.sha256.is_empty() => {
-                match fetch::at_hand(ws, source, &locked.file)? {
+                match fetch::existing_file(ws, source, &locked.file)? {
                     Some((path, found)) if found != locked.sha256 => {
                         return Err(Error::usage(format!(
                             "{} is not the file that was recorded",
@@ -79,7 +79,7 @@ pub fn verify(
         };
         if tree.to_string() != locked.tree {
             return Err(
-                Error::usage(format!("{name} in the object store is another tree"))
+                Error::usage(format!("{name} has another tree in the object store"))
                     .details([
                         format!("recorded {}", locked.tree),
                         format!("found    {tree}"),
@@ -93,7 +93,7 @@ pub fn verify(
             step.update(done as u64, None, &format!("{done} objects"));
         })?;
         step.finish("");
-        verified.push(Verified {
+        verified.push(VerifiedRelease {
             name,
             file,
             objects,
@@ -107,7 +107,7 @@ fn check_objects(
     store: &Objects,
     tree: Oid,
     count: &mut usize,
-    tell: &mut dyn FnMut(usize),
+    report: &mut dyn FnMut(usize),
 ) -> Result<()> {
     check_interrupted()?;
     if tree == empty_tree() {
@@ -125,7 +125,7 @@ fn check_objects(
     }
     for entry in parse_tree(&data).ok_or_else(|| damaged(tree))? {
         match entry.mode {
-            MODE_TREE => check_objects(store, entry.oid, count, tell)?,
+            MODE_TREE => check_objects(store, entry.oid, count, report)?,
             MODE_COMMIT => {}
             _ => {
                 let object = database.read(entry.oid).map_err(|error| {
@@ -139,7 +139,7 @@ fn check_objects(
                 }
                 *count += 1;
                 if count.is_multiple_of(1024) {
-                    tell(*count);
+                    report(*count);
                 }
             }
         }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::upstream::TreeEntry;
     use crate::upstream::objects::serialise_tree;
-    use crate::upstream::pack::ObjectWriter;
+    use crate::upstream::pack_writer::ObjectWriter;
 
     #[test]
     fn a_folder_under_a_name_that_is_not_its_own_is_found() {
@@ -169,7 +169,7 @@ mod tests {
             Oid::from_bytes(&[2; 20]).unwrap(),
         );
         let store = Objects::open_or_create(&path).unwrap();
-        // So many that they go into a pack.
+        // An expected number this large makes the writer use a pack.
         let mut writer = ObjectWriter::new(&store, 1 << 20).unwrap();
         for name in [right, wrong] {
             writer.write_named(ObjectType::Tree, name, &data).unwrap();

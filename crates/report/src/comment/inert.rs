@@ -1,4 +1,4 @@
-//! What of a comment GitHub would make more than text of, for the tests.
+//! Detects text that GitHub renders as active elements, for the tests.
 
 use std::sync::LazyLock;
 
@@ -6,11 +6,11 @@ use comrak::nodes::{AstNode, NodeValue};
 use comrak::{Arena, Options, parse_document};
 use regex::Regex;
 
-/// Addresses that comments may lead to.
+/// Addresses that comments may link to.
 const OURS: [&str; 1] = ["https://github.com/acme/series/"];
 
-/// Every link, image, piece of HTML, mention, reference and emoji of `markdown` that is not of this
-/// program's own.
+/// Returns every link, image, HTML element, mention, reference and emoji of `markdown` that this program does not create
+/// itself.
 pub(super) fn active(markdown: &str) -> Vec<String> {
     let mut options = Options::default();
     options.extension.table = true;
@@ -59,7 +59,7 @@ fn look<'a>(node: &'a AstNode<'a>, found: &mut Vec<String>) {
     }
 }
 
-/// The text of a block outside code and links.
+/// Appends the text of a block outside code and links.
 fn words<'a>(node: &'a AstNode<'a>, text: &mut String) {
     for child in node.children() {
         match &child.data.borrow().value {
@@ -71,7 +71,7 @@ fn words<'a>(node: &'a AstNode<'a>, text: &mut String) {
     }
 }
 
-/// What GitHub makes links, mentions and pictures of in finished text.
+/// Returns the patterns that GitHub turns into links, mentions and pictures in rendered text.
 fn references(text: &str) -> Vec<String> {
     REFERENCES
         .iter()

@@ -1,19 +1,19 @@
-//! Fits a comment into the length a forge takes.
+//! Shortens a comment to the length that a forge accepts.
 
 use perfquilt_model::cut::at_most;
 
-/// The highest rank of sections that are worth more than a table's last rows: what they tell is told nowhere
-/// else.
-const KEPT: u8 = 2;
+/// Highest rank of essential sections, whose content is nowhere else: table rows are shortened before they are
+/// removed.
+const ESSENTIAL: u8 = 2;
 
 /// A part of a comment.
 pub(super) struct Section {
-    /// 0 stays; of the others, those with the highest number go first, and up to [`KEPT`] only when
-    /// nothing can take a shorter form any more.
+    /// Order of removal: the highest rank is removed first, ranks up to [`ESSENTIAL`] only after all sections have
+    /// their shortest forms, and rank 0 never.
     pub(super) rank: u8,
-    /// Its text, which begins on a line of its own.
+    /// The text, which begins on a line of its own.
     pub(super) text: String,
-    /// The same in other lengths, each shorter than the one before.
+    /// Alternative forms of the text, each shorter than the one before.
     pub(super) shorter: Vec<String>,
 }
 
@@ -27,15 +27,14 @@ impl Section {
     }
 }
 
-/// The sections in a row, in at most `limit` bytes: what is worth least goes until the rest fits, then
-/// sections take shorter forms, then the others go; `shortened` says so at the end. Whatever is left is cut
-/// at a line.
+/// Joins the sections in at most `limit` bytes. To fit, it removes sections that are not essential, then uses shorter
+/// forms, then removes other sections, and at last cuts at a line end. A shortened text ends with `shortened`.
 pub fn fit(mut sections: Vec<Section>, limit: usize, shortened: &str) -> String {
     if length(&sections) <= limit {
         return join(&sections);
     }
     let room = limit.saturating_sub(shortened.len());
-    leave_out(&mut sections, room, KEPT);
+    leave_out(&mut sections, room, ESSENTIAL);
     while length(&sections) > room {
         let longest = sections
             .iter_mut()

@@ -1,10 +1,10 @@
-//! What a pull request is told: one comment, whose title, standing and table are made of the same rows.
+//! The comment on a pull request. Its title, status and table come from the same rows.
 
 #[cfg(test)]
 mod inert;
 mod length;
 mod sections;
-mod standing;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -16,35 +16,35 @@ use perfquilt_model::point::Point;
 use super::number;
 use super::view::{Label, View};
 
-use perfquilt_model::comment::{Comment, Standing, Subject};
+use perfquilt_model::comment::{Comment, MeasurementStatus, PullRequestRef};
 
-/// Everything a comment is made of. What is unknown is empty.
+/// The content of a comment. Unknown parts are empty.
 #[derive(Debug, Clone, Default)]
 pub struct Notice<'a> {
-    /// What was measured.
+    /// The measured effects.
     pub attribution: Option<&'a Attribution>,
-    /// Why nothing was measured, or not all.
+    /// The failures of the measurement.
     pub failures: &'a [Failure],
-    /// What was measured before a rebase: patches are compared by name.
+    /// The effects before a rebase, compared by the names of patches.
     pub earlier: Option<&'a Attribution>,
-    /// What goes on at this moment, as a sentence without names of strangers.
+    /// The current activity, as a sentence without untrusted names.
     pub activity: Option<String>,
-    /// What must be approved before it is run, if something must.
-    pub held: Option<Held>,
-    /// What a bisection of the commit came to, if there was one.
-    pub bisection: Option<&'a bisect::Outcome>,
-    /// Why a bisection of the commit came to nothing, if one did.
+    /// The commit that needs an approval before it is run, if any.
+    pub pending_approval: Option<PendingApproval>,
+    /// The result of a bisection of the commit, if there was one.
+    pub bisection: Option<&'a bisect::BisectOutcome>,
+    /// The failures of a bisection of the commit.
     pub bisection_failures: &'a [Failure],
-    /// What answers a question: Markdown of this program, with nothing of strangers in it.
+    /// The answer to a question: Markdown of this program without untrusted text.
     pub answer: String,
-    /// What the comment is about, and where there is more.
-    pub subject: Subject,
+    /// The pull request and commit that the comment is about, with links.
+    pub subject: PullRequestRef,
 }
 
 impl<'a> Notice<'a> {
     /// Returns the same notice about another subject.
     #[must_use]
-    pub fn about(&self, subject: &Subject) -> Notice<'a> {
+    pub fn about(&self, subject: &PullRequestRef) -> Notice<'a> {
         Notice {
             subject: subject.clone(),
             ..self.clone()
@@ -52,52 +52,51 @@ impl<'a> Notice<'a> {
     }
 }
 
-/// A commit that is not run before somebody approves it.
+/// A commit that needs an approval before it is run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Held {
-    /// What the bot is called.
+pub struct PendingApproval {
+    /// The bot's name.
     pub name: String,
-    /// The whole commit id.
+    /// The full commit id.
     pub head: String,
-    /// The files that are the reason.
+    /// The files whose changes need the approval.
     pub files: Vec<String>,
 }
 
-/// Makes the comment, in at most `limit` bytes: a shorter form with a link where the whole one is longer.
-/// Names, titles, messages and whatever else strangers wrote cannot introduce markup, links, mentions
-/// or HTML.
+/// Renders the comment in at most `limit` bytes, if necessary in a shorter form with a link to the whole report. Names,
+/// titles, messages and other untrusted text cannot introduce markup, links, mentions or HTML.
 pub fn comment(notice: &Notice<'_>, limit: usize) -> Comment {
     let view = notice.attribution.map(|attribution| {
         let mut view = View::new(attribution);
-        refer(&mut view, notice.failures);
-        compare(&mut view, notice);
+        refer_to_failures(&mut view, notice.failures);
+        mark_lost_effects(&mut view, notice);
         view
     });
-    let standing = standing::standing(notice, view.as_ref());
-    let title = standing::title(notice, view.as_ref());
-    let sections = sections::of(notice, view.as_ref(), standing, &title);
+    let status = status::status(notice, view.as_ref());
+    let title = status::title(notice, view.as_ref());
+    let sections = sections::of(notice, view.as_ref(), status, &title);
     Comment {
         body: length::fit(sections, limit, &sections::shortened(notice)),
         title,
-        standing,
+        status,
     }
 }
 
-/// What is told in full below the table need not be told in it.
-fn refer(view: &mut View<'_>, failures: &[Failure]) {
+/// Replaces the notes of failed rows whose failures are shown in full below the table.
+fn refer_to_failures(view: &mut View<'_>, failures: &[Failure]) {
     for row in &mut view.rows {
         let Label::Patch { index, .. } = row.label else {
             continue;
         };
-        let told = |failure: &Failure| failure.point == Some(Point::Step(index));
-        if row.verdict == "failed" && failures.iter().take(sections::TOLD).any(told) {
+        let own = |failure: &Failure| failure.point == Some(Point::Step(index));
+        if row.verdict == "failed" && failures.iter().take(sections::MAX_FAILURES).any(own) {
             row.notes = vec!["see below".to_owned()];
         }
     }
 }
 
-/// Says beside each patch that no longer helps what it was worth before.
-fn compare(view: &mut View<'_>, notice: &Notice<'_>) {
+/// Adds a note on the earlier effect to each patch that no longer helps.
+fn mark_lost_effects(view: &mut View<'_>, notice: &Notice<'_>) {
     let (Some(earlier), Some(now)) = (notice.earlier, notice.attribution) else {
         return;
     };

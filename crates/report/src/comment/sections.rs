@@ -1,26 +1,26 @@
-//! The parts of a comment, in the order they stand.
+//! The sections of a comment, in their order.
 
 use std::fmt::Write;
 
 use super::length::Section;
-use super::{Held, Notice, Standing, Subject};
+use super::{MeasurementStatus, Notice, PendingApproval, PullRequestRef};
 use crate::bisect::markdown as bisect_page;
 use crate::escape::{address, code, fenced};
 use crate::markdown as page;
 use crate::number;
 use crate::text::capital;
-use crate::view::{Apart, Label, Row, Tone, View, words_of};
+use crate::view::{Label, Row, SeparateEffects, Tone, View, words_of};
 use perfquilt_judge::attribution::{Attribution, SUITE};
 use perfquilt_model::error::Kind;
 use perfquilt_model::failure::Failure;
 
-/// Rows of workloads that stand open; more are folded away.
-const OPEN_ROWS: usize = 12;
-/// Failures that are told in full.
-pub(super) const TOLD: usize = 5;
-/// Files to be approved that are named.
-const HELD_FILES: usize = 20;
-/// What is said of a run that somebody stopped.
+/// Maximum number of rows in an unfolded table of workloads.
+const MAX_OPEN_ROWS: usize = 12;
+/// Maximum number of failures shown in full.
+pub(super) const MAX_FAILURES: usize = 5;
+/// Maximum number of files listed that need an approval.
+const MAX_FILES: usize = 20;
+/// Message for an interrupted run.
 const INTERRUPTED: &str =
     "The run was interrupted. What was measured is kept; the next run goes on from there.";
 /// Digits of a commit's id that are shown.
@@ -29,14 +29,11 @@ const SHORT_ID: usize = 12;
 pub(super) fn of(
     notice: &Notice<'_>,
     view: Option<&View<'_>>,
-    standing: Standing,
+    status: MeasurementStatus,
     title: &str,
 ) -> Vec<Section> {
     let mut sections = vec![
-        Section::new(
-            0,
-            format!("## {} {title}\n", super::standing::mark(standing)),
-        ),
+        Section::new(0, format!("## {} {title}\n", super::status::mark(status))),
         Section::new(1, introduction(notice, view)),
     ];
     if let Some(view) = view {
@@ -44,7 +41,7 @@ pub(super) fn of(
     }
     sections.push(Section::new(2, failures(notice.failures)));
     if let Some(view) = view {
-        // In the order they stand; the numbers say in which they go.
+        // The code has the order of the comment, the ranks the order of removal.
         let mut part = |rank, write: &dyn Fn(&mut String)| {
             let mut text = String::new();
             write(&mut text);
@@ -77,7 +74,7 @@ pub(super) fn of(
     sections
 }
 
-/// What stands at the end of a comment that leaves something out.
+/// Returns the last line of a shortened comment, which says where the whole report is.
 pub(super) fn shortened(notice: &Notice<'_>) -> String {
     let whole = match (&notice.subject.report, notice.attribution) {
         (Some(link), _) if address(link).is_some() => format!("[the whole report]({link})"),
@@ -90,15 +87,15 @@ pub(super) fn shortened(notice: &Notice<'_>) -> String {
     format!("\nThis comment was too long and leaves something out, which is in {whole}.\n")
 }
 
-/// What goes on, how many patches got which verdict, and what was measured.
+/// Renders the current activity, the number of patches per verdict, and the scope of the measurement.
 fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     let mut text = String::new();
     if let Some(activity) = &notice.activity {
-        // Four blanks behind the mark would begin a block of code.
+        // Four blanks after the quotation mark would begin a code block.
         let _ = writeln!(text, "\n> {}", page::sentence(activity).trim());
     }
-    if let Some(held) = &notice.held {
-        text.push_str(&approval(held));
+    if let Some(pending_approval) = &notice.pending_approval {
+        text.push_str(&approval(pending_approval));
     }
     if !notice.answer.is_empty() {
         let _ = writeln!(text, "\n{}", notice.answer.trim_end());
@@ -115,7 +112,10 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
         return text;
     };
     let _ = writeln!(text, "\n{}.", view.tally(&|name| code(name)));
-    if let Some(line) = notice.earlier.and_then(|before| was(before, view)) {
+    if let Some(line) = notice
+        .earlier
+        .and_then(|before| earlier_total(before, view))
+    {
         let _ = writeln!(text, "\n{line}");
     }
     let attribution = view.attribution;
@@ -132,27 +132,27 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     text
 }
 
-/// Which files must be looked at, and the command that says that they were.
-fn approval(held: &Held) -> String {
+/// Renders the files to be reviewed, and the command that approves them.
+fn approval(pending_approval: &PendingApproval) -> String {
     let mut text = format!(
-        "\n> Not run yet: {} changes files that steer the build. Whoever may command can read them and then say \
-         `@{} approve {}`. A newer commit needs an approval of its own.\n",
-        commit(&held.head),
-        held.name,
-        held.head
+        "\n> Not run yet: {} changes files that control the build. After a review, someone who may give commands can \
+         run it with `@{} approve {}`. A newer commit needs an approval of its own.\n",
+        commit(&pending_approval.head),
+        pending_approval.name,
+        pending_approval.head
     );
     text.push('\n');
-    for file in held.files.iter().take(HELD_FILES) {
+    for file in pending_approval.files.iter().take(MAX_FILES) {
         let _ = writeln!(text, "- {}", code(file));
     }
-    let more = held.files.len().saturating_sub(HELD_FILES);
+    let more = pending_approval.files.len().saturating_sub(MAX_FILES);
     if more > 0 {
         let _ = writeln!(text, "- and {more} more");
     }
     text
 }
 
-/// A bisection's own page, one heading further down. Which files a change touches stands in the pull request.
+/// Renders the report of a bisection, one heading level lower, without the changed files, which the pull request shows.
 fn bisection(notice: &Notice<'_>) -> String {
     let failed = match failures(notice.bisection_failures) {
         none if none.is_empty() => none,
@@ -171,12 +171,12 @@ fn bisection(notice: &Notice<'_>) -> String {
     )
 }
 
-/// What the whole series was worth before, on what it is measured on now.
-fn was(before: &Attribution, view: &View<'_>) -> Option<String> {
+/// Describes the total effect in the earlier experiment, on the current meter and workload.
+fn earlier_total(before: &Attribution, view: &View<'_>) -> Option<String> {
     let now = view.attribution;
     let meter = now.main_meter()?;
     let workload = now.main_workload(meter)?;
-    // The mean over other workloads is another figure.
+    // Means over different workloads are not comparable.
     if workload == SUITE && before.workloads != now.workloads {
         return None;
     }
@@ -197,13 +197,17 @@ fn commit(id: &str) -> String {
     }
 }
 
-/// One row a patch, with its effect in the whole series beside the one in order where both are known.
+/// Renders the main table: one row per patch, with the effect without it beside the one in order if both are known.
 fn main_table(view: &View<'_>) -> Section {
     let mut heads = view.heads();
     if let (Some((_, places)), Some(_)) = (heads.first().copied(), without(view)) {
         heads.insert(1, ("without it", places));
     }
-    let rows: Vec<Row<'_>> = view.rows.iter().map(|row| widened(row, view)).collect();
+    let rows: Vec<Row<'_>> = view
+        .rows
+        .iter()
+        .map(|row| with_effect_without(row, view))
+        .collect();
     let all: Vec<&Row<'_>> = rows.iter().collect();
     let write = |rows: &[&Row<'_>]| {
         let mut text = String::from("\n");
@@ -227,19 +231,19 @@ fn main_table(view: &View<'_>) -> Section {
     }
 }
 
-/// The table of the main meter that has effects without a patch.
-fn without<'v, 'a>(view: &'v View<'a>) -> Option<&'v Apart<'a>> {
+/// Returns the table of the main meter that has effects without a patch.
+fn without<'v, 'a>(view: &'v View<'a>) -> Option<&'v SeparateEffects<'a>> {
     let (meter, _) = view.columns.first()?;
     let table = view.apart.iter().find(|table| table.meter == *meter)?;
     let known = table
         .rows
         .iter()
-        .any(|row| row.effects[Apart::WITHOUT].is_some());
+        .any(|row| row.effects[SeparateEffects::WITHOUT].is_some());
     known.then_some(table)
 }
 
-/// A main row with the effect without the patch behind the first figure, where there is a column for it.
-fn widened<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
+/// Returns a main row with the effect without the patch after the first figure, if the table has a column for it.
+fn with_effect_without<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
     let mut effects = row.effects.clone();
     if let (Some(table), false) = (without(view), effects.is_empty()) {
         let effect = match row.label {
@@ -247,7 +251,7 @@ fn widened<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
                 .rows
                 .iter()
                 .find(|apart| matches!(apart.label, Label::Patch { index: i, .. } if i == index))
-                .and_then(|apart| apart.effects[Apart::WITHOUT]),
+                .and_then(|apart| apart.effects[SeparateEffects::WITHOUT]),
             _ => None,
         };
         effects.insert(1, effect);
@@ -262,8 +266,8 @@ fn widened<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
     }
 }
 
-/// At most `keep` of the rows, in their order: the total, what is slower or failed, what is faster, the
-/// rest.
+/// Selects at most `keep` rows and returns them in their order. The total comes first, then slower or failed rows, faster
+/// rows, and the rest.
 fn most_telling<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
     let weight = |row: &Row<'_>| match (row.label, row.tone) {
         (Label::Total, _) => 0,
@@ -279,14 +283,14 @@ fn most_telling<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
     places.into_iter().map(|place| rows[place]).collect()
 }
 
-/// The workloads on which a patch has an effect.
+/// Renders the workloads on which a patch has an effect.
 fn workloads(text: &mut String, view: &View<'_>) {
     let rows = view.striking();
     if view.has_suite() && view.has_intervals() && !rows.is_empty() {
         let words = "By workload, where there is an effect";
         let mut table = String::new();
         page::table(&mut table, view, &rows);
-        if rows.len() > OPEN_ROWS {
+        if rows.len() > MAX_OPEN_ROWS {
             page::details(text, &format!("{words} ({} rows)", rows.len()), &table);
         } else {
             let _ = write!(text, "\n{words}:\n\n{table}");
@@ -297,10 +301,10 @@ fn workloads(text: &mut String, view: &View<'_>) {
     page::further(text, view);
 }
 
-/// What failed, each with its place and what the other program said.
+/// Renders the failures, each with its place and the output of the failed program.
 fn failures(failures: &[Failure]) -> String {
     let mut text = String::new();
-    for failure in failures.iter().take(TOLD) {
+    for failure in failures.iter().take(MAX_FAILURES) {
         if failure.kind == Kind::Interrupted {
             let _ = writeln!(text, "\n{INTERRUPTED}");
             continue;
@@ -316,8 +320,8 @@ fn failures(failures: &[Failure]) -> String {
         let _ = writeln!(text, "\n{about}{place}{}", page::sentence(&failure.message));
         if !failure.details.is_empty() {
             let said = match failure.kind {
-                Kind::Build => "What the compiler said",
-                Kind::Bench => "What the server or its client said",
+                Kind::Build => "Output of the compiler",
+                Kind::Bench => "Output of the server or its client",
                 _ => "Details",
             };
             page::details(&mut text, said, &fenced("text", &failure.details));
@@ -326,14 +330,14 @@ fn failures(failures: &[Failure]) -> String {
             let _ = writeln!(text, "\nNext: {}", page::sentence(hint));
         }
     }
-    if failures.len() > TOLD {
-        let _ = writeln!(text, "\nAnd {} more.", failures.len() - TOLD);
+    if failures.len() > MAX_FAILURES {
+        let _ = writeln!(text, "\nAnd {} more.", failures.len() - MAX_FAILURES);
     }
     text
 }
 
-/// The commands that fetch what was measured.
-fn checkout(subject: &Subject) -> Vec<String> {
+/// Returns the commands that check out the measured commit.
+fn checkout(subject: &PullRequestRef) -> Vec<String> {
     let id = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
     match subject.number {
         Some(number) if id(&subject.head) => vec![
@@ -347,8 +351,8 @@ fn checkout(subject: &Subject) -> Vec<String> {
     }
 }
 
-/// Commits and pages, in one line.
-fn links(subject: &Subject) -> String {
+/// Renders commits and links in one line.
+fn links(subject: &PullRequestRef) -> String {
     let mut parts = Vec::new();
     if !subject.head.is_empty() {
         let base = match subject.base.as_str() {

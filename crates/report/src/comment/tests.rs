@@ -4,14 +4,14 @@ use super::*;
 use crate::tests::Experiment;
 use perfquilt_judge::bisect::{Direction, Event, Question, Session, State};
 use perfquilt_model::error::Error;
-use perfquilt_model::observation::{Meter, Planned};
+use perfquilt_model::observation::{Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
 
-/// What GitHub takes.
+/// Maximum length of a comment on GitHub.
 const LIMIT: usize = 65_536;
 
-fn subject() -> Subject {
-    Subject {
+fn subject() -> PullRequestRef {
+    PullRequestRef {
         number: Some(7),
         head: "9f8e7d6c5b4a39281706f5e4d3c2b1a098765432".into(),
         base: "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d".into(),
@@ -35,7 +35,7 @@ fn of(attribution: &Attribution) -> Comment {
 fn shown(comment: &Comment) -> String {
     let text = format!(
         "standing: {}\ntitle: {}\n\n{}",
-        comment.standing, comment.title, comment.body
+        comment.status, comment.title, comment.body
     );
     assert_eq!(super::inert::active(&comment.body), [""; 0], "{text}");
     text
@@ -48,7 +48,7 @@ fn all_faster() {
     let reason = "patch 3 (0003-hash-loop-registers.patch) is not separable: it needs patch 2 (0002-virtual-field-guards.patch)";
     experiment.header.failed = BTreeMap::from([(Point::Without(3), reason.into())]);
     let comment = of(&experiment.attribution());
-    assert_eq!(comment.standing, Standing::Faster);
+    assert_eq!(comment.status, MeasurementStatus::Faster);
     insta::assert_snapshot!(shown(&comment));
 }
 
@@ -56,7 +56,7 @@ fn all_faster() {
 fn one_slower() {
     let experiment = Experiment::new(&[(0.012, 0.01), (-0.009, 0.0), (0.0, 0.004)]);
     let comment = of(&experiment.attribution());
-    assert_eq!(comment.standing, Standing::Regression);
+    assert_eq!(comment.status, MeasurementStatus::Regression);
     insta::assert_snapshot!(shown(&comment));
 }
 
@@ -65,7 +65,7 @@ fn unclear() {
     let mut experiment = Experiment::new(&[(0.004, 0.0), (-0.002, 0.0)]);
     experiment.noise = 0.02;
     let comment = of(&experiment.attribution());
-    assert_eq!(comment.standing, Standing::Unclear);
+    assert_eq!(comment.status, MeasurementStatus::Unclear);
     insta::assert_snapshot!(shown(&comment));
 }
 
@@ -73,7 +73,7 @@ fn unclear() {
 fn nothing_changed() {
     let experiment = Experiment::new(&[(0.0, 0.0), (0.0, 0.0)]);
     let comment = of(&experiment.attribution());
-    assert_eq!(comment.standing, Standing::NoEffect);
+    assert_eq!(comment.status, MeasurementStatus::NoEffect);
     insta::assert_snapshot!(shown(&comment));
 }
 
@@ -102,7 +102,7 @@ fn build_failure_at_patch_3() {
         },
         LIMIT,
     );
-    assert_eq!(comment.standing, Standing::Failed);
+    assert_eq!(comment.status, MeasurementStatus::Failed);
     insta::assert_snapshot!(shown(&comment));
 }
 
@@ -120,11 +120,11 @@ fn conflict() {
         },
         LIMIT,
     );
-    assert_eq!(comment.standing, Standing::Failed);
+    assert_eq!(comment.status, MeasurementStatus::Failed);
     insta::assert_snapshot!(shown(&comment));
 }
 
-/// What was measured holds, whatever becomes of a bisection.
+/// A failed bisection does not change the status of the measurement.
 #[test]
 fn a_bisection_that_failed() {
     let attribution = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]).attribution();
@@ -140,14 +140,18 @@ fn a_bisection_that_failed() {
         };
         comment(&notice, LIMIT)
     };
-    let told = failed(Some(&attribution));
+    let with_bisection = failed(Some(&attribution));
     assert_eq!(
-        (told.standing, &told.title),
-        (measured.standing, &measured.title)
+        (with_bisection.status, &with_bisection.title),
+        (measured.status, &measured.title)
     );
     let words = "### Bisection\n\nthe job was ended";
-    assert!(told.body.contains(words), "{}", told.body);
-    assert_eq!(failed(None).standing, Standing::Failed);
+    assert!(
+        with_bisection.body.contains(words),
+        "{}",
+        with_bisection.body
+    );
+    assert_eq!(failed(None).status, MeasurementStatus::Failed);
 }
 
 #[test]
@@ -163,14 +167,14 @@ fn regression_after_rebase() {
         ..Notice::default()
     };
     let after = comment(&notice, LIMIT);
-    assert_eq!(after.standing, Standing::Regression);
+    assert_eq!(after.status, MeasurementStatus::Regression);
     insta::assert_snapshot!(shown(&after));
-    // The same as before is no regression.
+    // An unchanged effect is no regression.
     let notice = Notice {
         attribution: Some(&before),
         ..notice
     };
-    assert_eq!(comment(&notice, LIMIT).standing, Standing::Faster);
+    assert_eq!(comment(&notice, LIMIT).status, MeasurementStatus::Faster);
 }
 
 #[test]
@@ -179,7 +183,12 @@ fn only_a_comparison_makes_a_regression() {
     attribution.patches[0].effects.clear();
     attribution.patches[0].reason = Some("no longer helps: somebody named a file so".into());
     let comment = of(&attribution);
-    assert_eq!(comment.standing, Standing::Faster, "{}", comment.body);
+    assert_eq!(
+        comment.status,
+        MeasurementStatus::Faster,
+        "{}",
+        comment.body
+    );
 }
 
 #[test]
@@ -194,21 +203,21 @@ fn interrupted() {
                 (workload, Meter::Instructions, 3),
             ]
         })
-        .map(|(workload, meter, blocks)| Planned::fixed(workload, meter, blocks))
+        .map(|(workload, meter, blocks)| PlannedBlocks::fixed(workload, meter, blocks))
         .collect();
     let attribution = experiment.attribution();
     let failures = [Failure::new(&Error::interrupted(), None)];
     let notice = Notice {
         attribution: Some(&attribution),
         failures: &failures,
-        subject: Subject {
+        subject: PullRequestRef {
             moved_on: Some("0123456789abcdef0123456789abcdef01234567".into()),
             ..subject()
         },
         ..Notice::default()
     };
     let partly = comment(&notice, LIMIT);
-    assert_eq!(partly.standing, Standing::Unfinished);
+    assert_eq!(partly.status, MeasurementStatus::Unfinished);
     insta::assert_snapshot!(shown(&partly));
     let before_any = comment(
         &Notice {
@@ -217,7 +226,7 @@ fn interrupted() {
         },
         LIMIT,
     );
-    assert_eq!(before_any.standing, Standing::Unfinished);
+    assert_eq!(before_any.status, MeasurementStatus::Unfinished);
     insta::assert_snapshot!(shown(&before_any));
 }
 
@@ -229,11 +238,11 @@ fn before_anything_is_known() {
         ..Notice::default()
     };
     let queued = comment(&notice, LIMIT);
-    assert_eq!(queued.standing, Standing::Unfinished);
+    assert_eq!(queued.status, MeasurementStatus::Unfinished);
     insta::assert_snapshot!(shown(&queued));
 }
 
-/// A series of `patches` patches on `workloads` workloads.
+/// Returns an experiment with `patches` patches and `workloads` workloads.
 fn large(patches: usize, workloads: usize) -> Attribution {
     let gains: Vec<(f64, f64)> = (0..patches)
         .map(|k| (0.004 * (k % 3) as f64, 0.003 * (k % 3) as f64))
@@ -302,7 +311,7 @@ fn a_comment_of_any_series_fits() {
 }
 
 #[test]
-fn a_failure_is_told_however_long_the_series_is() {
+fn a_failure_is_shown_however_long_the_series_is() {
     let mut attribution = large(500, 1);
     let error = Error::build("patch 3 does not compile")
         .at("strings/ctype-simple.c", 312)
@@ -331,7 +340,7 @@ fn a_failure_is_told_however_long_the_series_is() {
     }
 }
 
-/// What strangers try.
+/// Untrusted texts that try to become active.
 const HOSTILE: [&str; 34] = [
     "@octocat",
     "cc @acme/maintainers please",
@@ -369,8 +378,8 @@ const HOSTILE: [&str; 34] = [
     "\\",
 ];
 
-/// A bisection in which strangers wrote whatever can be written.
-fn bisection(word: &dyn Fn(usize) -> String) -> bisect::Outcome {
+/// Returns a bisection with untrusted text in every field.
+fn bisection(word: &dyn Fn(usize) -> String) -> bisect::BisectOutcome {
     let state = |k: usize| State {
         label: word(k),
         name: word(k + 1),
@@ -422,7 +431,7 @@ fn bisection(word: &dyn Fn(usize) -> String) -> bisect::Outcome {
     outcome
 }
 
-/// A notice in which strangers wrote whatever can be written.
+/// Returns a notice with untrusted text in every field.
 fn hostile(words: &[&str]) -> Comment {
     let word = |k: usize| words[k % words.len()].to_owned();
     let mut experiment = Experiment::new(&[(-0.01, -0.01), (0.0, 0.0), (0.01, 0.0)]);
@@ -466,7 +475,7 @@ fn hostile(words: &[&str]) -> Comment {
         failures: &failures,
         earlier: Some(&attribution),
         activity: Some(word(19)),
-        held: Some(Held {
+        pending_approval: Some(PendingApproval {
             name: "perfquilt".into(),
             head: "0123456789abcdef0123456789abcdef01234567".into(),
             files: (25..30).map(word).collect(),
@@ -474,12 +483,12 @@ fn hostile(words: &[&str]) -> Comment {
         bisection: Some(&bisected),
         bisection_failures: &failures,
         answer: String::new(),
-        subject: Subject {
+        subject: PullRequestRef {
             number: Some(7),
             head: word(20),
             base: word(21),
             moved_on: Some(word(22)),
-            // Addresses are the forge's own, or whoever posts gives them.
+            // Addresses come from the forge or from the command line.
             run: Some(format!("https://github.com/acme/series/{}", word(23))),
             report: Some(format!("https://github.com/acme/series/{}", word(24))),
         },

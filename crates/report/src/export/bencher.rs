@@ -1,4 +1,4 @@
-//! What services that keep results over time read: Bencher, and github-action-benchmark.
+//! Formats of services that track results over time: Bencher and github-action-benchmark.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ struct Metric {
     upper_value: Option<f64>,
 }
 
-/// The name of a measure; `latency` is Bencher's own, in nanoseconds.
+/// Returns the name of a measure; `latency` is predefined by Bencher, in nanoseconds.
 fn measure(meter: Meter) -> &'static str {
     match meter {
         Meter::Time => "latency",
@@ -33,7 +33,7 @@ fn measure(meter: Meter) -> &'static str {
     }
 }
 
-/// The cost of a transaction at each point, by workload, as Bencher Metric Format.
+/// Returns the cost of a transaction at each point, by workload, in the Bencher Metric Format.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
@@ -52,9 +52,9 @@ pub fn bencher(attribution: &Attribution) -> Result<String> {
     json(&benchmarks)
 }
 
-/// An entry of github-action-benchmark's tool `customSmallerIsBetter`.
+/// A benchmark of github-action-benchmark's tool `customSmallerIsBetter`.
 #[derive(Serialize)]
-struct Entry {
+struct Benchmark {
     name: String,
     unit: &'static str,
     value: f64,
@@ -63,18 +63,18 @@ struct Entry {
     extra: String,
 }
 
-/// The cost of a transaction at each point, by workload and meter, for github-action-benchmark's tool
+/// Returns the cost of a transaction at each point, by workload and meter, for github-action-benchmark's tool
 /// `customSmallerIsBetter`.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn github_action_benchmark(attribution: &Attribution) -> Result<String> {
-    let entry = |cost: &perfquilt_judge::attribution::Cost| {
+    let benchmark = |cost: &perfquilt_judge::attribution::TransactionCost| {
         let half = cost
             .low
             .zip(cost.high)
             .map(|(low, high)| (high - low) / 2.0);
-        Entry {
+        Benchmark {
             name: format!("{} ({})", name(attribution, cost), cost.meter),
             unit: cost.meter.unit(),
             value: cost.estimate,
@@ -86,11 +86,11 @@ pub fn github_action_benchmark(attribution: &Attribution) -> Result<String> {
             ),
         }
     };
-    let entries: Vec<Entry> = attribution.costs.iter().map(entry).collect();
-    json(&entries)
+    let benchmarks: Vec<Benchmark> = attribution.costs.iter().map(benchmark).collect();
+    json(&benchmarks)
 }
 
-fn name(attribution: &Attribution, cost: &perfquilt_judge::attribution::Cost) -> String {
+fn name(attribution: &Attribution, cost: &perfquilt_judge::attribution::TransactionCost) -> String {
     let point = point_words(attribution, cost.point);
     format!("{}/{}", one_line(&cost.workload), one_line(&point))
 }

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::{effects, failed, one_line};
-use perfquilt_judge::attribution::{Attribution, Effect, Interval, Kind, Verdict};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Interval, Verdict};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Statistic;
 
-/// The first line: the names of the fields of a [`Line`].
+/// The header: the names of the fields of a [`CsvRow`].
 const HEAD: [&str; 36] = [
     "experiment",
     "release",
@@ -47,12 +47,12 @@ const HEAD: [&str; 36] = [
     "p99_verdict",
 ];
 
-/// A line.
+/// A data row.
 #[derive(Serialize)]
-struct Line<'a> {
+struct CsvRow<'a> {
     experiment: &'a str,
     release: &'a str,
-    kind: Kind,
+    kind: EffectKind,
     patch: Option<usize>,
     name: &'a str,
     workload: &'a str,
@@ -77,15 +77,16 @@ struct Line<'a> {
     tail: [TailCells; 3],
 }
 
-/// Estimate, ends and verdict of a figure of the mean or the tail.
+/// Estimate, interval ends and verdict of the mean or a tail figure.
 type TailCells = (Option<f64>, Option<f64>, Option<f64>, Option<Verdict>);
 
-/// Every effect of the document, one a line, unrounded: the patches', those on operations, the total, the control.
+/// Returns every effect of the document, one per row and unrounded: those of the patches, of operations, the total and
+/// the control.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn csv(attribution: &Attribution) -> Result<String> {
-    // With its own head, which is there without any line too.
+    // The header is written explicitly, so that it is there even without data rows.
     let mut writer = csv::WriterBuilder::new()
         .has_headers(false)
         .from_writer(Vec::new());
@@ -100,9 +101,9 @@ pub fn csv(attribution: &Attribution) -> Result<String> {
         let from = text(effect.from().unwrap_or_default());
         let names = [&experiment, &release, &name, &workload, &from];
         let patch = patch.map(|patch| patch.index);
-        let line = line(patch, names.map(String::as_str), effect);
+        let row = row(patch, names.map(String::as_str), effect);
         writer
-            .serialize(line)
+            .serialize(row)
             .map_err(|error| failed("CSV", &error))?;
     }
     let bytes = writer
@@ -111,12 +112,12 @@ pub fn csv(attribution: &Attribution) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn line<'a>(
+fn row<'a>(
     patch: Option<usize>,
     [experiment, release, name, workload, from]: [&'a str; 5],
     effect: &'a Effect,
-) -> Line<'a> {
-    Line {
+) -> CsvRow<'a> {
+    CsvRow {
         experiment,
         release,
         kind: effect.kind,
@@ -154,7 +155,7 @@ fn line<'a>(
     }
 }
 
-/// A name that no spreadsheet takes for a formula.
+/// Returns a name that no spreadsheet takes for a formula.
 fn text(name: &str) -> String {
     let name = one_line(name);
     match name.chars().next() {

@@ -6,11 +6,12 @@ use std::fmt::Write;
 use super::one_line;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 
-/// Every observation in use as a benchmark's result, an operation being a transaction:
-/// `BenchmarkServer/workload=W/point=K N VALUE ns/op`, with `/operation=O` behind the workload where it is of a
-/// part of it. `benchstat -col /point` compares the points; it knows nothing of blocks, so its intervals are wider
-/// than this program's. What was carried over follows under its own experiment's name, which `benchstat` tells
-/// apart; what is stale is left out, and what was seen of points that failed or are the binary of others.
+/// Returns every used observation as a benchmark result, in which an operation is a transaction:
+/// `BenchmarkServer/workload=W/point=K N VALUE ns/op`, with `/operation=O` after the workload for a part of it.
+///
+/// `benchstat -col /point` compares the points; it knows nothing of blocks, so its intervals are wider than this
+/// program's. Reused observations follow under the name of their own experiment, which `benchstat` separates. Stale
+/// observations are left out, as are those of points that failed or have the binary of another point.
 pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> String {
     let mut text = String::new();
     let facts = [
@@ -28,9 +29,9 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
     for meter in Meter::ALL {
         let _ = writeln!(text, "Unit {} better=lower", meter.go_unit());
     }
-    // benchstat's columns are in the order of first appearance, and the first one is what it compares with.
+    // benchstat orders columns by first appearance, and compares with the first one.
     let carried = |observation: &Observation| {
-        let mut origins = header.carried.iter();
+        let mut origins = header.reused.iter();
         origins.position(|origin| origin.experiment == observation.experiment)
     };
     let mut rows: Vec<(Option<usize>, &Observation)> = observations
@@ -39,20 +40,20 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
         .filter(|of| !header.failed.contains_key(&of.point))
         .filter(|of| header.server_of(of.point) == of.point)
         .map(|observation| (carried(observation), observation))
-        .filter(|(place, _)| place.is_none_or(|place| header.carried[place].stale.is_none()))
+        .filter(|(place, _)| place.is_none_or(|place| header.reused[place].stale.is_none()))
         .collect();
     rows.sort_by_key(|(place, observation)| (*place, observation.point));
     let all = observations.iter();
     let workloads: BTreeSet<(Meter, &str)> = all.map(|of| (of.meter, &*of.workload)).collect();
-    let mut told = None;
+    let mut current = None;
     for (place, observation) in rows {
-        if place != told {
+        if place != current {
             let _ = writeln!(
                 text,
                 "experiment: {}",
                 one_line(&observation.experiment).trim()
             );
-            told = place;
+            current = place;
         }
         let workload = match observation.workload.split_once('/') {
             Some((whole, part)) if workloads.contains(&(observation.meter, whole)) => {
@@ -72,7 +73,7 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
     text
 }
 
-/// A name as a part of a benchmark's name: without blanks and what parts names.
+/// Returns a name as a part of a benchmark's name, without blanks and separators.
 fn word(name: &str) -> String {
     let plain = |c: char| match c {
         c if c.is_whitespace() || c.is_control() || c == '/' => '_',

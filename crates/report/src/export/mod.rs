@@ -1,4 +1,4 @@
-//! Results in the forms of other tools. Pure.
+//! Results in the formats of other tools.
 
 mod bencher;
 mod csv;
@@ -15,7 +15,7 @@ pub use csv::csv;
 pub use go::go_benchmark;
 pub use openmetrics::openmetrics;
 
-/// The patch that makes a point what it is.
+/// Returns the last patch of a point, or the one it is alone with or without.
 fn patch_of(attribution: &Attribution, point: Point) -> Option<&PatchEffects> {
     let place = match point {
         Point::Step(k) | Point::Alone(k) | Point::Without(k) => k.checked_sub(1),
@@ -24,8 +24,8 @@ fn patch_of(attribution: &Attribution, point: Point) -> Option<&PatchEffects> {
     attribution.patches.get(place?)
 }
 
-/// Every effect of the document, each with its patch where it is one's: the patches' on workloads and on their
-/// operations, the total, the control.
+/// Returns every effect of the document, each with its patch if it has one: those of the patches on workloads and on
+/// their operations, the total and the control.
 fn effects(attribution: &Attribution) -> impl Iterator<Item = (Option<&PatchEffects>, &Effect)> {
     let patches = attribution.patches.iter().flat_map(|patch| {
         let effects = patch.effects.iter();
@@ -39,7 +39,7 @@ fn effects(attribution: &Attribution) -> impl Iterator<Item = (Option<&PatchEffe
     patches.chain(operations).chain(total).chain(control)
 }
 
-/// A point as other tools show it: its short form, and the patch's name where it has one.
+/// Returns the display name of a point in other tools: its short form, and the name of its patch if it has one.
 fn point_words(attribution: &Attribution, point: Point) -> String {
     match patch_of(attribution, point) {
         Some(patch) => format!("{point} {}", patch.name),
@@ -47,7 +47,7 @@ fn point_words(attribution: &Attribution, point: Point) -> String {
     }
 }
 
-/// `text` without anything that could end a line, steer a terminal, or reorder or hide text.
+/// Replaces characters that end a line, control a terminal, or reorder or hide text.
 fn one_line(text: &str) -> String {
     let harmless = |c: char| {
         if c.is_control() || is_deceptive(c) {

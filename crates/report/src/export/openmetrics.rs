@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use perfquilt_judge::attribution::{Attribution, Effect};
 
-/// A family of gauges: its name, what it is, and the value it takes of an effect.
+/// A family of gauges: its name, its help text, and its value for an effect.
 type Family = (&'static str, &'static str, fn(&Effect) -> Option<f64>);
 
 const EFFECTS: [Family; 3] = [
@@ -25,7 +25,7 @@ const EFFECTS: [Family; 3] = [
     ),
 ];
 
-/// Every effect with its interval, the cost of every point, and whether the experiment has ended.
+/// Returns every effect with its interval, the cost of every point, and whether the experiment is complete.
 pub fn openmetrics(attribution: &Attribution) -> String {
     let mut text = String::new();
     let common = labels(&[

@@ -2,7 +2,7 @@ use super::*;
 use crate::tests::Experiment;
 use perfquilt_judge::attribution::attribute_with;
 use perfquilt_judge::attribution::{Operation, Provenance};
-use perfquilt_model::observation::{Meter, Observation, Origin};
+use perfquilt_model::observation::{Meter, Observation, ReusedFrom};
 
 fn hostile() -> Experiment {
     let mut experiment = Experiment::new(&[(0.02, 0.01), (-0.01, 0.0)]);
@@ -44,7 +44,7 @@ fn comma_separated_values_read_back_to_the_same_effects() {
         assert_eq!(number("p_adjusted"), effect.p_adjusted);
         assert_eq!(line[column("workload")], effect.workload);
         assert_eq!(line[column("point")], effect.point.to_string());
-        // No spreadsheet computes a name.
+        // No spreadsheet takes a name for a formula.
         assert!(!line.iter().any(|field| field.starts_with('=')), "{line:?}");
     }
 }
@@ -79,7 +79,7 @@ fn go_benchmarks_have_a_line_an_observation() {
     let experiment = hostile();
     let mut observations = experiment.observations();
     let text = go_benchmark(&experiment.header, &observations);
-    // The bare release first, whichever came first on that day; else in order.
+    // The bare release comes first, even if it was measured later; the rest is in order.
     observations.sort_by_key(|observation| observation.point);
     let lines: Vec<&str> = text
         .lines()
@@ -105,12 +105,12 @@ fn go_benchmarks_have_a_line_an_observation() {
 #[test]
 fn what_is_carried_stands_under_its_own_experiment_and_what_is_stale_nowhere() {
     let mut experiment = Experiment::new(&[(0.02, 0.01)]);
-    let origin = |experiment: &str, stale: Option<&str>| Origin {
+    let origin = |experiment: &str, stale: Option<&str>| ReusedFrom {
         experiment: experiment.into(),
         stale: stale.map(str::to_owned),
-        ..Origin::default()
+        ..ReusedFrom::default()
     };
-    experiment.header.carried = vec![
+    experiment.header.reused = vec![
         origin("quick-0", None),
         origin("old", Some("another kernel")),
     ];
@@ -156,14 +156,14 @@ fn a_table_without_effects_has_a_head() {
 }
 
 #[test]
-fn where_a_figure_is_from_is_told_and_is_no_formula() {
+fn the_source_of_a_figure_is_shown_and_is_no_formula() {
     let mut attribution = Experiment::new(&[(0.02, 0.01)]).attribution();
     let name = "=HYPERLINK(\"x\")";
     attribution.total.clear();
     attribution.noise.control.clear();
     attribution.patches[0].effects.truncate(2);
     attribution.patches[0].effects[0].provenance = Some(Provenance::Stale(name.into()));
-    attribution.patches[0].effects[1].provenance = Some(Provenance::Carried(name.into()));
+    attribution.patches[0].effects[1].provenance = Some(Provenance::Reused(name.into()));
     let text = csv(&attribution).unwrap();
     let mut reader = ::csv::Reader::from_reader(text.as_bytes());
     let ends: Vec<(String, String)> = reader
@@ -201,7 +201,10 @@ fn services_get_the_costs() {
     }
 }
 
-fn name_of(attribution: &Attribution, cost: &perfquilt_judge::attribution::Cost) -> String {
+fn name_of(
+    attribution: &Attribution,
+    cost: &perfquilt_judge::attribution::TransactionCost,
+) -> String {
     let point = one_line(&point_words(attribution, cost.point));
     format!("{}/{point}", cost.workload)
 }

@@ -1,4 +1,4 @@
-//! Drawings for pages: SVG whose colours are the page's variables, so that one drawing serves light and dark.
+//! SVG drawings for pages. Their colours are CSS variables of the page, so that they follow its light or dark scheme.
 
 use std::ops::Range;
 
@@ -10,27 +10,27 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::super::text::{clean, fit};
 use perfquilt_model::error::{Error, Result};
 
-/// Columns of a drawing. Narrow, so that letters stay readable when a phone shrinks it.
+/// Width of a drawing in pixels; it is small so that text stays readable when a phone shrinks the drawing.
 const WIDTH: u32 = 480;
 const ROW: u32 = 22;
 const LABELS: u32 = 150;
-/// The most letters of a row's label.
+/// Maximum length of a row's label, in columns.
 const LETTERS: usize = 23;
 const BOTTOM: u32 = 38;
 const TOP: u32 = 8;
-/// Rows of a drawing with a vertical axis.
+/// Height of a drawing with a vertical axis, in pixels.
 const HEIGHT: u32 = 220;
-/// Half of the last figure below the axis hangs over its end.
+/// Right margin in pixels, for the half of the last axis label that exceeds the axis.
 const RIGHT: u32 = 24;
 
-/// A colour by its meaning; `style.css` says which it is, by the same name.
+/// A colour by its meaning; `style.css` defines a variable of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ink {
-    /// Letters.
+    /// Text.
     Text,
-    /// What must not be looked at first: axes.
+    /// Axes and other background lines.
     Line,
-    /// Lines of the grid.
+    /// Grid lines.
     Grid,
     /// Faster.
     Good,
@@ -40,7 +40,7 @@ pub(crate) enum Ink {
     Quiet,
     /// Unclear.
     Open,
-    /// The first of several things beside each other, and so on.
+    /// The first of several categories.
     First,
     Second,
     Third,
@@ -62,7 +62,7 @@ impl Ink {
         (Ink::Fourth, "fourth"),
     ];
 
-    /// Its variable in `style.css`.
+    /// Returns the name of its variable in `style.css`.
     pub(super) fn name(self) -> &'static str {
         Ink::ALL
             .iter()
@@ -70,7 +70,7 @@ impl Ink {
             .map_or("text", |(_, name)| name)
     }
 
-    /// What stands for it until the drawing is finished: a colour nobody would choose.
+    /// Returns the placeholder colour that [`finished`] replaces by the variable.
     fn color(self) -> RGBColor {
         let place = Ink::ALL.iter().position(|(ink, _)| *ink == self);
         RGBColor(1, 254, u8::try_from(place.unwrap_or(0)).unwrap_or(0))
@@ -80,7 +80,7 @@ impl Ink {
 /// A mark in a row of [`rows`]. Offsets are pixels below the middle of the row.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Mark {
-    /// A filled bar, so many pixels high.
+    /// A filled bar with its height in pixels.
     Bar(Ends, u32, Ink),
     /// A line with ends.
     Whisker(Ends, i32, Ink),
@@ -92,7 +92,7 @@ pub(super) enum Mark {
     Tick(f64, Ink),
 }
 
-/// The ends of what is drawn: from, to.
+/// The ends of a mark or interval: from, to.
 pub(super) type Ends = (f64, f64);
 
 impl Mark {
@@ -104,28 +104,32 @@ impl Mark {
     }
 }
 
-/// A row of [`rows`]: its name, which may be anybody's text, and what is drawn in it.
+/// A row of [`rows`]: its label, which may be untrusted text, and its marks.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
+pub(super) struct ChartRow {
     pub(super) label: String,
     pub(super) marks: Vec<Mark>,
 }
 
-/// Rows from the top down over one horizontal axis that holds 0. `about` says to those who do not see it what
-/// is drawn; `unit` stands below the axis; `None` when there is nothing to draw.
-pub(super) fn rows(about: &str, unit: &str, rows: &[Row]) -> Result<Option<String>> {
+/// Draws rows from the top down over one horizontal axis that includes 0. `about` is the label for screen readers,
+/// `unit` the label of the axis. `None` when there is nothing to draw.
+pub(super) fn rows(about: &str, unit: &str, rows: &[ChartRow]) -> Result<Option<String>> {
     drawing_of_rows(about, unit, rows, Some((0.0, 0.0)))
 }
 
-/// As [`rows()`], but the axis holds what is drawn and need not hold 0.
-pub(super) fn rows_without_zero(about: &str, unit: &str, rows: &[Row]) -> Result<Option<String>> {
+/// Draws rows like [`rows()`], over an axis that need not include 0.
+pub(super) fn rows_without_zero(
+    about: &str,
+    unit: &str,
+    rows: &[ChartRow],
+) -> Result<Option<String>> {
     drawing_of_rows(about, unit, rows, None)
 }
 
 fn drawing_of_rows(
     about: &str,
     unit: &str,
-    rows: &[Row],
+    rows: &[ChartRow],
     least: Option<Ends>,
 ) -> Result<Option<String>> {
     let ends = || rows.iter().flat_map(|row| row.marks.iter());
@@ -181,7 +185,7 @@ fn one(root: &Root<'_>, mark: Mark, place: &dyn Fn(f64) -> (i32, i32)) -> Result
         Mark::Bar((from, to), height, ink) => {
             let half = i32::try_from(height / 2).unwrap_or(0);
             let ((x0, y), (x1, _)) = (place(from), place(to));
-            // What is there is seen, however small.
+            // Even the smallest bar is one pixel wide.
             let x1 = if x0 == x1 { x0 + 1 } else { x1 };
             let corners = [(x0.min(x1), y - half), (x0.max(x1), y + half)];
             draw(root, Rectangle::new(corners, ink.color().filled()))
@@ -225,7 +229,7 @@ where
     root.draw(&element.into_dyn()).map_err(failed)
 }
 
-/// A chart with room for the words at both axes.
+/// Returns a chart with room for the labels of both axes.
 fn framed<'a, 'b>(root: &'a Root<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut builder = ChartBuilder::on(root);
     builder
@@ -240,13 +244,14 @@ fn framed<'a, 'b>(root: &'a Root<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub(super) ink: Ink,
-    /// Whether a line joins the points.
+    /// Whether a line connects the points.
     pub(super) joined: bool,
     /// Place, value, interval.
     pub(super) points: Vec<(f64, f64, Option<Ends>)>,
 }
 
-/// Series over one axis of whole numbers (`across` says of what) and one of values, which holds 0.
+/// Draws series over a horizontal axis of whole numbers, labelled `across`, and a vertical axis of values, which includes
+/// 0.
 pub(super) fn series(
     about: &str,
     across: &str,
@@ -304,7 +309,7 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Shares (down to `rarest`) over ratios, both axes logarithmic; `None` when there is nothing to draw.
+/// Draws shares, down to `rarest`, over ratios, with both axes logarithmic. `None` when there is nothing to draw.
 pub(super) fn survival(
     about: &str,
     across: &str,
@@ -364,14 +369,14 @@ pub(super) fn survival(
     Ok(Some(finished(&svg, about)))
 }
 
-/// Whether a label's value is a whole number but for rounding.
+/// Returns whether a value is a whole number, apart from rounding errors.
 fn is_whole(value: f64) -> bool {
     (value - value.round()).abs() <= 1e-6
 }
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Grid, axes and the words at them; `values` is the word at the vertical axis, which is not drawn without.
+/// Draws grid, axes and their labels; without `values`, the label of the vertical axis, that axis is left out.
 fn mesh(chart: &mut Chart<'_, '_>, across: &str, values: Option<&str>) -> Result<()> {
     let (x, y) = (chart.x_range(), chart.y_range());
     let whole = values.is_some();
@@ -404,7 +409,7 @@ fn mesh(chart: &mut Chart<'_, '_>, across: &str, values: Option<&str>) -> Result
     .map_err(failed)
 }
 
-/// Letters of the size that all drawings have; the backend divides sizes by 1.24.
+/// Returns the text style of all drawings; the backend divides font sizes by 1.24.
 fn letters(side: HPos) -> TextStyle<'static> {
     TextStyle {
         font: ("sans-serif", 11.0 * 1.24).into_font(),
@@ -413,7 +418,7 @@ fn letters(side: HPos) -> TextStyle<'static> {
     }
 }
 
-/// A label of an axis over `range`: with the decimals that tell its steps apart, and a true minus sign.
+/// Formats a label of an axis over `range`, with the decimals that distinguish its steps, and a true minus sign.
 fn figure(value: f64, range: &Range<f64>) -> String {
     let step = (range.end - range.start) / 10.0;
     let places = (0..6)
@@ -427,8 +432,8 @@ fn figure(value: f64, range: &Range<f64>) -> String {
     }
 }
 
-/// The range that holds all of `ends` and some room; `None` when there is nothing in it, or more than numbers
-/// can tell.
+/// Returns the range that contains all of `ends`, with some margin; `None` when there are no finite ends, or the range
+/// overflows.
 fn span(ends: impl Iterator<Item = Ends>) -> Option<Range<f64>> {
     let finite = ends.filter(|(a, b)| a.is_finite() && b.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (a, b)| {
@@ -445,7 +450,7 @@ fn span(ends: impl Iterator<Item = Ends>) -> Option<Range<f64>> {
     (range.start.is_finite() && range.end.is_finite()).then_some(range)
 }
 
-/// The page's variables instead of colours, no bytes without meaning, and words for those who cannot see it.
+/// Replaces colours by the page's variables, removes redundant attributes, and adds the label for screen readers.
 fn finished(svg: &str, about: &str) -> String {
     let mut text = svg.to_owned();
     for (ink, name) in Ink::ALL {
@@ -493,7 +498,7 @@ mod tests {
             Mark::Dot(1.5, 0, Ink::Bad),
         ];
         let label = "<script>&\"\u{202e}".to_owned();
-        let row = Row { label, marks };
+        let row = ChartRow { label, marks };
         let svg = rows("effects of \"a\" <b>", "%", std::slice::from_ref(&row))
             .unwrap()
             .unwrap();
@@ -512,7 +517,7 @@ mod tests {
     #[test]
     fn nothing_is_no_drawing_and_odd_numbers_are_no_panic() {
         assert_eq!(rows("x", "%", &[]).unwrap(), None);
-        let endless = Row {
+        let endless = ChartRow {
             label: String::new(),
             marks: vec![Mark::Bar((0.0, f64::MAX), 8, Ink::Good)],
         };
@@ -524,7 +529,7 @@ mod tests {
             (-1e300, 1e300),
             (1e-300, 1e-300),
         ] {
-            let row = Row {
+            let row = ChartRow {
                 label: String::new(),
                 marks: vec![Mark::Whisker(ends, 0, Ink::Open)],
             };

@@ -1,17 +1,17 @@
-//! Why, how exactly, and at what price: functions, noise, builds.
+//! The sections on functions, noise and builds.
 
 use maud::{Markup, html};
 
 use super::super::text::clean;
 use super::super::view::words_of;
 use super::super::{functions, number};
-use super::chart::{self, Ink, Mark, Row};
+use super::chart::{self, ChartRow, Ink, Mark};
 use super::frame::{Name, drawing, key, scroll};
 use perfquilt_judge::attribution::{Attribution, NoiseSpread};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::FunctionChange;
 
-/// The functions whose instructions the patches changed.
+/// Renders the functions whose instructions the patches changed.
 pub(super) fn functions(attribution: &Attribution) -> Result<Markup> {
     let changes = &attribution.functions;
     let mut drawings = Vec::new();
@@ -20,7 +20,7 @@ pub(super) fn functions(attribution: &Attribution) -> Result<Markup> {
             .iter()
             .filter(|change| change.patch == patch.index)
             .collect();
-        let lanes: Vec<Row> = largest(&of_patch)
+        let lanes: Vec<ChartRow> = largest(&of_patch)
             .iter()
             .map(|change| lane(change))
             .collect();
@@ -45,7 +45,7 @@ pub(super) fn functions(attribution: &Attribution) -> Result<Markup> {
     })
 }
 
-/// Each function once, on the workload where it changed most; the most that a drawing shows.
+/// Returns the functions to draw: those that changed most, each on the workload where it changed most.
 fn largest<'a>(changes: &[&'a FunctionChange]) -> Vec<&'a FunctionChange> {
     const MOST: usize = 12;
     let mut sorted = changes.to_vec();
@@ -59,7 +59,7 @@ fn largest<'a>(changes: &[&'a FunctionChange]) -> Vec<&'a FunctionChange> {
     shown
 }
 
-fn lane(change: &FunctionChange) -> Row {
+fn lane(change: &FunctionChange) -> ChartRow {
     let ink = match change.share {
         share if share < 0.0 => Ink::Good,
         _ => Ink::Bad,
@@ -71,7 +71,7 @@ fn lane(change: &FunctionChange) -> Row {
         let ends = (percent - 100.0 * half, percent + 100.0 * half);
         marks.push(Mark::Whisker(ends, 0, Ink::Text));
     }
-    Row {
+    ChartRow {
         label: functions::short(&change.function),
         marks,
     }
@@ -101,7 +101,7 @@ fn function_table(about: &str, changes: &[&FunctionChange]) -> Markup {
     scroll(about, &table)
 }
 
-/// The parts of the noise of one value.
+/// Returns the components of the noise of one value.
 fn parts(spread: &NoiseSpread) -> [(&'static str, Option<f64>, Ink); 3] {
     [
         ("between layouts", spread.layout_sd, Ink::First),
@@ -110,7 +110,7 @@ fn parts(spread: &NoiseSpread) -> [(&'static str, Option<f64>, Ink); 3] {
     ]
 }
 
-/// How noisy the measurement was, and of what the noise consists.
+/// Renders the noise of the measurement and its components.
 pub(super) fn noise(attribution: &Attribution) -> Result<Markup> {
     let spreads: Vec<&NoiseSpread> = attribution
         .noise
@@ -121,11 +121,11 @@ pub(super) fn noise(attribution: &Attribution) -> Result<Markup> {
     if spreads.is_empty() {
         return Ok(html! {});
     }
-    let lanes: Vec<Row> = spreads.iter().map(|spread| noise_lane(spread)).collect();
+    let lanes: Vec<ChartRow> = spreads.iter().map(|spread| noise_lane(spread)).collect();
     let about = "Standard deviation of one value in one block, by workload and meter";
     let caption = html! {
         @for (name, _, ink) in parts(spreads[0]) { (key(ink, false, name)) }
-        (key(Ink::Quiet, false, "not told apart"))
+        (key(Ink::Quiet, false, "not attributed"))
         ". A bar is as long as the standard deviation of one point's value in one block; its parts are \
          the shares of its variance."
     };
@@ -155,7 +155,7 @@ pub(super) fn noise(attribution: &Attribution) -> Result<Markup> {
     })
 }
 
-fn noise_lane(spread: &NoiseSpread) -> Row {
+fn noise_lane(spread: &NoiseSpread) -> ChartRow {
     let all = 100.0 * spread.block_sd.unwrap_or(0.0);
     let mut from = 0.0;
     let mut marks = Vec::new();
@@ -171,7 +171,7 @@ fn noise_lane(spread: &NoiseSpread) -> Row {
     if from < all {
         marks.push(Mark::Bar((from, all), 12, Ink::Quiet));
     }
-    Row {
+    ChartRow {
         label: format!("{} of {}", spread.meter, spread.workload),
         marks,
     }
@@ -202,7 +202,7 @@ fn noise_table(about: &str, spreads: &[&NoiseSpread]) -> Markup {
     scroll(about, &table)
 }
 
-/// How long the points took to build.
+/// Renders the build times of the points.
 pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
     let builds = &attribution.builds;
     if builds.is_empty() {
@@ -213,7 +213,7 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
     let parts =
         |b: &perfquilt_model::observation::PointBuild| [b.configure, b.compile, b.link, b.overhead];
     let all: f64 = builds.iter().flat_map(parts).sum();
-    let lanes: Vec<Row> = builds
+    let lanes: Vec<ChartRow> = builds
         .iter()
         .map(|build| {
             let mut from = 0.0;
@@ -222,7 +222,7 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
                 Mark::Bar((std::mem::replace(&mut from, to), to), 12, ink)
             };
             let taken = parts(build).into_iter().zip(inks);
-            Row {
+            ChartRow {
                 label: words_of(build.point),
                 marks: taken
                     .filter(|(seconds, _)| *seconds > 0.0)

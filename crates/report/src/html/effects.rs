@@ -1,9 +1,9 @@
-//! Effects as tables, as a waterfall of the series, and beside each other by workload.
+//! Effects as tables, as a waterfall of the series, and as forest plots by workload.
 
 use maud::{Markup, html};
 
 use super::super::text::clean;
-use super::super::view::{Apart, Label, Row, SEPARATELY, Tone, View};
+use super::super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View};
 use super::super::{number, tail};
 use super::chart::{self, Ink, Mark};
 use super::frame::{Name, Sentence, drawing, key, scroll};
@@ -13,7 +13,7 @@ use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
 
 impl Tone {
-    /// Its class in `style.css`.
+    /// Returns the class in `style.css`.
     fn class(self) -> &'static str {
         match self {
             Tone::Good => "good",
@@ -34,7 +34,7 @@ fn ink(effect: &Effect) -> Ink {
     }
 }
 
-/// An effect as readers see it, and as a machine can read it.
+/// Renders an effect as text with machine-readable values in its attributes.
 pub(super) fn figure(effect: &Effect, places: usize) -> Markup {
     let text = number::effect(effect, places);
     html! {
@@ -42,7 +42,7 @@ pub(super) fn figure(effect: &Effect, places: usize) -> Markup {
     }
 }
 
-/// One table of the view's meters.
+/// Renders a table with the view's columns.
 pub(super) fn table(view: &View<'_>, about: &str, rows: &[&Row<'_>]) -> Markup {
     columns(about, &view.heads(), rows)
 }
@@ -100,7 +100,7 @@ fn line(row: &Row<'_>, heads: &[(&str, usize)]) -> Markup {
     }
 }
 
-/// How the patches add up to the series, a drawing a meter.
+/// Renders how the patches add up to the series, one drawing per meter.
 pub(super) fn waterfall(view: &View<'_>) -> Result<Markup> {
     let mut drawings = Vec::new();
     for (column, (meter, places)) in view.columns.iter().enumerate() {
@@ -139,22 +139,22 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn row(&self) -> chart::Row {
+    fn row(&self) -> chart::ChartRow {
         let percent = |fraction: f64| 100.0 * fraction;
         let ends = (percent(self.from), percent(self.to));
         let mut marks = vec![Mark::Bar(ends, 12, ink(self.effect))];
         if let Some((low, high)) = self.interval {
-            // Below the bar: on it, it would be hard to see.
+            // The interval goes below the bar, where it is easier to see than on it.
             marks.push(Mark::Whisker((percent(low), percent(high)), 9, Ink::Text));
         }
-        chart::Row {
+        chart::ChartRow {
             label: self.label.clone(),
             marks,
         }
     }
 }
 
-/// The bars of a column: patch by patch from where the last one ended, then the total from 0.
+/// Returns the bars of a column: each patch starts where the previous one ended, the total starts at 0.
 fn steps<'a>(view: &View<'a>, column: usize) -> Vec<Step<'a>> {
     let mut reached = 1.0;
     let mut steps = Vec::new();
@@ -205,12 +205,12 @@ fn steps_table(meter: &str, steps: &[Step<'_>], places: usize) -> Markup {
     scroll(&format!("{meter}: the bars of the drawing"), &table)
 }
 
-/// Typical time, mean and tail of each patch, and how slices are distributed with and without the series.
+/// Renders typical time, mean and tail of each patch, and the distribution of slices with and without the series.
 pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Markup> {
     let Some((meter, places)) = view.columns.first().copied() else {
         return Ok(html! {});
     };
-    let lines = tail::rows(view, meter);
+    let lines = tail::rows(view.attribution, meter);
     if lines.is_empty() {
         return Ok(html! {});
     }
@@ -241,19 +241,19 @@ pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Ma
     })
 }
 
-/// In order, alone and without, where such points were measured.
+/// Renders the effects in order, alone and without, if such points were measured.
 pub(super) fn apart(view: &View<'_>) -> Result<Markup> {
     let mut tables = Vec::new();
     for table in &view.apart {
-        let heads = Apart::HEADS.map(|head| (head, table.places));
+        let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
         let rows: Vec<&Row<'_>> = table.rows.iter().collect();
         let inks = [Ink::First, Ink::Second, Ink::Third];
-        let lanes: Vec<chart::Row> = rows.iter().map(|row| lane(row, &inks)).collect();
+        let lanes: Vec<chart::ChartRow> = rows.iter().map(|row| lane(row, &inks)).collect();
         let about = format!("{SEPARATELY} ({})", table.meter);
         let body = columns(&about, &heads, &rows);
         let caption = html! {
             (table.meter) ":"
-            @for (head, ink) in Apart::HEADS.iter().zip(inks) { (key(ink, ink != Ink::Second, head)) }
+            @for (head, ink) in SeparateEffects::HEADS.iter().zip(inks) { (key(ink, ink != Ink::Second, head)) }
         };
         tables.push(match chart::rows(&about, "% of speed", &lanes)? {
             Some(svg) => drawing(&svg, &caption, &body),
@@ -271,8 +271,8 @@ pub(super) fn apart(view: &View<'_>) -> Result<Markup> {
     })
 }
 
-/// A row's effects below each other, each with its interval.
-fn lane(row: &Row<'_>, inks: &[Ink]) -> chart::Row {
+/// Returns the marks of a row: its effects below each other, each with its interval.
+fn lane(row: &Row<'_>, inks: &[Ink]) -> chart::ChartRow {
     let label = match row.label {
         Label::Patch { index, name, .. } | Label::Workload { index, name, .. } => {
             format!("{index}  {name}")
@@ -296,10 +296,10 @@ fn lane(row: &Row<'_>, inks: &[Ink]) -> chart::Row {
             _ => Mark::Dot(at, dy, *ink),
         });
     }
-    chart::Row { label, marks }
+    chart::ChartRow { label, marks }
 }
 
-/// Every workload's effects beside each other, the workloads that changed most first.
+/// Renders the effects on every workload, one drawing per workload.
 pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
     let inks = [Ink::First, Ink::Second];
     let caption = html! {
@@ -320,7 +320,7 @@ pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
         } else {
             rows.iter().collect()
         };
-        let lanes: Vec<chart::Row> = rows.iter().map(|row| lane(row, &inks)).collect();
+        let lanes: Vec<chart::ChartRow> = rows.iter().map(|row| lane(row, &inks)).collect();
         let about = format!("Effect of each patch on {}", clean(workload));
         let body = table(view, &about, &rows);
         drawings.push(html! {
@@ -352,7 +352,7 @@ pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
     })
 }
 
-/// Effects on meters that have no column.
+/// Renders the effects on meters without a column.
 fn further(view: &View<'_>) -> Markup {
     let further = view.further();
     let figure_of = |meter: Meter, effect: &Effect| {

@@ -1,4 +1,4 @@
-//! What all pages have in common: a page that needs no script, loads nothing and lets nothing of strangers act.
+//! The common frame and elements of all pages. Pages have no scripts, load nothing and render untrusted text as text.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,10 +10,10 @@ use super::chart::Ink;
 
 const STYLE: &str = include_str!("style.css");
 
-/// A whole page. `refresh` is after how many seconds it is loaded again.
+/// Returns a whole page; `refresh` is the interval in seconds after which browsers reload it.
 pub fn page(title: &str, refresh: Option<u32>, body: &Markup) -> String {
     let digest = STANDARD.encode(Sha256::digest(STYLE));
-    // Only this style and images that the page itself holds: whatever else slipped in does nothing.
+    // The policy allows only this style and embedded images, in case anything else gets into the page.
     let policy = format!(
         "default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     );
@@ -38,7 +38,7 @@ pub fn page(title: &str, refresh: Option<u32>, body: &Markup) -> String {
     page.into_string() + "\n"
 }
 
-/// A name of anybody's, as code.
+/// An untrusted name, rendered as code.
 pub struct Name<'a>(
     /// The name.
     pub &'a str,
@@ -50,7 +50,7 @@ impl Render for Name<'_> {
     }
 }
 
-/// A sentence of this program that may hold names; what stands between backticks becomes code.
+/// A sentence of this program that may contain untrusted names; text between backticks is rendered as code.
 pub(super) struct Sentence<'a>(pub(super) &'a str);
 
 impl Render for Sentence<'_> {
@@ -68,14 +68,14 @@ impl Render for Sentence<'_> {
     }
 }
 
-/// A table that a narrow screen scrolls, by keyboard too; `about` says what it holds.
+/// Wraps a table so that it scrolls on narrow screens, also by keyboard; `about` labels it.
 pub fn scroll(about: &str, table: &Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(clean(about)) { (table) }
     }
 }
 
-/// A drawing with its caption, and what it shows as a table that can be unfolded.
+/// Renders a drawing with its caption and a folded table of the same figures.
 pub(super) fn drawing(svg: &str, caption: &Markup, table: &Markup) -> Markup {
     html! {
         figure {
@@ -86,7 +86,7 @@ pub(super) fn drawing(svg: &str, caption: &Markup, table: &Markup) -> Markup {
     }
 }
 
-/// A legend's entry.
+/// Renders a key of a legend.
 pub(super) fn key(ink: Ink, round: bool, words: &str) -> Markup {
     let shape = if round { "dot " } else { "" };
     html! { span class=(format!("key {shape}k-{}", ink.name())) {} (words) }

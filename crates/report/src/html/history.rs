@@ -2,7 +2,7 @@
 
 use maud::html;
 
-use super::super::history::{Course, History};
+use super::super::history::{History, PatchHistory};
 use super::super::text::clean;
 use super::chart::{self, Ink, Series};
 use super::effects::figure;
@@ -10,7 +10,7 @@ use super::frame::{self, Name, drawing, key, scroll};
 use perfquilt_model::error::Result;
 
 impl History {
-    /// The history as a page like that of a report.
+    /// Renders the history as a page.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing cannot be written.
@@ -18,22 +18,22 @@ impl History {
         let places = self.places();
         let (experiments, releases) = (self.experiments(), self.releases());
         let mut drawings = Vec::new();
-        for course in &self.patches {
-            let about = format!("{}, {} over time", course.title(), self.meter);
-            let table = table(&about, course, &experiments, places);
-            let here = |release: &str| course.moments.iter().any(|m| m.release == release);
+        for patch in &self.patches {
+            let about = format!("{}, {} over time", patch.title(), self.meter);
+            let table = table(&about, patch, &experiments, places);
+            let here = |release: &str| patch.moments.iter().any(|m| m.release == release);
             let caption = html! {
                 @for (release, ink) in releases.iter().filter(|(release, _)| here(release)) {
                     (key(*ink, true, &clean(release)))
                 }
                 " Experiments from the earliest on; lines are intervals."
             };
-            let of = |(release, ink): &(&str, Ink)| points(course, &experiments, release, *ink);
+            let of = |(release, ink): &(&str, Ink)| points(patch, &experiments, release, *ink);
             let shown: Vec<Series> = releases.iter().map(of).collect();
             let svg = chart::series(&about, "experiment", "% of speed", &shown)?;
             drawings.push(html! {
                 div {
-                    h2 { @match &course.name {
+                    h2 { @match &patch.name {
                         Some(name) => (Name(name)),
                         None => "The whole series",
                     } }
@@ -62,9 +62,9 @@ impl History {
 }
 
 impl History {
-    /// The experiments in it, the earliest first: their numbers are the same in every drawing.
+    /// Returns the experiments in chronological order, which gives their numbers in all drawings.
     fn experiments(&self) -> Vec<&str> {
-        let moments = self.patches.iter().flat_map(|course| &course.moments);
+        let moments = self.patches.iter().flat_map(|patch| &patch.moments);
         let mut found: Vec<(&str, &str)> = moments
             .map(|m| (m.started.as_str(), m.experiment.as_str()))
             .collect();
@@ -76,10 +76,10 @@ impl History {
             .collect()
     }
 
-    /// The releases in it, each with its colour; what is behind the fourth shares the last one.
+    /// Returns the releases, each with its colour; from the fourth on, they share one.
     fn releases(&self) -> Vec<(&str, Ink)> {
         let inks = [Ink::First, Ink::Second, Ink::Third, Ink::Fourth];
-        let moments = self.patches.iter().flat_map(|course| &course.moments);
+        let moments = self.patches.iter().flat_map(|patch| &patch.moments);
         let mut found: Vec<&str> = moments.map(|m| m.release.as_str()).collect();
         found.sort_unstable();
         found.dedup();
@@ -91,15 +91,15 @@ impl History {
     }
 }
 
-/// An experiment's number.
+/// Returns the number of an experiment.
 fn place(experiments: &[&str], experiment: &str) -> usize {
     let place = experiments.iter().position(|name| *name == experiment);
     place.map_or(0, |place| place + 1)
 }
 
-fn points(course: &Course, experiments: &[&str], release: &str, ink: Ink) -> Series {
+fn points(patch: &PatchHistory, experiments: &[&str], release: &str, ink: Ink) -> Series {
     let percent = |fraction: f64| 100.0 * fraction;
-    let moments = course.moments.iter().filter(|m| m.release == release);
+    let moments = patch.moments.iter().filter(|m| m.release == release);
     Series {
         ink,
         joined: false,
@@ -115,7 +115,7 @@ fn points(course: &Course, experiments: &[&str], release: &str, ink: Ink) -> Ser
     }
 }
 
-fn table(about: &str, course: &Course, experiments: &[&str], places: usize) -> maud::Markup {
+fn table(about: &str, patch: &PatchHistory, experiments: &[&str], places: usize) -> maud::Markup {
     let table = html! {
         table {
             thead { tr {
@@ -127,7 +127,7 @@ fn table(about: &str, course: &Course, experiments: &[&str], places: usize) -> m
                 th scope="col" { "verdict" }
                 th scope="col" { "experiment" }
             } }
-            tbody { @for moment in &course.moments {
+            tbody { @for moment in &patch.moments {
                 tr {
                     td.n { (place(experiments, &moment.experiment)) }
                     td { (moment.day()) }

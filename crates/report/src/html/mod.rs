@@ -1,5 +1,5 @@
-//! The report as one page that holds everything: no script, nothing loaded, for light and dark, screens of any
-//! width and those who do not see the drawings.
+//! The report as a single self-contained page without scripts, for light and dark colour schemes, screens of any width
+//! and screen readers.
 
 mod chart;
 mod details;
@@ -27,46 +27,46 @@ use perfquilt_model::observation::{ExperimentHeader, Observation};
 
 pub use raw::Distribution;
 
-/// What a page shows beside the attribution document.
+/// The content of a page besides the attribution document.
 #[derive(Debug, Clone, Copy)]
-pub struct Beside<'a> {
+pub struct PageContent<'a> {
     /// The experiment.
     pub header: &'a ExperimentHeader,
     /// Its observations.
     pub observations: &'a [Observation],
-    /// Its slices, summed up; empty where none were kept.
+    /// The distributions of its slices; empty if none are stored.
     pub distributions: &'a [Distribution],
-    /// The observations to be taken away.
-    pub data: Data<'a>,
-    /// A flame graph (SVG), where a profile was given.
+    /// The raw observations for download.
+    pub data: RawData<'a>,
+    /// A flame graph (SVG), if one was given.
     pub flame_graph: Option<&'a [u8]>,
-    /// Whether the experiment is in a workspace's store, so that commands can go on with it.
+    /// Whether the experiment is in a workspace's store, so that further commands can use it.
     pub stored: bool,
 }
 
-/// Where a page's reader finds the raw observations.
+/// The location of the raw observations of a page.
 #[derive(Debug, Clone, Copy)]
-pub enum Data<'a> {
+pub enum RawData<'a> {
     /// In the page: an observation file, compressed with gzip.
     Embedded(&'a [u8]),
-    /// In a file of this name beside the page, of so many bytes: there are too many for a page.
+    /// In a file beside the page, with this name and size in bytes, because they are too large to embed.
     File(&'a str, u64),
-    /// Where they were: a command writes them.
+    /// In the store or in the analysed file; a command writes them.
     Command,
 }
 
-/// The largest compressed data, in bytes, that a page embeds: with it, a page stays below 3 MB.
+/// Maximum size of embedded compressed data, in bytes; it keeps a page below 3 MB.
 pub const MOST_EMBEDDED: usize = 1_100_000;
 
-/// The report as a page: the verdict first, then every effect as drawing and table, then what was read, how
-/// noisy it was, and the data. Names and titles cannot introduce markup.
+/// Renders the report as a page: the verdict first, then every effect as drawing and table, then raw slices and blocks,
+/// noise, and the data. Names and titles cannot introduce markup.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing or document cannot be written.
-pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
+pub fn html(attribution: &Attribution, content: &PageContent<'_>) -> Result<String> {
     let view = View::new(attribution);
     let functions = details::functions(attribution)?;
-    let flame_graph = flame_graph(beside, !functions.0.is_empty());
+    let flame_graph = flame_graph(content, !functions.0.is_empty());
     let sections = [
         ("patches", "Patches", patches(&view)),
         ("adds-up", "How it adds up", effects::waterfall(&view)?),
@@ -75,26 +75,26 @@ pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
         (
             "tail",
             "Mean and tail",
-            effects::tail(&view, beside.distributions)?,
+            effects::tail(&view, content.distributions)?,
         ),
         ("functions", "Functions", functions),
         ("flame-graph", "Flame graph", flame_graph),
         (
             "slices",
             "Slices",
-            raw::distributions(beside.distributions)?,
+            raw::distributions(content.distributions)?,
         ),
         (
             "blocks",
             "Blocks",
-            raw::drift(&view, beside.header, beside.observations)?,
+            raw::drift(&view, content.header, content.observations)?,
         ),
         ("noise", "Noise", details::noise(attribution)?),
         ("builds", "Builds", details::builds(attribution)?),
         ("method", "Method", method(attribution)),
-        ("data", "Data", data(attribution, beside)?),
+        ("data", "Data", data(attribution, content)?),
     ];
-    // A figure keeps its unit.
+    // No line break between a figure and its unit.
     let headline = view.headline().replace(" %", "\u{a0}%");
     let recipe = match attribution.recipe.as_str() {
         "" => html! {},
@@ -103,7 +103,7 @@ pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
     let body = html! {
         header {
             h1 { (headline) }
-            (alerts(attribution, beside.stored))
+            (alerts(attribution, content.stored))
             p { (view.tally(&|name| clean(name))) "." }
             p.soft {
                 (Name(attribution.base())) (recipe) ": " (view.scope(&|name| clean(name))) "."
@@ -123,7 +123,7 @@ pub fn html(attribution: &Attribution, beside: &Beside<'_>) -> Result<String> {
     Ok(frame::page(&title, None, &body))
 }
 
-/// What makes this report less than a whole one.
+/// Renders warnings that the experiment is unfinished or points failed.
 fn alerts(attribution: &Attribution, stored: bool) -> Markup {
     html! {
         @if !attribution.is_complete() {
@@ -164,12 +164,12 @@ fn patches(view: &View<'_>) -> Markup {
     }
 }
 
-/// `listed` is whether a section above tells of functions.
-fn flame_graph(beside: &Beside<'_>, listed: bool) -> Markup {
-    let Some(svg) = beside.flame_graph else {
+/// Renders the flame graph, if there is one; `listed` says whether a section above lists functions.
+fn flame_graph(content: &PageContent<'_>, listed: bool) -> Markup {
+    let Some(svg) = content.flame_graph else {
         return html! {};
     };
-    // As an image it cannot act; saved and opened by itself it can be searched and zoomed.
+    // An image cannot run scripts. Saved and opened by itself, the graph can be searched and zoomed.
     let address = format!("data:image/svg+xml;base64,{}", STANDARD.encode(svg));
     html! {
         section aria-labelledby="flame-graph" {
@@ -210,7 +210,7 @@ fn method(attribution: &Attribution) -> Markup {
     }
 }
 
-fn data(attribution: &Attribution, beside: &Beside<'_>) -> Result<Markup> {
+fn data(attribution: &Attribution, content: &PageContent<'_>) -> Result<Markup> {
     let name = file_name(&attribution.experiment);
     let mut document = GzEncoder::new(Vec::new(), Compression::default());
     let document = serde_json::to_writer(&mut document, attribution)
@@ -218,27 +218,27 @@ fn data(attribution: &Attribution, beside: &Beside<'_>) -> Result<Markup> {
         .and_then(|()| document.finish())
         .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
     let link = |kind: &str, bytes: &[u8]| format!("data:{kind};base64,{}", STANDARD.encode(bytes));
-    let observations = beside.observations.len();
+    let observations = content.observations.len();
     Ok(html! {
         section aria-labelledby="data" {
             h2 #data { "Data" }
             ul {
-                li { @match beside.data {
-                    Data::Embedded(bytes) => {
+                li { @match content.data {
+                    RawData::Embedded(bytes) => {
                         a href=(link("application/gzip", bytes)) download={ (name) ".jsonl.gz" } {
                             "All " (observations) " observations"
                         }
                         ", exactly as they were stored (JSON Lines, gzip); "
                         code { "perfquilt analyse" } " reads the file."
                     }
-                    Data::File(file, bytes) => {
+                    RawData::File(file, bytes) => {
                         a href=(address(file)) { "All " (observations) " observations" }
                         ", exactly as they were stored (" (file) ", " (bytes / 1_000_000)
                         " MB: too much for a page). Keep it beside this page."
                     }
-                    Data::Command => {
+                    RawData::Command => {
                         "All " (observations) " observations are too much for a page; "
-                        @if beside.stored { "a command below writes them." }
+                        @if content.stored { "a command below writes them." }
                         @else { "they are in the file that was analysed." }
                     }
                 } }
@@ -251,13 +251,13 @@ fn data(attribution: &Attribution, beside: &Beside<'_>) -> Result<Markup> {
             }
             h3 { "Do it again" }
             pre tabindex="0" {
-                @for line in commands(attribution, "html", beside.stored) { (clean(&line)) "\n" }
+                @for line in commands(attribution, "html", content.stored) { (clean(&line)) "\n" }
             }
         }
     })
 }
 
-/// The address of a file beside the page, whatever characters its name has.
+/// Returns the percent-encoded relative address of a file beside the page.
 fn address(name: &str) -> String {
     let mut address = String::new();
     for byte in name.bytes() {
@@ -270,7 +270,7 @@ fn address(name: &str) -> String {
     address
 }
 
-/// An experiment's name as that of a file, whatever characters it has.
+/// Converts an experiment's name to a safe file name.
 fn file_name(experiment: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "-_.".contains(c) {

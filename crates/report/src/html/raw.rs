@@ -1,4 +1,4 @@
-//! What was read, before anything was made of it: slices and blocks.
+//! The sections on raw measurements: slices and blocks.
 
 use std::collections::BTreeMap;
 
@@ -9,35 +9,35 @@ use super::super::text::clean;
 use super::super::view::{View, words_of};
 use super::chart::{self, Ink, Mark, Series};
 use super::frame::{Name, drawing, key, scroll};
-use perfquilt_judge::attribution::{Attribution, Effect, Kind};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind};
 use perfquilt_judge::stats::{Histogram, speed};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 use perfquilt_model::point::Point;
 
-/// The shares of a distribution that are kept.
+/// The percentiles of a distribution, as fractions.
 const SHARES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
 
-/// The slices of a point on a workload, over all its blocks.
+/// The distribution of a point's slices on a workload, over all blocks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Distribution {
     /// The workload.
     pub workload: String,
     /// The point.
     pub point: Point,
-    /// How many slices there are.
+    /// The number of slices.
     pub slices: usize,
-    /// The 1st, 5th, 25th, 50th, 75th, 95th and 99th percentile, in nanoseconds a transaction.
+    /// The 1st, 5th, 25th, 50th, 75th, 95th and 99th percentile, in nanoseconds per transaction.
     pub percentiles: [f64; 7],
-    /// The share of slices that took at least so many times what the release typically took in the same round,
-    /// by that ratio; empty where the release was not measured.
+    /// Pairs of a ratio and the share of slices that took at least this multiple of the release's typical time in the
+    /// same round; empty if the release was not measured.
     pub slower_than: Vec<(f64, f64)>,
 }
 
 impl Distribution {
-    /// The distributions of a workload's points, in their order; `blocks` are the slices of each of its
-    /// blocks. What is no duration is left out.
+    /// Returns the distributions of a workload's points, in the order of the points; `blocks` has the slices of each of
+    /// its blocks. Values that are not finite and positive are left out.
     pub fn of(workload: &str, blocks: &[Vec<Slices>]) -> Vec<Self> {
         let mut by_point: BTreeMap<Point, Vec<f32>> = BTreeMap::new();
         let mut histograms: BTreeMap<Point, Histogram> = BTreeMap::new();
@@ -67,7 +67,7 @@ impl Distribution {
     }
 }
 
-/// Each of [`SHARES`] by the nearest rank; `values` must hold something and are left in another order.
+/// Returns the percentiles [`SHARES`] by nearest rank. `values` must not be empty; they are reordered.
 fn percentiles(values: &mut [f32]) -> [f64; 7] {
     let last = values.len() - 1;
     SHARES.map(|share| {
@@ -78,7 +78,7 @@ fn percentiles(values: &mut [f32]) -> [f64; 7] {
     })
 }
 
-/// The distribution of slices, a drawing a workload.
+/// Renders the distributions of slices, one drawing per workload.
 pub(super) fn distributions(distributions: &[Distribution]) -> Result<Markup> {
     let mut by_workload: BTreeMap<&str, Vec<&Distribution>> = BTreeMap::new();
     for one in distributions {
@@ -88,7 +88,7 @@ pub(super) fn distributions(distributions: &[Distribution]) -> Result<Markup> {
     for (workload, points) in by_workload {
         let largest = points.iter().map(|one| one.percentiles[5]);
         let (unit, scale) = unit(largest.fold(0.0, f64::max));
-        let lanes: Vec<chart::Row> = points.iter().map(|one| lane(one, scale)).collect();
+        let lanes: Vec<chart::ChartRow> = points.iter().map(|one| lane(one, scale)).collect();
         let about = format!("Times of single slices of {}, by point", clean(workload));
         let axis = format!("{unit} a transaction");
         if let Some(svg) = chart::rows_without_zero(&about, &axis, &lanes)? {
@@ -115,10 +115,10 @@ pub(super) fn distributions(distributions: &[Distribution]) -> Result<Markup> {
     })
 }
 
-/// The smallest share that is drawn: one slice in ten thousand.
+/// Smallest share that is drawn: one slice in ten thousand.
 const RAREST: f64 = 1e-4;
 
-/// How many slices take how much longer than is typical: the release and the whole series, a drawing a workload.
+/// Draws the share of slow slices over their slowness for the release and the whole series, one drawing per workload.
 pub(super) fn tails(view: &View<'_>, distributions: &[Distribution]) -> Result<Vec<Markup>> {
     let last = Point::Step(view.attribution.patches.len());
     let mut drawings = Vec::new();
@@ -181,9 +181,9 @@ fn tail_table(about: &str, base: &Distribution, full: &Distribution) -> Markup {
     scroll(about, &table)
 }
 
-fn lane(one: &Distribution, scale: f64) -> chart::Row {
+fn lane(one: &Distribution, scale: f64) -> chart::ChartRow {
     let [_, p5, p25, p50, p75, p95, _] = one.percentiles.map(|ns| ns / scale);
-    chart::Row {
+    chart::ChartRow {
         label: words_of(one.point),
         marks: vec![
             Mark::Bar((p5, p95), 2, Ink::First),
@@ -193,7 +193,7 @@ fn lane(one: &Distribution, scale: f64) -> chart::Row {
     }
 }
 
-/// The unit in which `nanoseconds` is a readable number, and how many nanoseconds it has.
+/// Returns the unit that makes `nanoseconds` a readable number, and its length in nanoseconds.
 fn unit(nanoseconds: f64) -> (&'static str, f64) {
     match nanoseconds {
         ns if ns >= 1e9 => ("s", 1e9),
@@ -224,13 +224,13 @@ fn distribution_table(about: &str, unit: &str, scale: f64, points: &[&Distributi
     scroll(about, &table)
 }
 
-/// All drawings of blocks together have so many points at most.
-const POINTS: usize = 8000;
-/// And one so many.
-const MOST: usize = 240;
+/// Maximum number of points in all drawings of blocks together.
+const MAX_POINTS: usize = 8000;
+/// Maximum number of blocks in one drawing.
+const MAX_BLOCKS: usize = 240;
 
-/// What one block says.
-struct Moment {
+/// The drift and the effect in one block.
+struct BlockDrift {
     block: u32,
     /// The release's cost against its mean over blocks, as a fraction.
     release: f64,
@@ -238,7 +238,7 @@ struct Moment {
     total: Option<f64>,
 }
 
-/// Block by block: the machine's own drift, and the series' effect in each block.
+/// Renders the machine's drift and the series' effect block by block, one drawing per workload.
 pub(super) fn drift(
     view: &View<'_>,
     header: &ExperimentHeader,
@@ -247,30 +247,30 @@ pub(super) fn drift(
     let Some((meter, places)) = view.columns.first().copied() else {
         return Ok(html! {});
     };
-    let courses = courses(view.attribution, header, observations, meter);
-    let most = (POINTS / 2 / courses.len().max(1)).clamp(20, MOST);
+    let by_workload = blocks_by_workload(view.attribution, header, observations, meter);
+    let most = (MAX_POINTS / 2 / by_workload.len().max(1)).clamp(20, MAX_BLOCKS);
     let mut drawings = Vec::new();
-    for course in courses {
-        let workload = course.workload;
-        let moments = course.moments(header.server_of(Point::BASE));
-        if moments.len() < 2 {
+    for blocks in by_workload {
+        let workload = blocks.workload;
+        let drifts = blocks.drifts(header.server_of(Point::BASE));
+        if drifts.len() < 2 {
             continue;
         }
-        let shown = thinned(&moments, most);
-        let points = |of: &dyn Fn(&Moment) -> Option<f64>| -> Vec<_> {
-            let point = |m: &&Moment| Some((f64::from(m.block), 100.0 * of(m)?, None));
+        let shown = thinned(&drifts, most);
+        let points = |of: &dyn Fn(&BlockDrift) -> Option<f64>| -> Vec<_> {
+            let point = |m: &&BlockDrift| Some((f64::from(m.block), 100.0 * of(m)?, None));
             shown.iter().filter_map(point).collect()
         };
         let lines = [
             Series {
                 ink: Ink::First,
                 joined: true,
-                points: points(&|moment| Some(moment.release)),
+                points: points(&|drift| Some(drift.release)),
             },
             Series {
                 ink: Ink::Second,
                 joined: false,
-                points: points(&|moment| moment.total),
+                points: points(&|drift| drift.total),
             },
         ];
         let about = format!("{meter} of {} block by block", clean(workload));
@@ -278,8 +278,8 @@ pub(super) fn drift(
             let caption = html! {
                 (key(Ink::First, false, "cost of the bare release against its mean"))
                 (key(Ink::Second, true, "effect of the series in the block alone"))
-                @if shown.len() < moments.len() {
-                    ". " (shown.len()) " of " (moments.len()) " blocks are drawn."
+                @if shown.len() < drifts.len() {
+                    ". " (shown.len()) " of " (drifts.len()) " blocks are drawn."
                 }
             };
             let table = drift_table(&about, &shown, places);
@@ -301,7 +301,7 @@ pub(super) fn drift(
     })
 }
 
-fn drift_table(about: &str, moments: &[&Moment], places: usize) -> Markup {
+fn drift_table(about: &str, drifts: &[&BlockDrift], places: usize) -> Markup {
     let table = html! {
         table {
             thead { tr {
@@ -309,11 +309,11 @@ fn drift_table(about: &str, moments: &[&Moment], places: usize) -> Markup {
                 th.n scope="col" { "release, cost" }
                 th.n scope="col" { "series, speed" }
             } }
-            tbody { @for moment in moments {
+            tbody { @for drift in drifts {
                 tr {
-                    td.n { (moment.block) }
-                    td.n { (number::signed(moment.release, places)) " %" }
-                    td.n { @match moment.total {
+                    td.n { (drift.block) }
+                    td.n { (number::signed(drift.release, places)) " %" }
+                    td.n { @match drift.total {
                         Some(total) => { (number::signed(total, places)) " %" }
                         None => "–",
                     } }
@@ -326,65 +326,65 @@ fn drift_table(about: &str, moments: &[&Moment], places: usize) -> Markup {
 
 type Blocks = BTreeMap<u32, BTreeMap<Point, f64>>;
 
-/// A workload's blocks, and the points whose cost stands for the series and for what it is compared with.
-struct Course<'a> {
+/// A workload's blocks, and the two points that the total compares.
+struct WorkloadBlocks<'a> {
     workload: &'a str,
     ends: Option<(Point, Point)>,
     blocks: Blocks,
 }
 
-/// The experiment's own values of `meter`: of the release, and of what the total compares.
-fn courses<'a>(
+/// Collects the experiment's own values of `meter`, of the release and of the points that the total compares.
+fn blocks_by_workload<'a>(
     attribution: &'a Attribution,
     header: &ExperimentHeader,
     observations: &[Observation],
     meter: Meter,
-) -> Vec<Course<'a>> {
+) -> Vec<WorkloadBlocks<'a>> {
     let total = |workload: &str| {
         let mut totals = attribution.total.iter();
-        totals.find(|e| e.kind == Kind::Total && e.workload == workload && e.meter == meter)
+        totals.find(|e| e.kind == EffectKind::Total && e.workload == workload && e.meter == meter)
     };
-    let course = |workload: &'a String| {
+    let blocks = |workload: &'a String| {
         let ends = |e: &Effect| (header.server_of(e.point), header.server_of(e.against));
-        let course = Course {
+        let blocks = WorkloadBlocks {
             workload,
             ends: total(workload).map(ends),
             blocks: Blocks::new(),
         };
-        (workload.as_str(), course)
+        (workload.as_str(), blocks)
     };
-    let mut courses: BTreeMap<&str, Course<'_>> =
-        attribution.workloads.iter().map(course).collect();
+    let mut by_workload: BTreeMap<&str, WorkloadBlocks<'_>> =
+        attribution.workloads.iter().map(blocks).collect();
     let release = header.server_of(Point::BASE);
     for observation in observations {
         let own = observation.meter == meter
             && !observation.direct
             && observation.value > 0.0
             && observation.experiment == header.experiment;
-        let Some(course) = courses
+        let Some(blocks) = by_workload
             .get_mut(observation.workload.as_str())
             .filter(|_| own)
         else {
             continue;
         };
         let point = observation.point;
-        if point == release || course.ends.is_some_and(|(a, b)| point == a || point == b) {
-            let block = course.blocks.entry(observation.block).or_default();
+        if point == release || blocks.ends.is_some_and(|(a, b)| point == a || point == b) {
+            let block = blocks.blocks.entry(observation.block).or_default();
             block.insert(point, observation.value);
         }
     }
-    courses.into_values().collect()
+    by_workload.into_values().collect()
 }
 
-impl Course<'_> {
-    fn moments(&self, release: Point) -> Vec<Moment> {
+impl WorkloadBlocks<'_> {
+    fn drifts(&self, release: Point) -> Vec<BlockDrift> {
         let logs = || {
             let values = self.blocks.values();
             values.filter_map(|points| Some(points.get(&release)?.ln()))
         };
         let mean = logs().sum::<f64>() / logs().count().max(1) as f64;
-        let moment = |(&block, points): (&u32, &BTreeMap<Point, f64>)| {
-            Some(Moment {
+        let drift = |(&block, points): (&u32, &BTreeMap<Point, f64>)| {
+            Some(BlockDrift {
                 block,
                 release: (points.get(&release)?.ln() - mean).exp_m1(),
                 total: self.ends.and_then(|(point, against)| {
@@ -392,14 +392,14 @@ impl Course<'_> {
                 }),
             })
         };
-        self.blocks.iter().filter_map(moment).collect()
+        self.blocks.iter().filter_map(drift).collect()
     }
 }
 
-/// Every so many blocks only, where there are more than `most`.
-fn thinned(moments: &[Moment], most: usize) -> Vec<&Moment> {
-    let step = moments.len().div_ceil(most).max(1);
-    moments.iter().step_by(step).collect()
+/// Selects at most `most` evenly spaced blocks.
+fn thinned(drifts: &[BlockDrift], most: usize) -> Vec<&BlockDrift> {
+    let step = drifts.len().div_ceil(most).max(1);
+    drifts.iter().step_by(step).collect()
 }
 
 #[cfg(test)]
@@ -431,15 +431,15 @@ mod tests {
 
     #[test]
     fn thinning_keeps_order_and_limit() {
-        let moments: Vec<Moment> = (0..1000)
-            .map(|block| Moment {
+        let drifts: Vec<BlockDrift> = (0..1000)
+            .map(|block| BlockDrift {
                 block,
                 release: 0.0,
                 total: None,
             })
             .collect();
-        let shown = thinned(&moments, 240);
+        let shown = thinned(&drifts, 240);
         assert!(shown.len() <= 240 && shown.len() > 120);
-        assert!(shown.is_sorted_by_key(|moment| moment.block));
+        assert!(shown.is_sorted_by_key(|drift| drift.block));
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::tests::Experiment;
 use perfquilt_judge::attribution::attribute_with;
 use perfquilt_model::observation::Slices;
-use perfquilt_model::observation::{FunctionChange, Meter, Planned, PointBuild};
+use perfquilt_model::observation::{FunctionChange, Meter, PlannedBlocks, PointBuild};
 use perfquilt_model::point::Point;
 
 fn page(experiment: &Experiment) -> String {
@@ -19,18 +19,18 @@ fn page(experiment: &Experiment) -> String {
         nanoseconds: vec![100.0, 120.0, 110.0],
         transactions_per_slice: 1,
     };
-    let beside = Beside {
+    let content = PageContent {
         header: &experiment.header,
         observations: &observations,
         distributions: &Distribution::of(experiment.workloads[0], &[vec![slices]]),
-        data: Data::Embedded(b"gzip"),
+        data: RawData::Embedded(b"gzip"),
         flame_graph: Some(b"<svg><script>alert(1)</script></svg>"),
         stored: true,
     };
-    html(&attribution, &beside).unwrap()
+    html(&attribution, &content).unwrap()
 }
 
-/// Every section has something to show.
+/// Returns an experiment with content for every section.
 fn whole() -> Experiment {
     let mut experiment = Experiment::new(&[(0.02, 0.01), (-0.01, -0.01), (0.0, 0.0)]);
     experiment.supplement.functions = vec![FunctionChange {
@@ -60,7 +60,7 @@ fn whole() -> Experiment {
 #[test]
 fn every_section_is_there_and_every_drawing_has_a_table() {
     let page = page(&whole());
-    // Every section that the navigation names is in the list below.
+    // The list below has every section of the navigation.
     assert_eq!(page.matches("<li><a href=\"#").count(), 12);
     for (id, times) in [
         ("patches", 2),
@@ -138,7 +138,7 @@ fn nothing_acts_and_nothing_is_loaded() {
 #[test]
 fn unfinished_and_failed_experiments_say_so_first() {
     let mut experiment = whole();
-    experiment.supplement.planned = vec![Planned::fixed("oltp_read_only", Meter::Time, 40)];
+    experiment.supplement.planned = vec![PlannedBlocks::fixed("oltp_read_only", Meter::Time, 40)];
     experiment
         .header
         .failed
@@ -161,17 +161,17 @@ fn no_patches_and_no_observations_are_a_page_too() {
     let header = ExperimentHeader::new("r", "");
     let attribution =
         attribute_with(&header, &[], &Default::default(), &Meter::default_margin).unwrap();
-    let beside = Beside {
+    let content = PageContent {
         header: &header,
         observations: &[],
         distributions: &[],
-        data: Data::Command,
+        data: RawData::Command,
         flame_graph: None,
         stored: false,
     };
-    let page = html(&attribution, &beside).unwrap();
+    let page = html(&attribution, &content).unwrap();
     assert!(page.contains("<h1>Nothing was measured"), "{page}");
-    // There is nothing that a workspace could go on with.
+    // Without a stored experiment, no command can continue.
     assert!(
         page.contains("perfquilt analyse FILE --format html"),
         "{page}"
@@ -185,7 +185,7 @@ fn names_of_files_are_plain() {
     assert_eq!(file_name(""), "experiment");
 }
 
-/// The contrast of two colours `#rrggbb` (WCAG 2.2, section 1.4.3).
+/// Returns the contrast of two colours `#rrggbb` (WCAG 2.2, section 1.4.3).
 fn contrast(a: &str, b: &str) -> f64 {
     let light = |color: &str| {
         let digits = color.trim_start_matches('#');

@@ -1,19 +1,19 @@
-//! What is known of a point's rows: their intervals, and what each says about the patch.
+//! The table of a point with intervals, and the judgement of each row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{costs, head, label, operations, program, seconds, seconds_words};
 use crate::legend::level;
-use crate::page::{BOLD, DIM, Page};
+use crate::page::{BOLD, DIM, TextPage};
 use crate::text::{clean, fit, width};
-use perfquilt_judge::attribution::{Attribution, Cost, Effect, Kind, Verdict};
-use perfquilt_model::observation::{Level, Meter, RecordedRow};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost, Verdict};
+use perfquilt_model::observation::{Meter, RecordedRow, RowLevel};
 use perfquilt_model::point::Point;
 
-/// A row of which no effect below this would have been seen says nothing about patches.
-const BLIND: f64 = 0.1;
+/// Largest minimum detectable effect, as a fraction, of a row that is not too noisy.
+const MAX_DETECTABLE: f64 = 0.1;
 
-/// What a row says about a patch.
+/// The judgement of a row about a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Judgement {
     Faster,
@@ -38,7 +38,7 @@ impl Judgement {
         Judgement::NotMeasured,
     ];
 
-    /// `measured` says whether both points ran the program: a time of nothing is no observation.
+    /// Judges a row; `measured` says whether both points ran the program, as a time of zero is not stored.
     fn of(effect: Option<&Effect>, too_short: bool, measured: bool) -> Self {
         let Some(effect) = effect.filter(|_| !too_short) else {
             return if too_short || measured {
@@ -54,9 +54,9 @@ impl Judgement {
             Verdict::Faster => Judgement::Faster,
             Verdict::Slower => Judgement::Slower,
             Verdict::NoEffect => Judgement::NoEffect,
-            // Operations have no tail that could say otherwise.
+            // Operations have no tail figures, so they are never mixed.
             Verdict::Mixed | Verdict::Unclear => match effect.minimum_detectable {
-                Some(smallest) if smallest <= BLIND => Judgement::Unclear,
+                Some(smallest) if smallest <= MAX_DETECTABLE => Judgement::Unclear,
                 _ => Judgement::TooNoisy,
             },
         }
@@ -89,18 +89,18 @@ impl Judgement {
 }
 
 /// A judged row.
-struct Judged<'a> {
-    /// The program of an operation, where it is known.
+struct JudgedRow<'a> {
+    /// The program of an operation, if known.
     program: Option<&'a str>,
     label: String,
-    level: Level,
+    level: RowLevel,
     seconds: Option<f64>,
     effect: Option<&'a Effect>,
     judgement: Judgement,
 }
 
-impl Page {
-    /// One point's rows with intervals and verdicts.
+impl TextPage {
+    /// Appends the table of a point with intervals and verdicts.
     pub(super) fn judged(
         &mut self,
         attribution: &Attribution,
@@ -131,7 +131,7 @@ impl Page {
         for (row, interval) in rows.iter().zip(&intervals) {
             if group != Some((row.level, row.program)) {
                 self.rule();
-                if let (Level::Operation, Some(program)) = (row.level, row.program) {
+                if let (RowLevel::Operation, Some(program)) = (row.level, row.program) {
                     self.line(&clean(program), BOLD);
                 }
                 group = Some((row.level, row.program));
@@ -153,14 +153,16 @@ impl Page {
     }
 }
 
-/// The rows of `point`: as in the published table where there is one, else programs with their operations.
+/// Returns the rows of `point`: those of the published table if there is one, else programs with their operations.
 fn judged_rows<'a>(
     attribution: &'a Attribution,
     point: Point,
     recorded: Option<&[RecordedRow]>,
-) -> Vec<Judged<'a>> {
+) -> Vec<JudgedRow<'a>> {
     let wanted = |effect: &&Effect| {
-        effect.kind == Kind::Cumulative && effect.meter == Meter::Time && effect.point == point
+        effect.kind == EffectKind::Cumulative
+            && effect.meter == Meter::Time
+            && effect.point == point
     };
     let parts = attribution.operations.iter().flat_map(|of| &of.effects);
     let all = attribution.patches.iter().flat_map(|patch| &patch.effects);
@@ -169,7 +171,7 @@ fn judged_rows<'a>(
         .filter(wanted)
         .map(|effect| (effect.workload.as_str(), effect))
         .collect();
-    let base: BTreeMap<&str, &Cost> = costs(attribution)
+    let base: BTreeMap<&str, &TransactionCost> = costs(attribution)
         .filter(|cost| cost.point == Point::BASE)
         .map(|cost| (cost.workload.as_str(), cost))
         .collect();
@@ -177,7 +179,6 @@ fn judged_rows<'a>(
         .filter(|cost| cost.too_short)
         .map(|cost| cost.workload.as_str())
         .collect();
-    // Programs that ran at both points.
     let ran = |wanted: Point| -> BTreeSet<&str> {
         costs(attribution)
             .filter(|cost| cost.point == wanted)
@@ -188,10 +189,10 @@ fn judged_rows<'a>(
         .intersection(&ran(point))
         .copied()
         .collect();
-    let row = |level: Level, workload: &str, label: String, seconds: Option<f64>| {
+    let row = |level: RowLevel, workload: &str, label: String, seconds: Option<f64>| {
         let effect = effects.get(workload).copied();
         let measured = program(attribution, workload).is_some_and(|of| ran.contains(of.0));
-        Judged {
+        JudgedRow {
             program: None,
             label,
             level,
@@ -216,7 +217,7 @@ fn judged_rows<'a>(
     }
     let programs = attribution.workloads.iter().map(|workload| {
         let seconds = base.get(workload.as_str()).map(|cost| seconds(cost));
-        row(Level::Program, workload, clean(workload), seconds)
+        row(RowLevel::Program, workload, clean(workload), seconds)
     });
     let operations = operations(attribution).map(|of| {
         let workload = format!("{}/{}", of.workload, of.operation);
@@ -224,19 +225,19 @@ fn judged_rows<'a>(
         let commands = cost.map(|cost| cost.transactions.round() as u64);
         let label = label(&of.operation, commands);
         let seconds = cost.map(|cost| seconds(cost));
-        Judged {
+        JudgedRow {
             program: Some(&of.workload),
-            ..row(Level::Operation, &workload, label, seconds)
+            ..row(RowLevel::Operation, &workload, label, seconds)
         }
     });
     programs.chain(operations).collect()
 }
 
-/// How much of a table is evidence.
-fn tally(rows: &[Judged<'_>]) -> String {
-    let rows: Vec<&Judged<'_>> = rows
+/// Summarises the judgements of the operations.
+fn tally(rows: &[JudgedRow<'_>]) -> String {
+    let rows: Vec<&JudgedRow<'_>> = rows
         .iter()
-        .filter(|row| row.level == Level::Operation)
+        .filter(|row| row.level == RowLevel::Operation)
         .collect();
     let counted: Vec<String> = Judgement::ALL
         .into_iter()
@@ -244,7 +245,7 @@ fn tally(rows: &[Judged<'_>]) -> String {
             let count = rows.iter().filter(|row| row.judgement == judgement).count();
             (judgement, count)
         })
-        // Rarely is anything not measured.
+        // Unmeasured operations are rare, so zero of them are not mentioned.
         .filter(|(judgement, count)| *judgement != Judgement::NotMeasured || *count > 0)
         .map(|(judgement, count)| format!("{count} {}", judgement.words()))
         .collect();
@@ -256,12 +257,12 @@ fn tally(rows: &[Judged<'_>]) -> String {
         evident.count(),
         rows.len(),
         counted.join(", "),
-        100.0 * BLIND
+        100.0 * MAX_DETECTABLE
     )
 }
 
-/// The ends of a row's interval as ratios of times, or a dash.
-fn interval_words(row: &Judged<'_>) -> String {
+/// Formats the ends of a row's interval as ratios of times, or a dash.
+fn interval_words(row: &JudgedRow<'_>) -> String {
     // A faster server needs less time: the ends change places.
     match row.effect.and_then(|of| Some((of.high?, of.low?))) {
         Some((high, low)) => format!("{}–{}", ratio(high), ratio(low)),
@@ -295,7 +296,7 @@ mod tests {
         let mut attribution = experiment();
         let name = "an_operation_whose_name_takes_all_of_the_room_of_its_column";
         let effect = Effect {
-            kind: Kind::Cumulative,
+            kind: EffectKind::Cumulative,
             meter: Meter::Time,
             point: Point::Step(1),
             verdict: Verdict::Unclear,
@@ -320,7 +321,7 @@ mod tests {
         let mut attribution = experiment();
         let of = |attribution: &Attribution| -> Vec<Judgement> {
             let rows = judged_rows(attribution, Point::Step(1), None);
-            let rows = rows.iter().filter(|row| row.level == Level::Operation);
+            let rows = rows.iter().filter(|row| row.level == RowLevel::Operation);
             rows.map(|row| row.judgement).collect()
         };
         // It ran, and took less than a step of its clock.

@@ -1,25 +1,25 @@
-//! sql-bench's own table, and the one that says how much of it is known.
+//! sql-bench's own table, and a table of the same rows with intervals and verdicts.
 
 mod judged;
 mod relative;
 
-use super::page::{BOLD, DIM, Page};
+use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, long};
 use super::view::words_of;
-use perfquilt_judge::attribution::{Attribution, Cost, Operation};
+use perfquilt_judge::attribution::{Attribution, Operation, TransactionCost};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{CLIENT_OPERATION, Meter, RecordedRow};
 use perfquilt_model::point::Point;
-use relative::Table;
+use relative::RelativeTable;
 
-/// Columns narrower than this are not worth fitting into.
+/// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 72;
 
-/// The report of an experiment with sql-bench's programs, at most `columns` wide; `color` allows ANSI colours.
+/// Returns the report of an experiment with sql-bench's programs, at most `columns` wide; `color` allows ANSI colours.
 ///
-/// First the table as sql-bench's `compare-results --relative` has it: seconds of the base, then a column a
-/// point, its time relative to the base's. `recorded` has it where it was published and not measured by this
-/// program. Then, a point at a time, the same rows with what is known of them.
+/// The first table is that of sql-bench's `compare-results --relative`: seconds of the base, then one column per point
+/// with its time relative to the base's. `recorded` has its rows if they were published and not measured by this
+/// program. Then, one table per point has the same rows with intervals and verdicts.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no client timed operations in this experiment.
@@ -31,14 +31,14 @@ pub fn sql_bench(
 ) -> Result<String> {
     if operations(attribution).next().is_none() {
         return Err(
-            Error::usage("no client of this experiment timed operations apart")
+            Error::usage("no client of this experiment timed single operations")
                 .hint("`--format sql-bench` is for workloads of the kind sql-bench"),
         );
     }
-    let mut page = Page::new(columns.max(NARROWEST), color);
+    let mut page = TextPage::new(columns.max(NARROWEST), color);
     let table = match recorded {
-        Some(rows) => Table::recorded(attribution, rows),
-        None => Table::measured(attribution),
+        Some(rows) => RelativeTable::recorded(attribution, rows),
+        None => RelativeTable::measured(attribution),
     };
     page.line(&clean(attribution.base()), BOLD);
     page.relative(&table);
@@ -52,7 +52,7 @@ pub fn sql_bench(
     Ok(page.text)
 }
 
-/// A point with the patch that made it.
+/// Returns the heading of a point, with the name of its last patch.
 fn head(attribution: &Attribution, point: Point) -> String {
     let Point::Step(k @ 1..) = point else {
         return words_of(point);
@@ -64,24 +64,24 @@ fn head(attribution: &Attribution, point: Point) -> String {
     }
 }
 
-/// The operations that clients timed; a client's own time beside the server's is none.
+/// Returns the operations that clients timed, without the clients' own processor time.
 fn operations(attribution: &Attribution) -> impl Iterator<Item = &Operation> {
     let operations = attribution.operations.iter();
     operations.filter(|of| of.meter == Meter::Time && of.operation != CLIENT_OPERATION)
 }
 
-fn costs(attribution: &Attribution) -> impl Iterator<Item = &Cost> {
+fn costs(attribution: &Attribution) -> impl Iterator<Item = &TransactionCost> {
     let costs = attribution.costs.iter();
     costs.filter(|cost| cost.meter == Meter::Time)
 }
 
-/// The program that `workload` is or is a part of, and the operation that it then is.
+/// Returns the program that `workload` is or belongs to, and its operation in the latter case.
 fn program<'w>(
     attribution: &'w Attribution,
     workload: &'w str,
 ) -> Option<(&'w str, Option<&'w str>)> {
     let programs = &attribution.workloads;
-    // A program's own name may have a slash.
+    // The name of a program may contain a slash.
     if let Some(program) = programs.iter().find(|program| *program == workload) {
         return Some((program.as_str(), None));
     }
@@ -91,12 +91,12 @@ fn program<'w>(
     })
 }
 
-/// Seconds of one run.
-fn seconds(cost: &Cost) -> f64 {
+/// Returns the seconds of one run.
+fn seconds(cost: &TransactionCost) -> f64 {
     cost.estimate * cost.transactions / 1e9
 }
 
-impl Page {
+impl TextPage {
     fn rule(&mut self) {
         self.line(&"─".repeat(self.width), DIM);
     }
@@ -109,7 +109,7 @@ fn label(name: &str, commands: Option<u64>) -> String {
     }
 }
 
-/// Seconds to two decimals as sql-bench has them, shorter ones to two digits that count.
+/// Formats seconds with two decimals like sql-bench, shorter times with two significant digits.
 fn seconds_words(seconds: f64) -> String {
     match seconds {
         0.0 | 0.1.. => format!("{seconds:.2}"),
@@ -124,13 +124,13 @@ mod tests {
     use super::super::tests::Experiment;
     use super::*;
 
-    /// Program "program" at the base and with one patch: its operation "a" ran at both, "b" at the base alone.
+    /// An experiment on program "program" with one patch; operation "a" ran at both points, "b" at the base only.
     pub(super) fn experiment() -> Attribution {
         let mut experiment = Experiment::new(&[(0.1, 0.0)]);
         experiment.workloads = vec!["program"];
         let mut attribution = experiment.attribution();
         let time = costs(&attribution).next().unwrap().clone();
-        let cost = |point: Point, operation: &str, seconds: f64| Cost {
+        let cost = |point: Point, operation: &str, seconds: f64| TransactionCost {
             point,
             workload: format!("program/{operation}"),
             estimate: 1e9 * seconds,

@@ -1,30 +1,30 @@
-//! The table as sql-bench's `compare-results --relative` has it, without intervals.
+//! The table of sql-bench's `compare-results --relative`, without intervals.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{costs, head, label, program, seconds, seconds_words};
-use crate::page::{BOLD, Page};
+use crate::page::{BOLD, TextPage};
 use crate::text::{clean, fit, width};
 use perfquilt_judge::attribution::Attribution;
-use perfquilt_model::observation::{CLIENT_OPERATION, Level, RecordedRow};
+use perfquilt_model::observation::{CLIENT_OPERATION, RecordedRow, RowLevel};
 use perfquilt_model::point::Point;
 
-/// Seconds by point and by what they were measured of, and commands.
+/// Seconds by point and workload or operation, and the number of commands.
 type Sum<'a> = (BTreeMap<Point, BTreeMap<&'a str, f64>>, f64);
 
 /// The table without intervals.
-pub(super) struct Table {
-    /// What each column after the first is.
+pub(super) struct RelativeTable {
+    /// The headings of the columns after the first.
     heads: Vec<String>,
     rows: Vec<RecordedRow>,
 }
 
-impl Table {
+impl RelativeTable {
     pub(super) fn recorded(attribution: &Attribution, rows: &[RecordedRow]) -> Self {
         let runs = rows.iter().map(|row| row.relative.len()).max().unwrap_or(0);
         let name = attribution.patches.first().map_or("", |patch| &patch.name);
-        Table {
+        RelativeTable {
             heads: (1..=runs)
                 .map(|run| format!("{}, run {run}", clean(name)))
                 .collect(),
@@ -37,19 +37,19 @@ impl Table {
             .map(Point::Step)
             .filter(|point| costs(attribution).any(|cost| cost.point == *point))
             .collect();
-        // Operations of one name in several programs together.
-        let mut sums: BTreeMap<(Level, &str), Sum<'_>> = BTreeMap::new();
+        // Operations of the same name in several programs are added up.
+        let mut sums: BTreeMap<(RowLevel, &str), Sum<'_>> = BTreeMap::new();
         for cost in costs(attribution) {
             let seconds = seconds(cost);
             let (level, name) = match program(attribution, &cost.workload) {
                 Some((_, Some(CLIENT_OPERATION))) => continue,
-                Some((_, Some(operation))) => (Level::Operation, operation),
-                _ => (Level::Program, cost.workload.as_str()),
+                Some((_, Some(operation))) => (RowLevel::Operation, operation),
+                _ => (RowLevel::Program, cost.workload.as_str()),
             };
-            let mut add = |row: (Level, &'_ str)| {
+            let mut add = |row: (RowLevel, &'_ str)| {
                 let row = sums.entry((
                     row.0,
-                    if row.0 == Level::Total {
+                    if row.0 == RowLevel::Total {
                         "TOTALS"
                     } else {
                         name
@@ -63,8 +63,8 @@ impl Table {
                 }
             };
             add((level, name));
-            if level == Level::Operation {
-                add((Level::Total, name));
+            if level == RowLevel::Operation {
+                add((RowLevel::Total, name));
             }
         }
         let rows = sums.into_iter().filter_map(|((level, name), sum)| {
@@ -75,9 +75,9 @@ impl Table {
             Some(RecordedRow {
                 level,
                 name: name.to_owned(),
-                commands: (level == Level::Operation).then_some(commands.round() as u64),
+                commands: (level == RowLevel::Operation).then_some(commands.round() as u64),
                 seconds,
-                // Sums of different parts say nothing of each other.
+                // Sums over different parts are not comparable.
                 relative: relative
                     .map(|point| {
                         let parts = by_point.get(point)?;
@@ -87,7 +87,7 @@ impl Table {
                     .collect(),
             })
         });
-        Table {
+        RelativeTable {
             rows: rows.collect(),
             heads: points
                 .iter()
@@ -98,9 +98,9 @@ impl Table {
     }
 }
 
-impl Page {
-    /// sql-bench's table: as many columns as fit, the last ones first where they do not all.
-    pub(super) fn relative(&mut self, table: &Table) {
+impl TextPage {
+    /// Appends sql-bench's table, with the last columns that fit.
+    pub(super) fn relative(&mut self, table: &RelativeTable) {
         const FIGURE: usize = 8;
         let labels: Vec<String> = table
             .rows
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn sums_of_different_parts_are_not_compared() {
-        let table = Table::measured(&experiment());
+        let table = RelativeTable::measured(&experiment());
         let relative = |name: &str| {
             let mut rows = table.rows.iter();
             rows.find(|row| row.name == name).unwrap().relative[0]
@@ -178,7 +178,7 @@ mod tests {
         }
         assert!(sql_bench(&attribution, None, 80, false).is_err());
         attribution.costs[0].workload = format!("program/{CLIENT_OPERATION}");
-        let rows = Table::measured(&attribution).rows;
+        let rows = RelativeTable::measured(&attribution).rows;
         assert!(rows.iter().all(|row| row.name != CLIENT_OPERATION));
     }
 }

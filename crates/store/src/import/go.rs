@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Reading, Server, at};
+use super::{ImportedServer, ImportedValue, at};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{MOST_PATCHES, Meter};
 use perfquilt_model::point::Point;
 
-/// Whether a line is a result: `Benchmark` and a name that does not go on with a lower-case letter, a count, and
-/// a value with its unit.
+/// Returns whether a line is a result: `Benchmark` and a name that does not continue with a lower-case
+/// letter, a count, and a value with its unit.
 pub(super) fn is_line(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let name = words.next().and_then(|word| word.strip_prefix("Benchmark"));
@@ -22,13 +22,13 @@ fn meter(unit: &str) -> Option<Meter> {
     Meter::ALL.into_iter().find(|meter| meter.go_unit() == unit)
 }
 
-/// The results of a file: of one server, or of the points that names tell by `/point=`, apart for each
-/// `experiment:` that stands before them. Units that are no cost of time or instructions are passed over.
-pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<Server>> {
-    let mut servers: BTreeMap<(usize, Option<Point>), Vec<Reading>> = BTreeMap::new();
+/// Reads the results of a file: of one server, or of the points that names give by `/point=`, separately for
+/// each preceding `experiment:` line. Units other than costs of time or instructions are skipped.
+pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<ImportedServer>> {
+    let mut servers: BTreeMap<(usize, Option<Point>), Vec<ImportedValue>> = BTreeMap::new();
     let mut names: BTreeMap<usize, &str> = BTreeMap::new();
     let mut experiment = None;
-    // Their places in the order of their first results.
+    // Experiments are numbered in the order of their first results.
     let mut experiments: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for (number, line) in text.lines().enumerate() {
         if let Some((key, value)) = line.split_once(": ") {
@@ -59,10 +59,10 @@ pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<Server>> {
                 .ok()
                 .filter(|v| v.is_finite() && *v > 0.0);
             let (Some(value), true) = (value, n > 0) else {
-                let fault = format!("`{} {unit}` of {n} operations is no cost", pair[0]);
+                let fault = format!("`{} {unit}` of {n} operations is not a cost", pair[0]);
                 return Err(at(path, number, fault));
             };
-            servers.entry(server).or_default().push(Reading {
+            servers.entry(server).or_default().push(ImportedValue {
                 workload: workload.clone(),
                 meter,
                 value,
@@ -82,7 +82,7 @@ pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<Server>> {
     for (name, place) in experiments {
         by_place[place] = name;
     }
-    let server = |((place, point), readings): ((usize, Option<Point>), Vec<Reading>)| {
+    let server = |((place, point), readings): ((usize, Option<Point>), Vec<ImportedValue>)| {
         let name = match point {
             Some(Point::Step(k)) => names
                 .get(&k)
@@ -90,18 +90,18 @@ pub(super) fn read(text: &str, path: &Path, stem: &str) -> Result<Vec<Server>> {
             Some(point) => point.to_string(),
             None => stem.to_owned(),
         };
-        Server {
+        ImportedServer {
             name,
             point,
             experiment: by_place[place].map(str::to_owned),
             readings,
-            ..Server::default()
+            ..ImportedServer::default()
         }
     };
     Ok(servers.into_iter().map(server).collect())
 }
 
-/// The workload and the point of a benchmark's name, without the number of processors at its end.
+/// Splits a benchmark's name into workload and point, dropping the number of processors at its end.
 fn name(text: &str) -> std::result::Result<(String, Option<Point>), String> {
     let text = text.strip_prefix("Benchmark").unwrap_or(text);
     let text = match text.rsplit_once('-') {
@@ -122,7 +122,7 @@ fn name(text: &str) -> std::result::Result<(String, Option<Point>), String> {
             (None, None) => workload.push(part),
         }
     }
-    // What `report --format gobench` puts before the workload, and behind it for a part of one.
+    // `report --format gobench` writes `Server` before the workload and `operation=` after it.
     let mut operation = None;
     if point.is_some() && workload.first() == Some(&"Server") && workload.len() > 1 {
         workload.remove(0);
@@ -131,7 +131,7 @@ fn name(text: &str) -> std::result::Result<(String, Option<Point>), String> {
             workload.truncate(workload.len() - usize::from(operation.is_some()));
         }
     }
-    // A part of a workload is written with a stroke; a benchmark's parts are no such thing.
+    // Only operations are separated by a slash; a benchmark's sub-benchmarks are not operations.
     let workload = workload.join(".");
     let workload = match (workload.is_empty(), operation) {
         (true, _) => "benchmark".to_owned(),

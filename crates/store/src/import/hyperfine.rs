@@ -1,14 +1,14 @@
-//! What `hyperfine --export-json` writes.
+//! The output of `hyperfine --export-json`.
 
 use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Reading, Server};
+use super::{ImportedServer, ImportedValue};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 
-/// What all commands of a document do, each in its own way.
+/// The workload that all commands of a document share.
 pub(super) const WORKLOAD: &str = "command";
 
 #[derive(Deserialize)]
@@ -19,30 +19,30 @@ struct Document {
 #[derive(Deserialize)]
 struct Benchmark {
     command: String,
-    /// Seconds, one a run; missing from what `--export-json` of a failed benchmark leaves.
+    /// Seconds, one per run; missing if a benchmark failed.
     #[serde(default)]
     times: Vec<f64>,
     #[serde(default)]
     exit_codes: Vec<Option<i32>>,
 }
 
-/// The commands of a document, each a server. Runs that failed are counted, and are no readings.
-pub(super) fn read(text: &str, path: &Path) -> Result<Vec<Server>> {
+/// Reads the commands of a document, each as a server. Failed runs are counted and give no values.
+pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
     let document: Document = serde_json::from_str(text).map_err(|error| {
         let line = Some(error.line()).filter(|line| *line > 0);
         Error::usage(format!("not a document of hyperfine: {error}")).at(path, line)
     })?;
     let server = |benchmark: Benchmark| {
-        let mut server = Server {
+        let mut server = ImportedServer {
             name: benchmark.command,
-            ..Server::default()
+            ..ImportedServer::default()
         };
         for (run, seconds) in benchmark.times.iter().enumerate() {
             let code = benchmark.exit_codes.get(run);
             if code.is_some_and(|code| *code != Some(0)) {
                 server.failed += 1;
             } else if seconds.is_finite() && *seconds > 0.0 {
-                server.readings.push(Reading {
+                server.readings.push(ImportedValue {
                     workload: WORKLOAD.to_owned(),
                     meter: Meter::Time,
                     value: 1e9 * seconds,

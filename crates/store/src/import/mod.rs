@@ -1,7 +1,7 @@
-//! Results of other tools as observations.
+//! Import of other tools' results as observations.
 //!
-//! What these tools write knows nothing of blocks: the i-th readings of a server, one a workload, become a block
-//! that no other server shares, so that points are compared as runs that were not interleaved (docs/method.md).
+//! These tools have no blocks: the i-th readings of a server, one per workload, become a block that no other
+//! server shares, so points are compared like runs that were not interleaved (docs/method.md).
 
 mod go;
 mod hyperfine;
@@ -14,26 +14,27 @@ use std::path::{Path, PathBuf};
 use super::jsonl::File;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, LeftOut, MOST_PATCHES, Meter, Observation, Origin, SCHEMA, Supplement,
+    ExcludedReadings, ExperimentHeader, MOST_PATCHES, Meter, Observation, ReusedFrom, SCHEMA,
+    Supplement,
 };
 use perfquilt_model::point::Point;
 
-/// A form that results of other tools have.
+/// A format of other tools' results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// What `sysbench … run` prints; one file a server, with one run or several in a row.
+    /// Output of `sysbench … run`; one file per server, with one or more runs.
     Sysbench,
-    /// What `hyperfine --export-json` writes; one command a server, in one file or several.
+    /// Output of `hyperfine --export-json`; one command per server, in one or more files.
     Hyperfine,
-    /// What `go test -bench` prints, and `perfquilt report --format gobench`; one file a server unless names
-    /// say `/point=`.
+    /// Output of `go test -bench` and `perfquilt report --format gobench`; one file per server unless names
+    /// contain `/point=`.
     GoBenchmark,
 }
 
-/// Nothing that is read here is larger.
+/// The largest file that is read, in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// The form of a file that begins with `head`; `None` for what is none of them.
+/// Detects the format of a file that begins with `head`; `None` if it is unknown.
 pub fn detect(head: &[u8]) -> Option<Form> {
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines().map(str::trim_end);
@@ -48,36 +49,36 @@ pub fn detect(head: &[u8]) -> Option<Form> {
     lines.any(go::is_line).then_some(Form::GoBenchmark)
 }
 
-/// One value that a tool read.
+/// One value from a tool's output.
 #[derive(Debug, Clone, PartialEq)]
-struct Reading {
+struct ImportedValue {
     workload: String,
     meter: Meter,
-    /// Of one transaction, in the meter's unit.
+    /// The cost per transaction, in the meter's unit.
     value: f64,
     n: u64,
 }
 
-/// A server: its name and what was read of it.
+/// A server with its values.
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Server {
+struct ImportedServer {
     name: String,
-    /// Known where the file names it.
+    /// Its point, if the file names it.
     point: Option<Point>,
-    /// The experiment it was measured in, likewise.
+    /// Its experiment, if the file names it.
     experiment: Option<String>,
-    readings: Vec<Reading>,
-    /// Runs that ended with a failure.
+    readings: Vec<ImportedValue>,
+    /// Number of failed runs.
     failed: u64,
-    /// Runs without a time.
+    /// Number of runs without a time.
     timeless: u64,
 }
 
-/// Reads files of one form. The first server is what the others are compared with, in their order; one server
-/// alone is no comparison, and is refused.
+/// Reads files of one format. The first server is the baseline of the others, in their order; a single server
+/// is refused.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, for what is not of that form;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, for a file in another format;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
 pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<File> {
     let mut servers = Vec::new();
@@ -107,11 +108,13 @@ pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<File
         if found.iter().all(|server| server.readings.is_empty()) {
             return Err(Error::usage("no results").at(&path, None));
         }
-        let of = |servers: &[Server]| servers.first().and_then(|s| s.experiment.clone());
+        let of = |servers: &[ImportedServer]| servers.first().and_then(|s| s.experiment.clone());
         if let (Some(first), Some(other)) = (of(&servers), of(&found))
             && first != other
         {
-            let fault = format!("of experiment `{other}`, not of `{first}` as the first file");
+            let fault = format!(
+                "the values are from experiment `{other}`, but those of the first file from `{first}`"
+            );
             return Err(Error::usage(fault)
                 .at(&path, None)
                 .hint("values of different experiments are never compared"));
@@ -127,7 +130,7 @@ pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<File
     file(&name, servers)
 }
 
-fn file(name: &str, servers: Vec<Server>) -> Result<File> {
+fn file(name: &str, servers: Vec<ImportedServer>) -> Result<File> {
     let mut header = ExperimentHeader {
         experiment: name.to_owned(),
         started: String::new(),
@@ -152,10 +155,10 @@ fn file(name: &str, servers: Vec<Server>) -> Result<File> {
         };
         for (count, why) in [
             (server.failed, "that ended with another exit code than 0"),
-            (server.timeless, "whose time is no number above 0"),
+            (server.timeless, "whose time is not a number above 0"),
         ] {
             if count > 0 {
-                supplement.left_out.push(LeftOut {
+                supplement.left_out.push(ExcludedReadings {
                     workload: hyperfine::WORKLOAD.to_owned(),
                     meter: Meter::Time,
                     count,
@@ -211,8 +214,8 @@ fn file(name: &str, servers: Vec<Server>) -> Result<File> {
     })
 }
 
-/// The patches up to the last one that a point has, as the first server of each is called.
-fn series(servers: &[Server]) -> Vec<String> {
+/// Returns the patches up to the last one of any point, each with the name of its first server.
+fn series(servers: &[ImportedServer]) -> Vec<String> {
     let last = servers.iter().filter_map(|server| match server.point? {
         Point::Step(k) | Point::Alone(k) | Point::Without(k) => Some(k),
         Point::Control => None,
@@ -229,8 +232,9 @@ fn series(servers: &[Server]) -> Vec<String> {
     series
 }
 
-/// Names the first server's experiment, and as carried over those of the others: they are not compared with it.
-fn carry(header: &mut ExperimentHeader, servers: &[Server]) {
+/// Sets the first server's experiment as this one, and those of the other servers as reused, because they are
+/// not compared with it.
+fn carry(header: &mut ExperimentHeader, servers: &[ImportedServer]) {
     let named = servers
         .first()
         .and_then(|server| server.experiment.as_ref());
@@ -241,17 +245,17 @@ fn carry(header: &mut ExperimentHeader, servers: &[Server]) {
     let others = servers
         .iter()
         .filter_map(|server| server.experiment.as_deref());
-    let others: Vec<Origin> = others
+    let others: Vec<ReusedFrom> = others
         .filter(|experiment| seen.insert(*experiment))
-        .map(|experiment| Origin {
+        .map(|experiment| ReusedFrom {
             experiment: experiment.to_owned(),
-            ..Origin::default()
+            ..ReusedFrom::default()
         })
         .collect();
-    header.carried = others;
+    header.reused = others;
 }
 
-/// An error at a line (from 0) of a file.
+/// Returns an error at a line (from 0) of a file.
 fn at(path: &Path, line: usize, fault: String) -> Error {
     Error::usage(fault).at(path, Some(line + 1))
 }

@@ -1,19 +1,20 @@
-//! What `sysbench … run` prints.
+//! The output of `sysbench … run`.
 
 use std::path::Path;
 
-use super::{Reading, Server, at};
+use super::{ImportedServer, ImportedValue, at};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
 
-/// Whether a line begins what one run prints.
+/// Returns whether a line is the first one of a run's output.
 pub(super) fn is_head(line: &str) -> bool {
     line.strip_prefix("sysbench ")
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// The runs of a log: the time of one is its seconds over its events, whatever the number of threads.
-pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<Server>> {
+/// Reads the runs of a log: the time per event is the run's seconds over its events, whatever the number of
+/// threads.
+pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<ImportedServer>> {
     let mut readings = Vec::new();
     let mut seconds = None;
     for (number, line) in text.lines().enumerate() {
@@ -21,18 +22,24 @@ pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<Server>> {
         if is_head(line) {
             seconds = None;
         }
-        // The latter since sysbench 1.1.
+        // The latter is the name since sysbench 1.1.
         let time = value(line, "total time:").or_else(|| value(line, "time elapsed:"));
         if let Some(found) = time {
             let found = found.strip_suffix('s').unwrap_or(found);
             let found = found.trim().parse::<f64>().ok();
             let found = found.filter(|s| s.is_finite() && *s > 0.0);
-            let fault = || at(path, number, format!("`{line}` tells no seconds"));
+            let fault = || at(path, number, format!("`{line}` has no number of seconds"));
             seconds = Some(found.ok_or_else(fault)?);
         }
         if let Some(found) = value(line, "total number of events:") {
             let events = found.parse::<u64>().ok().filter(|n| *n > 0);
-            let fault = || at(path, number, format!("`{line}`: no run without events"));
+            let fault = || {
+                at(
+                    path,
+                    number,
+                    format!("`{line}`: a run needs at least one event"),
+                )
+            };
             let events = events.ok_or_else(fault)?;
             let fault = || {
                 at(
@@ -42,7 +49,7 @@ pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<Server>> {
                 )
             };
             let seconds = seconds.take().ok_or_else(fault)?;
-            readings.push(Reading {
+            readings.push(ImportedValue {
                 workload: "sysbench".to_owned(),
                 meter: Meter::Time,
                 value: 1e9 * seconds / events as f64,
@@ -50,10 +57,10 @@ pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<Server>> {
             });
         }
     }
-    Ok(vec![Server {
+    Ok(vec![ImportedServer {
         name: name.to_owned(),
         readings,
-        ..Server::default()
+        ..ImportedServer::default()
     }])
 }
 

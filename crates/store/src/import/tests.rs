@@ -121,7 +121,7 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
     header.experiment = "x".into();
     header.series = ["a", "b", "c"].map(str::to_owned).to_vec();
     header.failed.insert(Point::Step(3), "crashed".into());
-    header.carried = ["y", "old"].map(origin).to_vec();
+    header.reused = ["y", "old"].map(origin).to_vec();
     let mut observations = Vec::new();
     for (experiment, cost, points) in [("x", 1e5, [0, 2, 3]), ("y", 2e5, [0, 1, 3])] {
         for block in 0..6 {
@@ -153,7 +153,7 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
     let text = perfquilt_report::go_benchmark(&header, &observations);
     let file = of(Form::GoBenchmark, &[("y.txt", &text)]).unwrap();
     assert_eq!(file.header.experiment, "x");
-    assert_eq!(file.header.carried, [origin("y")]);
+    assert_eq!(file.header.reused, [origin("y")]);
     assert_eq!(file.header.series, ["a", "b", "c"]);
     assert!(file.observations.iter().all(|o| o.point != Point::Step(3)));
     assert_eq!(file.observations.len(), 2 * 6 * 2 * 2);
@@ -173,13 +173,16 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
     let other = text.replace("experiment: x", "experiment: z");
     let files = [("a.txt", &*text), ("b.txt", &*other)];
     let refused = of(Form::GoBenchmark, &files).unwrap_err().to_string();
-    assert!(refused.contains("b.txt: of experiment `z`"), "{refused}");
+    assert!(
+        refused.contains("b.txt: the values are from experiment `z`"),
+        "{refused}"
+    );
 }
 
-fn origin(experiment: &str) -> Origin {
-    Origin {
+fn origin(experiment: &str) -> ReusedFrom {
+    ReusedFrom {
         experiment: experiment.to_owned(),
-        ..Origin::default()
+        ..ReusedFrom::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Jobs that wait until somebody approves their commit.
+//! Approvals of commits, and jobs that are held for them.
 
 use rusqlite::{Transaction, params};
 
@@ -6,7 +6,7 @@ use super::{NewReply, Queue, replies, signed};
 use perfquilt_model::error::Result;
 
 impl Queue {
-    /// Has a running job wait until somebody approves the commit `head`, for what it does to `files`.
+    /// Holds a running job until the commit `head` is approved, because of its changes to `files`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
@@ -21,7 +21,7 @@ impl Queue {
             .map_err(self.failed("write"))
     }
 
-    /// Whether somebody approved the commit `head` of a pull request.
+    /// Returns whether the commit `head` of a pull request is approved.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
@@ -37,7 +37,7 @@ impl Queue {
     }
 }
 
-/// Approves a commit of a pull request, as somebody says in a comment, and has the comment be answered.
+/// Approves a commit of a pull request and queues a reply to the approving comment.
 pub(super) fn give(
     transaction: &Transaction<'_>,
     about: (&str, u64, &str),
@@ -61,8 +61,7 @@ pub(super) fn give(
     replies::add(transaction, &reply)
 }
 
-/// Remembers the approval of a commit that jobs are held for, and has them wait for their turn; returns how
-/// many.
+/// Stores the approval of a commit that jobs are held for, and releases these jobs; returns their number.
 fn approve(
     transaction: &Transaction<'_>,
     (repository, number, commit): (&str, u64, &str),

@@ -1,26 +1,26 @@
-//! What is in the queue, and what a delivery changes of it.
+//! Jobs and replies in the queue, and the changes of a delivery.
 
 use rusqlite::Row;
 
-/// Where a job is.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {
-    /// Waits for its turn.
+    /// It waits for its turn.
     Waiting,
-    /// Waits until somebody approves its commit; its result names the files, a line each.
+    /// It waits for an approval of its commit; its result lists the files, one per line.
     Held,
-    /// Is being done.
+    /// It is running.
     Running,
-    /// Is done.
+    /// It succeeded.
     Done,
-    /// Could not be done.
+    /// It failed.
     Failed,
-    /// Is not wanted any more.
+    /// It was cancelled.
     Cancelled,
 }
 
 impl JobState {
-    /// All of them.
+    /// All states.
     pub const ALL: [JobState; 6] = [
         JobState::Waiting,
         JobState::Held,
@@ -30,7 +30,7 @@ impl JobState {
         JobState::Cancelled,
     ];
 
-    /// The word for it.
+    /// Returns the name in the database and in reports.
     pub fn name(self) -> &'static str {
         match self {
             JobState::Waiting => "waiting",
@@ -50,12 +50,12 @@ pub struct NewJob {
     pub repository: String,
     /// The pull request.
     pub number: u64,
-    /// The commit; empty where the one is meant that is the last when its turn comes. A job that was held names
-    /// the commit it was held for.
+    /// The commit; empty for the latest one at the start of the job. A job that was held names the commit it
+    /// was held for.
     pub head: String,
-    /// What to do, in the words of a command.
+    /// The command.
     pub command: String,
-    /// Who asked.
+    /// The login of the requester.
     pub asked_by: String,
     /// Whether the author of the code is trusted.
     pub trusted: bool,
@@ -66,78 +66,79 @@ pub struct NewJob {
 pub struct Job {
     /// Its number.
     pub id: i64,
-    /// What it is.
+    /// The content.
     pub job: NewJob,
     /// Where it is.
     pub state: JobState,
-    /// How often it was begun, but for when it was stopped in order or put off.
+    /// Number of starts, not counting those that ended in a regular stop or a postponement.
     pub attempts: u32,
-    /// When it came, in seconds since 1970.
+    /// Time of the request, in seconds since 1970.
     pub received: i64,
-    /// When it was begun last, likewise.
+    /// Time of the last start, likewise.
     pub started: Option<i64>,
-    /// When it ended, likewise.
+    /// Time of the end, likewise.
     pub ended: Option<i64>,
-    /// What it came to, in a line; of a held job the files, of one that waits why it was put off.
+    /// The result, in one line; for a held job the files, for a waiting one the reason of its postponement.
     pub result: String,
 }
 
-/// An answer to a comment.
+/// A reply to a comment that is not in the queue yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewReply {
     /// The repository of the pull request.
     pub repository: String,
     /// The pull request.
     pub number: u64,
-    /// The comment's id; of no meaning without a reaction.
+    /// The comment's id; ignored without a reaction.
     pub comment: u64,
     /// The reaction's name; empty for none.
     pub reaction: String,
-    /// What is told in our own comment, in Markdown of this program; may be empty.
+    /// Markdown from this program for the bot's own comment; may be empty.
     pub answer: String,
 }
 
-/// An answer that waits to be given.
+/// A reply in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// Its number.
     pub id: i64,
-    /// What it is.
+    /// The content.
     pub reply: NewReply,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
 }
 
-/// What a delivery changes.
+/// A change of the queue by a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// A job is added. Jobs of other commits of the same pull request are cancelled, if it names its commit.
+pub enum QueueChange {
+    /// Adds a job. If it names its commit, jobs of other commits of the same pull request are cancelled.
     Add(NewJob),
-    /// What waits or runs for this pull request is cancelled.
+    /// Cancels the waiting and running jobs of a pull request.
     Cancel {
         /// The repository.
         repository: String,
         /// The pull request.
         number: u64,
-        /// Only what is not about this commit, which was pushed. What waits without a commit is about the last
-        /// one and stays; not for an author who is not trusted: whoever asked had another commit before them.
+        /// If set, the commit that was pushed: only jobs of other commits are cancelled. Waiting jobs without
+        /// a commit use the latest one and stay, unless the author is not trusted, because the requester had
+        /// seen another commit.
         newer: Option<String>,
-        /// Why, in a line.
+        /// The reason, in one line.
         why: String,
     },
-    /// A comment is to be answered.
+    /// Replies to a comment.
     Reply(NewReply),
-    /// Somebody who may approves a commit that jobs of this pull request are held for; is answered.
+    /// Approves a commit that jobs of this pull request are held for, and replies.
     Approve {
         /// The repository.
         repository: String,
         /// The pull request.
         number: u64,
-        /// The whole commit id.
+        /// The full commit id.
         commit: String,
-        /// Who approves.
+        /// The login of the approver.
         by: String,
-        /// The id of the comment that says so.
+        /// The id of the approving comment.
         comment: u64,
     },
 }
@@ -147,7 +148,7 @@ pub(super) const SELECT: &str =
     "SELECT id, repository, number, head, command, asked_by, trusted, state, attempts, received,
     started, ended, result FROM jobs";
 
-/// A row of [`SELECT`].
+/// Reads a row of [`SELECT`].
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
     let state: String = row.get(7)?;
     let number: i64 = row.get(2)?;

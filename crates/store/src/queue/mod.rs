@@ -1,5 +1,5 @@
-//! The bot's queue: which deliveries came, and what is to be done for which pull request. A delivery and what
-//! follows from it are one transaction, so that a kill at any moment loses nothing and does nothing twice.
+//! The bot's queue of jobs and replies, with the deliveries received. A delivery and its changes are one
+//! transaction, so a crash neither loses a delivery nor applies it twice.
 
 mod approvals;
 mod entry;
@@ -16,11 +16,11 @@ use rusqlite::{Connection, OptionalExtension, Params, Transaction, TransactionBe
 use super::schema;
 use perfquilt_model::error::{Error, Result};
 
-pub use entry::{Change, Job, JobState, NewJob, NewReply, Reply};
+pub use entry::{Job, JobState, NewJob, NewReply, QueueChange, Reply};
 use entry::{SELECT, read};
 
 /// The database of the bot ("pquQ").
-const QUEUE: schema::Kind = schema::Kind {
+const QUEUE: schema::DatabaseKind = schema::DatabaseKind {
     application: 0x7071_7551,
     migrations: &[
         "
@@ -81,13 +81,13 @@ const QUEUE: schema::Kind = schema::Kind {
     maker: "perfquilt bot serve",
 };
 
-/// How often a job is begun before it counts as one that ends the program.
+/// The number of starts after which a job that was running when the bot ended counts as failed.
 const MOST_ATTEMPTS: u32 = 3;
-/// How often a job is put off.
+/// The largest number of postponements of a job.
 const MOST_OUTAGES: u32 = 8;
-/// Seconds for which it is put off the first time; each further time twice as long.
+/// Seconds of the first postponement; each further one takes twice as long.
 const FIRST_PAUSE: i64 = 60;
-/// Seconds for which deliveries are remembered; GitHub repeats them for three days.
+/// Seconds for which delivery ids are kept; GitHub repeats deliveries for three days.
 const REMEMBERED: i64 = 7 * 86_400;
 
 /// The bot's queue.
@@ -98,10 +98,10 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Opens the queue at `path`, making it where it is missing.
+    /// Opens the queue at `path`, creating it if it is missing.
     ///
     /// # Errors
-    /// As [`super::Store::open`].
+    /// The errors of [`super::Store::open`].
     pub fn open(path: &Path) -> Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
@@ -112,12 +112,16 @@ impl Queue {
         })
     }
 
-    /// Takes deliveries, all or none: remembers their ids and makes their changes, or does nothing for one that
-    /// came before. Says of each whether it was new.
+    /// Applies deliveries in one transaction: stores their ids and applies their changes, except for
+    /// deliveries received before. Returns for each whether it was new.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored; then nothing is changed.
-    pub fn take_all(&self, deliveries: &[(String, Vec<Change>)], now: i64) -> Result<Vec<bool>> {
+    pub fn take_all(
+        &self,
+        deliveries: &[(String, Vec<QueueChange>)],
+        now: i64,
+    ) -> Result<Vec<bool>> {
         let transaction = self.transaction()?;
         let mut new = Vec::new();
         for (delivery, changes) in deliveries {
@@ -137,7 +141,7 @@ impl Queue {
         &self,
         transaction: &Transaction<'_>,
         delivery: &str,
-        changes: &[Change],
+        changes: &[QueueChange],
         now: i64,
     ) -> Result<bool> {
         let new = transaction
@@ -155,9 +159,9 @@ impl Queue {
         Ok(true)
     }
 
-    fn make(&self, transaction: &Transaction<'_>, change: &Change, now: i64) -> Result<()> {
+    fn make(&self, transaction: &Transaction<'_>, change: &QueueChange, now: i64) -> Result<()> {
         let result = match change {
-            Change::Cancel {
+            QueueChange::Cancel {
                 repository,
                 number,
                 newer,
@@ -169,8 +173,8 @@ impl Queue {
                 why,
                 now,
             ),
-            Change::Reply(reply) => replies::add(transaction, reply),
-            Change::Approve {
+            QueueChange::Reply(reply) => replies::add(transaction, reply),
+            QueueChange::Approve {
                 repository,
                 number,
                 commit,
@@ -180,14 +184,14 @@ impl Queue {
                 let about = (repository.as_str(), *number, commit.as_str());
                 approvals::give(transaction, about, (by, *comment), now)
             }
-            Change::Add(job) => add(transaction, job, now),
+            QueueChange::Add(job) => add(transaction, job, now),
         };
         result.map_err(self.failed("write"))
     }
 
-    /// Puts back what was running when the program ended without a word; what ended it too often counts as
-    /// failed. Returns how many go on, and the jobs that are given up. To be called once, before
-    /// [`Queue::next`].
+    /// Requeues the jobs that were running when the program ended unexpectedly; a job that was running at too
+    /// many such ends fails. Returns the number of requeued jobs, and the failed jobs. Must be called once,
+    /// before [`Queue::next`].
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
@@ -216,7 +220,7 @@ impl Queue {
         Ok((back, given_up))
     }
 
-    /// Puts back a running job that was stopped in order; that it was begun does not count.
+    /// Requeues a running job that was stopped regularly, without counting the attempt.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
@@ -231,8 +235,8 @@ impl Queue {
             .map_err(self.failed("write"))
     }
 
-    /// Has a running job wait for better times because of `why`, each time longer, and the comment say so.
-    /// Returns whether it does: not when that happened too often, or it is cancelled.
+    /// Postpones a running job because of `why`, each time for longer, and queues an update of the comment.
+    /// Returns whether it did: not after too many postponements, nor if the job is cancelled.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
@@ -254,7 +258,7 @@ impl Queue {
         Ok(postponed > 0)
     }
 
-    /// Begins the job that waits longest of those that may begin at `now`, one that was begun before first.
+    /// Starts the oldest waiting job that may start at `now`; jobs that were started before come first.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read or written.
@@ -287,7 +291,7 @@ impl Queue {
         Ok(Some(job))
     }
 
-    /// Ends a job; one that was cancelled meanwhile stays so.
+    /// Ends a job, unless it was cancelled in the meantime.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
@@ -301,7 +305,7 @@ impl Queue {
             .map_err(self.failed("write"))
     }
 
-    /// Where a job is now.
+    /// Returns the state of a job.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
@@ -313,8 +317,8 @@ impl Queue {
             .map_err(self.failed("read"))
     }
 
-    /// What runs and waits, in the order it is done as things are at `now`, and the last `ended` jobs that ended,
-    /// the latest first.
+    /// Returns the running and waiting jobs, in order of execution as of `now`, and the last `ended` ended
+    /// jobs, the latest first.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
@@ -329,7 +333,7 @@ impl Queue {
         Ok((self.select(&open, [now])?, self.select(&past, [])?))
     }
 
-    /// How many jobs are in each state.
+    /// Returns the number of jobs in each state.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
@@ -371,7 +375,7 @@ impl Queue {
     }
 }
 
-/// Adds a job and cancels those of other commits.
+/// Adds a job and cancels the jobs of other commits.
 fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Result<()> {
     if !job.head.is_empty() {
         let about = (job.repository.as_str(), job.number);
@@ -383,7 +387,7 @@ fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Resul
             now,
         )?;
     }
-    // The same wish twice is one job.
+    // A repeated request does not add a second job.
     transaction.execute(
         "INSERT INTO jobs (repository, number, head, command, asked_by, trusted, state, received)
          SELECT ?1, ?2, ?3, ?4, ?5, ?6, 'waiting', ?7
@@ -402,9 +406,9 @@ fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Resul
     Ok(())
 }
 
-/// Cancels what waits or runs for a pull request; with `newer`, only jobs of other commits than that one, as
-/// [`Change::Cancel`] says.
-/// Whoever does a running job tells that it is cancelled; for the others the comment is brought up to date.
+/// Cancels the waiting and running jobs of a pull request; with `newer`, only jobs of other commits
+/// ([`QueueChange::Cancel`]). The worker of a running job reports the cancellation; for the other jobs the
+/// comment is updated.
 fn cancel(
     transaction: &Transaction<'_>,
     (repository, number): (&str, u64),
@@ -412,7 +416,7 @@ fn cancel(
     why: &str,
     now: i64,
 ) -> rusqlite::Result<()> {
-    // What begins just now, and does not know its commit yet, will find the last one.
+    // A starting job that does not know its commit yet will find the latest one.
     let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR CASE
              WHEN head <> '' THEN head <> ?3
              WHEN state = 'running' THEN taken NOT IN ('', ?3)

@@ -1,12 +1,12 @@
-//! What is in the queue of repositories that are not served any more.
+//! Removal of repositories that the bot no longer serves.
 
 use super::entry::SELECT;
 use super::{Job, Queue};
 use perfquilt_model::error::Result;
 
 impl Queue {
-    /// Forgets the jobs and answers of all repositories but this one. Returns the jobs that waited or ran. To be
-    /// called once, before [`Queue::recover`].
+    /// Removes the jobs and replies of all other repositories. Returns the removed jobs that waited or ran.
+    /// Must be called once, before [`Queue::recover`].
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
@@ -18,7 +18,7 @@ impl Queue {
             ),
             [repository],
         )?;
-        // What has ended, too: pull requests are asked for by number.
+        // Ended jobs are removed, too, because queries identify pull requests by number.
         for table in ["jobs", "replies"] {
             transaction
                 .execute(

@@ -1,4 +1,4 @@
-//! Answers that are to be given.
+//! Replies to comments.
 
 use rusqlite::{OptionalExtension, Transaction, params};
 
@@ -6,7 +6,7 @@ use super::{NewReply, Queue, Reply, signed};
 use perfquilt_model::error::Result;
 
 impl Queue {
-    /// The answer that waits longest and may be tried at `now`.
+    /// Returns the oldest reply that may be sent at `now`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
@@ -35,7 +35,7 @@ impl Queue {
             .map_err(self.failed("read"))
     }
 
-    /// An answer was given, or will never be.
+    /// Removes a reply that was sent or given up.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
@@ -46,7 +46,7 @@ impl Queue {
             .map_err(self.failed("write"))
     }
 
-    /// An answer could not be given and is to be tried again, not before this time.
+    /// Postpones a failed reply until `not_before`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
@@ -61,7 +61,7 @@ impl Queue {
     }
 }
 
-/// Has `reply` be given.
+/// Queues `reply`.
 pub(super) fn add(transaction: &Transaction<'_>, reply: &NewReply) -> rusqlite::Result<()> {
     transaction.execute(
         "INSERT INTO replies (repository, number, comment, reaction, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -76,7 +76,7 @@ pub(super) fn add(transaction: &Transaction<'_>, reply: &NewReply) -> rusqlite::
     Ok(())
 }
 
-/// Has our comment on a pull request say what waits and runs for it, without an answer to anybody.
+/// Queues an update of the bot's comment on a pull request, without a reply to a comment.
 pub(super) fn bring_up_to_date(
     transaction: &Transaction<'_>,
     repository: &str,

@@ -1,4 +1,4 @@
-//! Which commit a running job is about, where it was not asked for a certain one.
+//! The commit of a running job that was requested without one.
 
 use rusqlite::params;
 
@@ -6,7 +6,7 @@ use super::Queue;
 use perfquilt_model::error::Result;
 
 impl Queue {
-    /// Remembers that a running job is about the commit `head`, so that a push of the same one, told late, does
+    /// Stores the commit `head` of a running job, so that a late notification of the push of this commit does
     /// not cancel it.
     ///
     /// # Errors

@@ -18,14 +18,14 @@ fn job(number: u64, head: &str) -> NewJob {
 }
 
 impl Queue {
-    fn take(&self, delivery: &str, changes: &[Change], now: i64) -> Result<bool> {
+    fn take(&self, delivery: &str, changes: &[QueueChange], now: i64) -> Result<bool> {
         let all = self.take_all(&[(delivery.to_owned(), changes.to_vec())], now)?;
         Ok(all[0])
     }
 }
 
-fn add(number: u64, head: &str) -> Vec<Change> {
-    vec![Change::Add(job(number, head))]
+fn add(number: u64, head: &str) -> Vec<QueueChange> {
+    vec![QueueChange::Add(job(number, head))]
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_delivery_counts_once() {
     assert!(queue.take("a", &add(1, "h1"), 10).unwrap());
     assert!(!queue.take("a", &add(2, "h2"), 11).unwrap());
     assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
-    // The same wish in another delivery is the same job.
+    // The same request in another delivery is the same job.
     assert!(queue.take("b", &add(1, "h1"), 12).unwrap());
     assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
 }
@@ -79,11 +79,11 @@ fn a_newer_commit_cancels_the_older() {
     let running = queue.next(11).unwrap().unwrap();
     queue.take("b", &add(1, "h2"), 12).unwrap();
     assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
-    // What ends afterwards does not undo that.
+    // A later end does not undo the cancellation.
     queue.end(running.id, JobState::Done, "late", 13).unwrap();
     assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
     assert_eq!(queue.next(14).unwrap().unwrap().job.head, "h2");
-    let cancel = Change::Cancel {
+    let cancel = QueueChange::Cancel {
         repository: "acme/series".into(),
         number: 1,
         newer: None,
@@ -96,7 +96,7 @@ fn a_newer_commit_cancels_the_older() {
 #[test]
 fn a_push_leaves_what_is_about_the_same_commit() {
     let (_folder, queue) = queue();
-    let push = |head: &str| Change::Cancel {
+    let push = |head: &str| QueueChange::Cancel {
         repository: "acme/series".into(),
         number: 1,
         newer: Some(head.into()),
@@ -104,15 +104,15 @@ fn a_push_leaves_what_is_about_the_same_commit() {
     };
     let state = |id| queue.state(id).unwrap().unwrap();
     queue.take("a", &add(1, ""), 10).unwrap();
-    // It waits, and will be about whatever is the last commit then.
+    // It waits and will use the latest commit at its start.
     queue.take("b", &[push("h1")], 11).unwrap();
     let running = queue.next(12).unwrap().unwrap();
     queue.take("c", &[push("h1")], 13).unwrap();
     queue.takes(running.id, "h2").unwrap();
-    // Told late, once more.
+    // A late notification, delivered again.
     queue.take("d", &[push("h2")], 14).unwrap();
     assert_eq!(state(running.id), JobState::Running);
-    // Of two pushes that are told in the wrong order, the last one is measured.
+    // If two pushes are delivered in the wrong order, the latest commit is measured.
     queue
         .take("e", &[push("h3"), add(1, "").remove(0)], 15)
         .unwrap();
@@ -130,8 +130,8 @@ fn a_push_cancels_what_waits_for_a_stranger() {
     let (_folder, queue) = queue();
     let mut asked = job(1, "");
     asked.trusted = false;
-    queue.take("a", &[Change::Add(asked)], 10).unwrap();
-    let push = Change::Cancel {
+    queue.take("a", &[QueueChange::Add(asked)], 10).unwrap();
+    let push = QueueChange::Cancel {
         repository: "acme/series".into(),
         number: 1,
         newer: Some("h1".into()),
@@ -146,18 +146,20 @@ fn nothing_is_done_for_a_repository_that_is_not_served_any_more() {
     let (_folder, queue) = queue();
     let mut other = job(1, "h1");
     other.repository = "acme/other".into();
-    let reply = Change::Reply(NewReply {
+    let reply = QueueChange::Reply(NewReply {
         repository: "acme/other".into(),
         number: 1,
         comment: 5,
         reaction: "rocket".into(),
         answer: String::new(),
     });
-    let ended = Change::Add(other.clone());
+    let ended = QueueChange::Add(other.clone());
     queue.take("a", &[ended], 10).unwrap();
     let begun = queue.next(11).unwrap().unwrap();
     queue.end(begun.id, JobState::Done, "faster", 12).unwrap();
-    queue.take("b", &[Change::Add(other), reply], 13).unwrap();
+    queue
+        .take("b", &[QueueChange::Add(other), reply], 13)
+        .unwrap();
     queue.take("c", &add(1, "h1"), 14).unwrap();
     let dropped = queue.keep_only("acme/series").unwrap();
     assert_eq!(dropped.len(), 1);
@@ -175,7 +177,7 @@ fn what_ran_when_the_program_was_killed_runs_again() {
     queue.take("b", &add(2, "h2"), 10).unwrap();
     for attempt in 1..=MOST_ATTEMPTS {
         assert_eq!(queue.next(11).unwrap().unwrap().attempts, attempt);
-        // Another process, without a word of the first.
+        // Another process after an unexpected end of the first.
         let other = Queue::open(&folder.path().join("bot.db")).unwrap();
         let (back, given_up) = other.recover(12).unwrap();
         let last = usize::from(attempt == MOST_ATTEMPTS);
@@ -197,7 +199,7 @@ fn what_is_stopped_in_order_is_not_given_up() {
     queue.take("b", &add(2, "h2"), 10).unwrap();
     for _ in 0..=2 * MOST_ATTEMPTS {
         let job = queue.next(11).unwrap().unwrap();
-        // What was begun goes on first.
+        // A job that was started before comes first.
         assert_eq!((job.job.number, job.attempts), (1, 1));
         queue.put_back(job.id).unwrap();
         assert_eq!(queue.recover(12).unwrap(), (0, vec![]));
@@ -218,7 +220,7 @@ fn what_is_put_off_comes_again_later_and_not_for_ever() {
         let told = queue.next_reply(now).unwrap().unwrap();
         assert_eq!((told.reply.number, told.reply.reaction.as_str()), (1, ""));
         queue.answered(told.id).unwrap();
-        // Meanwhile others have their turn.
+        // In the meantime other jobs run.
         let other = queue.next(now + pause - 1).unwrap();
         assert!(other.is_none_or(|other| other.job.number == 2));
         now += pause;
@@ -252,7 +254,7 @@ fn a_job_without_a_commit_survives_one_that_names_its() {
     let (_folder, queue) = queue();
     let mut asked = job(1, "");
     asked.command = "bisect a".into();
-    queue.take("a", &[Change::Add(asked)], 10).unwrap();
+    queue.take("a", &[QueueChange::Add(asked)], 10).unwrap();
     queue.take("b", &add(1, "h1"), 11).unwrap();
     assert_eq!(queue.list(9, 0).unwrap().0.len(), 2);
     assert_eq!(queue.next_reply(12).unwrap(), None);
@@ -261,7 +263,7 @@ fn a_job_without_a_commit_survives_one_that_names_its() {
 #[test]
 fn that_something_waits_no_more_is_told() {
     let (_folder, queue) = queue();
-    let cancel = || Change::Cancel {
+    let cancel = || QueueChange::Cancel {
         repository: "acme/series".into(),
         number: 1,
         newer: None,
@@ -278,7 +280,7 @@ fn that_something_waits_no_more_is_told() {
     queue.take("c", &add(1, "h1"), 12).unwrap();
     queue.take("d", &add(1, "h2"), 13).unwrap();
     assert_eq!((told(), told()), (Some((1, String::new())), None));
-    // Whoever does a job tells of it.
+    // The worker of a running job reports its cancellation.
     queue.next(14).unwrap().unwrap();
     queue.take("e", &[cancel()], 15).unwrap();
     assert_eq!(told(), None);
@@ -295,7 +297,7 @@ fn answers_wait_until_they_are_given() {
         answer: String::new(),
     };
     let deliveries = [
-        ("a".to_owned(), vec![Change::Reply(reply.clone())]),
+        ("a".to_owned(), vec![QueueChange::Reply(reply.clone())]),
         ("a".to_owned(), vec![]),
     ];
     assert_eq!(queue.take_all(&deliveries, 10).unwrap(), [true, false]);
@@ -319,7 +321,7 @@ fn counts() {
 #[test]
 fn a_held_job_waits_for_its_approval() {
     let (_folder, queue) = queue();
-    let approve = |commit: &str, comment: u64| Change::Approve {
+    let approve = |commit: &str, comment: u64| QueueChange::Approve {
         repository: "acme/series".into(),
         number: 1,
         commit: commit.into(),
@@ -352,9 +354,9 @@ fn a_held_job_waits_for_its_approval() {
         reactions(queue.next_reply(17).unwrap().unwrap()),
         (2, "rocket".into())
     );
-    // A newer commit makes it void.
+    // A newer commit invalidates the approval.
     queue.hold(again.id, "c1", "Makefile").unwrap();
-    let cancel = Change::Cancel {
+    let cancel = QueueChange::Cancel {
         repository: "acme/series".into(),
         number: 1,
         newer: None,

@@ -35,7 +35,7 @@ fn read(text: &str) -> Result<jsonl::File> {
 #[test]
 fn written_files_read_back_the_same() {
     let supplement = Supplement {
-        within: vec![Within {
+        within: vec![WithinBlockError {
             workload: "oltp".into(),
             meter: Meter::Time,
             sd: 0.000_7,
@@ -82,7 +82,7 @@ fn faults_name_the_line_and_the_field() {
         ("workload", "\"*\"", "`workload` is `*`"),
     ] {
         let text = format!("{HEADER}\n{}\n{}\n", line("order", "1"), line(field, value));
-        // Another block, so that only the fault is wrong.
+        // Another block, so that the fault is the only error.
         let text = text.replacen("\"block\":3", "\"block\":4", 1);
         let error = read(&text).unwrap_err();
         assert!(error.message().contains(expected), "{field}: {error}");

@@ -1,5 +1,5 @@
-//! The user's own git, with the user's own identity and configuration: for worktrees, and for what the
-//! user's repository gets.
+//! Runs the user's git with the user's identity and configuration, for worktrees and for commits to the user's
+//! repository.
 
 pub mod worktree;
 
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::process::{Command, DeathSignal, Output};
 use perfquilt_model::error::{Error, Kind, Result};
 
-/// What git and the hooks it runs may know of our environment, besides what every child gets.
-const PASSED_ON: [&str; 14] = [
+/// Environment variables that git and its hooks inherit, in addition to those of every child.
+const INHERITED_VARIABLES: [&str; 14] = [
     "XDG_CONFIG_HOME",
     "EMAIL",
     "GNUPGHOME",
@@ -26,15 +26,15 @@ const PASSED_ON: [&str; 14] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// A git that reaches other repositories as the user's own does: with its configuration, certificates and
-/// proxies.
-pub fn users(git: Command) -> Command {
-    // It takes its lock files away when it ends by itself, and `status` needs none.
+/// Gives `git` the user's configuration, certificates and proxies, so that it can access other repositories as
+/// the user does.
+pub fn with_user_config(git: Command) -> Command {
+    // SIGTERM lets it remove its lock files, and `status` needs no locks.
     let mut git = git
         .network()
         .death_signal(DeathSignal::Terminate)
         .env("GIT_OPTIONAL_LOCKS", "0");
-    for name in PASSED_ON {
+    for name in INHERITED_VARIABLES {
         if let Some(value) = std::env::var_os(name) {
             git = git.env(name, value);
         }
@@ -42,7 +42,7 @@ pub fn users(git: Command) -> Command {
     git
 }
 
-/// Git in one folder: a worktree, the bare store, or the user's repository.
+/// Git commands in one folder: a worktree, the bare object store, or the user's repository.
 #[derive(Debug, Clone)]
 pub struct Git {
     folder: PathBuf,
@@ -51,7 +51,7 @@ pub struct Git {
 }
 
 impl Git {
-    /// Git in the worktree at `folder`.
+    /// Returns git for the worktree at `folder`.
     pub fn new(folder: &Path) -> Git {
         Git {
             folder: folder.to_owned(),
@@ -60,8 +60,8 @@ impl Git {
         }
     }
 
-    /// In a bare repository such as the object store. Git is told so: a user's `safe.bareRepository` may forbid it to
-    /// find one by itself.
+    /// Returns git for a bare repository such as the object store. Names the repository explicitly, because a
+    /// user's `safe.bareRepository` may forbid its discovery.
     pub fn bare(folder: &Path) -> Git {
         Git {
             bare: true,
@@ -69,7 +69,7 @@ impl Git {
         }
     }
 
-    /// The same with another index, so that the user's stays as it is.
+    /// Returns a copy that uses another index, which leaves the user's index unchanged.
     pub fn with_index(&self, index: &Path) -> Git {
         Git {
             index: Some(index.to_owned()),
@@ -77,18 +77,18 @@ impl Git {
         }
     }
 
-    /// The command `git args`, in the folder and with the index.
+    /// Returns the command `git args`, in the folder and with the index.
     pub fn command(&self, args: &[&str]) -> Command {
-        let told = self.bare.then_some("--git-dir=.");
-        let words = told.iter().chain(args);
-        let command = users(Command::new("git").args(words).directory(&self.folder));
+        let git_dir = self.bare.then_some("--git-dir=.");
+        let words = git_dir.iter().chain(args);
+        let command = with_user_config(Command::new("git").args(words).directory(&self.folder));
         match &self.index {
             Some(index) => command.env("GIT_INDEX_FILE", index),
             None => command,
         }
     }
 
-    /// The commit that is checked out; `None` outside a repository, or without git.
+    /// Returns the commit that is checked out; `None` outside a repository, or without git.
     pub fn head(&self) -> Option<String> {
         let output = self
             .run(&["rev-parse", "--verify", "--quiet", "HEAD"])
@@ -98,24 +98,24 @@ impl Git {
             .then(|| output.stdout_text().trim().to_owned())
     }
 
-    /// Runs it to its end, whatever that is.
+    /// Runs the command and returns its output, whatever its exit code.
     pub fn run(&self, args: &[&str]) -> Result<Output> {
         self.command(args).run()
     }
 
-    /// Its output without the last line end; anything but success is an error.
+    /// Runs the command and returns its output without the final line feed; a failing command is an error.
     pub fn ok(&self, args: &[&str]) -> Result<String> {
         let output = self.command(args).run_ok(Kind::Usage)?;
         Ok(output.stdout_text().trim_end_matches('\n').to_owned())
     }
 
-    /// As [`Git::ok`], with bytes on standard input.
+    /// Runs the command like [`Git::ok`], with `input` on its standard input.
     pub fn feed(&self, args: &[&str], input: &[u8]) -> Result<String> {
         let output = self.command(args).stdin(input).run_ok(Kind::Usage)?;
         Ok(output.stdout_text().trim_end_matches('\n').to_owned())
     }
 
-    /// What is going on in the worktree: a word for it and the command that goes on.
+    /// Returns the operation in progress in the worktree, with the command that continues or ends it.
     pub fn in_progress(&self) -> Result<Option<(&'static str, &'static str)>> {
         let folder = PathBuf::from(self.ok(&["rev-parse", "--absolute-git-dir"])?);
         let signs = [
@@ -134,7 +134,7 @@ impl Git {
         Ok(found.map(|(_, what, next)| (*what, *next)))
     }
 
-    /// The branch that is checked out; `None` when none is.
+    /// Returns the branch that is checked out; `None` when HEAD is detached.
     pub fn branch(&self) -> Result<Option<String>> {
         let output = self.run(&["symbolic-ref", "-q", "HEAD"])?;
         Ok(output
@@ -142,7 +142,7 @@ impl Git {
             .then(|| output.stdout_text().trim_end().to_owned()))
     }
 
-    /// Files with changes that are in no commit, and files git does not know.
+    /// Returns the files with uncommitted changes and the untracked files.
     pub fn status(&self) -> Result<Status> {
         let output = self
             .command(&["status", "--porcelain=v1", "-z", "--untracked-files=normal"])
@@ -158,9 +158,9 @@ impl Git {
                 status.untracked.push(path.to_owned());
                 continue;
             }
-            // In the index or in the worktree.
+            // Renamed in the index or in the worktree.
             if code.chars().take(2).any(|c| matches!(c, 'R' | 'C')) {
-                // The name before follows.
+                // The old name follows.
                 entries.next();
             }
             status.changed.push(path.to_owned());
@@ -169,7 +169,7 @@ impl Git {
     }
 }
 
-/// The entries of what git writes with `-z`.
+/// Returns the entries of git's output with `-z`.
 pub fn nul_separated(text: &str) -> impl Iterator<Item = &str> {
     text.split('\0').filter(|entry| !entry.is_empty())
 }
@@ -184,7 +184,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// An error naming the files with changes in no commit.
+    /// Returns an error that names the files with uncommitted changes, if any.
     pub fn refuse(&self, folder: &Path, hint: &str) -> Result<()> {
         if self.changed.is_empty() {
             return Ok(());
@@ -215,8 +215,8 @@ mod tests {
         std::fs::write(folder.path().join("old"), "a\nb\nc\n").unwrap();
         git.ok(&["init", "-q"]).unwrap();
         git.ok(&["add", "old"]).unwrap();
-        let who = ["-c", "user.name=T", "-c", "user.email=t@example.org"];
-        git.ok(&[&who[..], &["commit", "-qm", "x"]].concat())
+        let identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"];
+        git.ok(&[&identity[..], &["commit", "-qm", "x"]].concat())
             .unwrap();
         std::fs::rename(folder.path().join("old"), folder.path().join("new")).unwrap();
         git.ok(&["add", "-N", "new"]).unwrap();

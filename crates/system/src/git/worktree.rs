@@ -1,6 +1,6 @@
-//! Worktrees of the object store: what is at their place, and their way back to it.
+//! Worktrees of the object store: their state, repair and removal.
 //!
-//! A worktree and its store know each other by absolute paths, in two files (gitrepository-layout(5)): the
+//! A worktree and its store refer to each other by absolute paths, in two files (gitrepository-layout(5)): the
 //! worktree's `.git` names the store's `worktrees/NAME`, where `gitdir` names that `.git`.
 
 use std::io::ErrorKind;
@@ -10,32 +10,32 @@ use super::Git;
 use crate::files::write_file;
 use perfquilt_model::error::{Error, Result};
 
-/// How long git remembers a worktree that it does not find at its place, for `git worktree prune`.
+/// The time after which `git worktree prune` forgets a missing worktree.
 pub const EXPIRE: &str = "--expire=3.months.ago";
 
-/// What is at a worktree's place.
+/// The state of a worktree's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum WorktreeState {
     /// No worktree.
-    None,
-    /// What a git left that was killed while it made the worktree, or while it took it away: nobody has worked in it.
-    HalfMade,
-    /// The worktree.
-    Whole,
+    Absent,
+    /// A worktree that a killed git left while creating or removing it; it contains no work.
+    Incomplete,
+    /// A complete worktree.
+    Complete,
 }
 
-/// Looks at the worktree at `directory` of the repository `store`. Where both were moved or copied together, as
-/// parts of `home`, they get to know each other again.
+/// Inspects the worktree at `directory` of the repository `store`. When both were moved or copied together, as
+/// parts of `home`, repairs the paths by which they refer to each other.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the worktree belongs to another repository, or its own no longer
 /// knows it.
-pub fn look(directory: &Path, store: &Path, home: &Path) -> Result<Place> {
+pub fn inspect(directory: &Path, store: &Path, home: &Path) -> Result<WorktreeState> {
     let file = directory.join(".git");
     let link = match std::fs::read_to_string(&file) {
         Ok(link) => link,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(Place::None);
+            return Ok(WorktreeState::Absent);
         }
         Err(error) if error.kind() == ErrorKind::IsADirectory => {
             return Err(foreign(directory, "is a repository by itself"));
@@ -43,7 +43,8 @@ pub fn look(directory: &Path, store: &Path, home: &Path) -> Result<Place> {
         Err(error) => return Err(Error::io("read", &file, &error)),
     };
     let named = target(&link);
-    let Some((named, own)) = named.and_then(|named| Some((named, own_of(named, store)?))) else {
+    let Some((named, own)) = named.and_then(|named| Some((named, admin_folder(named, store)?)))
+    else {
         return Err(foreign(
             directory,
             "is a worktree that the object store does not know",
@@ -62,22 +63,23 @@ pub fn look(directory: &Path, store: &Path, home: &Path) -> Result<Place> {
     }
     let making = std::fs::read_to_string(own.join("locked"))
         .is_ok_and(|reason| reason.trim_end() == "initializing");
-    // It is among the first that git takes away.
+    // Git removes these files among the first.
     let complete = own.join("HEAD").is_file() && own.join("commondir").is_file();
     Ok(if making || !complete {
-        Place::HalfMade
+        WorktreeState::Incomplete
     } else {
-        Place::Whole
+        WorktreeState::Complete
     })
 }
 
-/// The folder that a worktree's `.git` names.
+/// Returns the folder that a worktree's `.git` names.
 fn target(link: &str) -> Option<&Path> {
     link.trim_end().strip_prefix("gitdir: ").map(Path::new)
 }
 
-/// What the repository `store` keeps of a worktree whose `.git` names `named`, wherever that was written.
-fn own_of(named: &Path, store: &Path) -> Option<PathBuf> {
+/// Returns the administrative folder in the repository `store` of a worktree whose `.git` names `named`,
+/// wherever that was written.
+fn admin_folder(named: &Path, store: &Path) -> Option<PathBuf> {
     let own = store.join("worktrees").join(named.file_name()?);
     own.canonicalize().ok()
 }
@@ -88,23 +90,23 @@ fn foreign(directory: &Path, what: &str) -> Error {
 }
 
 impl Git {
-    /// Takes the worktree at `directory` away with all that is in it, also where a killed git left it half
-    /// made and locked. Nothing happens where there is none.
+    /// Removes the worktree at `directory` with its content, even when a killed git left it incomplete and
+    /// locked. Does nothing without a worktree.
     pub fn remove_worktree(&self, directory: &Path) -> Result<()> {
         let link = std::fs::read_to_string(directory.join(".git")).unwrap_or_default();
-        let own = target(&link).and_then(|named| own_of(named, &self.folder));
+        let own = target(&link).and_then(|named| admin_folder(named, &self.folder));
         match std::fs::remove_dir_all(directory) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(Error::io("remove", directory, &error));
             }
             _ => {}
         }
-        // Fails where the repository knows of none.
+        // Fails when the repository knows no such worktree.
         self.command(&["worktree", "remove", "--force", "--force"])
             .arg(directory)
             .run()?;
         self.ok(&["worktree", "prune", EXPIRE])?;
-        // Git takes none that is locked and incomplete.
+        // Git does not remove a worktree that is locked and incomplete.
         if let Some(own) = own.filter(|own| own.exists()) {
             std::fs::remove_dir_all(&own).map_err(|e| Error::io("remove", &own, &e))?;
         }
@@ -116,7 +118,7 @@ impl Git {
 mod tests {
     use super::*;
 
-    /// A home with a store and a worktree of it.
+    /// Creates a home with a store and a worktree of it.
     fn home(root: &Path) -> (PathBuf, PathBuf) {
         let (store, tree) = (root.join("home/store"), root.join("home/tree"));
         std::fs::create_dir_all(&store).unwrap();
@@ -142,8 +144,8 @@ mod tests {
         let (store, tree) = home(&root);
         let at = |home: &str| {
             let home = root.join(home);
-            let found = look(&home.join("tree"), &home.join("store"), &home).unwrap();
-            assert_eq!(found, Place::Whole);
+            let found = inspect(&home.join("tree"), &home.join("store"), &home).unwrap();
+            assert_eq!(found, WorktreeState::Complete);
             let git = Git::new(&home.join("tree"));
             git.ok(&["rev-parse", "--git-common-dir"]).unwrap()
         };
@@ -158,8 +160,8 @@ mod tests {
         assert!(at("home").ends_with("/home/store"));
         std::fs::rename(root.join("home"), root.join("moved")).unwrap();
         assert!(at("moved").ends_with("/moved/store"));
-        // One from elsewhere belongs to whom it says.
-        let error = look(
+        // A worktree from elsewhere belongs to the repository it names.
+        let error = inspect(
             &root.join("copy/tree"),
             &root.join("moved/store"),
             &root.join("moved"),
@@ -171,13 +173,13 @@ mod tests {
                 .contains("another repository")
         );
         assert_eq!(
-            look(&tree, &store, &root.join("home")).unwrap(),
-            Place::None
+            inspect(&tree, &store, &root.join("home")).unwrap(),
+            WorktreeState::Absent
         );
     }
 
     #[test]
-    fn what_a_killed_git_left_is_taken_away() {
+    fn the_remains_of_a_killed_git_are_removed() {
         let root = tempfile::tempdir().unwrap();
         let (store, tree) = home(root.path());
         let own = store.join("worktrees/tree");
@@ -187,11 +189,17 @@ mod tests {
                 Some(content) => std::fs::write(own.join(file), content).unwrap(),
                 None => std::fs::remove_file(own.join(file)).unwrap(),
             }
-            assert_eq!(look(&tree, &store, &home).unwrap(), Place::HalfMade);
+            assert_eq!(
+                inspect(&tree, &store, &home).unwrap(),
+                WorktreeState::Incomplete
+            );
         }
         std::fs::remove_file(own.join("gitdir")).unwrap();
         Git::bare(&store).remove_worktree(&tree).unwrap();
         assert!(!own.exists() && !tree.exists());
-        assert_eq!(look(&tree, &store, &home).unwrap(), Place::None);
+        assert_eq!(
+            inspect(&tree, &store, &home).unwrap(),
+            WorktreeState::Absent
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A running process and its end.
+//! Running processes and their termination.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -16,41 +16,40 @@ use rustix::process::{
 use super::{Output, signals};
 use perfquilt_model::error::{Error, Kind, Result};
 
-/// How often a waiting loop looks again.
-const POLL: Duration = Duration::from_millis(5);
-/// How often is asked whether a process is still wanted.
-const GLANCE: Duration = Duration::from_millis(200);
-/// How long the last output of a process that has ended may take to come while something that left its
-/// group holds its streams open.
-const LAST_OUTPUT: Duration = Duration::from_secs(2);
-/// How long a process whose result nobody waits for any more may take to end by itself.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Unit of reading.
-const PART: usize = 64 * 1024;
+/// How often a waiting loop checks the process.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How often a waiting loop checks for cancellation.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How long to wait for the last output of an exited process while a process outside its group open_file its
+/// streams open.
+const OUTPUT_GRACE: Duration = Duration::from_secs(2);
+/// How long a cancelled process may take to exit by itself.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+/// The size of a read, in bytes.
+const READ_SIZE: usize = 64 * 1024;
 
-/// A running process. Its whole process group is killed when it ends or this is dropped, whatever comes
-/// first.
+/// A running process. Its process group is killed when the process ends or this value is dropped.
 #[derive(Debug)]
 pub struct Child {
     inner: std::process::Child,
-    /// How it ended, once it was waited for: its id may be another's from then on.
+    /// The exit status, once the process was reaped: from then on its id may belong to another process.
     ended: Option<ExitStatus>,
     shown: String,
-    /// Whether it is waited for although a signal asks this program to stop.
-    to_its_end: bool,
+    /// Whether to keep waiting for it when a signal asks this program to stop.
+    uninterruptible: bool,
 }
 
 impl Child {
-    pub(super) fn new(inner: std::process::Child, shown: String, to_its_end: bool) -> Self {
+    pub(super) fn new(inner: std::process::Child, shown: String, uninterruptible: bool) -> Self {
         Child {
             inner,
             ended: None,
             shown,
-            to_its_end,
+            uninterruptible,
         }
     }
 
-    /// The process's id, which is its group's too.
+    /// Returns the process id, which is also the group's id.
     pub fn id(&self) -> u32 {
         self.inner.id()
     }
@@ -65,7 +64,7 @@ impl Child {
         self.inner.stderr.take()
     }
 
-    /// Whether it has ended, and how; does not wait.
+    /// Returns the exit status if the process has ended; does not wait.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the kernel does not know it.
@@ -76,18 +75,18 @@ impl Child {
         }
     }
 
-    /// Whether it has ended; leaves it to be waited for.
+    /// Returns whether the process has ended, without reaping it.
     fn has_ended(&self) -> Result<bool> {
         let pid = Pid::from_raw(self.inner.id().cast_signed())
             .ok_or_else(|| Error::internal("a process without an id"))?;
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        retry_on_intr(|| waitid(WaitId::Pid(pid), look))
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        retry_on_intr(|| waitid(WaitId::Pid(pid), options))
             .map(|status| status.is_some())
             .map_err(|error| self.unknown(&error.into()))
     }
 
-    /// Kills its group and waits until it has ended itself, in this order: the id of a process that was
-    /// waited for may soon be that of another process and its group.
+    /// Kills the group, then reaps the process, in this order: after reaping, the id may soon belong to another
+    /// process and group.
     fn reap(&mut self) -> Result<ExitStatus> {
         if let Some(status) = self.ended {
             return Ok(status);
@@ -102,21 +101,21 @@ impl Child {
         Error::internal(format!("cannot wait for `{}`: {error}", self.shown))
     }
 
-    /// Waits until it ends, `limit` is over (`None`) or a signal asks this program to stop.
+    /// Waits until the process ends, `limit` has passed (`None`) or a signal asks this program to stop.
     ///
     /// # Errors
     /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
     pub fn wait_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         let started = Instant::now();
-        // The kernel wakes this thread when the process ends: how long it ran is known exactly, and
-        // watching costs nothing.
+        // The kernel wakes this thread when the process ends, so its run time is exact and waiting costs
+        // nothing.
         let end = Pid::from_raw(self.inner.id().cast_signed())
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         loop {
             if let Some(status) = self.try_wait()? {
                 return Ok(Some(status));
             }
-            if !self.to_its_end {
+            if !self.uninterruptible {
                 signals::check_interrupted()?;
             }
             let left = limit.saturating_sub(started.elapsed());
@@ -125,11 +124,11 @@ impl Child {
             }
             match &end {
                 Some(end) => {
-                    let pause = Timespec::try_from(left.min(POLL * 8)).ok();
-                    // Interrupted by a signal or not, the loop looks again.
+                    let pause = Timespec::try_from(left.min(POLL_INTERVAL * 8)).ok();
+                    // The loop checks again even after an interrupting signal.
                     let _ = poll(&mut [PollFd::new(end, PollFlags::IN)], pause.as_ref());
                 }
-                None => std::thread::sleep(left.min(POLL)),
+                None => std::thread::sleep(left.min(POLL_INTERVAL)),
             }
         }
     }
@@ -145,7 +144,7 @@ impl Child {
             if let Some(status) = self.try_wait()? {
                 return Ok(status);
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         self.kill()
     }
@@ -163,7 +162,7 @@ impl Child {
         self.reap()
     }
 
-    /// Sends `signal` to the group of a process that was not waited for.
+    /// Sends `signal` to the group of a process that was not reaped.
     fn signal(&self, signal: Signal) {
         if self.ended.is_some() {
             return;
@@ -174,23 +173,24 @@ impl Child {
         }
     }
 
-    /// Waits until it ends, `limit` is over (`None`), a signal asks this program to stop or `unwanted` says so.
-    fn wait_unless(
+    /// Waits until the process ends, `limit` has passed (`None`), a signal asks this program to stop or
+    /// `cancelled` returns true.
+    fn wait_cancellable(
         &mut self,
         limit: Duration,
-        unwanted: &dyn Fn() -> bool,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<ExitStatus>> {
         let started = Instant::now();
         loop {
             let left = limit.saturating_sub(started.elapsed());
-            let ended = self.wait_within(left.min(GLANCE))?;
-            if ended.is_some() || left <= GLANCE {
+            let ended = self.wait_within(left.min(CANCEL_POLL_INTERVAL))?;
+            if ended.is_some() || left <= CANCEL_POLL_INTERVAL {
                 return Ok(ended);
             }
-            if unwanted() {
+            if cancelled() {
                 return Err(Error::new(
                     Kind::Interrupted,
-                    format!("`{}` is not wanted any more", self.shown),
+                    format!("`{}` was cancelled", self.shown),
                 ));
             }
         }
@@ -200,14 +200,14 @@ impl Child {
         mut self,
         started: Instant,
         limit: Duration,
-        unwanted: &dyn Fn() -> bool,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<Output> {
-        let stdout = self.take_stdout().map(Reading::of);
-        let stderr = self.take_stderr().map(Reading::of);
-        let waited = self.wait_unless(limit, unwanted);
+        let stdout = self.take_stdout().map(StreamReader::of);
+        let stderr = self.take_stderr().map(StreamReader::of);
+        let waited = self.wait_cancellable(limit, cancelled);
         if !matches!(waited, Ok(Some(_))) {
-            // It may have lock files to take away; how it ends does not matter any more.
-            let _ = self.stop(LAST_WORDS);
+            // Gives the process time to remove its lock files; its exit status no longer matters.
+            let _ = self.stop(STOP_GRACE);
         }
         let Some(status) = waited? else {
             return Err(Error::bench(format!(
@@ -217,8 +217,9 @@ impl Child {
             )));
         };
         let elapsed = started.elapsed();
-        let until = Instant::now() + LAST_OUTPUT;
-        let all = |reading: Option<Reading>| reading.map_or_else(Vec::new, |it| it.until(until));
+        let until = Instant::now() + OUTPUT_GRACE;
+        let all =
+            |reading: Option<StreamReader>| reading.map_or_else(Vec::new, |it| it.until(until));
         Ok(Output {
             code: status.code(),
             signal: status.signal(),
@@ -235,21 +236,21 @@ impl Drop for Child {
     }
 }
 
-/// A stream that is read to its end by a thread.
-struct Reading {
+/// A stream that a thread reads to its end.
+struct StreamReader {
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// Nothing is sent: it is hung up at the stream's end.
+    /// The channel closes at the stream's end; nothing is sent.
     end: Receiver<()>,
 }
 
-impl Reading {
+impl StreamReader {
     fn of(mut stream: impl Read + Send + 'static) -> Self {
         let bytes: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (sender, end) = mpsc::channel();
         let wanted = Arc::downgrade(&bytes);
         std::thread::spawn(move || {
             let _until_here: mpsc::Sender<()> = sender;
-            let mut part = vec![0; PART];
+            let mut part = vec![0; READ_SIZE];
             loop {
                 let length = match stream.read(&mut part) {
                     Ok(0) => return,
@@ -257,7 +258,7 @@ impl Reading {
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                     Err(_) => return,
                 };
-                // Whatever else comes of a process that was left running is not kept.
+                // Later output of a process that was left running is dropped.
                 let Some(bytes) = wanted.upgrade() else {
                     return;
                 };
@@ -266,10 +267,10 @@ impl Reading {
                 }
             }
         });
-        Reading { bytes, end }
+        StreamReader { bytes, end }
     }
 
-    /// What came until the stream's end, or until then.
+    /// Returns the bytes read until the stream's end, or until `then`.
     fn until(self, then: Instant) -> Vec<u8> {
         let left = then.saturating_duration_since(Instant::now());
         let _ = self.end.recv_timeout(left);

@@ -1,11 +1,11 @@
-//! The only module that starts processes.
+//! Starts processes; the only module that does.
 //!
-//! Every child leads a process group of its own, is told to end when this program dies, gets a small,
-//! explicit environment (so that secrets of ours never reach it) and is stopped when its handle is
-//! dropped. Only what must not be cut off ([`Command::to_its_end`]) outlives this program.
+//! Every child leads its own process group, gets a parent-death signal and a small, explicit environment
+//! without our secrets, and is stopped when its handle is dropped. Only uninterruptible children
+//! ([`Command::uninterruptible`]) outlive this program.
 
 mod child;
-mod ended;
+mod exit_status;
 mod scheduling;
 mod signals;
 #[cfg(test)]
@@ -23,15 +23,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use child::Child;
-pub use ended::how_it_ended;
-pub use scheduling::set_of;
+pub use exit_status::describe_exit;
+pub use scheduling::cpu_set;
 pub use scheduling::{may_set_real_time, set_real_time};
 pub use signals::{check_interrupted, install_signal_handlers, interrupt, interrupted};
 
 use perfquilt_model::error::{Error, Result};
 
-/// Variables of our environment that children get; everything else is withheld.
-const PASSED_ON: [&str; 11] = [
+/// Environment variables that children inherit; all others are withheld.
+const INHERITED_VARIABLES: [&str; 11] = [
     "PATH",
     "HOME",
     "USER",
@@ -45,9 +45,9 @@ const PASSED_ON: [&str; 11] = [
     "CCACHE_TEMPDIR",
 ];
 
-/// Those that programs get besides which fetch something from elsewhere. A proxy's address may hold a
-/// password and the agent lets others be logged in to: no compiler, server or client gets them.
-const FOR_NETWORK: [&str; 7] = [
+/// Environment variables that programs with network access inherit in addition. A proxy's address may contain a
+/// password and an SSH agent grants logins, so compilers, servers and clients do not get them.
+const NETWORK_VARIABLES: [&str; 7] = [
     "SSH_AUTH_SOCK",
     "http_proxy",
     "https_proxy",
@@ -57,23 +57,23 @@ const FOR_NETWORK: [&str; 7] = [
     "NO_PROXY",
 ];
 
-/// Where a stream of a child goes.
+/// The destination of a child's output stream.
 #[derive(Debug, Clone, Default)]
 pub enum Sink {
-    /// Nowhere.
+    /// Discards the stream.
     #[default]
     Null,
-    /// Appended to a file.
+    /// Appends the stream to a file.
     File(PathBuf),
-    /// Read by us, see [`Child`].
+    /// Pipes the stream to this program, see [`Child`].
     Pipe,
-    /// Where ours goes.
+    /// Uses this program's stream.
     Inherit,
-    /// Standard error only: into the same pipe as standard output, so that lines stay in order.
+    /// For standard error only: the same pipe as standard output, so that lines stay in order.
     Merged,
 }
 
-/// A process to be started.
+/// A process to start.
 #[derive(Debug, Clone)]
 pub struct Command {
     program: OsString,
@@ -87,11 +87,11 @@ pub struct Command {
     death_signal: DeathSignal,
     cpus: Option<Vec<usize>>,
     real_time: bool,
-    holds: Option<Arc<File>>,
-    to_its_end: bool,
+    open_file: Option<Arc<File>>,
+    uninterruptible: bool,
 }
 
-/// What the kernel sends a child when this program dies, however it dies.
+/// The signal that the kernel sends a child when this program dies for any reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeathSignal {
     /// SIGKILL: for programs without children of their own.
@@ -101,43 +101,43 @@ pub enum DeathSignal {
     Terminate,
 }
 
-/// What a finished process left.
+/// The result of a finished process.
 #[derive(Debug)]
 pub struct Output {
-    /// Its exit code; `None` when a signal ended it.
+    /// The exit code; `None` when a signal ended the process.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the process.
     pub signal: Option<i32>,
-    /// What it wrote to its standard output.
+    /// The process's standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to its standard error.
+    /// The process's standard error.
     pub stderr: Vec<u8>,
     /// Wall-clock time from start to end.
     pub elapsed: Duration,
 }
 
 impl Output {
-    /// Whether it exited with 0.
+    /// Returns whether the exit code is 0.
     pub fn success(&self) -> bool {
         self.code == Some(0)
     }
 
-    /// Standard output as text, invalid bytes replaced.
+    /// Returns standard output as text, with invalid bytes replaced.
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Standard error as text, invalid bytes replaced.
+    /// Returns standard error as text, with invalid bytes replaced.
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// `exited with 1` or `was ended by signal 11 (SIGSEGV)`.
-    pub fn how_it_ended(&self) -> String {
-        ended::in_words(self.code, self.signal)
+    /// Describes the exit status: `exited with 1` or `was ended by signal 11 (SIGSEGV)`.
+    pub fn describe_exit(&self) -> String {
+        exit_status::describe(self.code, self.signal)
     }
 
-    /// The last `count` lines of standard error, or of standard output when that is empty.
+    /// Returns the last `count` lines of standard error, or of standard output when that is empty.
     pub fn tail(&self, count: usize) -> Vec<String> {
         let text = if self.stderr.is_empty() {
             self.stdout_text()
@@ -148,7 +148,7 @@ impl Output {
     }
 }
 
-/// The last `count` lines of `text`.
+/// Returns the last `count` lines of `text`.
 pub fn last_lines(text: &str, count: usize) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..]
@@ -157,21 +157,21 @@ pub fn last_lines(text: &str, count: usize) -> Vec<String> {
         .collect()
 }
 
-/// The number in a field of `/proc/PID/stat`, counted from 1 as proc(5) does, behind the second. That one, the
-/// name, may have anything in it.
+/// Returns the number in field `number` of `/proc/PID/stat`, counted from 1 as in proc(5), for fields after the
+/// second. The second, the name, may contain any characters.
 pub fn stat_field(stat: &str, number: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let word = rest.split_ascii_whitespace().nth(number.checked_sub(3)?)?;
     word.parse().ok()
 }
 
-/// The error for a machine without `program`.
+/// Returns the error for a machine without `program`.
 pub fn missing(program: &str) -> Error {
     Error::usage(format!("`{program}` is not installed"))
         .hint("`perfquilt doctor` names what is missing and the command that installs it")
 }
 
-/// The full path of an executable on `PATH`.
+/// Returns the full path of an executable on `PATH`.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     std::env::split_paths(&std::env::var_os("PATH")?)
@@ -182,7 +182,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         })
 }
 
-/// `word` as a user would type it in a shell: in quotes where it needs them.
+/// Quotes `word` for a shell, if necessary.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%{}".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -193,7 +193,8 @@ pub fn quoted(word: &str) -> String {
 }
 
 impl Command {
-    /// `program` (looked up on `PATH` unless it has a slash) without arguments, its streams closed.
+    /// Returns a command for `program` (looked up on `PATH` unless it contains a slash) without arguments, with
+    /// empty standard input and discarded output.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Command {
             program: program.as_ref().to_owned(),
@@ -207,12 +208,12 @@ impl Command {
             death_signal: DeathSignal::Kill,
             cpus: None,
             real_time: false,
-            holds: None,
-            to_its_end: false,
+            open_file: None,
+            uninterruptible: false,
         }
     }
 
-    /// From a list whose first word is the program.
+    /// Returns a command from a list of words, the first of which is the program.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the list is empty.
@@ -253,92 +254,96 @@ impl Command {
         self
     }
 
-    /// Lets it know the proxies and the SSH agent of our environment: for programs of the system (git, apt, a
-    /// downloader) that fetch something, never for what is built or measured.
+    /// Passes on the proxies and the SSH agent of our environment: for system programs (git, apt, a downloader)
+    /// that fetch something, never for programs that are built or measured.
     #[must_use]
     pub fn network(mut self) -> Self {
         self.network = true;
         self
     }
 
-    /// Gives it `bytes` on standard input; without, standard input is empty.
+    /// Passes `bytes` on standard input, which is empty by default.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(bytes.into());
         self
     }
 
-    /// Where standard output goes ([`Command::run`] always captures).
+    /// Sets the destination of standard output ([`Command::run`] always captures it).
     #[must_use]
     pub fn stdout(mut self, sink: Sink) -> Self {
         self.stdout = sink;
         self
     }
 
-    /// Where standard error goes ([`Command::run`] always captures).
+    /// Sets the destination of standard error ([`Command::run`] always captures it).
     #[must_use]
     pub fn stderr(mut self, sink: Sink) -> Self {
         self.stderr = sink;
         self
     }
 
-    /// What the kernel sends it when this program dies.
+    /// Sets the parent-death signal.
     #[must_use]
     pub fn death_signal(mut self, signal: DeathSignal) -> Self {
         self.death_signal = signal;
         self
     }
 
-    /// Has it scheduled before everything else on its processors (ignored where the kernel refuses).
+    /// Enables real-time scheduling on its processors (ignored when the kernel refuses).
     #[must_use]
     pub fn real_time(mut self, real_time: bool) -> Self {
         self.real_time = real_time;
         self
     }
 
-    /// Restricts it to these processors (ignored where the kernel refuses).
+    /// Restricts it to these processors (ignored when the kernel refuses).
     #[must_use]
     pub fn cpus(mut self, cpus: &[usize]) -> Self {
         self.cpus = Some(cpus.to_vec());
         self
     }
 
-    /// Keeps `file` open in the child and in what it starts in turn, so that a lock on it lasts until
-    /// the last of them is gone, even when this program dies first.
+    /// Keeps `file` open in the child and its descendants, so that a lock on it lasts until the last of them
+    /// has ended, even when this program dies first.
     #[must_use]
     pub fn holding(mut self, file: &Arc<File>) -> Self {
-        self.holds = Some(Arc::clone(file));
+        self.open_file = Some(Arc::clone(file));
         self
     }
 
-    /// Lets it come to its end by itself: a signal that asks this program to stop is heeded after that, and when this
-    /// program dies, the kernel tells it nothing.
+    /// Lets it run to completion: this program stops only after it ends when a signal asks to stop, and it gets
+    /// no parent-death signal.
     #[must_use]
-    pub fn to_its_end(mut self) -> Self {
-        self.to_its_end = true;
+    pub fn uninterruptible(mut self) -> Self {
+        self.uninterruptible = true;
         self
     }
 
-    /// The command as a user would type it.
+    /// Returns the command as a user would type it.
     pub fn shown(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.args);
         let quoted = words.map(|word| quoted(&word.to_string_lossy()));
         quoted.collect::<Vec<_>>().join(" ")
     }
 
-    /// Starts it. Call this from a thread that lives as long as the child may: the kernel's death
+    /// Starts the process. The calling thread must live as long as the child, because the kernel's parent-death
     /// signal follows the starting thread.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the program is not there, or is none that can be
-    /// run; [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be started.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the program is missing or not executable;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be started.
     pub fn spawn(&self) -> Result<Child> {
-        // The one place where the standard library's command is allowed.
+        // The only place where the standard library's command is allowed.
         #[allow(clippy::disallowed_methods)]
         let mut command = std::process::Command::new(&self.program);
         command.args(&self.args).env_clear().process_group(0);
-        let for_network: &[&str] = if self.network { &FOR_NETWORK } else { &[] };
-        for name in PASSED_ON.iter().chain(for_network) {
+        let network: &[&str] = if self.network {
+            &NETWORK_VARIABLES
+        } else {
+            &[]
+        };
+        for name in INHERITED_VARIABLES.iter().chain(network) {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }
@@ -369,10 +374,10 @@ impl Command {
             child.stdout = Some(OwnedFd::from(reader).into());
         }
         if let (Some(bytes), Some(mut pipe)) = (self.stdin.clone(), child.stdin.take()) {
-            // A child that does not read its input to the end closes the pipe; that is its right.
+            // A child may close the pipe without reading all of its input.
             std::thread::spawn(move || drop(pipe.write_all(&bytes)));
         }
-        Ok(Child::new(child, self.shown(), self.to_its_end))
+        Ok(Child::new(child, self.shown(), self.uninterruptible))
     }
 
     fn not_started(&self, error: &std::io::Error) -> Error {
@@ -389,10 +394,10 @@ impl Command {
         let unusable = error.kind() == std::io::ErrorKind::PermissionDenied
             || error.raw_os_error() == Some(libc::ENOEXEC);
         match (missing, program.contains('/')) {
-            // It may be the configuration's own, of which `doctor` knows nothing.
+            // The configuration may name the program, and then `doctor` does not know it.
             (true, false) => Error::usage(format!("`{program}` is not installed")).hint(
-                "install it, or correct the command that names it; what perfquilt itself needs and is \
-                 missing, `perfquilt doctor` names",
+                "install it, or correct the command that names it; `perfquilt doctor` lists what perfquilt itself \
+                 needs and is missing",
             ),
             (true, true) => Error::usage(format!("`{program}` cannot be started: {error}"))
                 .hint("the file is missing, or the loader or interpreter that it names"),
@@ -404,13 +409,13 @@ impl Command {
     #[allow(unsafe_code)]
     fn before_exec(&self, command: &mut std::process::Command) {
         let signal = match self.death_signal {
-            _ if self.to_its_end => None,
+            _ if self.uninterruptible => None,
             DeathSignal::Kill => Some(rustix::process::Signal::KILL),
             DeathSignal::Terminate => Some(rustix::process::Signal::TERM),
         };
         let parent = rustix::process::getpid();
-        let cpus = self.cpus.as_deref().map(scheduling::set_of);
-        let holds = self.holds.clone();
+        let cpus = self.cpus.as_deref().map(scheduling::cpu_set);
+        let open_file = self.open_file.clone();
         let real_time = self.real_time;
         // SAFETY: between fork and exec only async-signal-safe system calls are made (prctl,
         // getppid, sched_setaffinity, sched_setscheduler, fcntl); nothing allocates or locks.
@@ -427,7 +432,7 @@ impl Command {
                 if real_time {
                     let _ = scheduling::set_real_time(0);
                 }
-                if let Some(file) = &holds {
+                if let Some(file) = &open_file {
                     rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
                 }
                 Ok(())
@@ -435,41 +440,43 @@ impl Command {
         }
     }
 
-    /// Runs it to its end, capturing both streams.
+    /// Runs the command to completion and captures both streams.
     ///
     /// # Errors
-    /// As [`Command::spawn`]; [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when a signal
-    /// asks this program to stop; the exit code is the caller's to judge.
+    /// Those of [`Command::spawn`]; [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when a
+    /// signal asks this program to stop. A failing exit code is not an error.
     pub fn run(&self) -> Result<Output> {
         self.run_within(Duration::MAX)
     }
 
-    /// Like [`Command::run`], but ends the process after `limit`.
+    /// Runs the command like [`Command::run`], but stops the process after `limit`.
     ///
     /// # Errors
-    /// As [`Command::run`], and [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the limit is over.
+    /// Those of [`Command::run`], and [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the limit has
+    /// passed.
     pub fn run_within(&self, limit: Duration) -> Result<Output> {
-        self.run_unless(limit, &|| false)
+        self.run_cancellable(limit, &|| false)
     }
 
-    /// Like [`Command::run_within`], but ends the process as soon as `unwanted` says so, too.
+    /// Runs the command like [`Command::run_within`], but also stops the process as soon as `cancelled` returns
+    /// true.
     ///
     /// # Errors
-    /// As [`Command::run_within`], and [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when it was
-    /// unwanted.
-    pub fn run_unless(&self, limit: Duration, unwanted: &dyn Fn() -> bool) -> Result<Output> {
+    /// Those of [`Command::run_within`], and [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted)
+    /// when it was cancelled.
+    pub fn run_cancellable(&self, limit: Duration, cancelled: &dyn Fn() -> bool) -> Result<Output> {
         let started = Instant::now();
         let mut command = self.clone();
         command.stdout = Sink::Pipe;
         command.stderr = Sink::Pipe;
         let child = command.spawn()?;
-        child.finish(started, limit, unwanted)
+        child.finish(started, limit, cancelled)
     }
 
-    /// Runs it and makes anything but exit code 0 an error of `kind` with the last lines it wrote.
+    /// Runs the command; any exit code but 0 is an error of `kind` with the last lines of output.
     ///
     /// # Errors
-    /// As [`Command::run`], and `kind`.
+    /// Those of [`Command::run`], and `kind`.
     pub fn run_ok(&self, kind: perfquilt_model::error::Kind) -> Result<Output> {
         let output = self.run()?;
         if output.success() {
@@ -481,7 +488,7 @@ impl Command {
             .to_string_lossy()
             .into_owned();
         Err(
-            Error::new(kind, format!("{program} {}", output.how_it_ended()))
+            Error::new(kind, format!("{program} {}", output.describe_exit()))
                 .details(output.tail(15))
                 .hint(format!("the command was: {}", self.shown())),
         )

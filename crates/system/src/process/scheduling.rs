@@ -1,13 +1,12 @@
-//! Where and how urgently processes run: sets of processors, and real-time scheduling, which the safe
-//! wrappers of system calls leave out.
+//! Processor affinity and real-time scheduling, which the safe wrappers of system calls leave out.
 
 use rustix::thread::CpuSet;
 
-/// Has the thread `id` (0: the calling one) scheduled before all that are not real-time, in turns with
-/// those that are. Threads it makes later inherit that.
+/// Gives the thread `id` (0: the calling one) round-robin real-time scheduling. Threads that it creates later
+/// inherit it.
 ///
 /// # Errors
-/// That of `sched_setscheduler(2)`: mostly that it is not allowed.
+/// The error of `sched_setscheduler(2)`, usually a missing permission.
 #[allow(unsafe_code)]
 pub fn set_real_time(id: i32) -> std::io::Result<()> {
     // SAFETY: `sched_param` is plain data for which zeroes are valid.
@@ -22,16 +21,16 @@ pub fn set_real_time(id: i32) -> std::io::Result<()> {
     }
 }
 
-/// These processors as the kernel takes them.
-pub fn set_of(cpus: &[usize]) -> CpuSet {
+/// Converts processor numbers to the kernel's set.
+pub fn cpu_set(cpus: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     set
 }
 
-/// Whether this process may be scheduled in real time.
+/// Returns whether this process may use real-time scheduling.
 pub fn may_set_real_time() -> bool {
-    // In a thread that ends at once, so that nothing stays real-time.
+    // Tried in a temporary thread, so that nothing stays real-time.
     std::thread::spawn(|| set_real_time(0).is_ok())
         .join()
         .unwrap_or(false)

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: noted here, acted on wherever the work can stop cleanly.
+//! Signals that ask this program to stop. The handlers set a flag, which the program checks where it can stop
+//! cleanly.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -8,19 +9,19 @@ use perfquilt_model::error::{Error, Result};
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Notes SIGINT, SIGTERM and SIGHUP instead of dying of them; a second one ends the process at once
-/// (children then get their death signal from the kernel).
+/// Installs handlers that record SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once (the
+/// kernel then sends the children their parent-death signal).
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the kernel refuses.
 pub fn install_signal_handlers() -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // `nohup` asks for the terminal's end to be survived.
+        // `nohup` ignores SIGHUP to survive the terminal.
         if signal == SIGHUP && is_ignored(signal) {
             continue;
         }
-        // In this order the flag is still unset at the first signal, so only the second ends us.
+        // In this order the flag is still unset at the first signal, so only the second ends this process.
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&INTERRUPTED))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED)))
             .map_err(|error| Error::internal(format!("cannot watch signals: {error}")))?;
@@ -28,7 +29,7 @@ pub fn install_signal_handlers() -> Result<()> {
     Ok(())
 }
 
-/// Whether this program was started with `signal` ignored.
+/// Returns whether this program was started with `signal` ignored.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
@@ -38,17 +39,17 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Whether a signal has asked this program to stop.
+/// Returns whether a signal has asked this program to stop.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Has everything stop as a signal would.
+/// Asks all threads to stop, as a signal would.
 pub fn interrupt() {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// An error once a signal has asked this program to stop; for loops without a child to wait for.
+/// Returns an error once a signal has asked this program to stop; for loops without a child to wait for.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).

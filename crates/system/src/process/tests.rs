@@ -1,4 +1,4 @@
-//! Processes that end, are ended, and leave others behind.
+//! Tests of processes that exit, are stopped, or leave others behind.
 
 use super::*;
 use perfquilt_model::error::Kind;
@@ -12,7 +12,7 @@ fn captures_and_reports() {
         .unwrap();
     assert_eq!(output.stdout, b"yes");
     assert_eq!(output.tail(1), ["no"]);
-    assert_eq!(output.how_it_ended(), "exited with 3");
+    assert_eq!(output.describe_exit(), "exited with 3");
 }
 
 #[test]
@@ -45,11 +45,12 @@ fn environment_is_explicit() {
         !names.iter().any(|name| name.starts_with("CARGO")),
         "{names:?}"
     );
-    let network = |name: &String| FOR_NETWORK.contains(&name.as_str());
+    let network = |name: &String| NETWORK_VARIABLES.contains(&name.as_str());
     assert!(!names.iter().any(network), "{names:?}");
 }
 
-/// Runs `sleep` in the background, `how` before it, notes its id in the file `id` and ends.
+/// Returns a script that runs `sleep` in the background, prefixed by `how`, writes its id to the file `id` and
+/// ends.
 fn leaving(how: &str, folder: &Path) -> Command {
     let script = format!(
         "{how} sh -c 'echo $$ > id.part; mv id.part id; exec sleep 20' &
@@ -61,7 +62,7 @@ fn leaving(how: &str, folder: &Path) -> Command {
 fn is_gone(folder: &Path) -> bool {
     let id = std::fs::read_to_string(folder.join("id")).unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.trim()));
-    // Nobody may have waited for it yet.
+    // A zombie counts as gone.
     stat.map_or(true, |stat| stat.contains(") Z "))
 }
 
@@ -77,13 +78,13 @@ fn eventually(condition: impl Fn() -> bool) -> bool {
 }
 
 #[test]
-fn nothing_of_the_group_outlives_the_process() {
+fn no_process_of_the_group_outlives_its_leader() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = leaving("", folder.path()).spawn().unwrap();
     let status = child.wait_within(Duration::from_secs(60)).unwrap();
     assert!(status.unwrap().success());
     assert!(eventually(|| is_gone(folder.path())));
-    // What it ended with stays known.
+    // The exit status stays available.
     assert_eq!(child.try_wait().unwrap(), status);
     assert_eq!(child.stop(Duration::ZERO).unwrap(), status.unwrap());
 }
@@ -100,7 +101,7 @@ fn a_dropped_process_that_has_ended_takes_its_group_with_it() {
 }
 
 #[test]
-fn what_left_the_group_is_not_waited_for() {
+fn processes_outside_the_group_are_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let output = leaving("setsid", folder.path()).run().unwrap();
     assert_eq!(output.stdout_text(), "last\n");
@@ -117,11 +118,11 @@ fn time_limit_ends_the_whole_group() {
 }
 
 #[test]
-fn what_takes_too_long_may_take_its_locks_away() {
+fn a_process_over_its_limit_can_remove_its_locks() {
     let folder = tempfile::tempdir().unwrap();
     let script = "trap 'rm lock; exit' TERM; touch lock; sleep 60 & wait";
     let command = Command::new("sh").args(["-c", script]);
-    // On a slow machine it may not have come to its lock before.
+    // A shorter limit might pass before the lock is taken on a slow machine.
     let error = command
         .directory(folder.path())
         .run_within(Duration::from_secs(1))
@@ -131,10 +132,10 @@ fn what_takes_too_long_may_take_its_locks_away() {
 }
 
 #[test]
-fn what_nobody_wants_ends_at_once() {
+fn a_cancelled_process_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let asked = std::cell::Cell::new(0);
-    let unwanted = || {
+    let cancelled = || {
         asked.set(asked.get() + 1);
         folder.path().join("id").exists()
     };
@@ -142,7 +143,7 @@ fn what_nobody_wants_ends_at_once() {
     let error = Command::new("sh")
         .args(["-c", "sleep 60 & echo $! > id.part; mv id.part id; wait"])
         .directory(folder.path())
-        .run_unless(Duration::MAX, &unwanted)
+        .run_cancellable(Duration::MAX, &cancelled)
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Interrupted);
     assert!(asked.get() > 0 && started.elapsed() < Duration::from_secs(30));
@@ -157,7 +158,7 @@ fn missing_program_points_at_doctor() {
 }
 
 #[test]
-fn a_file_that_cannot_be_run_is_told_apart() {
+fn a_file_that_cannot_be_executed_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("words");
     let error = || {

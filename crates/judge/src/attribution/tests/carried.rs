@@ -5,7 +5,7 @@ use super::*;
 /// `header` with an earlier experiment that has some of its points.
 fn carrying(patches: usize, stale: Option<&str>) -> ExperimentHeader {
     let mut header = header(patches);
-    header.carried = vec![Origin {
+    header.reused = vec![ReusedFrom {
         experiment: "old".into(),
         started: "2026-01-02T03:04:05Z".into(),
         points: BTreeMap::from([(Point::BASE, Point::BASE), (Point::Step(1), Point::Step(1))]),
@@ -43,9 +43,9 @@ fn effects_of_points_measured_before_are_carried() {
     all.extend(old(&rows));
     let result = attribute(&carrying(2, None), &all, &margin).unwrap();
     let first = in_order(&result, 1);
-    assert_eq!(first.provenance, Some(Provenance::Carried("old".into())));
+    assert_eq!(first.provenance, Some(Provenance::Reused("old".into())));
     assert_eq!((first.verdict, first.blocks), (Verdict::Faster, 3));
-    // Blocks of different experiments are never compared: point 2 has only the release to stand on.
+    // Blocks of different experiments are never compared: point 2 can only be compared with the release.
     let second = in_order(&result, 2);
     assert_eq!(second.against, Point::BASE);
     assert_eq!(second.provenance, Some(Provenance::Measured));
@@ -70,7 +70,7 @@ fn stale_figures_are_shown_without_verdict() {
     assert_eq!(first.provenance, Some(Provenance::Stale("old".into())));
     assert!((first.estimate - 0.1).abs() < 0.001);
     assert_eq!((first.verdict, first.p_value), (Verdict::Unclear, None));
-    // Neither does it count among the rows that are judged together.
+    // It is not in the family of rows either.
     let second = in_order(&result, 2);
     assert_eq!(second.p_adjusted, second.p_value);
     assert!(result.is_inconclusive());
@@ -98,7 +98,7 @@ fn a_series_whose_binaries_are_all_known_needs_no_observation_of_its_own() {
     assert!(in_order(&result, 1).is_shown());
     assert_eq!(
         result.total[0].provenance,
-        Some(Provenance::Carried("old".into()))
+        Some(Provenance::Reused("old".into()))
     );
     assert_eq!(result.noise.spread[0].blocks, 3);
     assert_eq!(result.workloads, ["w"]);
@@ -116,13 +116,13 @@ fn what_no_figure_uses_is_counted_with_the_reason() {
     // Alone in its block.
     all.push(observation("w", Meter::Time, 7, Point::Step(3), 7.0));
     let result = attribute(&header, &all, &margin).unwrap();
-    let told: Vec<(u64, &str)> = result
+    let reported: Vec<(u64, &str)> = result
         .left_out
         .iter()
         .map(|left| (left.count, left.reason.as_str()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             (2, "point 2 failed"),
             (1, "the block lacks every point they are compared with"),
@@ -133,9 +133,9 @@ fn what_no_figure_uses_is_counted_with_the_reason() {
 #[test]
 fn what_is_carried_from_has_an_end() {
     let mut header = carrying(1, None);
-    let origin = header.carried.remove(0);
-    header.carried = (0..2000)
-        .map(|number| Origin {
+    let origin = header.reused.remove(0);
+    header.reused = (0..2000)
+        .map(|number| ReusedFrom {
             experiment: format!("old-{number}"),
             ..origin.clone()
         })

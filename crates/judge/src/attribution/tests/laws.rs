@@ -1,4 +1,4 @@
-//! What holds for every experiment.
+//! Properties of every experiment.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Parts of workloads that their clients time apart.
+//! Parts of workloads that clients time separately.
 
 use super::*;
 
@@ -58,13 +58,13 @@ fn they_are_carried_with_their_workload() {
     let mut all = program();
     all.iter_mut().for_each(|o| o.experiment = "old".into());
     let mut header = header(2);
-    header.carried = vec![Origin {
+    header.reused = vec![ReusedFrom {
         experiment: "old".into(),
         points: [0, 1, 2].map(|k| (Point::Step(k), Point::Step(k))).into(),
-        ..Origin::default()
+        ..ReusedFrom::default()
     }];
     let supplement = Supplement {
-        planned: vec![Planned::fixed("p", Meter::Time, 0)],
+        planned: vec![PlannedBlocks::fixed("p", Meter::Time, 0)],
         ..Supplement::default()
     };
     let result = attribute_with(&header, &all, &supplement, &margin).unwrap();
@@ -72,7 +72,7 @@ fn they_are_carried_with_their_workload() {
     assert_eq!(names.collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(result.workloads, ["p"]);
     let effect = &result.operations[0].effects[0];
-    assert_eq!(effect.provenance, Some(Provenance::Carried("old".into())));
+    assert_eq!(effect.provenance, Some(Provenance::Reused("old".into())));
 }
 
 #[test]
@@ -83,12 +83,12 @@ fn in_order_and_all_patches_up_to_one_are_different_questions() {
         let found = effects.find(|e| e.kind == kind && e.point == Point::Step(point));
         found.unwrap().clone()
     };
-    assert!((of(Kind::InOrder, 1).estimate - 1.0).abs() < 0.01);
-    assert!((of(Kind::InOrder, 2).estimate + 0.5).abs() < 0.01);
-    assert!(of(Kind::Cumulative, 2).estimate.abs() < 0.01);
-    assert_eq!(of(Kind::Cumulative, 2).against, Point::BASE);
-    assert_eq!(of(Kind::InOrder, 1).verdict, Verdict::Faster);
-    assert!(of(Kind::InOrder, 1).p_adjusted.is_some());
+    assert!((of(EffectKind::InOrder, 1).estimate - 1.0).abs() < 0.01);
+    assert!((of(EffectKind::InOrder, 2).estimate + 0.5).abs() < 0.01);
+    assert!(of(EffectKind::Cumulative, 2).estimate.abs() < 0.01);
+    assert_eq!(of(EffectKind::Cumulative, 2).against, Point::BASE);
+    assert_eq!(of(EffectKind::InOrder, 1).verdict, Verdict::Faster);
+    assert!(of(EffectKind::InOrder, 1).p_adjusted.is_some());
 }
 
 #[test]

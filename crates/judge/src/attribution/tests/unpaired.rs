@@ -46,7 +46,7 @@ fn they_are_compared_as_two_samples_with_a_warning() {
 fn a_single_run_of_one_side_gives_no_verdict() {
     let mut observations = runs();
     observations.retain(|observation| observation.block != 4);
-    // However far apart they are.
+    // However large the difference is.
     observations[0].value = 300.0;
     let result = attribute(&header(1), &observations, &margin).unwrap();
     let effect = in_order(&result, 1);
@@ -80,7 +80,7 @@ fn a_shared_block_is_preferred() {
 fn their_interval_is_called_what_it_is() {
     // More blocks are planned than are there.
     let supplement = Supplement {
-        planned: vec![Planned::fixed("w", Meter::Time, 9)],
+        planned: vec![PlannedBlocks::fixed("w", Meter::Time, 9)],
         ..Supplement::default()
     };
     let result = attribute_with(&header(1), &runs(), &supplement, &margin).unwrap();

@@ -1,4 +1,4 @@
-//! Verdicts on several rows together.
+//! Verdicts over families of rows.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn what_one_workload_says_is_adjusted_over_patches_whatever_others_say() {
 
 #[test]
 fn a_series_that_is_slower_is_a_regression() {
-    // Two patches that each may be nothing are something together.
+    // Two patches may be unclear each and significant together.
     let rows: [&[f64]; 4] = [
         &[100.0, 100.9, 101.0],
         &[100.0, 100.1, 101.0],

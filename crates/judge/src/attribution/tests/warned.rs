@@ -1,7 +1,7 @@
-//! What readers are warned of.
+//! Warnings.
 
 use super::*;
-use perfquilt_model::observation::{Conditions, Moment};
+use perfquilt_model::observation::{Conditions, HostSample};
 
 #[test]
 fn an_absurd_value_is_used_and_told() {
@@ -31,7 +31,7 @@ fn an_absurd_value_is_used_and_told() {
 fn what_disturbed_the_machine_is_told_with_what_to_do() {
     let rows: [&[f64]; 3] = [&[110.0, 100.0], &[220.2, 200.0], &[54.9, 50.0]];
     let all = blocks("w", Meter::Time, &rows);
-    let told = |moment: Moment| {
+    let reported = |moment: HostSample| {
         let supplement = Supplement {
             conditions: Conditions::over("w", &[moment]).into_iter().collect(),
             ..Supplement::default()
@@ -40,37 +40,37 @@ fn what_disturbed_the_machine_is_told_with_what_to_do() {
         assert_eq!(result.noise.conditions, supplement.conditions);
         result.warnings
     };
-    let calm = Moment {
+    let calm = HostSample {
         seconds: 2.0,
         mhz: Some((2600.0, 2600.0)),
-        ..Moment::default()
+        ..HostSample::default()
     };
-    assert_eq!(told(calm), [""; 0]);
+    assert_eq!(reported(calm), [""; 0]);
     let disturbed = [
         (
-            Moment {
+            HostSample {
                 steal: 0.05,
                 ..calm
             },
             "machine of its own",
         ),
-        (Moment { idle: 0.5, ..calm }, "Data in memory"),
+        (HostSample { idle: 0.5, ..calm }, "Data in memory"),
         (
-            Moment {
+            HostSample {
                 preempted: 900,
                 ..calm
             },
             "450 times a second",
         ),
         (
-            Moment {
+            HostSample {
                 major_faults: 3,
                 ..calm
             },
             "too little memory",
         ),
         (
-            Moment {
+            HostSample {
                 mhz: Some((2000.0, 2600.0)),
                 ..calm
             },
@@ -78,7 +78,7 @@ fn what_disturbed_the_machine_is_told_with_what_to_do() {
         ),
     ];
     for (moment, words) in disturbed {
-        let warnings = told(moment);
+        let warnings = reported(moment);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].contains(words), "{warnings:?}");
     }

@@ -1,28 +1,28 @@
-//! Narrowing a changed span down to a change.
+//! Narrows a changed span down to a change.
 
 use std::collections::BTreeSet;
 
 use super::super::judge::{Judgement, Sample};
-use super::super::outcome::{How, Part};
+use super::super::outcome::{DecisionKind, NarrowingReason};
 use super::super::search::Parts;
-use super::{Action, Engine, FIRST, Search, Server};
+use super::{Action, Engine, FIRST, NarrowingSearch, ServerState};
 
-/// So many states of a span are tried before it counts as one that cannot be divided.
+/// The number of unusable states after which a span counts as indivisible.
 const TRIED: usize = 16;
 
-/// So many states divide a span at most, where they are there already: with servers at both ends, three
-/// between them need the fewest starts a bit of the answer.
+/// The largest number of available states that divide a span: with servers at both ends, three intermediate
+/// states need the fewest starts per bit of information.
 const MIDDLES: usize = 3;
 
 impl Engine {
-    /// Narrows a changed span down by one step. `None` when there is more to decide at once.
-    pub(super) fn narrow(&mut self, mut search: Search) -> Option<Action> {
+    /// Narrows a changed span down by one step. Returns `None` if there is another decision to make at once.
+    pub(super) fn narrow(&mut self, mut search: NarrowingSearch) -> Option<Action> {
         let (from, to) = (search.from, search.to);
         if [from, to]
             .map(|end| &self.servers[end])
-            .contains(&&Server::Dead)
+            .contains(&&ServerState::Dead)
         {
-            // It crashed meanwhile: the span this is in is judged and searched again without it.
+            // The end crashed in the meantime: the enclosing span is tested and searched again without it.
             return None;
         }
         if to - from == 1 {
@@ -31,7 +31,7 @@ impl Engine {
         }
         search
             .middles
-            .retain(|&middle| self.servers[middle] != Server::Dead);
+            .retain(|&middle| self.servers[middle] != ServerState::Dead);
         if search.middles.is_empty() {
             search.middles = self.middles(from, to);
         }
@@ -39,7 +39,7 @@ impl Engine {
             let states = to - from - 1;
             let tried = self.dead_between(from, to);
             let reason = if tried < states {
-                format!("{tried} of the {states} states between were tried, none can be used")
+                format!("{tried} of the {states} states between were tried, and none can be used")
             } else if states == 1 {
                 "the state between cannot be used".to_owned()
             } else {
@@ -54,7 +54,7 @@ impl Engine {
         let rows = self.evidence.rows(&states, None);
         if let Some(&unknown) = states
             .iter()
-            .find(|&&state| self.servers[state] == Server::Unknown)
+            .find(|&&state| self.servers[state] == ServerState::Unknown)
             && rows.len() < FIRST
         {
             self.search = Some(search);
@@ -64,12 +64,12 @@ impl Engine {
             .filter(|&part| !self.evidence.are_same(states[part], states[part + 1]))
             .collect();
         if let [only] = open.as_slice() {
-            self.turn(&states, *only, Part::OnlyOne);
+            self.turn(&states, *only, NarrowingReason::OnlyOne);
             return None;
         }
         let small = open.iter().all(|&part| self.is_small(&rows, part));
         if let Some((part, why)) = self.part(&states, &rows, &open).filter(|_| !small) {
-            let (squares, freedom) = Parts {
+            let (squares, degrees_of_freedom) = Parts {
                 rows: &rows,
                 open: &open,
                 whole: None,
@@ -78,19 +78,19 @@ impl Engine {
             }
             .residuals();
             self.spread.0 += squares;
-            self.spread.1 += freedom;
+            self.spread.1 += degrees_of_freedom;
             self.turn(&states, part, why);
             return None;
         }
         if small {
-            let reason = "it is the sum of smaller changes: no part of it has one of the size";
+            let reason = "it is the sum of smaller changes: no part of it has a change of the size";
             self.name(from, to, Some(reason.to_owned()));
             return None;
         }
         if rows.len() >= self.question.most_blocks {
-            self.note(How::Undecided(self.measured(from, to, None)));
+            self.note(DecisionKind::Undecided(self.measured(from, to, None)));
             let reason = format!(
-                "{} blocks did not tell in which part of it the change is",
+                "{} blocks did not decide which part of it contains the change",
                 rows.len()
             );
             self.name(from, to, Some(reason));
@@ -100,7 +100,7 @@ impl Engine {
         Some(self.measure(states.into_iter().collect(), rows.len()))
     }
 
-    /// Whether a part of a changed span is shown to have no change of the size by itself.
+    /// Returns whether a part of a changed span has no change of the size by itself.
     fn is_small(&self, rows: &[Vec<f64>], part: usize) -> bool {
         let ratios: Vec<f64> = rows.iter().map(|row| row[part] - row[part + 1]).collect();
         Sample::of(&ratios, self.known_sd()).is_some_and(|sample| {
@@ -109,8 +109,13 @@ impl Engine {
         })
     }
 
-    /// The part that goes on to be searched, if that is clear.
-    fn part(&self, states: &[usize], rows: &[Vec<f64>], open: &[usize]) -> Option<(usize, Part)> {
+    /// Returns the part to search next, if it is clear.
+    fn part(
+        &self,
+        states: &[usize],
+        rows: &[Vec<f64>],
+        open: &[usize],
+    ) -> Option<(usize, NarrowingReason)> {
         let (known_sd, error) = (self.known_sd(), self.question.error);
         let loss = |part: usize| -> Vec<f64> {
             rows.iter().map(|row| row[part] - row[part + 1]).collect()
@@ -121,7 +126,7 @@ impl Engine {
             (judgement == Judgement::Changed).then(|| (part, sample.effect(error).estimate.abs()))
         });
         if let Some((part, _)) = shown.max_by(|a, b| a.1.total_cmp(&b.1)) {
-            return Some((part, Part::Shown));
+            return Some((part, NarrowingReason::Shown));
         }
         let parts = Parts {
             rows,
@@ -130,11 +135,11 @@ impl Engine {
             spread: self.spread,
             known_sd,
         };
-        Some((parts.likeliest(&self.question)?, Part::Likelier))
+        Some((parts.likeliest(&self.question)?, NarrowingReason::Likelier))
     }
 
-    /// The change from the first of `states` to the last, as the mean of the log of cost, and the number
-    /// of blocks behind it: all that have both but those of this round, which are the `rows`.
+    /// Returns the mean change of the log of cost from the first of `states` to the last and the number of
+    /// blocks behind it: all blocks that have both, except those of this round, which are the `rows`.
     fn others(&self, states: &[usize], rows: &[Vec<f64>]) -> Option<(f64, usize)> {
         let last = states.len() - 1;
         let all = self.evidence.rows(&[states[0], states[last]], None);
@@ -144,41 +149,41 @@ impl Engine {
         Some(((sum - of_round) / others as f64, others))
     }
 
-    /// Goes on in one part of a span.
-    fn turn(&mut self, states: &[usize], chosen: usize, why: Part) {
+    /// Continues the search in one part of a span.
+    fn turn(&mut self, states: &[usize], chosen: usize, why: NarrowingReason) {
         let parts = states
             .windows(2)
             .map(|ends| self.measured(ends[0], ends[1], None))
             .collect();
-        self.note(How::Narrowed { parts, chosen, why });
-        self.search = Some(Search {
+        self.note(DecisionKind::Narrowed { parts, chosen, why });
+        self.search = Some(NarrowingSearch {
             from: states[chosen],
             to: states[chosen + 1],
             middles: Vec::new(),
         });
     }
 
-    /// States to divide a span by: one near its middle, and with it others that need no build.
+    /// Chooses the states to divide a span by: one near its middle, and with it others that need no build.
     fn middles(&self, from: usize, to: usize) -> Vec<usize> {
         let is_there = |state: &usize| match self.servers[*state] {
-            Server::Built => true,
-            Server::Dead => false,
-            Server::Unknown => {
+            ServerState::Built => true,
+            ServerState::Dead => false,
+            ServerState::Unknown => {
                 self.evidence.is_stored(*state)
                     && self.evidence.rows(&[from, *state, to], None).len() >= FIRST
             }
         };
         let there: Vec<usize> = (from + 1..to).filter(is_there).collect();
-        let near = |ideal: usize, among: &[usize], reach: usize| {
+        let near = |ideal: usize, among: &[usize], tolerance: usize| {
             let mut sorted = among.to_vec();
             sorted.sort_by_key(|&state| (state.abs_diff(ideal), state));
             sorted
                 .first()
                 .copied()
-                .filter(|state| state.abs_diff(ideal) <= reach)
+                .filter(|state| state.abs_diff(ideal) <= tolerance)
         };
         let middle = from.midpoint(to);
-        let reach = (to - from) / 8;
+        let tolerance = (to - from) / 8;
         let untried = || {
             if self.dead_between(from, to) < TRIED {
                 self.untried(from, to)
@@ -186,7 +191,7 @@ impl Engine {
                 None
             }
         };
-        let first = near(middle, &there, reach)
+        let first = near(middle, &there, tolerance)
             .or_else(untried)
             .or_else(|| near(middle, &there, to - from));
         let Some(first) = first else {
@@ -196,8 +201,8 @@ impl Engine {
         for quarter in [1, 3] {
             let ideal = from + (to - from) * quarter / 4;
             if middles.len() < MIDDLES
-                && self.servers[first] != Server::Unknown
-                && let Some(state) = near(ideal, &there, reach.max(1))
+                && self.servers[first] != ServerState::Unknown
+                && let Some(state) = near(ideal, &there, tolerance.max(1))
             {
                 middles.insert(state);
             }
@@ -205,12 +210,12 @@ impl Engine {
         middles.into_iter().collect()
     }
 
-    /// The middle of the stretch of untried states that lies best: the longest ones count, and of these
-    /// the one nearest to the middle.
+    /// Returns the middle of the best stretch of untried states: of those at least half as long as the
+    /// longest, the one nearest to the middle of the span.
     fn untried(&self, from: usize, to: usize) -> Option<usize> {
         let mut stretches: Vec<(usize, usize)> = Vec::new();
         for state in from + 1..to {
-            if self.servers[state] == Server::Dead {
+            if self.servers[state] == ServerState::Dead {
                 continue;
             }
             match stretches.last_mut() {
@@ -235,7 +240,7 @@ impl Engine {
 
     fn dead_between(&self, from: usize, to: usize) -> usize {
         (from + 1..to)
-            .filter(|&state| self.servers[state] == Server::Dead)
+            .filter(|&state| self.servers[state] == ServerState::Dead)
             .count()
     }
 }

@@ -1,5 +1,5 @@
-//! The little of the client protocol that the adapter itself needs: connecting as `root` without a
-//! password through a socket, and statements with text results.
+//! Minimal client of the MariaDB protocol for the adapter itself: connects as `root` without a password through a
+//! socket, and runs statements with text results.
 //!
 //! Packets, handshake and text results are described in MariaDB's documentation, "Client/Server
 //! Protocol".
@@ -19,9 +19,9 @@ const ERR: u8 = 0xff;
 const EOF: u8 = 0xfe;
 /// The command that carries a statement.
 const COM_QUERY: u8 = 3;
-/// Statements of ours are short, but ANALYZE reads tables, and a server may run under valgrind.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// Longer packets are split; none of ours is.
+/// Timeout of one read. The statements are short, but ANALYZE reads tables, and a server may run under valgrind.
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
+/// Maximum length of a packet. The protocol splits longer ones, which this client does not support.
 const PACKET_MAX: usize = 0xff_ffff;
 
 /// An open connection.
@@ -35,11 +35,11 @@ impl Client {
     /// Connects as `root` with an empty password.
     ///
     /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what the server answered.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
     pub fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).map_err(|error| lost(&error))?;
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(READ_TIMEOUT))
             .map_err(|error| lost(&error))?;
         let mut client = Client {
             stream,
@@ -66,10 +66,10 @@ impl Client {
         }
     }
 
-    /// Runs a statement and returns its rows, NULL as an empty text.
+    /// Runs a statement and returns its rows, with NULL as an empty string.
     ///
     /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with what the server answered.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
     pub fn query(&mut self, statement: &str) -> Result<Vec<Vec<String>>> {
         self.sequence = 0;
         let mut packet = vec![COM_QUERY];
@@ -127,7 +127,7 @@ fn lost(error: &std::io::Error) -> Error {
     Error::bench(format!("no connection to the server: {error}"))
 }
 
-/// The error in an ERR packet: number, `#` and a state of five letters, text.
+/// Returns the error in an ERR packet: number, `#` and a state of five letters, text.
 fn refused(packet: &[u8]) -> Error {
     let text = match packet {
         [ERR, _, _, b'#', _, _, _, _, _, text @ ..] | [ERR, _, _, text @ ..] => {
@@ -139,11 +139,11 @@ fn refused(packet: &[u8]) -> Error {
 }
 
 fn is_end(packet: &[u8]) -> bool {
-    // A row may begin with the same byte, but is then much longer.
+    // A row that begins with the same byte is much longer.
     packet.first() == Some(&EOF) && packet.len() < 9
 }
 
-/// A row of texts, each after its length.
+/// Parses a row of strings, each preceded by its length.
 fn row(mut packet: &[u8]) -> Option<Vec<String>> {
     let mut texts = Vec::new();
     while let Some((&first, rest)) = packet.split_first() {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told() {
+    fn error_packets_become_errors() {
         let error = refused(b"\xff\x15\x04#28000Access denied");
         assert_eq!(error.message(), "the server answered: Access denied");
         assert!(
@@ -203,7 +203,7 @@ mod tests {
         assert!(refused(b"").message().contains("not understood"));
     }
 
-    /// A server in a thread that answers with fixed packets.
+    /// Starts a server in a thread that answers with fixed packets.
     fn scripted(answers: Vec<Vec<u8>>) -> (tempfile::TempDir, std::path::PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_goes_there_and_rows_come_back() {
+    fn a_statement_returns_rows() {
         let mut result = packet(1, &[1]);
         result.extend(packet(2, b"column"));
         result.extend(packet(3, &[EOF, 0, 0, 0, 0]));

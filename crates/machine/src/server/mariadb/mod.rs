@@ -1,4 +1,4 @@
-//! MariaDB: a bootstrapped data directory, a Unix socket, no network.
+//! Runs MariaDB with a bootstrapped data directory and a Unix socket, without network.
 
 mod client;
 
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::running::{Endpoint, Place, Plan, Running, Stop};
-use super::{ClientThreads, Launch, ServerAdapter, Under, command, copy_tree};
+use super::running::{Endpoint, ListenAddress, Running, StartPlan, Stop};
+use super::{ClientThreads, Instrumentation, Launch, ServerAdapter, command, copy_tree};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::digest::hex;
@@ -21,8 +21,8 @@ use perfquilt_system::process::{Command, Output};
 
 use client::Client;
 
-/// Files of SQL that make up an empty installation, in this order; each by its names in releases
-/// from 11.0 on and before.
+/// SQL files that create an empty installation, in this order; each with its name in releases from 11.0 on and its
+/// earlier name.
 const SYSTEM_SQL: [[&str; 2]; 2] = [
     ["mariadb_system_tables.sql", "mysql_system_tables.sql"],
     [
@@ -31,10 +31,10 @@ const SYSTEM_SQL: [[&str; 2]; 2] = [
     ],
 ];
 
-/// Where the files of `share/` lie inside it, depending on who laid it out.
+/// Folders inside `share/` that may contain its files; packages and builds differ.
 const SHARE_FOLDERS: [&str; 5] = ["", "mariadb", "mysql", "scripts", "sql"];
 
-/// Part of the identity: changes whenever the options given on the command line do.
+/// Part of the identity: changes with the options on the command line.
 const OPTIONS_VERSION: u32 = 1;
 
 /// Runs `bin/mariadbd` of a built server.
@@ -55,12 +55,11 @@ struct Layout {
 }
 
 impl Mariadb {
-    /// An adapter whose servers read `config` (a file in the workspace's `bench_config`), may take `start_seconds` to start, and whose logs
-    /// are kept in `logs` when they fail.
+    /// Creates an adapter whose servers read `config` (a file in the workspace's `bench_config`), must start within
+    /// `start_seconds`, and leave their logs in `logs` when they fail.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when the file is missing or the server would
-    /// ignore it.
+    /// [`Kind::Usage`] when the file is missing, or world-writable so that the server would ignore it.
     pub fn new(
         bench_config: PathBuf,
         config: Option<&Path>,
@@ -73,7 +72,7 @@ impl Mariadb {
                 Error::usage(format!("cannot read the server's configuration: {e}")).at(file, None)
             })?;
             if meta.permissions().mode() & 0o002 != 0 {
-                // MariaDB skips such a file with nothing but a warning in its log.
+                // MariaDB skips such a file with only a warning in its log.
                 return Err(Error::usage(
                     "everyone may write this file, so the server would ignore it",
                 )
@@ -120,7 +119,7 @@ impl Mariadb {
         })
     }
 
-    /// Options of every run, bootstrap included. The configuration file must be named first.
+    /// Returns the options of every run, including the bootstrap. The configuration file must come first.
     fn common(&self, layout: &Layout, data: &Path) -> Vec<OsString> {
         let mut words = vec![match &self.config {
             Some(file) => option("--defaults-file=", file),
@@ -130,12 +129,12 @@ impl Mariadb {
             option("--datadir=", data),
             option("--lc-messages-dir=", &layout.messages),
             option("--character-sets-dir=", &layout.charsets),
-            // No plugin is loaded from wherever this build would look by itself.
+            // Keep the server from loading plugins from its compiled-in folder.
             option("--plugin-dir=", data),
             option("--tmpdir=", data),
         ]);
         if rustix::process::geteuid().is_root() {
-            // It refuses to run as root unless told to.
+            // It refuses to run as root without this option.
             words.push("--user=root".into());
         }
         words
@@ -194,34 +193,34 @@ impl ServerAdapter for Mariadb {
             None if data.exists() => {}
             None => self.prepare(launch.server, &data, &perfquilt_model::progress::Silent)?,
         }
-        let place = Place::new(launch.dir, None)?;
+        let address = ListenAddress::new(launch.dir, None)?;
         let mut words = vec![OsString::from(&layout.program)];
         words.extend(self.common(&layout, &data));
         words.extend([
             "--skip-networking".into(),
-            option("--socket=", &place.socket),
+            option("--socket=", &address.socket),
             option("--pid-file=", &launch.dir.join("server.pid")),
         ]);
         if launch.filling {
             words.push("--innodb-fast-shutdown=0".into());
         }
-        if matches!(launch.under, Under::Callgrind { .. }) {
+        if matches!(launch.instrumentation, Instrumentation::Callgrind { .. }) {
             words.extend(CALLGRIND_OPTIONS.map(OsString::from));
         }
-        let values = command::values(launch, &place, &self.bench_config);
-        let plan = Plan {
+        let values = command::values(launch, &address, &self.bench_config);
+        let plan = StartPlan {
             launch,
             words,
             env: BTreeMap::new(),
-            place,
+            address,
             stop: Stop::Signal { may_kill: false },
             start_seconds: self.start_seconds,
             kept_logs: self.logs.clone(),
             uncounted: UNCOUNTED,
             values,
         };
-        let mut running = Running::begin(plan, &mut |endpoint| Ok(greets(endpoint)))?;
-        if matches!(launch.under, Under::Callgrind { .. }) {
+        let mut running = Running::begin(plan, &mut |endpoint| Ok(sends_greeting(endpoint)))?;
+        if matches!(launch.instrumentation, Instrumentation::Callgrind { .. }) {
             let snapshot = stop_purge(&running.endpoint).map_err(|error| running.explain(error))?;
             running.hold(snapshot);
         }
@@ -240,47 +239,47 @@ impl ServerAdapter for Mariadb {
                 .iter()
                 .map(|name| format!("`{}`", name.replace('`', "``")))
                 .collect();
-            // Plans come from these numbers, so every clone of the data must have the same ones.
+            // Query plans depend on these statistics, so all clones of the data must share them.
             client.query(&format!("ANALYZE TABLE {}", quoted.join(".")))?;
         }
         Ok(())
     }
 
     fn client_threads(&self) -> ClientThreads {
-        // Reads and executes a client's commands, one at a time; background threads never run it.
+        // This function reads and executes one command of a client; background threads never run it.
         ClientThreads::WithFunction("do_command")
     }
 }
 
-/// Opens a snapshot; while it is open, nothing newer is purged.
+/// Opens a snapshot, which stops the purge of newer row versions as long as it is open.
 ///
-/// How far the purge of old row versions has come decides what an update finds. Under valgrind, where
-/// one thread runs at a time, that is left to chance: instructions of an update workload differ by
-/// 30 % from start to start with it and by less than 0.1 % without.
+/// The progress of the purge of old row versions affects the cost of updates. Under valgrind, where one thread runs
+/// at a time, that progress is random: the instructions of an update workload differ by 30 % from start to start
+/// with purge and by less than 0.1 % without.
 fn stop_purge(endpoint: &Endpoint) -> Result<Client> {
     let mut client = Client::connect(&endpoint.socket)?;
     client.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
     Ok(client)
 }
 
-/// Reading from the client: when the next packet is not there yet, the server asks for it, waits and
-/// asks again, so that the cost depends on who was faster.
+/// Functions that read from the client. If the next packet has not arrived, the server polls, waits and polls again,
+/// so that the cost depends on timing.
 const UNCOUNTED: &[&str] = &["vio_read"];
 
-/// What a server needs to run under valgrind.
+/// Options for running under valgrind.
 const CALLGRIND_OPTIONS: [&str; 3] = [
-    // It hangs at start with io_uring.
+    // The server hangs at start with io_uring.
     "--innodb-use-native-aio=0",
-    // Releases that know the option reserve terabytes of address space otherwise. They round the
-    // value up to at least the pool's size.
+    // Releases with this option otherwise reserve terabytes of address space. They round the value up to at
+    // least the size of the pool.
     "--loose-innodb-buffer-pool-size-max=1",
     // Resolving a stack under valgrind takes minutes.
     "--skip-stack-trace",
 ];
 
-/// Whether the server sends its greeting: a packet with a 4-byte head whose first byte of content
-/// is the protocol's version, 10 (255 marks an error, such as too many connections).
-fn greets(endpoint: &Endpoint) -> bool {
+/// Whether the server sends its greeting: a packet with a 4-byte header whose first byte of content is the
+/// protocol version, 10 (255 marks an error, such as too many connections).
+fn sends_greeting(endpoint: &Endpoint) -> bool {
     let greeting = || -> std::io::Result<[u8; 5]> {
         let mut stream = UnixStream::connect(&endpoint.socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -293,7 +292,7 @@ fn greets(endpoint: &Endpoint) -> bool {
 
 fn check_bootstrap(output: &Output) -> Result<()> {
     let text = output.stderr_text();
-    // It goes on after a failed statement and may still exit with 0.
+    // The bootstrap continues after a failed statement and may still exit with 0.
     let errors: Vec<String> = text
         .lines()
         .filter(|line| line.contains("ERROR"))
@@ -312,7 +311,7 @@ fn check_bootstrap(output: &Output) -> Result<()> {
         Kind::Bench,
         format!(
             "the server could not fill an empty data directory (bootstrap {})",
-            output.how_it_ended()
+            output.describe_exit()
         ),
     )
     .details(details))

@@ -4,42 +4,45 @@ use std::io::Read;
 
 use perfquilt_model::error::{Error, Result};
 
-/// Largest binary file a patch may make.
-const LIMIT: usize = 64 << 20;
+/// Largest binary file that a patch may create, in bytes.
+const FILE_LIMIT: usize = 64 << 20;
 
-/// Most bytes that all binary files of a patch may have, before and after it.
-pub(super) const TOTAL: usize = 2 * LIMIT;
+/// Limit for all binary files of a patch, before and after the change together, in bytes.
+pub(super) const PATCH_LIMIT: usize = 2 * FILE_LIMIT;
 
 /// The change of a binary file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binary {
-    forward: Piece,
-    backward: Option<Piece>,
+    forward: BinaryHunk,
+    backward: Option<BinaryHunk>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum BinaryHunk {
     Literal(Vec<u8>),
     Delta(Vec<u8>),
 }
 
 impl Binary {
-    /// Parses what follows the line `GIT binary patch`; returns it with the number of lines read. `room` is
-    /// how many bytes its files may have. Errors carry the offset of their line from the first.
+    /// Parses the lines after `GIT binary patch`. Returns the change with the number of lines read. `room` is the
+    /// number of bytes that its files may have.
+    ///
+    /// # Errors
+    /// The offset of the faulty line from the first one, and the fault.
     pub(super) fn parse(lines: &[&[u8]], room: usize) -> Result<(Binary, usize), (usize, Error)> {
-        let (forward, mut used) = parse_piece(lines, 0, room)?
+        let (forward, mut used) = parse_hunk(lines, 0, room)?
             .ok_or_else(|| (0, Error::series("`literal` or `delta` is missing")))?;
         let mut backward = None;
-        if let Some((piece, end)) = parse_piece(lines, used, room - forward.size())? {
+        if let Some((piece, end)) = parse_hunk(lines, used, room - forward.size())? {
             backward = Some(piece);
             used = end;
         }
         Ok((Binary { forward, backward }, used))
     }
 
-    /// How many bytes its files have, before and after it.
+    /// Returns the total size of its files before and after the change, in bytes.
     pub fn size(&self) -> usize {
-        self.forward.size() + self.backward.as_ref().map_or(0, Piece::size)
+        self.forward.size() + self.backward.as_ref().map_or(0, BinaryHunk::size)
     }
 
     pub(super) fn reversed(self) -> Binary {
@@ -48,26 +51,26 @@ impl Binary {
                 forward: backward,
                 backward: Some(self.forward),
             },
-            // Applying it then fails with a clear message.
+            // `apply` reports the empty delta.
             None => Binary {
-                forward: Piece::Delta(Vec::new()),
+                forward: BinaryHunk::Delta(Vec::new()),
                 backward: None,
             },
         }
     }
 
-    /// The file after the change, given the file before.
+    /// Applies the change to the content `before` and returns the new content.
     ///
     /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the delta is not for this file.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the delta does not fit this content.
     pub fn apply(&self, before: &[u8]) -> Result<Vec<u8>> {
         match &self.forward {
-            Piece::Literal(content) => Ok(content.clone()),
-            Piece::Delta(delta) if delta.is_empty() => {
+            BinaryHunk::Literal(content) => Ok(content.clone()),
+            BinaryHunk::Delta(delta) if delta.is_empty() => {
                 Err(Error::series("the binary patch has no reverse part")
                     .hint("make it with `git diff --binary`"))
             }
-            Piece::Delta(delta) => apply_delta(delta, before).ok_or_else(|| {
+            BinaryHunk::Delta(delta) => apply_delta(delta, before).ok_or_else(|| {
                 Error::series("the binary delta does not fit the file")
                     .hint("the file is not the one the patch was made for")
             }),
@@ -75,27 +78,27 @@ impl Binary {
     }
 }
 
-impl Piece {
-    /// How many bytes it makes, or takes itself.
+impl BinaryHunk {
+    /// Returns its own size or that of its result, whichever is larger, in bytes.
     fn size(&self) -> usize {
         match self {
-            Piece::Literal(content) => content.len(),
-            Piece::Delta(delta) => {
+            BinaryHunk::Literal(content) => content.len(),
+            BinaryHunk::Delta(delta) => {
                 let mut input = delta.iter().copied();
                 let target = file_size(&mut input).and_then(|_| file_size(&mut input));
-                // One that makes more is refused when it is applied.
-                let target = target.filter(|&target| target <= LIMIT);
+                // `apply_delta` refuses larger results.
+                let target = target.filter(|&target| target <= FILE_LIMIT);
                 delta.len().max(target.unwrap_or(0))
             }
         }
     }
 }
 
-fn parse_piece(
+fn parse_hunk(
     lines: &[&[u8]],
     start: usize,
     room: usize,
-) -> Result<Option<(Piece, usize)>, (usize, Error)> {
+) -> Result<Option<(BinaryHunk, usize)>, (usize, Error)> {
     let Some(head) = lines.get(start) else {
         return Ok(None);
     };
@@ -110,12 +113,12 @@ fn parse_piece(
     let fail = |offset: usize, what: &str| (offset, Error::series(what.to_owned()));
     let size = size
         .and_then(|size| size.parse::<usize>().ok())
-        .filter(|&size| size <= LIMIT)
+        .filter(|&size| size <= FILE_LIMIT)
         .ok_or_else(|| fail(start, "the binary patch's size is wrong or above 64 MiB"))?;
     let too_many = || {
         let what = format!(
             "the patch's binary files have more than {} MiB",
-            TOTAL >> 20
+            PATCH_LIMIT >> 20
         );
         (start, Error::series(what))
     };
@@ -145,9 +148,9 @@ fn parse_piece(
         .filter(|_| content.len() == size)
         .ok_or_else(|| fail(start, "the binary patch is damaged"))?;
     let piece = if literal {
-        Piece::Literal(content)
+        BinaryHunk::Literal(content)
     } else {
-        Piece::Delta(content)
+        BinaryHunk::Delta(content)
     };
     if piece.size() > room {
         return Err(too_many());
@@ -155,11 +158,11 @@ fn parse_piece(
     Ok(Some((piece, at)))
 }
 
-/// Digits of base 85.
+/// The base-85 digits.
 const DIGITS: &[u8] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 
-/// The first letter is the number of bytes, then five digits stand for four bytes.
+/// Decodes a line: the first letter is the number of bytes, then five digits encode four bytes.
 fn decode_line(line: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (&first, digits) = line.split_first()?;
     let length = match first {
@@ -183,7 +186,7 @@ fn decode_line(line: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The size of a file, as a delta says it.
+/// Reads a file size from a delta's header.
 fn file_size(input: &mut impl Iterator<Item = u8>) -> Option<usize> {
     let (mut value, mut shift) = (0_usize, 0_u32);
     loop {
@@ -196,13 +199,13 @@ fn file_size(input: &mut impl Iterator<Item = u8>) -> Option<usize> {
     }
 }
 
-/// Git's delta form: sizes of both files, then copies from the old one and literal bytes.
+/// Applies a delta in git's format: the sizes of both files, then copies from the old file and literal bytes.
 fn apply_delta(delta: &[u8], before: &[u8]) -> Option<Vec<u8>> {
     let mut input = delta.iter().copied();
     if file_size(&mut input)? != before.len() {
         return None;
     }
-    let target = file_size(&mut input).filter(|&target| target <= LIMIT)?;
+    let target = file_size(&mut input).filter(|&target| target <= FILE_LIMIT)?;
     let mut out = Vec::with_capacity(target);
     while let Some(op) = input.next() {
         if op & 0x80 != 0 {

@@ -1,175 +1,174 @@
-//! Context hunks (`*** 1,3 ****` and `--- 1,4 ----`), read as GNU patch reads them: either half may be
-//! left out where the other one tells what it holds.
+//! Parser for context hunks (`*** 1,3 ****` and `--- 1,4 ----`). Like GNU patch, it accepts a hunk without one of its
+//! halves if the other half implies it.
 
-use super::hunks::{Fault, number};
-use super::lines::{Dress, Lines};
-use super::{Change, Hunk, Line};
+use super::hunks::{LineError, number};
+use super::lines::{LineFormat, PatchLines};
+use super::{Hunk, Line, LineChange};
 use perfquilt_model::error::Error;
 
-/// What is remembered from hunk to hunk.
+/// State that carries over from one hunk to the next.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Memory {
-    /// Whether the diff has the form with `****` at the end of ranges.
+pub(super) struct ContextState {
+    /// Whether ranges end in `****`, as newer versions of diff write them.
     pub new_style: bool,
-    /// Context lines at the beginning of the hunk before.
+    /// Number of context lines at the beginning of the previous hunk.
     prefix: usize,
 }
 
-/// A line of a half: what stands before it, and its text.
+/// A line of a half: its marker and its text.
 #[derive(Debug, Clone)]
-struct Slot {
+struct HalfLine {
     mark: u8,
     text: Vec<u8>,
 }
 
-/// One half of a hunk: the file before or after.
+/// One half of a hunk: the lines before or after the change.
 #[derive(Debug, Default)]
 struct Half {
     first: usize,
     count: usize,
-    slots: Vec<Slot>,
-    /// Unchanged lines among them.
+    slots: Vec<HalfLine>,
+    /// Number of unchanged lines.
     copiable: usize,
-    /// Unchanged lines before the first change.
+    /// Number of unchanged lines before the first change.
     prefix: Option<usize>,
 }
 
-/// What a line said.
-enum Said {
-    Go,
-    /// The second half is left out, and this line does not belong to the hunk.
-    Missing,
+/// The result of reading a line.
+enum LineStatus {
+    /// The line belongs to the hunk.
+    Accepted,
+    /// The second half is omitted, and this line does not belong to the hunk.
+    SecondHalfOmitted,
 }
 
-struct Reader<'r, 'a> {
-    lines: &'r mut Lines<'a>,
-    dress: &'r Dress,
-    memory: &'r mut Memory,
-    /// The line after the one with the stars.
+struct HunkReader<'r, 'a> {
+    lines: &'r mut PatchLines<'a>,
+    line_format: &'r LineFormat,
+    state: &'r mut ContextState,
+    /// Number of the line after the row of asterisks, counted from 1.
     begin: usize,
     old: Half,
     new: Half,
     second: bool,
-    /// Whether the second half may be left out.
-    may_miss: bool,
-    old_missing: bool,
-    /// Unchanged lines since the last change.
+    /// Whether the second half may be omitted.
+    may_omit_second: bool,
+    old_omitted: bool,
+    /// Number of unchanged lines since the last change.
     context: usize,
-    /// That number at the end of the first half.
+    /// The value of `context` at the end of the first half.
     suffix: Option<usize>,
     spaces_eaten: bool,
     some_context: bool,
-    /// A blank line between the halves.
+    /// Whether there is a blank line between the halves.
     blank_between: bool,
-    /// The position behind `---`, and the context there.
-    back: (usize, usize),
+    /// The position after `---`, and the value of `context` there.
+    rewind_to: (usize, usize),
     assumed: usize,
     edges: (usize, usize),
 }
 
-/// The next context hunk, if there is one.
+/// Reads the next context hunk, if there is one.
 pub(super) fn context(
-    lines: &mut Lines<'_>,
-    dress: &Dress,
-    memory: &mut Memory,
-) -> Result<Option<Hunk>, Fault> {
+    lines: &mut PatchLines<'_>,
+    line_format: &LineFormat,
+    state: &mut ContextState,
+) -> Result<Option<Hunk>, LineError> {
     let before = lines.at;
     if !lines
-        .next(dress)
+        .next(line_format)
         .is_some_and(|line| line.starts_with(b"********"))
     {
         lines.at = before;
         return Ok(None);
     }
     let begin = lines.at + 1;
-    let reader = Reader {
+    let reader = HunkReader {
         lines,
-        dress,
-        memory,
+        line_format,
+        state,
         begin,
         old: Half::default(),
         new: Half::default(),
         second: false,
-        may_miss: true,
-        old_missing: false,
+        may_omit_second: true,
+        old_omitted: false,
         context: 0,
         suffix: None,
         spaces_eaten: false,
         some_context: false,
         blank_between: false,
-        back: (0, 0),
+        rewind_to: (0, 0),
         assumed: 0,
         edges: (0, 0),
     };
     reader.read().map(Some)
 }
 
-impl Reader<'_, '_> {
-    fn fault(&self, what: &str) -> Fault {
+impl HunkReader<'_, '_> {
+    fn fault(&self, what: &str) -> LineError {
         self.fault_at(self.lines.at, what)
     }
 
-    fn fault_at(&self, line: usize, what: &str) -> Fault {
+    fn fault_at(&self, line: usize, what: &str) -> LineError {
         let error = Error::series(what.to_owned());
         let hint = "its ranges and lines disagree; was the patch edited by hand, or wrapped by a mail program?";
         (line, error.hint(hint))
     }
 
-    fn read(mut self) -> Result<Hunk, Fault> {
-        let head = self.lines.next(self.dress).unwrap_or_default();
+    fn read(mut self) -> Result<Hunk, LineError> {
+        let head = self.lines.next(self.line_format).unwrap_or_default();
         if !head.starts_with(b"*") || head.starts_with(b"********") {
-            return Err(
-                self.fault("the range of the lines before (`*** FIRST,LAST ****`) is missing")
-            );
+            return Err(self.fault("the range of the old lines (`*** FIRST,LAST ****`) is missing"));
         }
         (self.old.first, self.old.count) =
             range(head).ok_or_else(|| self.fault("malformed range"))?;
-        let mut missing = false;
+        let mut omitted = false;
         while !self.second || self.new.slots.len() < self.new.count {
-            let line = match self.lines.next(self.dress) {
+            let line = match self.lines.next(self.line_format) {
                 Some(line) => line,
-                None if self.second && self.may_miss => {
-                    missing = true;
+                None if self.second && self.may_omit_second => {
+                    omitted = true;
                     break;
                 }
-                // Mail programs cut blank lines off the end.
+                // Mail programs remove blank lines at the end.
                 None if self.second && self.new.count - self.new.slots.len() < 4 => {
                     self.assumed += 1;
                     b"  "
                 }
                 None => return Err(self.fault_at(self.begin, "the patch ends inside this hunk")),
             };
-            if let Said::Missing = self.line(line)? {
-                missing = true;
+            if let LineStatus::SecondHalfOmitted = self.line(line)? {
+                omitted = true;
                 break;
             }
         }
-        self.complete(missing)?;
+        self.complete(omitted)?;
         self.finish()
     }
 
-    /// Whether the second half is left out, now that something else follows.
-    fn left_out(&self) -> bool {
-        self.second && self.may_miss
+    /// Returns whether the second half is omitted if the next line does not continue it.
+    fn is_second_omitted(&self) -> bool {
+        self.second && self.may_omit_second
     }
 
-    fn line(&mut self, line: &[u8]) -> Result<Said, Fault> {
+    fn line(&mut self, line: &[u8]) -> Result<LineStatus, LineError> {
         match line.first() {
             Some(b'*') => {
-                if self.left_out() {
-                    return Ok(Said::Missing);
+                if self.is_second_omitted() {
+                    return Ok(LineStatus::SecondHalfOmitted);
                 }
                 return Err(self.fault("the hunk before this line is not complete"));
             }
             Some(b'-') if line.get(1) == Some(&b'-') => return self.middle(line),
             Some(&mark @ (b'+' | b'!' | b'-')) => {
                 if mark != b'-' {
-                    self.may_miss = false;
+                    self.may_omit_second = false;
                 }
                 let body = &line[1..];
                 let blank = body.first().is_some_and(|b| matches!(b, b' ' | b'\t'));
-                if !blank && self.left_out() {
-                    return Ok(Said::Missing);
+                if !blank && self.is_second_omitted() {
+                    return Ok(LineStatus::SecondHalfOmitted);
                 }
                 let body = if blank { &body[1..] } else { body };
                 let context = self.context;
@@ -178,22 +177,22 @@ impl Reader<'_, '_> {
                 self.context = 0;
             }
             None | Some(b'\t') => {
-                if self.left_out() && (!self.spaces_eaten || self.memory.new_style) {
-                    return Ok(Said::Missing);
+                if self.is_second_omitted() && (!self.spaces_eaten || self.state.new_style) {
+                    return Ok(LineStatus::SecondHalfOmitted);
                 }
                 if !self.second && self.old.slots.len() == self.old.count {
                     if self.blank_between || !line.is_empty() {
                         return Err(self.fault("this line does not fit the hunk it is in"));
                     }
                     self.blank_between = true;
-                    return Ok(Said::Go);
+                    return Ok(LineStatus::Accepted);
                 }
                 self.spaces_eaten |= self.second;
                 self.unchanged(line);
                 if !line.is_empty()
                     && let Some(slot) = self.half().slots.last_mut()
                 {
-                    // Patch counts the tab twice and loses the line's end.
+                    // GNU patch counts the tab twice and loses the line's end.
                     if slot.text.last() == Some(&b'\n') {
                         slot.text.pop();
                     }
@@ -202,22 +201,22 @@ impl Reader<'_, '_> {
             Some(b' ') => {
                 let body = &line[1..];
                 let blank = body.first().is_some_and(|b| matches!(b, b' ' | b'\t'));
-                if !blank && self.left_out() {
-                    return Ok(Said::Missing);
+                if !blank && self.is_second_omitted() {
+                    return Ok(LineStatus::SecondHalfOmitted);
                 }
                 self.unchanged(if blank { &body[1..] } else { body });
             }
             Some(_) => {
-                if self.left_out() {
-                    return Ok(Said::Missing);
+                if self.is_second_omitted() {
+                    return Ok(LineStatus::SecondHalfOmitted);
                 }
                 return Err(self.fault("this line does not fit the hunk it is in"));
             }
         }
         if !self.second && self.old.slots.len() > self.old.count {
-            return Err(self.fault("there are more lines than the range of the lines before says"));
+            return Err(self.fault("there are more old lines than the range declares"));
         }
-        Ok(Said::Go)
+        Ok(LineStatus::Accepted)
     }
 
     fn half(&mut self) -> &mut Half {
@@ -246,16 +245,16 @@ impl Reader<'_, '_> {
         if half.slots.len() + 1 == half.count && self.lines.incomplete() {
             text.pop();
         }
-        half.slots.push(Slot { mark, text });
+        half.slots.push(HalfLine { mark, text });
     }
 
-    /// The line `--- FIRST,LAST ----` between the halves.
-    fn middle(&mut self, line: &[u8]) -> Result<Said, Fault> {
+    /// Reads the line `--- FIRST,LAST ----` between the halves.
+    fn middle(&mut self, line: &[u8]) -> Result<LineStatus, LineError> {
         if self.second {
-            // Patch counts the first half's last lines anew here.
+            // GNU patch overwrites the first half's trailing context here.
             self.suffix = Some(self.context);
-            if self.left_out() {
-                return Ok(Said::Missing);
+            if self.is_second_omitted() {
+                return Ok(LineStatus::SecondHalfOmitted);
             }
             return Err(self.fault("a second `---` in this hunk"));
         }
@@ -264,44 +263,44 @@ impl Reader<'_, '_> {
         let here = self.old.slots.len();
         if here != self.old.count {
             if here > 0 || self.blank_between {
-                return Err(self.fault("`---` comes before the lines before are complete"));
+                return Err(self.fault("`---` comes before the old lines are complete"));
             }
-            self.old_missing = true;
+            self.old_omitted = true;
             self.old.prefix = None;
             self.suffix = None;
         }
         (self.new.first, self.new.count) =
             range(line).ok_or_else(|| self.fault("malformed range"))?;
         if self.new.count != self.old.copiable
-            && (self.memory.prefix != 0 || self.context != 0 || self.new.count != 1)
+            && (self.state.prefix != 0 || self.context != 0 || self.new.count != 1)
         {
-            self.may_miss = false;
+            self.may_omit_second = false;
         }
         self.second = true;
-        self.back = (self.lines.at, self.context);
+        self.rewind_to = (self.lines.at, self.context);
         self.context = 0;
-        Ok(Said::Go)
+        Ok(LineStatus::Accepted)
     }
 
-    /// Fills in the half that was left out.
-    fn complete(&mut self, missing: bool) -> Result<(), Fault> {
+    /// Fills in the omitted half.
+    fn complete(&mut self, omitted: bool) -> Result<(), LineError> {
         let mangled = |this: &Self| {
             this.fault_at(this.begin, "the halves of this hunk do not fit each other")
         };
         let mut filled = false;
-        if missing {
-            (self.lines.at, self.context) = self.back;
+        if omitted {
+            (self.lines.at, self.context) = self.rewind_to;
             self.new.slots = unchanged_of(&self.old);
             filled = self.new.count > 0;
             if self.new.slots.len() != self.new.count {
                 return Err(mangled(self));
             }
-        } else if !self.old_missing {
+        } else if !self.old_omitted {
             if self.old.copiable != self.new.copiable {
                 return Err(mangled(self));
             }
         } else if !self.some_context && self.old.count == 1 {
-            // A hunk without context that expects one line: it only adds.
+            // GNU patch reads a hunk without context and with a range of one line as a pure insertion.
             self.old.first += 1;
             self.old.count = 0;
         } else {
@@ -320,15 +319,15 @@ impl Reader<'_, '_> {
             .suffix
             .map_or(self.context, |suffix| suffix.min(self.context));
         self.edges = (prefix, suffix);
-        self.memory.prefix = prefix;
+        self.state.prefix = prefix;
         if filled || (self.old.first > 1 && prefix + suffix < self.old.copiable) {
-            self.memory.new_style = true;
+            self.state.new_style = true;
         }
         Ok(())
     }
 
-    /// Joins the halves.
-    fn finish(self) -> Result<Hunk, Fault> {
+    /// Merges the halves into one hunk.
+    fn finish(self) -> Result<Hunk, LineError> {
         let out_of_step = self.fault_at(
             self.begin,
             "the changed lines of this hunk's halves are out of step",
@@ -353,24 +352,24 @@ impl Reader<'_, '_> {
             match marks {
                 (None, None) => break,
                 (Some(b'-'), _) => {
-                    let slot = old.next().map(|slot| line(Change::Remove, slot.text));
+                    let slot = old.next().map(|slot| line(LineChange::Remove, slot.text));
                     hunk.lines.extend(slot);
                 }
                 (_, Some(b'+')) => {
-                    let slot = new.next().map(|slot| line(Change::Add, slot.text));
+                    let slot = new.next().map(|slot| line(LineChange::Add, slot.text));
                     hunk.lines.extend(slot);
                 }
                 (Some(b'!'), Some(b'!')) => {
                     while let Some(slot) = old.next_if(|slot| slot.mark == b'!') {
-                        hunk.lines.push(line(Change::Remove, slot.text));
+                        hunk.lines.push(line(LineChange::Remove, slot.text));
                     }
                     while let Some(slot) = new.next_if(|slot| slot.mark == b'!') {
-                        hunk.lines.push(line(Change::Add, slot.text));
+                        hunk.lines.push(line(LineChange::Add, slot.text));
                     }
                 }
                 (Some(b' '), Some(b' ')) => {
                     if let (Some(before), Some(after)) = (old.next(), new.next()) {
-                        let mut line = line(Change::Context, before.text);
+                        let mut line = line(LineChange::Context, before.text);
                         line.after = (line.text != after.text).then_some(after.text);
                         hunk.lines.push(line);
                     }
@@ -378,7 +377,11 @@ impl Reader<'_, '_> {
                 _ => return Err(out_of_step),
             }
         }
-        if hunk.lines.iter().all(|line| line.change == Change::Context) {
+        if hunk
+            .lines
+            .iter()
+            .all(|line| line.change == LineChange::Context)
+        {
             return Err((self.begin, Error::series("a hunk that changes nothing")));
         }
         hunk.edges = Some(self.edges).filter(|edges| *edges != hunk.context());
@@ -386,8 +389,8 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The unchanged lines of a half.
-fn unchanged_of(half: &Half) -> Vec<Slot> {
+/// Returns the unchanged lines of a half.
+fn unchanged_of(half: &Half) -> Vec<HalfLine> {
     half.slots
         .iter()
         .filter(|slot| slot.mark == b' ')
@@ -395,7 +398,7 @@ fn unchanged_of(half: &Half) -> Vec<Slot> {
         .collect()
 }
 
-/// First line and number of lines of `*** 1,3 ****`.
+/// Parses the first line and the number of lines of `*** 1,3 ****`.
 fn range(line: &[u8]) -> Option<(usize, usize)> {
     let digit = |text: &[u8]| text.iter().position(u8::is_ascii_digit);
     let mut text = &line[digit(line)?..];

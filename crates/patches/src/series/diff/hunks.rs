@@ -1,19 +1,22 @@
-//! Unified and normal hunks, read as GNU patch reads them.
+//! Parser for unified and normal hunks, compatible with GNU patch.
 
-use super::lines::{Dress, Lines};
-use super::{Change, Hunk, Line};
+use super::lines::{LineFormat, PatchLines};
+use super::{Hunk, Line, LineChange};
 use perfquilt_model::error::Error;
 
-/// An error and its line, counted from 1.
-pub(super) type Fault = (usize, Error);
+/// A line, counted from 1, and the error there.
+pub(super) type LineError = (usize, Error);
 
-/// Larger line numbers are malformed.
-const LIMIT: i64 = 1 << 40;
+/// Line numbers from here on are malformed.
+const NUMBER_LIMIT: i64 = 1 << 40;
 
-/// The next unified hunk, if there is one.
-pub(super) fn unified(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hunk>, Fault> {
+/// Reads the next unified hunk, if there is one.
+pub(super) fn unified(
+    lines: &mut PatchLines<'_>,
+    line_format: &LineFormat,
+) -> Result<Option<Hunk>, LineError> {
     let before = lines.at;
-    let head = match lines.next(dress) {
+    let head = match lines.next(line_format) {
         Some(head) if head.starts_with(b"@@ -") => head,
         _ => {
             lines.at = before;
@@ -25,7 +28,7 @@ pub(super) fn unified(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hun
         (
             number,
             Error::series("malformed hunk header")
-                .hint("it reads `@@ -FIRST,COUNT +FIRST,COUNT @@`"),
+                .hint("the format is `@@ -FIRST,COUNT +FIRST,COUNT @@`"),
         )
     })?;
     if old_count == 0 {
@@ -42,9 +45,9 @@ pub(super) fn unified(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hun
         ..Hunk::default()
     };
     while old_left > 0 || new_left > 0 {
-        let line = match lines.next(dress) {
+        let line = match lines.next(line_format) {
             Some(line) => line,
-            // Mail programs cut blank lines off the end.
+            // Mail programs remove blank lines at the end.
             None if new_left <= 3 => {
                 hunk.assumed += 1;
                 b" "
@@ -52,15 +55,15 @@ pub(super) fn unified(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hun
             None => return Err(ends_inside(lines, number)),
         };
         let (change, body) = match line.split_first() {
-            // Editors eat the blank of an empty context line.
-            None | Some((b'\t', _)) => (Change::Context, line),
-            Some((b' ' | b'=', body)) => (Change::Context, body),
-            Some((b'-', body)) => (Change::Remove, body),
-            Some((b'+', body)) => (Change::Add, body),
+            // Editors remove the space of an empty context line.
+            None | Some((b'\t', _)) => (LineChange::Context, line),
+            Some((b' ' | b'=', body)) => (LineChange::Context, body),
+            Some((b'-', body)) => (LineChange::Remove, body),
+            Some((b'+', body)) => (LineChange::Add, body),
             Some(_) => return Err(misfit(lines.at)),
         };
         let mut line = Line::new(change, body);
-        if change != Change::Add {
+        if change != LineChange::Add {
             if old_left == 0 {
                 return Err(match hunk.assumed {
                     0 => misfit(lines.at),
@@ -72,13 +75,13 @@ pub(super) fn unified(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hun
                 line.text.pop();
             }
         }
-        if change != Change::Remove {
+        if change != LineChange::Remove {
             if new_left == 0 {
                 return Err(misfit(lines.at));
             }
             new_left -= 1;
             if new_left == 0 && lines.incomplete() {
-                if change == Change::Add {
+                if change == LineChange::Add {
                     line.text.pop();
                 } else if line.text.last() == Some(&b'\n') {
                     line.after = Some(body.to_vec());
@@ -87,49 +90,53 @@ pub(super) fn unified(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hun
         }
         hunk.lines.push(line);
     }
-    if hunk.lines.iter().all(|line| line.change == Change::Context) {
+    if hunk
+        .lines
+        .iter()
+        .all(|line| line.change == LineChange::Context)
+    {
         return Err((number, Error::series("a hunk that changes nothing")));
     }
     Ok(Some(hunk))
 }
 
-fn ends_inside(lines: &Lines<'_>, number: usize) -> Fault {
-    if lines.cut() {
+fn ends_inside(lines: &PatchLines<'_>, number: usize) -> LineError {
+    if lines.is_truncated() {
         return (
             lines.at + 1,
             Error::series("the patch ends in the middle of this line")
-                .hint("was the rest cut off? if nothing is missing, end the line"),
+                .hint("was the rest cut off? if nothing is missing, add a newline at the end"),
         );
     }
     counts(number, "the patch ends inside this hunk")
 }
 
-fn misfit(line: usize) -> Fault {
+fn misfit(line: usize) -> LineError {
     counts(line, "this line does not fit the hunk it is in")
 }
 
-fn counts(line: usize, what: &str) -> Fault {
+fn counts(line: usize, what: &str) -> LineError {
     (
         line,
         Error::series(what.to_owned()).hint(
-            "the counts in the hunk's `@@` line and its lines disagree; was the patch edited by hand, or wrapped by a mail program? `recountdiff` or `quilt refresh` mends counts",
+            "the counts in the hunk's `@@` line and its lines disagree; was the patch edited by hand, or wrapped by a mail program? `recountdiff` or `quilt refresh` corrects counts",
         ),
     )
 }
 
-/// Takes a number off the front of `text`.
+/// Parses and removes a number at the front of `text`.
 pub(super) fn number(text: &mut &[u8]) -> Option<i64> {
     let end = text
         .iter()
         .position(|b| !b.is_ascii_digit())
         .unwrap_or(text.len());
     let digits = std::str::from_utf8(&text[..end]).ok()?;
-    let value = digits.parse::<i64>().ok().filter(|&n| n < LIMIT)?;
+    let value = digits.parse::<i64>().ok().filter(|&n| n < NUMBER_LIMIT)?;
     *text = &text[end..];
     Some(value)
 }
 
-/// Takes `prefix` off the front of `text`.
+/// Removes `prefix` from the front of `text`; returns whether it was there.
 fn take(text: &mut &[u8], prefix: &[u8]) -> bool {
     let rest = text.strip_prefix(prefix);
     if let Some(rest) = rest {
@@ -138,7 +145,7 @@ fn take(text: &mut &[u8], prefix: &[u8]) -> bool {
     rest.is_some()
 }
 
-/// The four numbers of `@@ -1,2 +3,4 @@`.
+/// Parses the four numbers of `@@ -1,2 +3,4 @@`.
 fn ranges(line: &[u8]) -> Option<[usize; 4]> {
     let mut text = line.strip_prefix(b"@@ -")?;
     let text = &mut text;
@@ -156,10 +163,13 @@ fn ranges(line: &[u8]) -> Option<[usize; 4]> {
     Some([a?, b?, c?, d?])
 }
 
-/// The next hunk of a normal diff (`3,4c3`), if there is one.
-pub(super) fn normal(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hunk>, Fault> {
+/// Reads the next hunk of a normal diff (`3,4c3`), if there is one.
+pub(super) fn normal(
+    lines: &mut PatchLines<'_>,
+    line_format: &LineFormat,
+) -> Result<Option<Hunk>, LineError> {
     let before = lines.at;
-    let head = match lines.next(dress) {
+    let head = match lines.next(line_format) {
         Some(head) if head.first().is_some_and(u8::is_ascii_digit) => head,
         _ => {
             lines.at = before;
@@ -171,7 +181,7 @@ pub(super) fn normal(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hunk
         (
             line,
             Error::series("malformed command of a normal diff")
-                .hint("it reads `FIRST,LASTcFIRST,LAST`, with `a`, `c` or `d` in the middle"),
+                .hint("the format is `FIRST,LASTcFIRST,LAST`, with `a`, `c` or `d` in the middle"),
         )
     })?;
     let mut hunk = Hunk {
@@ -181,17 +191,17 @@ pub(super) fn normal(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hunk
         ..Hunk::default()
     };
     for (change, mark, count) in [
-        (Change::Remove, b'<', command.old_count),
-        (Change::Add, b'>', command.new_count),
+        (LineChange::Remove, b'<', command.old_count),
+        (LineChange::Add, b'>', command.new_count),
     ] {
-        if change == Change::Add && command.kind == b'c' {
-            let middle = lines.next(dress);
+        if change == LineChange::Add && command.kind == b'c' {
+            let middle = lines.next(line_format);
             if middle.and_then(|line| line.first()) != Some(&b'-') {
                 return Err((lines.at, Error::series("`---` is missing here")));
             }
         }
         for left in (0..count).rev() {
-            let Some(text) = lines.next(dress) else {
+            let Some(text) = lines.next(line_format) else {
                 return Err(ends_inside(lines, line));
             };
             let body = match text {
@@ -214,7 +224,7 @@ pub(super) fn normal(lines: &mut Lines<'_>, dress: &Dress) -> Result<Option<Hunk
     Ok(Some(hunk))
 }
 
-struct Command {
+struct NormalCommand {
     kind: u8,
     old_start: usize,
     old_count: usize,
@@ -222,7 +232,7 @@ struct Command {
     new_count: usize,
 }
 
-fn command(head: &[u8]) -> Option<Command> {
+fn command(head: &[u8]) -> Option<NormalCommand> {
     let mut text = head;
     let text = &mut text;
     let first = number(text)?;
@@ -244,7 +254,7 @@ fn command(head: &[u8]) -> Option<Command> {
     }
     let new_start = if kind == b'd' { low + 1 } else { low };
     let size = |n: i64| usize::try_from(n).ok();
-    Some(Command {
+    Some(NormalCommand {
         kind,
         old_start: size(if kind == b'a' { first + 1 } else { first })?,
         old_count: size(old_count)?,
@@ -253,8 +263,8 @@ fn command(head: &[u8]) -> Option<Command> {
     })
 }
 
-/// Whether a line that begins with a digit is a command of a normal diff; `None` when it looks like
-/// none at all.
+/// Returns whether a line that begins with a digit is a command of a normal diff; `None` if it does not even begin like
+/// one.
 pub(super) fn normal_command(text: &[u8]) -> Option<bool> {
     let numeric = |b: &u8| b.is_ascii_digit() || *b == b',';
     let rest = &text[text.iter().take_while(|b| numeric(b)).count()..];
@@ -270,7 +280,7 @@ pub(super) fn normal_command(text: &[u8]) -> Option<bool> {
     Some(matches!(&rest[blanks..], b"" | b"\r"))
 }
 
-/// Whether a line is a command of an ed script.
+/// Returns whether a line is a command of an ed script.
 pub(super) fn is_ed_command(text: &[u8]) -> bool {
     let digits = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_digit()).count();
     let mut rest = text;

@@ -1,17 +1,17 @@
-//! Reading a patch file line by line, as GNU patch does inside and outside of hunks.
+//! Reading a patch file line by line, like GNU patch inside and outside of hunks.
 
-/// How the lines of a diff are written, found out from its headers.
+/// The decoration of a diff's lines, detected from its headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Dress {
+pub(super) struct LineFormat {
     /// Columns of indentation before every line.
     pub indent: usize,
-    /// How often `- ` was put before lines that begin with a dash (RFC 934).
+    /// Number of `- ` prefixes on lines that begin with a dash (RFC 934).
     pub nesting: usize,
     /// Whether the lines end in CR LF.
     pub carriage_return: bool,
 }
 
-/// The lines of `bytes`, each with its end.
+/// Splits `bytes` into lines, each with its end.
 pub(super) fn split(bytes: &[u8]) -> Vec<&[u8]> {
     let mut begin = 0;
     let mut lines: Vec<&[u8]> = memchr::memchr_iter(b'\n', bytes)
@@ -25,40 +25,40 @@ pub(super) fn split(bytes: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// A patch file with a position in it.
-pub(super) struct Lines<'a> {
+/// The lines of a patch file with a read position.
+pub(super) struct PatchLines<'a> {
     raw: Vec<&'a [u8]>,
     /// Index of the next line.
     pub at: usize,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> PatchLines<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Lines {
+        PatchLines {
             raw: split(bytes),
             at: 0,
         }
     }
 
-    /// Every line with its end.
+    /// Returns every line with its end.
     pub fn raw(&self) -> &[&'a [u8]] {
         &self.raw
     }
 
-    /// Whether the last line of all lacks its end. To patch it is not there.
-    pub fn cut(&self) -> bool {
+    /// Returns whether the file's last line lacks its end. GNU patch ignores such a line.
+    pub fn is_truncated(&self) -> bool {
         self.raw.last().is_some_and(|line| !line.ends_with(b"\n"))
     }
 
-    /// The line at `index` without its end; `None` behind the last whole line.
+    /// Returns the line at `index` without its end; `None` after the last complete line.
     pub fn whole(&self, index: usize) -> Option<&'a [u8]> {
         self.raw.get(index)?.strip_suffix(b"\n")
     }
 
-    /// The next line of a hunk, undressed and without its end; lines that begin with `#` are comments.
-    pub fn next(&mut self, dress: &Dress) -> Option<&'a [u8]> {
+    /// Returns the next line of a hunk without decoration and line end; skips comments, which begin with `#`.
+    pub fn next(&mut self, line_format: &LineFormat) -> Option<&'a [u8]> {
         loop {
-            let line = undress(self.whole(self.at)?, dress);
+            let line = strip_format(self.whole(self.at)?, line_format);
             self.at += 1;
             if line.first() != Some(&b'#') {
                 return Some(line);
@@ -66,7 +66,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Takes a following `\ No newline at end of file`.
+    /// Skips a following `\ No newline at end of file`; returns whether there was one.
     pub fn incomplete(&mut self) -> bool {
         let found = self
             .raw
@@ -79,10 +79,10 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn undress<'a>(line: &'a [u8], dress: &Dress) -> &'a [u8] {
+fn strip_format<'a>(line: &'a [u8], line_format: &LineFormat) -> &'a [u8] {
     let mut line = line;
     let mut column = 0;
-    while column < dress.indent {
+    while column < line_format.indent {
         match line.first() {
             Some(b' ' | b'X') => column += 1,
             Some(b'\t') => column = (column + 8) & !7,
@@ -90,19 +90,19 @@ fn undress<'a>(line: &'a [u8], dress: &Dress) -> &'a [u8] {
         }
         line = &line[1..];
     }
-    for _ in 0..dress.nesting {
+    for _ in 0..line_format.nesting {
         match line.strip_prefix(b"- ") {
             Some(rest) => line = rest,
             None => break,
         }
     }
-    if dress.carriage_return {
+    if line_format.carriage_return {
         line = line.strip_suffix(b"\r").unwrap_or(line);
     }
     line
 }
 
-/// A line without its indentation, and how wide that was.
+/// Returns a line without its indentation, and the indentation's width in columns.
 pub(super) fn unindent(line: &[u8]) -> (&[u8], usize) {
     let mut column = 0;
     for (index, byte) in line.iter().enumerate() {

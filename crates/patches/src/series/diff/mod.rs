@@ -1,5 +1,5 @@
-//! Diffs as they stand in patch files: unified, context and normal hunks, git's extended headers and
-//! binary form. What is a diff, and of which file, is decided as GNU patch 2.7 decides it.
+//! The diffs in a patch file: unified, context and normal hunks, git's extended headers and binary patches. The parser
+//! recognises diffs and selects file names like GNU patch 2.7.
 
 mod binary;
 mod context;
@@ -9,11 +9,11 @@ mod names;
 mod parse;
 
 pub use binary::Binary;
-pub use parse::{Options, Parsed, header_length, parse, parse_with};
+pub use parse::{ParseOptions, ParsedPatch, header_length, parse, parse_with};
 
-/// How a patch writes changed lines.
+/// The format of a diff's hunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Form {
+pub enum DiffForm {
     /// `@@ -1,3 +1,4 @@`.
     #[default]
     Unified,
@@ -23,57 +23,57 @@ pub enum Form {
     Normal,
 }
 
-/// What a diff says about one side of a file, as GNU patch weighs it.
+/// What a diff states about the existence of a file before or after the change, in GNU patch's three degrees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Presence {
-    /// The file is there.
+    /// The file exists.
     #[default]
-    There,
-    /// The file is empty or not there.
+    Present,
+    /// The file is empty or does not exist.
     EmptyOrAbsent,
-    /// The file is not there.
+    /// The file does not exist.
     Absent,
 }
 
 /// The change of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileDiff {
-    /// The line of the patch file where it begins, counted from 1.
+    /// The first line of the diff in the patch file, counted from 1.
     pub line: usize,
-    /// How its changed lines are written.
-    pub form: Form,
+    /// The format of its hunks.
+    pub form: DiffForm,
     /// Whether it has a `diff --git` line.
     pub git: bool,
-    /// Whether old and new have changed places already (`-R`).
+    /// Whether old and new were swapped (`-R`).
     pub reversed: bool,
-    /// The name before the change, after `-p`.
+    /// The name before the change, stripped by `-p`.
     pub old: Option<Vec<u8>>,
-    /// The name after the change, after `-p`.
+    /// The name after the change, stripped by `-p`.
     pub new: Option<Vec<u8>>,
-    /// The name of an `Index:` line, after `-p`.
+    /// The name on an `Index:` line, stripped by `-p`.
     pub index: Option<Vec<u8>>,
-    /// Git's mode before the change, where given.
+    /// Git's mode before the change, if given.
     pub old_mode: Option<u32>,
-    /// Git's mode after the change, where given.
+    /// Git's mode after the change, if given.
     pub new_mode: Option<u32>,
-    /// Whether the old name disappears.
+    /// Whether the diff renames the old file.
     pub rename: bool,
-    /// Whether the old name stays with its content.
+    /// Whether the diff copies the old file.
     pub copy: bool,
-    /// What is said about the file before.
+    /// Existence of the file before the change.
     pub before: Presence,
-    /// What is said about the file after.
+    /// Existence of the file after the change.
     pub after: Presence,
-    /// Full object names of the `index` line, in hexadecimal.
+    /// Old and new object id of the `index` line, in hexadecimal, if both are given in full.
     pub objects: Option<(String, String)>,
-    /// Changes of lines.
+    /// The changes of lines.
     pub hunks: Vec<Hunk>,
     /// The change of a binary file.
     pub binary: Option<Binary>,
 }
 
 impl FileDiff {
-    /// The diff that undoes this one.
+    /// Returns the diff that undoes this one.
     #[must_use]
     pub fn reversed(self) -> FileDiff {
         FileDiff {
@@ -91,7 +91,7 @@ impl FileDiff {
         }
     }
 
-    /// The name people know the file by.
+    /// Returns the file's name for messages.
     pub fn shown_name(&self) -> String {
         let name = match self.after {
             Presence::Absent => self.old.as_ref().or(self.new.as_ref()),
@@ -102,32 +102,32 @@ impl FileDiff {
     }
 }
 
-/// What happens to a line.
+/// The change of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// It stays.
+pub enum LineChange {
+    /// The line stays.
     Context,
-    /// It goes.
+    /// The line is removed.
     Remove,
-    /// It comes.
+    /// The line is added.
     Add,
 }
 
 /// A line of a hunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// What happens to it.
-    pub change: Change,
+    /// Its change.
+    pub change: LineChange,
     /// Its bytes, with the line end if it has one.
     pub text: Vec<u8>,
-    /// Of a line that stays: what the half for the file after says, where the halves differ. What is
-    /// in the file stays all the same.
+    /// For a context line whose two halves differ: the text in the half for the new file. Applying the hunk still keeps
+    /// the file's own text.
     pub after: Option<Vec<u8>>,
 }
 
 impl Line {
-    /// A line with an ordinary end.
-    pub(crate) fn new(change: Change, body: &[u8]) -> Self {
+    /// Creates a line that ends in a newline.
+    pub(crate) fn new(change: LineChange, body: &[u8]) -> Self {
         let mut text = Vec::with_capacity(body.len() + 1);
         text.extend_from_slice(body);
         text.push(b'\n');
@@ -140,9 +140,9 @@ impl Line {
 
     fn reversed(self) -> Line {
         let change = match self.change {
-            Change::Context => Change::Context,
-            Change::Remove => Change::Add,
-            Change::Add => Change::Remove,
+            LineChange::Context => LineChange::Context,
+            LineChange::Remove => LineChange::Add,
+            LineChange::Add => LineChange::Remove,
         };
         match self.after {
             Some(after) => Line {
@@ -155,21 +155,20 @@ impl Line {
     }
 }
 
-/// One run of changed lines with its surroundings.
+/// A run of changed lines with its context.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hunk {
     /// The line of its `@@` in the patch file, counted from 1.
     pub line: usize,
-    /// The first line it replaces, counted from 1; where it replaces none, the line it follows, plus 1.
+    /// The first line that it replaces, counted from 1; if it replaces none, the preceding line plus 1.
     pub old_start: usize,
-    /// The first line of the replacement; where there is none, the line before, plus 1.
+    /// The first line of the replacement, counted from 1; if it is empty, the preceding line plus 1.
     pub new_start: usize,
     /// Its lines.
     pub lines: Vec<Line>,
-    /// Blank lines assumed at its end because the patch file ends inside it.
+    /// Number of blank lines assumed at its end because the patch file ends inside the hunk.
     pub assumed: usize,
-    /// Unchanged lines at its beginning and at its end as its two halves count them, where that is
-    /// not what its lines tell.
+    /// Numbers of context lines at its beginning and end as its two halves count them, if they differ from the lines.
     pub edges: Option<(usize, usize)>,
 }
 
@@ -185,34 +184,33 @@ impl Hunk {
         }
     }
 
-    /// The lines it expects.
+    /// Returns the lines before the change.
     pub fn before(&self) -> impl Iterator<Item = &[u8]> {
         self.lines
             .iter()
-            .filter(|line| line.change != Change::Add)
+            .filter(|line| line.change != LineChange::Add)
             .map(|line| line.text.as_slice())
     }
 
-    /// The lines it leaves.
+    /// Returns the lines after the change.
     pub fn after(&self) -> impl Iterator<Item = &[u8]> {
         self.lines
             .iter()
-            .filter(|line| line.change != Change::Remove)
+            .filter(|line| line.change != LineChange::Remove)
             .map(|line| line.after.as_ref().unwrap_or(&line.text).as_slice())
     }
 
-    /// Whether it leaves no lines, so that nothing in a file could show that it was applied: taken back, it
-    /// fits everywhere.
+    /// Returns whether it leaves no lines. Then no file can show that it was applied: reversed, it fits everywhere.
     pub fn leaves_nothing(&self) -> bool {
         self.after().next().is_none()
     }
 
-    /// Unchanged lines at its beginning and at its end.
+    /// Returns the numbers of context lines at its beginning and end.
     pub fn context(&self) -> (usize, usize) {
         if let Some(edges) = self.edges {
             return edges;
         }
-        let unchanged = |line: &&Line| line.change == Change::Context;
+        let unchanged = |line: &&Line| line.change == LineChange::Context;
         let prefix = self.lines.iter().take_while(unchanged).count();
         let suffix = self.lines.iter().rev().take_while(unchanged).count();
         (prefix, suffix)

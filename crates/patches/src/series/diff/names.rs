@@ -1,64 +1,63 @@
-//! File names and dates in diff headers, read as GNU patch reads them.
+//! Parser for file names and dates in diff headers, compatible with GNU patch.
 
 use super::super::path;
 
-/// What a date after a name says.
+/// The date after a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Stamp {
-    /// There is none.
+pub(super) enum HeaderDate {
+    /// There is no date.
     #[default]
     None,
-    /// 1970-01-01 in some time zone, or the name is `/dev/null`: the file does not exist.
+    /// 1970-01-01 in some time zone, or the name `/dev/null`: the file does not exist.
     Epoch,
-    /// Any other date, or what patch takes for one.
+    /// Any other text that GNU patch treats as a date.
     Other,
 }
 
-/// What a `---`, `+++`, `***` or `Index:` line says; what is `None` stays as it was.
+/// The content of a `---`, `+++`, `***` or `Index:` line. A `None` leaves the previous value in place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Fetched {
-    /// The name after `-p`.
+pub(super) struct HeaderName {
+    /// The name, stripped by `-p`.
     pub name: Option<Vec<u8>>,
     /// The date.
-    pub stamp: Option<Stamp>,
+    pub date: Option<HeaderDate>,
 }
 
-/// Reads what follows `--- `, `+++ `, `*** ` or `Index:`; `dated` tells whether a date may follow the
-/// name.
-pub(super) fn fetch_name(text: &[u8], strip: usize, dated: bool) -> Fetched {
+/// Parses the text after `--- `, `+++ `, `*** ` or `Index:`; `dated` is whether a date may follow the name.
+pub(super) fn fetch_name(text: &[u8], strip: usize, dated: bool) -> HeaderName {
     let text = text.trim_ascii_start();
     let (name, rest) = if text.first() == Some(&b'"') {
         match unquote(text) {
             Some((name, length)) => (name, &text[length..]),
-            None => return Fetched::default(),
+            None => return HeaderName::default(),
         }
     } else {
         let end = name_end(text, dated);
         (text[..end].to_vec(), &text[end..])
     };
     if name == b"/dev/null" {
-        return Fetched {
+        return HeaderName {
             name: None,
-            stamp: Some(Stamp::Epoch),
+            date: Some(HeaderDate::Epoch),
         };
     }
-    let name = path::strip(&name, strip).map(path::tidy);
+    let name = path::strip(&name, strip).map(path::normalize);
     if name.is_none() || (!dated && !rest.is_empty()) {
-        return Fetched::default();
+        return HeaderName::default();
     }
-    let stamp = match rest {
-        b"" => Stamp::None,
-        rest if is_epoch(rest) => Stamp::Epoch,
-        rest if rest.trim_ascii().is_empty() => Stamp::None,
-        _ => Stamp::Other,
+    let date = match rest {
+        b"" => HeaderDate::None,
+        rest if is_epoch(rest) => HeaderDate::Epoch,
+        rest if rest.trim_ascii().is_empty() => HeaderDate::None,
+        _ => HeaderDate::Other,
     };
-    Fetched {
+    HeaderName {
         name,
-        stamp: Some(stamp),
+        date: Some(date),
     }
 }
 
-/// A name may hold blanks when a tab separates it from the date.
+/// Returns the length of the name in bytes. A name may contain blanks if a tab separates it from the date.
 fn name_end(text: &[u8], dated: bool) -> usize {
     let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | 0x0b | 0x0c);
     let last_tab = memchr::memrchr(b'\t', text);
@@ -72,7 +71,7 @@ fn name_end(text: &[u8], dated: bool) -> usize {
         while text[end] != b'\t' && text.get(end + 1).is_some_and(space) {
             end += 1;
         }
-        // The line's end follows everything but itself.
+        // Without a date, only trailing blanks end the name.
         let more = if dated {
             last_tab.is_some_and(|tab| tab > end)
         } else {
@@ -81,23 +80,23 @@ fn name_end(text: &[u8], dated: bool) -> usize {
         if text[end] == b'\t' || !more {
             return at;
         }
-        // What holds for the first of several blanks holds for all of them.
+        // The result is the same for every blank of a run.
         at = end + 1;
     }
     text.len()
 }
 
-/// Git writes the names of renames and copies without the `a/` and `b/` before them.
+/// Parses the name of a rename or copy, which git writes without the leading `a/` or `b/`.
 pub(super) fn moved_name(rest: &[u8], strip: usize) -> Option<Vec<u8>> {
     let rest = rest.strip_suffix(b"\r").unwrap_or(rest);
     let name = match rest.first() {
         Some(b'"') => unquote(rest)?.0,
         _ => rest.to_vec(),
     };
-    path::strip(&name, strip.saturating_sub(1)).map(path::tidy)
+    path::strip(&name, strip.saturating_sub(1)).map(path::normalize)
 }
 
-/// The two names of a `diff --git` line.
+/// Parses the two names of a `diff --git` line.
 pub(super) fn git_names(text: &[u8], strip: usize) -> Option<(Vec<u8>, Vec<u8>)> {
     let text = text.trim_ascii();
     let take = |text: &[u8]| -> Option<(Vec<u8>, usize)> {
@@ -111,7 +110,7 @@ pub(super) fn git_names(text: &[u8], strip: usize) -> Option<(Vec<u8>, Vec<u8>)>
             Some((text[..end].to_vec(), end))
         }
     };
-    let stripped = |name: &[u8]| path::strip(name, strip).map(path::tidy);
+    let stripped = |name: &[u8]| path::strip(name, strip).map(path::normalize);
     if let Some((old, length)) = take(text)
         && let rest = text[length..].trim_ascii_start()
         && let Some((new, length)) = take(rest)
@@ -120,14 +119,14 @@ pub(super) fn git_names(text: &[u8], strip: usize) -> Option<(Vec<u8>, Vec<u8>)>
     {
         return Some((stripped(&old)?, stripped(&new)?));
     }
-    // Names with blanks are not quoted; both are the same after their first component then.
+    // Git does not quote names with blanks; then both are equal after their first component.
     let middle = (text.len() > 1).then_some(text.len() / 2)?;
     let (old, new) = (&text[..middle], text.get(middle + 1..)?);
     (text[middle] == b' ' && stripped(old)? == stripped(new)?)
         .then(|| Some((stripped(old)?, stripped(new)?)))?
 }
 
-/// Reads a C string as git writes it; returns it with the length of its source.
+/// Parses a quoted C string as git writes it. Returns it with the length of the quoted text.
 fn unquote(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut out = Vec::new();
     let mut at = 1;
@@ -161,8 +160,8 @@ fn unquote(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// Whether a date is 1970-01-01 00:00 in any time zone, by which `diff -N` marks a missing file. Known
-/// are `1970-01-01 00:00:00.000 +0000`, `Thu Jan  1 00:00:00 1970` and `1 Jan 1970 00:00:00 -0000`.
+/// Returns whether a date is 1970-01-01 00:00 in any time zone, which `diff -N` writes for a missing file. It supports
+/// the formats `1970-01-01 00:00:00.000 +0000`, `Thu Jan  1 00:00:00 1970` and `1 Jan 1970 00:00:00 -0000`.
 fn is_epoch(text: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(text) else {
         return false;
@@ -217,11 +216,11 @@ fn is_epoch(text: &[u8]) -> bool {
     let of_day =
         i64::from(time.hour()) * 3600 + i64::from(time.minute()) * 60 + i64::from(time.second());
     let utc = days.saturating_mul(86_400) + of_day - offset;
-    // Local time may be up to a day off.
+    // A date without an offset is in local time, which may differ from UTC by up to a day.
     utc > -25 * 3600 && utc < 26 * 3600
 }
 
-/// The text without blanks between a sign and its digits: GNU's parser of dates takes them for one.
+/// Removes blanks between a sign and its digits, which GNU's date parser reads as one number.
 fn signs_joined(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut rest = text;
@@ -238,7 +237,7 @@ fn signs_joined(text: &str) -> String {
     joined + rest
 }
 
-/// `1970-01-01`, also with fewer digits; of a year, two mean one of 1969 to 2068.
+/// Parses `1970-01-01`, also with fewer digits; two-digit years are 1969 to 2068.
 fn calendar_date(word: &str) -> Option<jiff::civil::Date> {
     let mut parts = word.split('-');
     let year = parts.next()?;
@@ -252,7 +251,7 @@ fn calendar_date(word: &str) -> Option<jiff::civil::Date> {
     date.ok().filter(|_| parts.next().is_none())
 }
 
-/// `00:00:00.000`, also with fewer digits or without seconds.
+/// Parses `00:00:00.000`, also with fewer digits or without seconds.
 fn time_of_day(word: &str) -> Option<jiff::civil::Time> {
     let mut parts = word.split(':');
     let (hour, minute) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -269,10 +268,10 @@ mod tests {
     use super::*;
 
     fn name(text: &str) -> (Option<String>, bool) {
-        let fetched = fetch_name(text.as_bytes(), 1, true);
+        let header = fetch_name(text.as_bytes(), 1, true);
         (
-            fetched.name.map(|name| String::from_utf8(name).unwrap()),
-            fetched.stamp == Some(Stamp::Epoch),
+            header.name.map(|name| String::from_utf8(name).unwrap()),
+            header.date == Some(HeaderDate::Epoch),
         )
     }
 
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_are_looked_at_once() {
+    fn blanks_are_scanned_once() {
         let blanks = " ".repeat(1_000_000);
         let (found, _) = name(&format!("a/x{blanks}y\t"));
         assert_eq!(found, Some(format!("x{blanks}y")));

@@ -1,29 +1,28 @@
-//! Finding the diffs in a patch file, by the rules of GNU patch (`intuit_diff_type` of its version
-//! 2.7), with what git adds to them.
+//! Finding the diffs in a patch file by the rules of GNU patch 2.7 (`intuit_diff_type`), extended by git's headers.
 
-use super::hunks::{Fault, is_ed_command, normal_command};
-use super::lines::{Dress, Lines, split, unindent};
-use super::names::{Fetched, Stamp, fetch_name, git_names, moved_name};
-use super::{Binary, FileDiff, Form, Presence, binary, context, hunks};
+use super::hunks::{LineError, is_ed_command, normal_command};
+use super::lines::{LineFormat, PatchLines, split, unindent};
+use super::names::{HeaderDate, HeaderName, fetch_name, git_names, moved_name};
+use super::{Binary, DiffForm, FileDiff, Presence, binary, context, hunks};
 use perfquilt_model::error::{Error, Result};
 
-/// Most lines that a patch file may have: each takes much more memory than its bytes.
-const LINES: usize = 4_000_000;
+/// Maximum number of lines of a patch file. Each line takes much more memory than its bytes.
+const LINE_LIMIT: usize = 4_000_000;
 
-/// How a patch file is to be read.
+/// Options for parsing a patch file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// `-p`: how many leading components are taken off paths.
+pub struct ParseOptions {
+    /// `-p`: number of leading components to strip from paths.
     pub strip: usize,
-    /// `--binary`: CR LF in the patch file is meant.
+    /// `--binary`: keep CR LF line ends of the patch file.
     pub binary: bool,
-    /// `-u`, `-c`, `-n`: the form of the first diff, whatever it looks like.
-    pub form: Option<Form>,
+    /// `-u`, `-c`, `-n`: the format of the first diff; `None` detects it.
+    pub form: Option<DiffForm>,
 }
 
-impl Default for Options {
+impl Default for ParseOptions {
     fn default() -> Self {
-        Options {
+        ParseOptions {
             strip: 1,
             binary: false,
             form: None,
@@ -33,25 +32,25 @@ impl Default for Options {
 
 /// A parsed patch file.
 #[derive(Debug, Clone, Default)]
-pub struct Parsed {
-    /// What stands before the first diff.
+pub struct ParsedPatch {
+    /// The text before the first diff.
     pub header: String,
     /// The changed files in order.
     pub files: Vec<FileDiff>,
-    /// Lines that look as if they belonged to a hunk but are ignored, as patch ignores them.
+    /// Lines that look like part of a hunk but are ignored, as in GNU patch.
     pub stray: Vec<usize>,
-    /// Lines that say that a binary file differs, but not how; patch ignores them.
+    /// Lines that report a differing binary file without its content; GNU patch ignores them.
     pub without_content: Vec<usize>,
 }
 
 /// Parses a patch file; `strip` is `-p`, `shown` the file's name in errors.
 ///
 /// # Errors
-/// As [`parse_with`].
-pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<Parsed> {
-    let options = Options {
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) under the conditions of [`parse_with`].
+pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<ParsedPatch> {
+    let options = ParseOptions {
         strip,
-        ..Options::default()
+        ..ParseOptions::default()
     };
     parse_with(bytes, &options, shown)
 }
@@ -59,21 +58,21 @@ pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<Parsed> {
 /// Parses a patch file; `shown` is its name in errors.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) with file and line for malformed hunks, forms that are
-/// not supported and odd modes, and for patches that are too large.
-pub fn parse_with(bytes: &[u8], options: &Options, shown: &str) -> Result<Parsed> {
-    if memchr::memchr_iter(b'\n', bytes).count() > LINES {
-        return Err(Error::series(format!("more than {LINES} lines")).at(shown, None));
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) with file and line for malformed hunks, unsupported formats
+/// and file modes, and for patches that are too large.
+pub fn parse_with(bytes: &[u8], options: &ParseOptions, shown: &str) -> Result<ParsedPatch> {
+    if memchr::memchr_iter(b'\n', bytes).count() > LINE_LIMIT {
+        return Err(Error::series(format!("more than {LINE_LIMIT} lines")).at(shown, None));
     }
     let mut parser = Parser {
-        lines: Lines::new(bytes),
+        lines: PatchLines::new(bytes),
         options: *options,
         form: options.form,
         carriage_return: false,
-        memory: context::Memory::default(),
+        context_state: context::ContextState::default(),
         after_hunk: false,
-        room: binary::TOTAL,
-        parsed: Parsed::default(),
+        room: binary::PATCH_LIMIT,
+        parsed: ParsedPatch::default(),
     };
     parser
         .run()
@@ -85,7 +84,8 @@ pub fn parse_with(bytes: &[u8], options: &Options, shown: &str) -> Result<Parsed
     Ok(parsed)
 }
 
-/// Where a header ends: the first `diff -`, `Index:` or `---`/`***` with its partner.
+/// Returns whether a diff begins at line `at` and ends the header: `diff -`, `Index:`, or `---` or `***` followed by
+/// its counterpart.
 fn begins_diff(lines: &[&[u8]], at: usize) -> bool {
     let line = lines[at];
     let next = lines.get(at + 1).copied().unwrap_or_default();
@@ -95,15 +95,15 @@ fn begins_diff(lines: &[&[u8]], at: usize) -> bool {
         || (line.starts_with(b"*** ") && next.starts_with(b"--- "))
 }
 
-/// The index of the line where the first diff begins, or the number of lines; `files` are the diffs
-/// found. They may begin in an unusual way: indented, or with one of two lines only.
+/// Returns the index of the line where the first diff begins, or the number of lines. `files` are the parsed diffs,
+/// which may begin in an unusual way: indented, or with only one of two lines.
 fn header_end(lines: &[&[u8]], files: &[FileDiff]) -> usize {
     let usual = (0..lines.len()).find(|&at| begins_diff(lines, at));
     let found = files.first().map(|diff| diff.line.saturating_sub(1));
     usual.or(found).unwrap_or(lines.len())
 }
 
-/// How many bytes of a patch file its header takes: all of them when it has no diff.
+/// Returns the length of a patch file's header in bytes: the whole file if it has no diff.
 pub fn header_length(bytes: &[u8]) -> usize {
     let lines = split(bytes);
     let mut end = header_end(&lines, &[]);
@@ -116,64 +116,66 @@ pub fn header_length(bytes: &[u8]) -> usize {
 }
 
 struct Parser<'a> {
-    lines: Lines<'a>,
-    options: Options,
-    /// The form that the next diff must have.
-    form: Option<Form>,
+    lines: PatchLines<'a>,
+    options: ParseOptions,
+    /// The format that the next diff must have.
+    form: Option<DiffForm>,
     /// Whether the last header line ended in CR LF.
     carriage_return: bool,
-    memory: context::Memory,
+    context_state: context::ContextState,
     after_hunk: bool,
-    /// How many bytes further binary files may have.
+    /// Number of bytes that further binary files may have.
     room: usize,
-    parsed: Parsed,
+    parsed: ParsedPatch,
 }
 
-/// What was read of a diff's headers so far. The names of unified diffs stand in the wrong order
-/// until their first hunk is found: `---` begins the second half of a context diff.
+/// The headers of a diff read so far. The names of a unified diff are swapped until its first hunk is found, because
+/// `---` names the new file of a context diff.
 #[derive(Default)]
-struct Head {
+struct DiffHeaders {
     diff: FileDiff,
-    old_stamp: Stamp,
-    new_stamp: Stamp,
+    old_date: HeaderDate,
+    new_date: HeaderDate,
     /// Whether any line named a file.
     named: bool,
-    /// Whether a git header said something that holds without hunks.
+    /// Whether a git header has an effect without hunks.
     extended: bool,
     nesting: usize,
     renames: (bool, bool),
     copies: (bool, bool),
-    /// The first line that looks like a command of ed or of a normal diff, and whether ed knows it.
+    /// The first line that looks like a command of ed or of a normal diff, and whether it is one of ed.
     command: Option<(usize, bool)>,
 }
 
-/// What begins at a line outside hunks.
-enum Begins {
-    Nothing,
-    Hunks(Form, Dress),
+/// What begins at a line outside of hunks.
+enum HeaderLine {
+    Other,
+    Hunks(DiffForm, LineFormat),
     GitBinary,
-    /// The headers of another diff, while these have none.
+    /// The headers of another diff; the current one has no hunks.
     NextGit,
 }
 
 impl<'a> Parser<'a> {
-    fn run(&mut self) -> Result<(), Fault> {
-        while let Some((head, form, dress)) = self.headers()? {
-            self.diff(head, form, &dress)?;
+    fn run(&mut self) -> Result<(), LineError> {
+        while let Some((head, form, line_format)) = self.headers()? {
+            self.diff(head, form, &line_format)?;
             self.form = None;
         }
-        if self.lines.cut() && self.lines.at < self.lines.raw().len() {
+        if self.lines.is_truncated() && self.lines.at < self.lines.raw().len() {
             self.parsed.stray.push(self.lines.raw().len());
         }
         Ok(())
     }
 
-    /// Reads up to the first hunk of the next diff.
-    fn headers(&mut self) -> Result<Option<(Head, Option<Form>, Dress)>, Fault> {
-        let mut head = Head::default();
+    /// Reads the headers of the next diff up to its first hunk.
+    fn headers(
+        &mut self,
+    ) -> Result<Option<(DiffHeaders, Option<DiffForm>, LineFormat)>, LineError> {
+        let mut head = DiffHeaders::default();
         let mut command = false;
         let mut stars: Option<usize> = None;
-        if self.form == Some(Form::Normal) {
+        if self.form == Some(DiffForm::Normal) {
             head.named = true;
         }
         let mut previous = self.lines.at;
@@ -197,42 +199,42 @@ impl<'a> Parser<'a> {
                 stars = text.starts_with(b"********").then_some(indent);
             }
             match begins {
-                Begins::Nothing => {
+                HeaderLine::Other => {
                     previous = self.lines.at;
                     self.lines.at += 1;
                 }
-                Begins::Hunks(form, dress) => {
-                    if form != Form::Unified {
+                HeaderLine::Hunks(form, line_format) => {
+                    if form != DiffForm::Unified {
                         self.lines.at = previous;
                     }
-                    return Ok(Some((head, Some(form), dress)));
+                    return Ok(Some((head, Some(form), line_format)));
                 }
-                Begins::GitBinary => {
+                HeaderLine::GitBinary => {
                     self.git_binary(&mut head)?;
-                    return Ok(Some((head, None, Dress::default())));
+                    return Ok(Some((head, None, LineFormat::default())));
                 }
-                Begins::NextGit => return Ok(Some((head, None, Dress::default()))),
+                HeaderLine::NextGit => return Ok(Some((head, None, LineFormat::default()))),
             }
         }
         if let Some((line, true)) = head.command {
             return Err(ed_script(line));
         }
-        Ok(head.extended.then(|| (head, None, Dress::default())))
+        Ok(head.extended.then(|| (head, None, LineFormat::default())))
     }
 
     fn header_line(
         &mut self,
-        head: &mut Head,
+        head: &mut DiffHeaders,
         text: &'a [u8],
         indent: usize,
         stars: Option<usize>,
         was_command: bool,
-    ) -> Result<Begins, Fault> {
+    ) -> Result<HeaderLine, LineError> {
         let number = self.lines.at + 1;
         let cr = text.ends_with(b"\r");
         let known = self.known_line(head, text, stars.is_some(), number)?;
-        if matches!(known, Some(Begins::GitBinary | Begins::NextGit)) {
-            return Ok(known.unwrap_or(Begins::Nothing));
+        if matches!(known, Some(HeaderLine::GitBinary | HeaderLine::NextGit)) {
+            return Ok(known.unwrap_or(HeaderLine::Other));
         }
         if known.is_some() {
             self.after_hunk = false;
@@ -245,7 +247,7 @@ impl<'a> Parser<'a> {
             self.after_hunk = false;
         }
         if !head.named {
-            return Ok(Begins::Nothing);
+            return Ok(HeaderLine::Other);
         }
         if text == b"."
             && let Some((line, _)) = head.command
@@ -253,62 +255,62 @@ impl<'a> Parser<'a> {
         {
             return Err(ed_script(line));
         }
-        let may_be = |form: Form| self.form.is_none_or(|wanted| wanted == form);
-        let dress = |cr: bool| Dress {
+        let may_be = |form: DiffForm| self.form.is_none_or(|wanted| wanted == form);
+        let line_format = |cr: bool| LineFormat {
             indent,
             nesting: head.nesting,
             carriage_return: cr && !self.options.binary,
         };
-        if may_be(Form::Unified) && text.starts_with(b"@@ -") {
-            let dress = dress(self.carriage_return);
-            std::mem::swap(&mut head.old_stamp, &mut head.new_stamp);
+        if may_be(DiffForm::Unified) && text.starts_with(b"@@ -") {
+            let line_format = line_format(self.carriage_return);
+            std::mem::swap(&mut head.old_date, &mut head.new_date);
             std::mem::swap(&mut head.diff.old, &mut head.diff.new);
             presence_from_range(head, text);
-            return Ok(Begins::Hunks(Form::Unified, dress));
+            return Ok(HeaderLine::Hunks(DiffForm::Unified, line_format));
         }
-        if may_be(Form::Context) && stars == Some(indent) && text.starts_with(b"*** ") {
+        if may_be(DiffForm::Context) && stars == Some(indent) && text.starts_with(b"*** ") {
             self.carriage_return = cr;
-            let dress = dress(cr);
+            let line_format = line_format(cr);
             if zero(&text[4..]) {
-                head.diff.before = absence(head.old_stamp);
+                head.diff.before = absence(head.old_date);
             }
-            self.memory.new_style = text.trim_ascii_end().ends_with(b"*");
-            return Ok(Begins::Hunks(Form::Context, dress));
+            self.context_state.new_style = text.trim_ascii_end().ends_with(b"*");
+            return Ok(HeaderLine::Hunks(DiffForm::Context, line_format));
         }
-        if may_be(Form::Normal)
+        if may_be(DiffForm::Normal)
             && was_command
             && (text.starts_with(b"< ") || text.starts_with(b"> "))
         {
-            let dress = dress(self.carriage_return);
-            return Ok(Begins::Hunks(Form::Normal, dress));
+            let line_format = line_format(self.carriage_return);
+            return Ok(HeaderLine::Hunks(DiffForm::Normal, line_format));
         }
-        Ok(Begins::Nothing)
+        Ok(HeaderLine::Other)
     }
 
-    /// Takes what a line says that is part of a diff's headers; `None` when it is none.
+    /// Reads a line of a diff's headers; `None` if it is not one.
     fn known_line(
         &mut self,
-        head: &mut Head,
+        head: &mut DiffHeaders,
         text: &'a [u8],
         after_stars: bool,
         number: usize,
-    ) -> Result<Option<Begins>, Fault> {
+    ) -> Result<Option<HeaderLine>, LineError> {
         let strip = self.options.strip;
         let cr = text.ends_with(b"\r");
-        let name = |target: &mut Option<Vec<u8>>, stamp: &mut Stamp, fetched: Fetched| {
+        let name = |target: &mut Option<Vec<u8>>, date: &mut HeaderDate, fetched: HeaderName| {
             if let Some(name) = fetched.name {
                 *target = Some(name);
             }
-            if let Some(said) = fetched.stamp {
-                *stamp = said;
+            if let Some(said) = fetched.date {
+                *date = said;
             }
         };
         if !after_stars && let Some(rest) = text.strip_prefix(b"*** ") {
             let fetched = fetch_name(rest, strip, true);
-            name(&mut head.diff.old, &mut head.old_stamp, fetched);
+            name(&mut head.diff.old, &mut head.old_date, fetched);
         } else if let Some(rest) = text.strip_prefix(b"+++ ") {
             let fetched = fetch_name(rest, strip, true);
-            name(&mut head.diff.old, &mut head.old_stamp, fetched);
+            name(&mut head.diff.old, &mut head.old_date, fetched);
             self.carriage_return = cr;
         } else if let Some(rest) = text.strip_prefix(b"Index:") {
             let fetched = fetch_name(rest, strip, false);
@@ -316,7 +318,7 @@ impl<'a> Parser<'a> {
             self.carriage_return = cr;
         } else if let Some(rest) = text.strip_prefix(b"diff --git ") {
             if head.extended {
-                return Ok(Some(Begins::NextGit));
+                return Ok(Some(HeaderLine::NextGit));
             }
             head.diff.git = true;
             (head.diff.old, head.diff.new) = match git_names(rest, strip) {
@@ -324,7 +326,7 @@ impl<'a> Parser<'a> {
                 None => (None, None),
             };
         } else if head.diff.git && text.starts_with(b"GIT binary patch") {
-            return Ok(Some(Begins::GitBinary));
+            return Ok(Some(HeaderLine::GitBinary));
         } else if head.diff.git && git_line(head, text, number, strip)? {
         } else {
             let mut inner = text;
@@ -340,38 +342,45 @@ impl<'a> Parser<'a> {
                 return Ok(None);
             };
             let fetched = fetch_name(rest, strip, true);
-            let dated = matches!(fetched.stamp, Some(Stamp::Epoch | Stamp::Other));
-            let mut stamp = Stamp::None;
-            name(&mut head.diff.new, &mut stamp, fetched);
+            let dated = matches!(fetched.date, Some(HeaderDate::Epoch | HeaderDate::Other));
+            let mut date = HeaderDate::None;
+            name(&mut head.diff.new, &mut date, fetched);
             if dated {
-                head.new_stamp = stamp;
+                head.new_date = date;
                 head.nesting = nesting;
             }
             self.carriage_return = cr;
         }
         head.named = true;
-        Ok(Some(Begins::Nothing))
+        Ok(Some(HeaderLine::Other))
     }
 
-    /// Reads the hunks of a diff whose headers were read.
-    fn diff(&mut self, mut head: Head, form: Option<Form>, dress: &Dress) -> Result<(), Fault> {
+    /// Reads the hunks of the diff with the headers `head`.
+    fn diff(
+        &mut self,
+        mut head: DiffHeaders,
+        form: Option<DiffForm>,
+        line_format: &LineFormat,
+    ) -> Result<(), LineError> {
         let Some(form) = form else {
             return self.push(head);
         };
         head.diff.form = form;
         loop {
             let hunk = match form {
-                Form::Unified => hunks::unified(&mut self.lines, dress)?,
-                Form::Context => context::context(&mut self.lines, dress, &mut self.memory)?,
-                Form::Normal => hunks::normal(&mut self.lines, dress)?,
+                DiffForm::Unified => hunks::unified(&mut self.lines, line_format)?,
+                DiffForm::Context => {
+                    context::context(&mut self.lines, line_format, &mut self.context_state)?
+                }
+                DiffForm::Normal => hunks::normal(&mut self.lines, line_format)?,
             };
             let Some(hunk) = hunk else { break };
-            if form == Form::Context
+            if form == DiffForm::Context
                 && head.diff.hunks.is_empty()
                 && hunk.after().next().is_none()
                 && hunk.new_start == 1
             {
-                head.diff.after = absence(head.new_stamp);
+                head.diff.after = absence(head.new_date);
             }
             head.diff.hunks.push(hunk);
         }
@@ -379,7 +388,7 @@ impl<'a> Parser<'a> {
         self.push(head)
     }
 
-    fn git_binary(&mut self, head: &mut Head) -> Result<(), Fault> {
+    fn git_binary(&mut self, head: &mut DiffHeaders) -> Result<(), LineError> {
         let at = self.lines.at;
         let (binary, used) = Binary::parse(&self.lines.raw()[at + 1..], self.room)
             .map_err(|(offset, error)| (at + 2 + offset, error))?;
@@ -390,8 +399,8 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn push(&mut self, head: Head) -> Result<(), Fault> {
-        let Head {
+    fn push(&mut self, head: DiffHeaders) -> Result<(), LineError> {
+        let DiffHeaders {
             mut diff,
             renames,
             copies,
@@ -402,8 +411,8 @@ impl<'a> Parser<'a> {
         if diff.old.is_none() && diff.new.is_none() && diff.index.is_none() {
             return Err((
                 diff.line.max(1),
-                Error::series(format!("no file is named after -p{}", self.options.strip)).hint(
-                    "the paths have fewer components than are taken off; say -p0 in `series` if they start at the tree's root",
+                Error::series(format!("no file name is left after -p{}", self.options.strip)).hint(
+                    "the paths have fewer components than -p strips; use -p0 in `series` if they start at the tree's root",
                 ),
             ));
         }
@@ -412,42 +421,47 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn ed_script(line: usize) -> Fault {
+fn ed_script(line: usize) -> LineError {
     (
         line,
         Error::series("an ed script, which is a program and not a diff").hint(
-            "apply it with `patch` and write the change anew with `quilt refresh` or `git diff`",
+            "apply it with `patch` and write the change again with `quilt refresh` or `git diff`",
         ),
     )
 }
 
-/// Whether the number at the front is 0.
+/// Returns whether the number at the front is 0.
 fn zero(text: &[u8]) -> bool {
     text.first() == Some(&b'0') && !text.get(1).is_some_and(u8::is_ascii_digit)
 }
 
-fn absence(stamp: Stamp) -> Presence {
-    match stamp {
-        Stamp::Epoch => Presence::Absent,
+fn absence(date: HeaderDate) -> Presence {
+    match date {
+        HeaderDate::Epoch => Presence::Absent,
         _ => Presence::EmptyOrAbsent,
     }
 }
 
-/// What `@@ -0,0 +1,3 @@` says about the file before and after.
-fn presence_from_range(head: &mut Head, line: &[u8]) {
+/// Derives from a range such as `@@ -0,0 +1,3 @@` whether the file exists before and after the change.
+fn presence_from_range(head: &mut DiffHeaders, line: &[u8]) {
     let range = &line[4..];
     if zero(range) {
-        head.diff.before = absence(head.old_stamp);
+        head.diff.before = absence(head.old_date);
     }
     let rest = &range[range.iter().position(|&b| b == b' ').unwrap_or(range.len())..];
     let rest = rest.trim_ascii_start();
     if rest.strip_prefix(b"+").is_some_and(zero) {
-        head.diff.after = absence(head.new_stamp);
+        head.diff.after = absence(head.new_date);
     }
 }
 
-/// Takes one of git's extended header lines; tells whether it is one.
-fn git_line(head: &mut Head, line: &[u8], number: usize, strip: usize) -> Result<bool, Fault> {
+/// Reads one of git's extended header lines; returns whether it is one.
+fn git_line(
+    head: &mut DiffHeaders,
+    line: &[u8],
+    number: usize,
+    strip: usize,
+) -> Result<bool, LineError> {
     let diff = &mut head.diff;
     let mode = |digits: &[u8]| parse_mode(digits).map_err(|error| (number, error));
     if let Some(rest) = line.strip_prefix(b"old mode ") {
@@ -488,7 +502,7 @@ fn names_binary(line: &[u8]) -> bool {
     line.starts_with(b"Binary files ") && line.ends_with(b" differ")
 }
 
-fn index_line(head: &mut Head, rest: &[u8], number: usize) -> Result<bool, Fault> {
+fn index_line(head: &mut DiffHeaders, rest: &[u8], number: usize) -> Result<bool, LineError> {
     let rest = String::from_utf8_lossy(rest);
     let hex = |text: &str| -> usize {
         text.bytes()
@@ -510,7 +524,7 @@ fn index_line(head: &mut Head, rest: &[u8], number: usize) -> Result<bool, Fault
         } else if EMPTY.starts_with(name) {
             Presence::EmptyOrAbsent
         } else {
-            Presence::There
+            Presence::Present
         }
     };
     head.diff.before = presence(old);
@@ -526,8 +540,8 @@ fn index_line(head: &mut Head, rest: &[u8], number: usize) -> Result<bool, Fault
     Ok(true)
 }
 
-/// Git's modes for files and symbolic links; permission bits other than the owner's execute bit
-/// carry no meaning in a tree. `None` for what patch takes for no mode.
+/// Parses git's mode of a file or symbolic link. It ignores permission bits other than the owner's execute bit, which
+/// trees do not store. Returns `None` for text that GNU patch does not accept as a mode.
 fn parse_mode(text: &[u8]) -> Result<Option<u32>> {
     let text = text.trim_ascii_start();
     let digits = text.strip_suffix(b"\r").unwrap_or(text);
@@ -549,14 +563,15 @@ fn parse_mode(text: &[u8]) -> Result<Option<u32>> {
         })),
         0o160_000 => Err(Error::series("a change of a submodule")
             .hint("a patch changes files; put the submodule's files into the release")),
-        _ => Err(
-            Error::series(format!("odd file mode {}", String::from_utf8_lossy(digits)))
-                .hint("allowed are 100644 (file), 100755 (executable) and 120000 (symbolic link)"),
-        ),
+        _ => Err(Error::series(format!(
+            "unsupported file mode {}",
+            String::from_utf8_lossy(digits)
+        ))
+        .hint("allowed modes: 100644 (file), 100755 (executable) and 120000 (symbolic link)")),
     }
 }
 
-/// A line after a hunk that looks like one of its lines.
+/// Returns whether a line after a hunk looks like one of its lines.
 fn is_stray(line: &[u8]) -> bool {
     match line.first() {
         Some(b'+' | b' ') => true,
@@ -573,8 +588,8 @@ mod tests {
     #[test]
     fn a_patch_may_not_have_any_number_of_lines() {
         let text = format!(
-            "--- a/f\n+++ b/f\n@@ -0,0 +1,{LINES} @@\n{}",
-            "+\n".repeat(LINES)
+            "--- a/f\n+++ b/f\n@@ -0,0 +1,{LINE_LIMIT} @@\n{}",
+            "+\n".repeat(LINE_LIMIT)
         );
         let error = parse(text.as_bytes(), 1, "p").unwrap_err();
         assert_eq!(error.to_string(), "p: more than 4000000 lines");

@@ -1,10 +1,9 @@
-//! The canonical form of a patch: what `git diff --full-index --binary -M OLD NEW` prints, made in
-//! memory and independent of any configuration, attribute or working tree.
+//! The canonical form of a patch: the output of `git diff --full-index --binary -M OLD NEW`, generated in memory and
+//! independent of any configuration, attribute or working tree.
 //!
-//! Only folders that differ are read. The lines are compared by libgit2's copy of git's own
-//! algorithm; renames are found as git finds them (`rename`), which libgit2 does differently. The
-//! body of a binary change is compressed at zlib's default level (git's own default is the fastest):
-//! `git -c core.compression=6 diff …` prints the same bytes.
+//! Only folders that differ are read. libgit2's copy of git's own algorithm compares the lines. The module `rename`
+//! detects renames like git, because libgit2's detection differs. The body of a binary change is compressed at zlib's
+//! default level (git's own default is the fastest): `git -c core.compression=6 diff …` prints the same bytes.
 
 mod rename;
 mod text;
@@ -20,24 +19,23 @@ use perfquilt_model::error::Result;
 
 /// One side of a changed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Side {
+struct FileSide {
     mode: u32,
     oid: Oid,
 }
 
 /// A file that differs between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Pair {
+struct FilePair {
     old_path: Vec<u8>,
     new_path: Vec<u8>,
-    old: Option<Side>,
-    new: Option<Side>,
-    /// How alike both sides of a rename are, out of [`rename::MAX_SCORE`].
+    old: Option<FileSide>,
+    new: Option<FileSide>,
+    /// The similarity of both sides of a rename, out of [`rename::MAX_SCORE`].
     score: Option<u64>,
 }
 
-/// The canonical diff from one tree to another; empty when they are the same. Trees are named in
-/// hexadecimal.
+/// Returns the canonical diff between two trees, given by their hexadecimal ids; empty if they are equal.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
@@ -45,9 +43,9 @@ pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> 
     let mut pairs = Vec::new();
     let (old, new) = (oid(old_tree)?, oid(new_tree)?);
     compare(store, Some(old), Some(new), &mut Vec::new(), &mut pairs)?;
-    // Folders sort as if they ended in a slash, so that this is the order of the trees too.
+    // Trees sort folders as if they ended in a slash, so sorting by path gives the order of the trees.
     pairs.sort_by(|a, b| a.new_path.cmp(&b.new_path));
-    let mut contents = Contents::new(store);
+    let mut contents = ContentReader::new(store);
     let pairs = rename::detect(pairs, &mut contents)?;
     let mut out = Vec::new();
     for pair in &pairs {
@@ -56,10 +54,10 @@ pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> 
     Ok(out)
 }
 
-/// Paths that differ between two trees, in order.
+/// Returns the sorted paths that differ between two trees.
 ///
 /// # Errors
-/// As [`diff`].
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn changed_paths(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<Vec<u8>>> {
     let mut pairs = Vec::new();
     let (old, new) = (oid(old_tree)?, oid(new_tree)?);
@@ -73,7 +71,7 @@ fn compare(
     old: Option<Oid>,
     new: Option<Oid>,
     prefix: &mut Vec<u8>,
-    pairs: &mut Vec<Pair>,
+    pairs: &mut Vec<FilePair>,
 ) -> Result<()> {
     if old == new {
         return Ok(());
@@ -116,7 +114,7 @@ fn compare(
             entry
                 .as_ref()
                 .filter(|entry| entry.mode != MODE_TREE)
-                .map(|entry| Side {
+                .map(|entry| FileSide {
                     mode: entry.mode,
                     oid: entry.oid,
                 })
@@ -124,7 +122,7 @@ fn compare(
         compare(store, folder(&one), folder(&two), prefix, pairs)?;
         let (one, two) = (file(&one), file(&two));
         if one != two {
-            pairs.push(Pair {
+            pairs.push(FilePair {
                 old_path: prefix.clone(),
                 new_path: prefix.clone(),
                 old: one,
@@ -136,34 +134,34 @@ fn compare(
     }
 }
 
-/// Contents of files, read when asked for.
-struct Contents<'a> {
+/// Reads the contents of files.
+struct ContentReader<'a> {
     store: &'a Objects,
 }
 
-impl<'a> Contents<'a> {
+impl<'a> ContentReader<'a> {
     fn new(store: &'a Objects) -> Self {
-        Contents { store }
+        ContentReader { store }
     }
 
-    fn read(&mut self, side: Side) -> Result<Vec<u8>> {
+    fn read(&mut self, side: FileSide) -> Result<Vec<u8>> {
         if side.mode == MODE_COMMIT {
-            // What git shows of a submodule.
+            // Git's diff shows a submodule as this line.
             return Ok(format!("Subproject commit {}\n", side.oid).into_bytes());
         }
         self.store.read(side.oid, ObjectType::Blob)
     }
 }
 
-/// Git's notion of a binary file: a NUL among the first 8000 bytes.
+/// Returns whether git considers the content binary: it has a NUL among the first 8000 bytes.
 fn is_binary(content: &[u8]) -> bool {
     content[..content.len().min(8000)].contains(&0)
 }
 
-/// A submodule that differs between two trees, which no patch can express.
+/// Returns the path of a submodule that differs between two trees; a patch cannot express that change.
 ///
 /// # Errors
-/// As [`diff`].
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn changed_submodule(
     store: &Objects,
     old_tree: &str,
@@ -172,7 +170,7 @@ pub fn changed_submodule(
     let mut pairs = Vec::new();
     let (old, new) = (oid(old_tree)?, oid(new_tree)?);
     compare(store, Some(old), Some(new), &mut Vec::new(), &mut pairs)?;
-    let submodule = |side: Option<Side>| side.is_some_and(|side| side.mode == MODE_COMMIT);
+    let submodule = |side: Option<FileSide>| side.is_some_and(|side| side.mode == MODE_COMMIT);
     Ok(pairs
         .into_iter()
         .find(|pair| submodule(pair.old) || submodule(pair.new))

@@ -1,27 +1,30 @@
-//! Finding renames exactly as `git diff -M` does with its default limits: first unchanged files, then
-//! files that keep their unique base name, then the most alike pairs of what is left.
+//! Rename detection exactly like `git diff -M` with its default limits: first unchanged files, then files that keep
+//! their unique base name, then the most similar pairs of the remaining files.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Contents, Pair, Side, is_binary};
+use super::{ContentReader, FilePair, FileSide, is_binary};
 use perfquilt_model::error::Result;
 
 /// The score of two files with the same content.
 pub(super) const MAX_SCORE: u64 = 60_000;
-/// At least half of the larger file is the same.
+/// The minimum score of a rename: half of the larger file is unchanged.
 const MINIMUM_SCORE: u64 = 30_000;
-/// What suffices for two files with the same, unique base name.
+/// The minimum score for two files with the same, unique base name.
 const MINIMUM_BASENAME_SCORE: u64 = 45_000;
-/// Git gives up beyond this many comparisons (`diff.renameLimit` 1000, squared).
-const COMPARISONS: usize = 1_000_000;
-/// So many sources are remembered for each new file.
-const CANDIDATES: usize = 4;
-/// So many unchanged sources are looked at for each new file.
-const IDENTICAL: usize = 100;
+/// Maximum number of comparisons; git gives up beyond it (`diff.renameLimit` 1000, squared).
+const COMPARISON_LIMIT: usize = 1_000_000;
+/// Number of best sources kept for each new file.
+const CANDIDATE_LIMIT: usize = 4;
+/// Maximum number of unchanged sources tested for each new file.
+const IDENTICAL_LIMIT: usize = 100;
 
-/// Joins removed and new files that belong together.
-pub(super) fn detect(pairs: Vec<Pair>, contents: &mut Contents<'_>) -> Result<Vec<Pair>> {
-    let index_of = |wanted: &dyn Fn(&Pair) -> bool| -> Vec<usize> {
+/// Joins pairs of removed and new files into renames.
+pub(super) fn detect(
+    pairs: Vec<FilePair>,
+    contents: &mut ContentReader<'_>,
+) -> Result<Vec<FilePair>> {
+    let index_of = |wanted: &dyn Fn(&FilePair) -> bool| -> Vec<usize> {
         (0..pairs.len()).filter(|&at| wanted(&pairs[at])).collect()
     };
     let sources = index_of(&|pair| pair.new.is_none());
@@ -29,17 +32,23 @@ pub(super) fn detect(pairs: Vec<Pair>, contents: &mut Contents<'_>) -> Result<Ve
     if sources.is_empty() || targets.is_empty() {
         return Ok(pairs);
     }
-    let mut search = Search {
+    let mut search = RenameSearch {
         used: vec![false; sources.len()],
         found: vec![None; targets.len()],
-        sources: sources.iter().map(|&at| File::old(&pairs[at])).collect(),
-        targets: targets.iter().map(|&at| File::new(&pairs[at])).collect(),
+        sources: sources
+            .iter()
+            .map(|&at| RenameFile::old(&pairs[at]))
+            .collect(),
+        targets: targets
+            .iter()
+            .map(|&at| RenameFile::new(&pairs[at]))
+            .collect(),
         contents,
     };
     search.identical();
     search.same_basename()?;
     search.most_alike()?;
-    let Search { used, found, .. } = search;
+    let RenameSearch { used, found, .. } = search;
     let mut gone = vec![false; pairs.len()];
     for (source, used) in used.iter().enumerate() {
         gone[sources[source]] = *used;
@@ -53,7 +62,7 @@ pub(super) fn detect(pairs: Vec<Pair>, contents: &mut Contents<'_>) -> Result<Ve
         match rename {
             Some((source, score)) => {
                 let from = &pairs[sources[source]];
-                joined.push(Pair {
+                joined.push(FilePair {
                     old_path: from.old_path.clone(),
                     old: from.old,
                     score: Some(score),
@@ -67,26 +76,26 @@ pub(super) fn detect(pairs: Vec<Pair>, contents: &mut Contents<'_>) -> Result<Ve
     Ok(joined)
 }
 
-struct File {
+struct RenameFile {
     path: Vec<u8>,
-    side: Side,
-    /// Length and spans, once they were needed.
+    side: FileSide,
+    /// Length in bytes and spans, computed on demand.
     spans: Option<(u64, Spans)>,
 }
 
-impl File {
-    fn old(pair: &Pair) -> File {
-        File::of(&pair.old_path, pair.old)
+impl RenameFile {
+    fn old(pair: &FilePair) -> RenameFile {
+        RenameFile::of(&pair.old_path, pair.old)
     }
 
-    fn new(pair: &Pair) -> File {
-        File::of(&pair.new_path, pair.new)
+    fn new(pair: &FilePair) -> RenameFile {
+        RenameFile::of(&pair.new_path, pair.new)
     }
 
-    fn of(path: &[u8], side: Option<Side>) -> File {
-        File {
+    fn of(path: &[u8], side: Option<FileSide>) -> RenameFile {
+        RenameFile {
             path: path.to_vec(),
-            side: side.unwrap_or(Side {
+            side: side.unwrap_or(FileSide {
                 mode: 0,
                 oid: git2::Oid::ZERO_SHA1,
             }),
@@ -102,7 +111,7 @@ impl File {
         self.side.mode & 0o170_000 == 0o100_000
     }
 
-    fn spans(&mut self, contents: &mut Contents<'_>) -> Result<&(u64, Spans)> {
+    fn spans(&mut self, contents: &mut ContentReader<'_>) -> Result<&(u64, Spans)> {
         if self.spans.is_none() {
             let content = contents.read(self.side)?;
             self.spans = Some((content.len() as u64, spans(&content)));
@@ -111,17 +120,17 @@ impl File {
     }
 }
 
-struct Search<'a, 'b> {
-    sources: Vec<File>,
-    targets: Vec<File>,
-    /// Whether a source is taken.
+struct RenameSearch<'a, 'b> {
+    sources: Vec<RenameFile>,
+    targets: Vec<RenameFile>,
+    /// Whether each source is used by a rename.
     used: Vec<bool>,
-    /// The source and score of each target.
+    /// The source and score found for each target.
     found: Vec<Option<(usize, u64)>>,
-    contents: &'a mut Contents<'b>,
+    contents: &'a mut ContentReader<'b>,
 }
 
-/// A possible pair, ordered as git orders them: best first.
+/// A possible rename.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Candidate {
     score: u64,
@@ -139,7 +148,7 @@ impl Candidate {
     }
 }
 
-impl Search<'_, '_> {
+impl RenameSearch<'_, '_> {
     fn join(&mut self, target: usize, source: usize, score: u64) {
         self.used[source] = true;
         self.found[target] = Some((source, score));
@@ -165,7 +174,7 @@ impl Search<'_, '_> {
                     best = Some((same_name, source));
                 }
                 looked_at += 1;
-                if same_name || looked_at == IDENTICAL {
+                if same_name || looked_at == IDENTICAL_LIMIT {
                     break;
                 }
             }
@@ -176,7 +185,7 @@ impl Search<'_, '_> {
     }
 
     fn same_basename(&mut self) -> Result<()> {
-        let unique = |files: &[File], free: &dyn Fn(usize) -> bool| {
+        let unique = |files: &[RenameFile], free: &dyn Fn(usize) -> bool| {
             let mut by_name: HashMap<Vec<u8>, Option<usize>> = HashMap::new();
             for (index, file) in files.iter().enumerate().filter(|(index, _)| free(*index)) {
                 by_name
@@ -209,12 +218,12 @@ impl Search<'_, '_> {
         let sources: Vec<usize> = (0..self.sources.len())
             .filter(|&source| !self.used[source])
             .collect();
-        if targets.len().saturating_mul(sources.len()) > COMPARISONS {
+        if targets.len().saturating_mul(sources.len()) > COMPARISON_LIMIT {
             return Ok(());
         }
         let mut candidates = Vec::new();
         for &target in &targets {
-            let mut best: Vec<Candidate> = Vec::with_capacity(CANDIDATES);
+            let mut best: Vec<Candidate> = Vec::with_capacity(CANDIDATE_LIMIT);
             for &source in &sources {
                 let candidate = Candidate {
                     score: self.similarity(source, target, MINIMUM_SCORE)?,
@@ -222,11 +231,11 @@ impl Search<'_, '_> {
                     target,
                     source,
                 };
-                if best.len() < CANDIDATES {
+                if best.len() < CANDIDATE_LIMIT {
                     best.push(candidate);
                     continue;
                 }
-                // The first of the worst makes room, as in git.
+                // As in git, the new candidate replaces the first of the worst.
                 let mut worst = 0;
                 for at in 1..best.len() {
                     if best[at].rank() > best[worst].rank() {
@@ -254,7 +263,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// How alike two files are; 0 when they cannot reach `minimum`.
+    /// Returns the similarity of two files; 0 if they cannot reach `minimum`.
     fn similarity(&mut self, source: usize, target: usize, minimum: u64) -> Result<u64> {
         let (source, target) = (&mut self.sources[source], &mut self.targets[target]);
         if !source.is_regular() || !target.is_regular() {
@@ -270,10 +279,10 @@ impl Search<'_, '_> {
     }
 }
 
-/// How many bytes a file has in lines (or runs of 64 bytes) of each hash.
+/// The number of bytes in a file's lines (or runs of 64 bytes), by their hash.
 type Spans = BTreeMap<u32, u64>;
 
-/// Git's spans: a line, or 64 bytes of a longer one, reduced to a hash.
+/// Computes git's spans of a file: each line, or 64 bytes of a longer one, reduced to a hash.
 fn spans(content: &[u8]) -> Spans {
     const BASE: u32 = 107_927;
     let text = !is_binary(content);
@@ -304,7 +313,7 @@ fn spans(content: &[u8]) -> Spans {
     spans
 }
 
-/// How many bytes of `new` may come from `old`.
+/// Returns the number of bytes of `new` that may come from `old`.
 fn copied(old: &Spans, new: &Spans) -> u64 {
     old.iter()
         .filter_map(|(hash, count)| new.get(hash).map(|other| *count.min(other)))

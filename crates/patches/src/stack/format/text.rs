@@ -1,28 +1,32 @@
-//! One file's diff as text.
+//! The text of one file's diff.
 
-use crate::upstream::object_store;
+use crate::upstream::store_error;
 use std::path::Path;
 
 use git2::{DiffOptions, Patch};
 
 use super::rename::MAX_SCORE;
-use super::{Contents, Pair, Side, is_binary};
+use super::{ContentReader, FilePair, FileSide, is_binary};
 use perfquilt_model::error::Result;
 
-/// The longest name of a function git puts behind a hunk's `@@`.
+/// The maximum length of the function name that git puts after a hunk's `@@`, in bytes.
 const FUNCTION_LENGTH: usize = 80;
 
 /// Appends the diff of `pair`.
-pub(super) fn write(pair: &Pair, contents: &mut Contents<'_>, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn write(
+    pair: &FilePair,
+    contents: &mut ContentReader<'_>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     if let (Some(old), Some(new)) = (pair.old, pair.new)
         && kind(old) != kind(new)
     {
-        // A file that becomes a link: one goes, the other comes.
-        let gone = Pair {
+        // Git writes the change between a file and a link as a deletion and a creation.
+        let gone = FilePair {
             new: None,
             ..pair.clone()
         };
-        let come = Pair {
+        let come = FilePair {
             old: None,
             ..pair.clone()
         };
@@ -33,7 +37,7 @@ pub(super) fn write(pair: &Pair, contents: &mut Contents<'_>, out: &mut Vec<u8>)
     if pair.old.map(|side| side.oid) == pair.new.map(|side| side.oid) {
         return Ok(());
     }
-    let mut read = |side: Option<Side>| match side {
+    let mut read = |side: Option<FileSide>| match side {
         Some(side) => contents.read(side),
         None => Ok(Vec::new()),
     };
@@ -45,11 +49,11 @@ pub(super) fn write(pair: &Pair, contents: &mut Contents<'_>, out: &mut Vec<u8>)
     }
 }
 
-fn kind(side: Side) -> u32 {
+fn kind(side: FileSide) -> u32 {
     side.mode & 0o170_000
 }
 
-fn header(pair: &Pair, out: &mut Vec<u8>) {
+fn header(pair: &FilePair, out: &mut Vec<u8>) {
     let mut line = |text: String| out.extend_from_slice(text.as_bytes());
     line("diff --git ".to_owned());
     line(quoted(b"a/", &pair.old_path));
@@ -74,7 +78,7 @@ fn header(pair: &Pair, out: &mut Vec<u8>) {
         ));
     }
     let name =
-        |side: Option<Side>| side.map_or_else(|| "0".repeat(40), |side| side.oid.to_string());
+        |side: Option<FileSide>| side.map_or_else(|| "0".repeat(40), |side| side.oid.to_string());
     if name(pair.old) != name(pair.new) {
         line(format!("index {}..{}", name(pair.old), name(pair.new)));
         if let (Some(old), Some(new)) = (pair.old, pair.new)
@@ -86,7 +90,7 @@ fn header(pair: &Pair, out: &mut Vec<u8>) {
     }
 }
 
-fn hunks(pair: &Pair, old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
+fn hunks(pair: &FilePair, old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let mut options = DiffOptions::new();
     options
         .force_text(true)
@@ -95,9 +99,9 @@ fn hunks(pair: &Pair, old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
         .interhunk_lines(0);
     let name = Some(Path::new("x"));
     let mut patch =
-        Patch::from_buffers(old, name, new, name, Some(&mut options)).map_err(object_store)?;
-    let label = |side: Option<Side>, prefix: &[u8], path: &[u8]| match side {
-        // Git ends a name with a blank in a tab, so that nobody reads a date into it.
+        Patch::from_buffers(old, name, new, name, Some(&mut options)).map_err(store_error)?;
+    let label = |side: Option<FileSide>, prefix: &[u8], path: &[u8]| match side {
+        // Git appends a tab to a name with a blank, so that no parser mistakes a part of it for a date.
         Some(_) if path.contains(&b' ') => format!("{}\t", quoted(prefix, path)),
         Some(_) => quoted(prefix, path),
         None => "/dev/null".to_owned(),
@@ -116,7 +120,7 @@ fn hunks(pair: &Pair, old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
             }
             true
         })
-        .map_err(object_store)?;
+        .map_err(store_error)?;
     if !lines.is_empty() {
         let names = format!(
             "--- {}\n+++ {}\n",
@@ -129,7 +133,7 @@ fn hunks(pair: &Pair, old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Git takes blanks off a function's name after shortening it, libgit2 before.
+/// Corrects a hunk header of libgit2: git trims a function name after truncating it, libgit2 before.
 fn hunk_header(line: &[u8]) -> Vec<u8> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let function = text
@@ -154,7 +158,7 @@ fn binary(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
     options.force_binary(true).show_binary(true);
     let name = Some(Path::new("x"));
     let mut patch =
-        Patch::from_buffers(old, name, new, name, Some(&mut options)).map_err(object_store)?;
+        Patch::from_buffers(old, name, new, name, Some(&mut options)).map_err(store_error)?;
     patch
         .print(&mut |_, _, line| {
             if line.origin() == 'B' {
@@ -162,11 +166,11 @@ fn binary(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
             }
             true
         })
-        .map_err(object_store)?;
+        .map_err(store_error)?;
     Ok(())
 }
 
-/// The path behind its prefix, in quotes where git puts some.
+/// Returns the path with its prefix, quoted like git.
 fn quoted(prefix: &[u8], path: &[u8]) -> String {
     let plain = |b: &u8| (0x20..0x7f).contains(b) && !matches!(b, b'"' | b'\\');
     let name = [prefix, path].concat();

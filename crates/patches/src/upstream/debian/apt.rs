@@ -1,4 +1,4 @@
-//! The machine's apt with a configuration of our own.
+//! The machine's apt with a private configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -8,25 +8,25 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::{Command, Output, find_program};
 
-/// A source package as an archive lists it.
+/// A source package listed by an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct SourcePackage {
     /// The source package's name.
     pub package: String,
-    /// Debian's version, epoch and revision included.
+    /// Debian's version with epoch and revision.
     pub version: String,
     /// The suite.
     pub suite: String,
 }
 
-impl Listed {
-    /// The upstream part of the version.
+impl SourcePackage {
+    /// Returns the upstream part of the version.
     pub fn upstream(&self) -> &str {
         upstream_version(&self.version)
     }
 }
 
-/// apt with a configuration of our own.
+/// apt with a private configuration.
 #[derive(Debug)]
 pub struct Apt {
     folder: PathBuf,
@@ -35,11 +35,11 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Writes the private configuration below `cache` for `wanted`, and for those of `others` whose
-    /// archive the machine has. `etc` is the machine's own configuration, `/etc/apt`.
+    /// Writes the private configuration below `cache`: for `wanted`, and for those of `others` whose archive is in the
+    /// machine's sources. `etc` is the machine's own configuration, `/etc/apt`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when there is no apt or it has no archive to ask.
+    /// [`Kind::Usage`] when apt is missing or the machine's sources lack the archive of `wanted`.
     pub fn new(
         cache: &Path,
         wanted: &DebianSource,
@@ -79,7 +79,7 @@ impl Apt {
         })
     }
 
-    /// Whether lists of the wanted suites are there already.
+    /// Returns whether the lists of the configured suites exist.
     pub fn has_lists(&self) -> bool {
         self.has_lists
     }
@@ -88,10 +88,10 @@ impl Apt {
         Command::new(program).arg("-c").arg(&self.config).network()
     }
 
-    /// Fetches the archives' lists, unless `only_if_missing` and they are there.
+    /// Fetches the archives' lists; with `only_if_missing` only if there are none.
     ///
     /// # Errors
-    /// [`Kind::Usage`] with apt's own words when nothing could be fetched.
+    /// [`Kind::Usage`] with apt's error lines when there are no lists afterwards.
     pub fn update(&mut self, only_if_missing: bool, progress: &dyn Progress) -> Result<()> {
         if only_if_missing && self.has_lists {
             return Ok(());
@@ -103,20 +103,20 @@ impl Apt {
             if !self.has_lists {
                 return Err(Error::usage("apt cannot fetch the source packages' lists")
                     .details(errors)
-                    .hint("is the machine's mirror reachable? `apt-get update` tells"));
+                    .hint("is the machine's mirror reachable? `apt-get update` shows it"));
             }
-            progress.warn("apt could not refresh the lists; using those from before");
+            progress.warn("apt could not refresh the lists; using the previous ones");
         }
         self.has_lists = true;
         step.finish("");
         Ok(())
     }
 
-    /// What the archives list of the source packages called `packages`.
+    /// Returns the archives' versions of the source packages called `packages`.
     ///
     /// # Errors
     /// [`Kind::Internal`] when apt cannot read its lists.
-    pub fn listed(&self, packages: &[&str]) -> Result<Vec<Listed>> {
+    pub fn listed(&self, packages: &[&str]) -> Result<Vec<SourcePackage>> {
         let output = self
             .command("apt-cache")
             .arg("madison")
@@ -128,11 +128,16 @@ impl Apt {
             .collect())
     }
 
-    /// Downloads a source package's files into `folder`; `description_only` fetches just the `.dsc`.
+    /// Downloads a source package's files into `folder`; with `description_only` only its `.dsc`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] with apt's own words.
-    pub fn download(&self, listed: &Listed, folder: &Path, description_only: bool) -> Result<()> {
+    /// [`Kind::Usage`] with apt's error lines.
+    pub fn download(
+        &self,
+        listed: &SourcePackage,
+        folder: &Path,
+        description_only: bool,
+    ) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
         let what = if description_only {
             "--dsc-only"
@@ -156,8 +161,8 @@ impl Apt {
         }
     }
 
-    /// Those of `listed` whose description can be downloaded.
-    pub fn reachable<'a>(&self, listed: &'a [Listed]) -> Vec<&'a Listed> {
+    /// Returns those of `listed` whose description can be downloaded.
+    pub fn reachable<'a>(&self, listed: &'a [SourcePackage]) -> Vec<&'a SourcePackage> {
         listed
             .iter()
             .filter(|candidate| {
@@ -173,23 +178,23 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 fn stanzas(
-    machine: &[sources::Source],
+    machine: &[sources::AptSource],
     wanted: &DebianSource,
     others: &[DebianSource],
 ) -> Result<String> {
     let own_suite = own_suite();
     let choose = |archive: Option<&str>| sources::choose(machine, archive, own_suite.as_deref());
-    let mut archives: Vec<(&sources::Source, Vec<String>)> = Vec::new();
-    // The same text whichever of the releases is wanted, so that the lists stay good.
+    let mut archives: Vec<(&sources::AptSource, Vec<String>)> = Vec::new();
+    // The text must not depend on which release is fetched, so that the lists stay valid.
     let mut all: Vec<&DebianSource> = others.iter().collect();
-    if !others.iter().any(|other| same_place(other, wanted)) {
+    if !others.iter().any(|other| same_suite(other, wanted)) {
         all.push(wanted);
     }
     for debian in all {
         let archive = debian.archive.as_deref();
         let source = match choose(archive) {
             Some(source) => source,
-            None if !same_place(debian, wanted) => continue,
+            None if !same_suite(debian, wanted) => continue,
             None => {
                 let which = archive.map_or_else(
                     || "a Debian archive".to_owned(),
@@ -207,13 +212,13 @@ fn stanzas(
             None => archives.push((source, vec![debian.suite.clone()])),
         }
     }
-    let stanza = |(source, suites): &(&sources::Source, Vec<String>)| {
+    let stanza = |(source, suites): &(&sources::AptSource, Vec<String>)| {
         sources::private_stanza(source, suites)
     };
     Ok(archives.iter().map(stanza).collect::<Vec<_>>().join("\n"))
 }
 
-fn same_place(a: &DebianSource, b: &DebianSource) -> bool {
+fn same_suite(a: &DebianSource, b: &DebianSource) -> bool {
     a.archive == b.archive && a.suite == b.suite
 }
 
@@ -225,8 +230,8 @@ fn own_suite() -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
-/// The machine's configuration is read first, so its proxies and credentials hold; its hooks around
-/// `update` are for the machine's own lists and are left out.
+/// Returns the private configuration. apt reads the machine's configuration first, so its proxies and credentials
+/// apply. The private one clears the hooks around `update`, which are for the machine's own lists.
 fn configuration(folder: &Path) -> String {
     let path = |inner: &str| {
         let text = folder.join(inner).to_string_lossy().into_owned();
@@ -263,7 +268,7 @@ fn apt_errors(output: &Output) -> Vec<String> {
     }
 }
 
-fn parse_madison(text: &str) -> Vec<Listed> {
+fn parse_madison(text: &str) -> Vec<SourcePackage> {
     text.lines()
         .filter_map(|line| {
             let mut columns = line.split('|').map(str::trim);
@@ -271,7 +276,7 @@ fn parse_madison(text: &str) -> Vec<Listed> {
             let place = columns.next()?.strip_suffix(" Sources")?;
             let (_, suite) = place.rsplit_once(' ')?;
             let (suite, _) = suite.rsplit_once('/').unwrap_or((suite, ""));
-            Some(Listed {
+            Some(SourcePackage {
                 package: package.to_owned(),
                 version: version.to_owned(),
                 suite: suite.to_owned(),

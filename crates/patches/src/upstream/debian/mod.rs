@@ -1,5 +1,5 @@
-//! Releases from Debian source packages, fetched by the machine's own apt with a private
-//! configuration: the machine's mirror, proxies and keys are used, its files are not touched.
+//! Releases from Debian source packages, fetched by the machine's own apt with a private configuration. It uses the
+//! machine's mirror, proxies and keys and leaves its files alone.
 
 mod apt;
 mod sources;
@@ -11,20 +11,20 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 
 use super::tarball::sha256;
-use apt::{Apt, Listed};
+use apt::{Apt, SourcePackage};
 
-/// A source package's upstream tarball on the disk, checked against its description.
+/// A source package's downloaded upstream tarball, checked against the package's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Download {
+pub struct DownloadedTarball {
     /// The tarball.
     pub file: PathBuf,
     /// Its SHA-256 in hexadecimal.
     pub sha256: String,
-    /// Where it came from, for people.
+    /// Its source, for messages.
     pub source: String,
 }
 
-/// Debian's version without epoch, revision and repacking mark.
+/// Returns Debian's version without epoch, revision and repacking suffix.
 pub fn upstream_version(version: &str) -> &str {
     let version = version.split_once(':').map_or(version, |(_, rest)| rest);
     let version = version.rsplit_once('-').map_or(version, |(rest, _)| rest);
@@ -33,7 +33,7 @@ pub fn upstream_version(version: &str) -> &str {
     end.map_or(version, |end| &version[..end])
 }
 
-/// Name and SHA-256 of the upstream tarball that a `.dsc` describes.
+/// Returns name and SHA-256 of the upstream tarball that a `.dsc` lists.
 fn upstream_tarball(dsc: &str) -> Option<(String, String)> {
     let mut inside = false;
     let mut native = None;
@@ -63,8 +63,8 @@ fn upstream_tarball(dsc: &str) -> Option<(String, String)> {
     native
 }
 
-/// The tarball in `folder`, if a description there names one and its digest is right.
-fn already_there(folder: &Path) -> Result<Option<(PathBuf, String)>> {
+/// Returns the tarball in `folder` and its SHA-256, if a description there lists it with this digest.
+fn cached_tarball(folder: &Path) -> Result<Option<(PathBuf, String)>> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Ok(None);
     };
@@ -85,11 +85,11 @@ fn already_there(folder: &Path) -> Result<Option<(PathBuf, String)>> {
     Ok(None)
 }
 
-/// The upstream tarball of `version`, from the cache if it is there, else through apt. `all` are the
-/// configured packages, which an error names if they can be had; `etc` is `/etc/apt`.
+/// Returns the upstream tarball of `version`, from the cache or through apt. `all` are the configured packages, whose
+/// available versions the error lists; `etc` is `/etc/apt`.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the version cannot be had, naming those that can.
+/// [`Kind::Usage`] when the version is not available, listing the available ones.
 pub fn fetch(
     cache: &Path,
     version: &str,
@@ -97,17 +97,17 @@ pub fn fetch(
     all: &[DebianSource],
     etc: &Path,
     progress: &dyn Progress,
-) -> Result<Download> {
+) -> Result<DownloadedTarball> {
     let folder = cache
         .join("downloads")
         .join(format!("{}_{version}", wanted.package));
     let source = format!("debian {} {}", wanted.suite, wanted.package);
-    let done = |(file, sha256)| Download {
+    let done = |(file, sha256)| DownloadedTarball {
         file,
         sha256,
         source: source.clone(),
     };
-    if let Some(found) = already_there(&folder)? {
+    if let Some(found) = cached_tarball(&folder)? {
         return Ok(done(found));
     }
     let mut apt = Apt::new(cache, wanted, all, etc)?;
@@ -137,7 +137,7 @@ fn try_fetch(
     progress: &dyn Progress,
 ) -> Result<(PathBuf, String)> {
     let listed = apt.listed(&[&wanted.package])?;
-    let of_suite: Vec<&Listed> = listed
+    let of_suite: Vec<&SourcePackage> = listed
         .iter()
         .filter(|listed| listed.suite == wanted.suite)
         .collect();
@@ -159,8 +159,8 @@ fn try_fetch(
         None,
     );
     apt.download(found, folder, false)?;
-    own_copies(folder)?;
-    let file = already_there(folder)?.ok_or_else(|| {
+    replace_links(folder)?;
+    let file = cached_tarball(folder)?.ok_or_else(|| {
         Error::usage(format!(
             "the upstream tarball of {} {} is missing or fails its sha256",
             found.package, found.version
@@ -171,8 +171,9 @@ fn try_fetch(
     Ok(file)
 }
 
-/// From an archive on the disk apt makes symbolic links; the cache must outlive that archive.
-fn own_copies(folder: &Path) -> Result<()> {
+/// Replaces symbolic links in `folder` by copies. apt links to files of a local archive, and the cache must outlive
+/// that.
+fn replace_links(folder: &Path) -> Result<()> {
     let io = |e| Error::io("copy into", folder, &e);
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let entry = entry.map_err(io)?;
@@ -205,10 +206,10 @@ fn reachable_hint(apt: &Apt, version: &str, wanted: &DebianSource, all: &[Debian
         })
         .collect();
     if reachable.is_empty() {
-        "no other version can be had either; is the machine's mirror reachable?".to_owned()
+        "no other version is available either; is the machine's mirror reachable?".to_owned()
     } else {
         format!(
-            "can be had: {}; set one in bench-config/perfquilt.toml",
+            "available: {}; set one in bench-config/perfquilt.toml",
             reachable.join(", ")
         )
     }
@@ -221,7 +222,7 @@ mod tests {
     use perfquilt_model::progress::Silent;
     use perfquilt_system::process::find_program;
 
-    /// An archive on the disk with the releases 1.0, and 2.0, whose files are gone.
+    /// Creates a local archive that lists the releases 1.0 and 2.0; the files of 2.0 are missing.
     fn archive(root: &Path) -> PathBuf {
         let make = |path: &str, content: &str| {
             let path = root.join(path);
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn fetches_through_apt_and_names_what_can_be_had() {
+    fn fetches_through_apt_and_lists_available_versions() {
         assert!(
             find_program("apt-get").is_some(),
             "this test needs apt-get, which every Debian machine has"
@@ -307,7 +308,7 @@ mod tests {
         );
         assert_eq!(
             gone.hint_text().unwrap(),
-            "can be had: srv 1.0 (test); set one in bench-config/perfquilt.toml"
+            "available: srv 1.0 (test); set one in bench-config/perfquilt.toml"
         );
         let unknown = get("3.0").unwrap_err();
         assert_eq!(
@@ -315,7 +316,7 @@ mod tests {
             "srv 3.0 is not in test, which has 1.0, 2.0"
         );
 
-        // Once downloaded, neither apt nor the archive is needed; a damaged file is noticed.
+        // A downloaded file needs neither apt nor the archive; a damaged one is an error.
         std::fs::remove_dir_all(dir.path().join("archive")).unwrap();
         std::fs::remove_dir_all(cache.join("apt")).unwrap();
         assert_eq!(get("1.0").unwrap(), download);

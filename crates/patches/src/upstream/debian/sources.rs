@@ -1,11 +1,11 @@
-//! The machine's apt sources, read so that a private copy can ask for source packages.
+//! Parser for the machine's apt sources, from which perfquilt derives private sources for source packages.
 
 use std::path::Path;
 
 use perfquilt_model::error::{Error, Result};
 
-/// Fields of a source that say how it is checked; the private copy keeps them.
-const KEPT: [&str; 6] = [
+/// Fields that control the verification of a source; the private copy keeps them.
+const KEPT_OPTIONS: [&str; 6] = [
     "signed-by",
     "trusted",
     "check-valid-until",
@@ -14,24 +14,24 @@ const KEPT: [&str; 6] = [
     "allow-weak",
 ];
 
-/// One source: a stanza of a `.sources` file or a line of a `.list` file.
+/// An apt source: a stanza of a `.sources` file or a line of a `.list` file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Source {
+pub struct AptSource {
     /// Addresses of the archive.
     pub uris: Vec<String>,
     /// Its suites.
     pub suites: Vec<String>,
     /// Its components.
     pub components: Vec<String>,
-    /// Further fields, with their values as they stood (continuation lines included).
+    /// Further fields with their unchanged values, including continuation lines.
     pub options: Vec<(String, String)>,
 }
 
-/// Every enabled source below `etc` (`/etc/apt`).
+/// Returns every enabled source below `etc` (`/etc/apt`).
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
-pub fn machine_sources(etc: &Path) -> Result<Vec<Source>> {
+pub fn machine_sources(etc: &Path) -> Result<Vec<AptSource>> {
     let mut files = vec![etc.join("sources.list")];
     let parts = etc.join("sources.list.d");
     if let Ok(entries) = std::fs::read_dir(&parts) {
@@ -42,7 +42,7 @@ pub fn machine_sources(etc: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for file in files {
         let extension = file.extension().and_then(|extension| extension.to_str());
-        let parse: fn(&str) -> Vec<Source> = match extension {
+        let parse: fn(&str) -> Vec<AptSource> = match extension {
             Some("list") => parse_list,
             Some("sources") => parse_deb822,
             _ => continue,
@@ -60,8 +60,8 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The one-line form: `deb [signed-by=…] URI suite component…`.
-fn parse_list(text: &str) -> Vec<Source> {
+/// Parses the one-line format: `deb [signed-by=…] URI suite component…`.
+fn parse_list(text: &str) -> Vec<AptSource> {
     let mut sources = Vec::new();
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -79,7 +79,7 @@ fn parse_list(text: &str) -> Vec<Source> {
             };
             for option in inside.split_whitespace() {
                 if let Some((name, value)) = option.split_once('=')
-                    && KEPT.contains(&name.to_lowercase().as_str())
+                    && KEPT_OPTIONS.contains(&name.to_lowercase().as_str())
                 {
                     options.push((field_name(name), value.replace(',', " ")));
                 }
@@ -90,7 +90,7 @@ fn parse_list(text: &str) -> Vec<Source> {
         let (Some(uri), Some(suite)) = (fields.next(), fields.next()) else {
             continue;
         };
-        sources.push(Source {
+        sources.push(AptSource {
             uris: vec![uri],
             suites: vec![suite],
             components: fields.collect(),
@@ -100,7 +100,7 @@ fn parse_list(text: &str) -> Vec<Source> {
     sources
 }
 
-/// `signed-by` → `Signed-By`.
+/// Capitalises a field name: `signed-by` → `Signed-By`.
 fn field_name(name: &str) -> String {
     let capital = |part: &str| {
         let mut chars = part.chars();
@@ -115,8 +115,8 @@ fn field_name(name: &str) -> String {
         .join("-")
 }
 
-/// The stanza form of `.sources` files.
-fn parse_deb822(text: &str) -> Vec<Source> {
+/// Parses the stanza format of `.sources` files.
+fn parse_deb822(text: &str) -> Vec<AptSource> {
     let mut sources = Vec::new();
     let mut fields: Vec<(String, String)> = Vec::new();
     for line in text.lines().chain(std::iter::once("")) {
@@ -135,7 +135,7 @@ fn parse_deb822(text: &str) -> Vec<Source> {
     sources
 }
 
-fn stanza(fields: &[(String, String)]) -> Option<Source> {
+fn stanza(fields: &[(String, String)]) -> Option<AptSource> {
     let get = |name: &str| {
         fields
             .iter()
@@ -146,35 +146,35 @@ fn stanza(fields: &[(String, String)]) -> Option<Source> {
     if get("enabled").is_some_and(|value| off.contains(&value.to_lowercase().as_str())) {
         return None;
     }
-    let source = Source {
+    let source = AptSource {
         uris: words(get("uris")?),
         suites: words(get("suites")?),
         components: words(get("components").unwrap_or_default()),
         options: fields
             .iter()
-            .filter(|(name, _)| KEPT.contains(&name.as_str()))
+            .filter(|(name, _)| KEPT_OPTIONS.contains(&name.as_str()))
             .map(|(name, value)| (field_name(name), value.clone()))
             .collect(),
     };
     (!source.uris.is_empty() && !source.suites.is_empty()).then_some(source)
 }
 
-/// The source whose archive holds the wanted suites: the one whose address ends in `archive`, or
-/// the one of the machine's own suite, or else the first with a plain suite.
+/// Returns the source for an archive: the one whose address ends in `archive`; without `archive`, the one of the
+/// machine's own suite, otherwise the first with a plain suite.
 pub fn choose<'a>(
-    sources: &'a [Source],
+    sources: &'a [AptSource],
     archive: Option<&str>,
     own_suite: Option<&str>,
-) -> Option<&'a Source> {
+) -> Option<&'a AptSource> {
     if let Some(archive) = archive {
         let ends = |uri: &String| uri.trim_end_matches('/').rsplit('/').next() == Some(archive);
         return sources.iter().find(|source| source.uris.iter().any(ends));
     }
-    let has_main = |source: &&Source| source.components.iter().any(|c| c == "main");
-    let own = |source: &&Source| {
+    let has_main = |source: &&AptSource| source.components.iter().any(|c| c == "main");
+    let own = |source: &&AptSource| {
         own_suite.is_some_and(|own| source.suites.iter().any(|suite| suite == own))
     };
-    let plain = |source: &&Source| {
+    let plain = |source: &&AptSource| {
         source
             .suites
             .iter()
@@ -186,8 +186,8 @@ pub fn choose<'a>(
         .or_else(|| sources.iter().find(|s| has_main(s) && plain(s)))
 }
 
-/// A `.sources` stanza that asks `source`'s archive for the source packages of `suites`.
-pub fn private_stanza(source: &Source, suites: &[String]) -> String {
+/// Returns a `.sources` stanza for the source packages of `suites` in `source`'s archive.
+pub fn private_stanza(source: &AptSource, suites: &[String]) -> String {
     let mut text = format!(
         "Types: deb-src\nURIs: {}\nSuites: {}\nComponents: main\n",
         source.uris.join(" "),
@@ -253,7 +253,7 @@ Enabled: no
             sources[0].options,
             [("Signed-By".to_owned(), "/k.gpg".to_owned())]
         );
-        // A machine of another suite: the first plain suite's archive is the one.
+        // On a machine with another suite, the archive of the first plain suite is chosen.
         assert_eq!(choose(&sources, None, Some("sid")), Some(&sources[0]));
         assert_eq!(choose(&sources, Some("debian-security"), None), None);
     }

@@ -7,12 +7,12 @@ use perfquilt_system::locks::{self, Lock};
 
 /// Keeps other processes from carrying the same experiment out while it lives.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct ExperimentLock {
     path: PathBuf,
     _held: Lock,
 }
 
-impl Claim {
+impl ExperimentLock {
     /// The claim to the experiment of `key` in the workspace whose state is in `state`.
     ///
     /// # Errors
@@ -22,7 +22,7 @@ impl Claim {
         let name = format!("experiment-{}.lock", key.replace(' ', "-"));
         let path = state.join("locks").join(name);
         match locks::try_now(&path)? {
-            Some(held) => Ok(Claim { path, _held: held }),
+            Some(held) => Ok(ExperimentLock { path, _held: held }),
             None => Err(
                 Error::usage("this experiment is being carried out by another process")
                     .hint("wait until it is done; the same command then tells what it found"),
@@ -31,7 +31,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for ExperimentLock {
     fn drop(&mut self) {
         // Whoever opened it meanwhile sees that it is gone.
         let _ = std::fs::remove_file(&self.path);
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn one_process_at_a_time_has_an_experiment() {
         let state = tempfile::tempdir().unwrap();
-        let first = Claim::of(state.path(), "key fresh 2").unwrap();
-        let error = Claim::of(state.path(), "key fresh 2").unwrap_err();
+        let first = ExperimentLock::of(state.path(), "key fresh 2").unwrap();
+        let error = ExperimentLock::of(state.path(), "key fresh 2").unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);
-        assert!(Claim::of(state.path(), "key").is_ok());
+        assert!(ExperimentLock::of(state.path(), "key").is_ok());
         drop(first);
-        assert!(Claim::of(state.path(), "key fresh 2").is_ok());
+        assert!(ExperimentLock::of(state.path(), "key fresh 2").is_ok());
         let left = std::fs::read_dir(state.path().join("locks")).unwrap();
         assert_eq!(left.count(), 0);
     }

@@ -1,15 +1,15 @@
-//! How a process ended, in words.
+//! Descriptions of exit statuses.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// `exited with 1` or `was ended by signal 11 (SIGSEGV)`.
-pub fn how_it_ended(status: ExitStatus) -> String {
-    in_words(status.code(), status.signal())
+/// Describes an exit status: `exited with 1` or `was ended by signal 11 (SIGSEGV)`.
+pub fn describe_exit(status: ExitStatus) -> String {
+    describe(status.code(), status.signal())
 }
 
-/// [`how_it_ended`] of an exit code or a signal.
-pub(super) fn in_words(code: Option<i32>, signal: Option<i32>) -> String {
+/// Describes an exit code or a signal like [`describe_exit`].
+pub(super) fn describe(code: Option<i32>, signal: Option<i32>) -> String {
     match (signal, code) {
         (Some(signal), _) => match name(signal) {
             Some(name) => format!("was ended by signal {signal} ({name})"),
@@ -38,10 +38,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_signals_are_told() {
-        assert_eq!(how_it_ended(ExitStatus::from_raw(3 << 8)), "exited with 3");
-        let killed = how_it_ended(ExitStatus::from_raw(11));
+    fn codes_and_signals_are_described() {
+        assert_eq!(describe_exit(ExitStatus::from_raw(3 << 8)), "exited with 3");
+        let killed = describe_exit(ExitStatus::from_raw(11));
         assert_eq!(killed, "was ended by signal 11 (SIGSEGV)");
-        assert_eq!(in_words(None, Some(40)), "was ended by signal 40");
+        assert_eq!(describe(None, Some(40)), "was ended by signal 40");
     }
 }

@@ -6,34 +6,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perfquilt_model::observation::{ExperimentHeader, Origin, Planned};
+use super::fingerprint::Fingerprint;
+use perfquilt_model::observation::{ExperimentHeader, PlannedBlocks, ReusedFrom};
 use perfquilt_model::point::Point;
-use perfquilt_store::{Earlier, Identity};
+use perfquilt_store::{EarlierExperiment, ExperimentIdentity};
 
-/// What a new experiment is to find out.
+/// A new experiment that looks for earlier observations to reuse.
 #[derive(Debug)]
-pub(super) struct Question<'a> {
+pub(super) struct ReuseQuery<'a> {
     /// Its header, with machine, harness and identical points.
     pub(super) header: &'a ExperimentHeader,
     /// Its protocol, points that have a server, and workloads.
-    pub(super) identity: &'a Identity,
+    pub(super) identity: &'a ExperimentIdentity,
     /// The blocks it is to have.
-    pub(super) planned: &'a [Planned],
+    pub(super) planned: &'a [PlannedBlocks],
 }
 
-/// The facts of a machine that change what is measured.
-pub(super) const MACHINE: [&str; 5] = [
-    "processor",
-    "cores",
-    "kernel",
-    "virtualisation",
-    "measured on",
-];
-
-impl Question<'_> {
+impl ReuseQuery<'_> {
     /// The earlier experiments to carry from, `earlier` being in the order of preference. Those that
     /// are stale come last: they fill in until there are measured figures.
-    pub(super) fn origins(&self, earlier: &[Earlier]) -> Vec<Origin> {
+    pub(super) fn origins(&self, earlier: &[EarlierExperiment]) -> Vec<ReusedFrom> {
         let mut open = self.pairs();
         let mut origins = Vec::new();
         for holds in [true, false] {
@@ -46,7 +38,7 @@ impl Question<'_> {
                 let before = open.len();
                 open.retain(|pair| !pair.iter().all(|point| points.contains_key(point)));
                 if open.len() < before {
-                    origins.push(Origin {
+                    origins.push(ReusedFrom {
                         experiment: experiment.header.experiment.clone(),
                         started: experiment.header.started.clone(),
                         points,
@@ -59,9 +51,13 @@ impl Question<'_> {
     }
 
     /// Whether what is carried from `origins` still answers the question: another run of an experiment may ask
-    /// for more blocks or meters than the one that chose them. `earlier` is as for [`Question::origins`].
-    pub(super) fn is_told_by(&self, origins: &[Origin], earlier: &[Earlier]) -> bool {
-        let told = |origin: &Origin| {
+    /// for more blocks or meters than the one that chose them. `earlier` is as for [`ReuseQuery::origins`].
+    pub(super) fn is_answered_by(
+        &self,
+        origins: &[ReusedFrom],
+        earlier: &[EarlierExperiment],
+    ) -> bool {
+        let told = |origin: &ReusedFrom| {
             let from = earlier
                 .iter()
                 .find(|other| other.header.experiment == origin.experiment);
@@ -77,7 +73,7 @@ impl Question<'_> {
 
     /// The points to measure when observations of `origins` are there: those of the effects these do
     /// not tell, the release and its control. Empty when they tell all.
-    pub(super) fn left(&self, origins: &[Origin]) -> BTreeSet<Point> {
+    pub(super) fn left(&self, origins: &[ReusedFrom]) -> BTreeSet<Point> {
         let told = |pair: &BTreeSet<Point>| {
             origins
                 .iter()
@@ -130,7 +126,7 @@ impl Question<'_> {
 
     /// The points of this experiment that are binaries `earlier` measured, and which there; where its figures
     /// are to hold, those it has all blocks of.
-    fn shared(&self, earlier: &Earlier, holds: bool) -> BTreeMap<Point, Point> {
+    fn shared(&self, earlier: &EarlierExperiment, holds: bool) -> BTreeMap<Point, Point> {
         let usable = |point: &Point| {
             let measured = if holds {
                 self.has_all_blocks(earlier, *point)
@@ -163,7 +159,7 @@ impl Question<'_> {
     /// Whether `earlier` measured `point` in as many blocks as are asked for: a server that was away for some of
     /// them is known less well than the others. An experiment that ended by itself left out whatever was known
     /// well enough.
-    fn has_all_blocks(&self, earlier: &Earlier, point: Point) -> bool {
+    fn has_all_blocks(&self, earlier: &EarlierExperiment, point: Point) -> bool {
         let Some(measured) = earlier.measured.get(&point) else {
             return false;
         };
@@ -179,9 +175,8 @@ impl Question<'_> {
 
     /// Whether `earlier` has the workloads and meters asked for, and, where its figures are to hold, as
     /// many blocks.
-    fn asks_no_more_than(&self, earlier: &Earlier, holds: bool) -> bool {
-        let workloads = &earlier.identity.workloads;
-        let same = |name: &String| workloads.get(name) == self.identity.workloads.get(name);
+    fn asks_no_more_than(&self, earlier: &EarlierExperiment, holds: bool) -> bool {
+        let same = |name: &String| self.fingerprint().same_workload(fingerprint(earlier), name);
         self.identity.workloads.keys().all(same)
             && self.planned.iter().all(|plan| {
                 earlier.planned.iter().any(|other| {
@@ -191,35 +186,23 @@ impl Question<'_> {
             })
     }
 
-    /// Why figures of `earlier` do not hold here and now.
-    fn stale(&self, earlier: &Earlier) -> Option<String> {
-        let (new, old) = (self.header, &earlier.header);
-        if let Some(other) = other_machine(&new.machine, &old.machine) {
-            return Some(other);
-        }
-        if new.harness != old.harness {
-            return Some(format!("measured with {}", old.harness));
-        }
-        (self.identity.protocol != earlier.identity.protocol)
-            .then(|| "measured with other settings".to_owned())
+    /// Returns why figures of `earlier` do not hold here and now.
+    fn stale(&self, earlier: &EarlierExperiment) -> Option<String> {
+        self.fingerprint().difference(fingerprint(earlier))
+    }
+
+    fn fingerprint(&self) -> Fingerprint<'_> {
+        Fingerprint::of(self.header, self.identity)
     }
 }
 
-/// In what the machine was another one, as a fragment; `None` where it was the same.
-pub(super) fn other_machine(
-    now: &BTreeMap<String, String>,
-    then: &BTreeMap<String, String>,
-) -> Option<String> {
-    let name = MACHINE
-        .into_iter()
-        .find(|name| now.get(*name) != then.get(*name))?;
-    let then = then.get(name).map_or("unknown", String::as_str);
-    Some(format!("{name} was {then}"))
+fn fingerprint(earlier: &EarlierExperiment) -> Fingerprint<'_> {
+    Fingerprint::of(&earlier.header, &earlier.identity)
 }
 
 /// Whether an experiment that was planned as `other` says, and finished, knows as much as one planned as
 /// `plan` will. One that went on after its end does not: its intervals are wider for good.
-fn is_as_exact(other: &Planned, plan: &Planned) -> bool {
+fn is_as_exact(other: &PlannedBlocks, plan: &PlannedBlocks) -> bool {
     !other.extended
         && other.blocks >= plan.blocks
         && match (other.resolution, plan.resolution) {
@@ -236,8 +219,8 @@ mod tests {
     use super::*;
     use perfquilt_model::observation::Meter;
 
-    fn identity(binaries: &[&str]) -> Identity {
-        Identity {
+    fn identity(binaries: &[&str]) -> ExperimentIdentity {
+        ExperimentIdentity {
             protocol: "quick 2 s".into(),
             points: binaries
                 .iter()
@@ -263,15 +246,15 @@ mod tests {
         header
     }
 
-    fn planned(blocks: u32) -> Vec<Planned> {
-        vec![Planned::fixed("load", Meter::Time, blocks)]
+    fn planned(blocks: u32) -> Vec<PlannedBlocks> {
+        vec![PlannedBlocks::fixed("load", Meter::Time, blocks)]
     }
 
-    fn earlier(name: &str, binaries: &[&str]) -> Earlier {
+    fn earlier(name: &str, binaries: &[&str]) -> EarlierExperiment {
         let header = header(name, binaries);
         let steps = (0..binaries.len()).map(Point::Step);
         let blocks = || BTreeMap::from([(("load".to_owned(), Meter::Time), 12)]);
-        Earlier {
+        EarlierExperiment {
             measured: steps
                 .filter(|point| !header.identical.contains_key(point))
                 .chain([Point::Control])
@@ -284,9 +267,9 @@ mod tests {
     }
 
     /// The experiments carried from, and the points left to measure.
-    fn ask(binaries: &[&str], earlier: &[Earlier]) -> (Vec<Origin>, Vec<Point>) {
+    fn ask(binaries: &[&str], earlier: &[EarlierExperiment]) -> (Vec<ReusedFrom>, Vec<Point>) {
         let (header, identity) = (header("new", binaries), identity(binaries));
-        let question = Question {
+        let question = ReuseQuery {
             header: &header,
             identity: &identity,
             planned: &planned(12),
@@ -399,15 +382,15 @@ mod tests {
     #[test]
     fn points_that_needed_fewer_blocks_are_carried() {
         let all = ["a", "b"];
-        let wanted = [Planned {
+        let wanted = [PlannedBlocks {
             min_blocks: Some(4),
             resolution: Some(0.005),
-            ..Planned::fixed("load", Meter::Time, 60)
+            ..PlannedBlocks::fixed("load", Meter::Time, 60)
         }];
         let mut old = earlier("old", &all);
         old.planned = wanted.to_vec();
         let (header, identity) = (header("new", &all), identity(&all));
-        let question = Question {
+        let question = ReuseQuery {
             header: &header,
             identity: &identity,
             planned: &wanted,
@@ -419,12 +402,12 @@ mod tests {
     #[test]
     fn what_another_meter_ended_early_does_not_stand_for_all_blocks() {
         let all = ["a", "b"];
-        let cpu = |blocks| Planned::fixed("load", Meter::Cpu, blocks);
-        let beside = || Planned {
+        let cpu = |blocks| PlannedBlocks::fixed("load", Meter::Cpu, blocks);
+        let beside = || PlannedBlocks {
             min_blocks: Some(4),
             ..cpu(60)
         };
-        let by_itself = Planned {
+        let by_itself = PlannedBlocks {
             resolution: Some(0.005),
             ..beside()
         };
@@ -435,7 +418,7 @@ mod tests {
         }
         let (header, identity) = (header("new", &all), identity(&all));
         for (plan, carried) in [(cpu(12), 0), (by_itself, 0), (beside(), 1)] {
-            let question = Question {
+            let question = ReuseQuery {
                 header: &header,
                 identity: &identity,
                 planned: &[plan],
@@ -450,30 +433,34 @@ mod tests {
         let old = [earlier("old", &all)];
         let (origins, _) = ask(&all, &old);
         let (header, identity) = (header("new", &all), identity(&all));
-        let told = |planned: &[Planned], earlier: &[Earlier]| {
-            let question = Question {
+        let told = |planned: &[PlannedBlocks], earlier: &[EarlierExperiment]| {
+            let question = ReuseQuery {
                 header: &header,
                 identity: &identity,
                 planned,
             };
-            question.is_told_by(&origins, earlier)
+            question.is_answered_by(&origins, earlier)
         };
         assert!(told(&planned(12), &old) && told(&planned(6), &old));
         assert!(!told(&planned(13), &old));
-        let both = [planned(12), vec![Planned::fixed("load", Meter::Cpu, 12)]].concat();
+        let both = [
+            planned(12),
+            vec![PlannedBlocks::fixed("load", Meter::Cpu, 12)],
+        ]
+        .concat();
         assert!(!told(&both, &old));
         assert!(!told(&planned(12), &[]));
         // What does not hold any more asks for nothing.
-        let stale = Origin {
+        let stale = ReusedFrom {
             stale: Some("other".into()),
             ..origins[0].clone()
         };
-        let question = Question {
+        let question = ReuseQuery {
             header: &header,
             identity: &identity,
             planned: &both,
         };
-        assert!(question.is_told_by(&[stale], &old));
+        assert!(question.is_answered_by(&[stale], &old));
     }
 
     #[test]
@@ -482,7 +469,7 @@ mod tests {
         let mut new = identity(&["a", "b", "c"]);
         new.points.insert(Point::Alone(2), "alone".into());
         new.points.insert(Point::Without(1), "alone".into());
-        let question = Question {
+        let question = ReuseQuery {
             header: &header,
             identity: &new,
             planned: &planned(12),

@@ -1,5 +1,5 @@
-//! A folder as git writes it, changed in place: a patch changes one name in twenty bytes of a tree
-//! object that may list thousands.
+//! Editing tree objects in their serialised form: a patch changes one object id of twenty bytes in a tree object that
+//! may have thousands of entries.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,37 +9,37 @@ use git2::{ObjectType, Oid};
 use crate::upstream::Objects;
 use crate::upstream::delta;
 use crate::upstream::objects::{MODE_TREE, empty_tree, hash};
-use crate::upstream::pack::ObjectWriter;
-use crate::upstream::packed::Chain;
+use crate::upstream::pack_reader::Chain;
+use crate::upstream::pack_writer::ObjectWriter;
 use perfquilt_model::error::{Error, Result};
 
-/// Length of an object's name.
-const NAME: usize = 20;
+/// Length of an object id in bytes.
+const OID_LENGTH: usize = 20;
 
-/// A folder and those below it that were touched.
+/// A serialised tree object and the edited ones below it.
 #[derive(Debug)]
-pub struct Folder {
-    /// The object as it was last written.
+pub struct TreeObject {
+    /// The id of the object as last written.
     oid: Oid,
-    /// How the store holds that object, where it does.
+    /// The stored form of that object, if a pack has it.
     chain: Option<Chain>,
-    /// The content as it is now.
+    /// The current content.
     bytes: Vec<u8>,
-    /// Where in it each entry begins.
+    /// The offset of each entry.
     starts: Vec<usize>,
-    /// The content as it was last written, once that has changed.
+    /// The content as last written, if it has changed since.
     before: Option<Vec<u8>>,
-    /// Where names of objects were changed since.
-    places: BTreeSet<usize>,
-    /// Whether entries came or went since.
+    /// Offsets of the object ids that changed since.
+    changed_ids: BTreeSet<usize>,
+    /// Whether entries were added or removed since.
     reshaped: bool,
-    folders: BTreeMap<Vec<u8>, Folder>,
-    /// Folders below that changed.
+    folders: BTreeMap<Vec<u8>, TreeObject>,
+    /// Names of the folders below that changed.
     touched: BTreeSet<Vec<u8>>,
 }
 
-impl Folder {
-    /// Reads the folder called `oid`.
+impl TreeObject {
+    /// Reads the tree object `oid`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing or damaged.
@@ -49,13 +49,13 @@ impl Folder {
         } else {
             objects.load(oid, ObjectType::Tree)?
         };
-        let mut folder = Folder {
+        let mut folder = TreeObject {
             oid,
             chain,
             bytes,
             starts: Vec::new(),
             before: None,
-            places: BTreeSet::new(),
+            changed_ids: BTreeSet::new(),
             reshaped: false,
             folders: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -63,7 +63,7 @@ impl Folder {
         let mut at = 0;
         while at < folder.bytes.len() {
             folder.starts.push(at);
-            let end = entry(&folder.bytes, at).map(|entry| entry.object + NAME);
+            let end = entry(&folder.bytes, at).map(|entry| entry.object + OID_LENGTH);
             at = end
                 .filter(|&end| end <= folder.bytes.len())
                 .ok_or_else(|| Error::internal(format!("tree {oid} is malformed")))?;
@@ -71,10 +71,10 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Puts a file at a path, given by its components.
+    /// Sets the file at a path, which is given by its components.
     ///
     /// # Errors
-    /// As [`Folder::read`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a tree object is missing or damaged.
     pub fn set(&mut self, objects: &Objects, path: &[&[u8]], mode: u32, oid: Oid) -> Result<()> {
         match path {
             [] => {}
@@ -84,10 +84,10 @@ impl Folder {
         Ok(())
     }
 
-    /// Takes the file at a path away.
+    /// Removes the file at a path.
     ///
     /// # Errors
-    /// As [`Folder::read`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a tree object is missing or damaged.
     pub fn remove(&mut self, objects: &Objects, path: &[&[u8]]) -> Result<()> {
         match path {
             [] => {}
@@ -97,10 +97,10 @@ impl Folder {
         Ok(())
     }
 
-    /// The object of the file at a path.
+    /// Returns the object of the file at a path.
     ///
     /// # Errors
-    /// As [`Folder::read`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a tree object is missing or damaged.
     pub fn file(&mut self, objects: &Objects, path: &[&[u8]]) -> Result<Option<Oid>> {
         match path {
             [] => Ok(None),
@@ -114,7 +114,7 @@ impl Folder {
         }
     }
 
-    /// Writes what changed, and returns the name of this folder.
+    /// Writes the changed tree objects and returns the id of this one.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
@@ -134,19 +134,19 @@ impl Folder {
         let Some(before) = self.before.take() else {
             return Ok(self.oid);
         };
-        let places = std::mem::take(&mut self.places);
+        let changed_ids = std::mem::take(&mut self.changed_ids);
         let reshaped = std::mem::take(&mut self.reshaped);
         let chain = self.chain.take();
         self.oid = if self.starts.is_empty() {
-            // Nothing names an empty folder, but for the root, which git knows without storing it.
+            // Only the root can be empty here, and git knows the empty tree without storing it.
             writer.write(ObjectType::Tree, &self.bytes)?
         } else {
             let delta = || {
                 if reshaped {
                     delta::of_middle(&before, &self.bytes)
                 } else {
-                    let places: Vec<usize> = places.into_iter().collect();
-                    delta::of_places(&before, &self.bytes, &places)
+                    let changed_ids: Vec<usize> = changed_ids.into_iter().collect();
+                    delta::of_object_ids(&before, &self.bytes, &changed_ids)
                 }
             };
             let oid = hash(ObjectType::Tree, &self.bytes);
@@ -157,15 +157,15 @@ impl Folder {
         Ok(self.oid)
     }
 
-    fn below(&mut self, objects: &Objects, name: &[u8]) -> Result<&mut Folder> {
+    fn below(&mut self, objects: &Objects, name: &[u8]) -> Result<&mut TreeObject> {
         self.touched.insert(name.to_vec());
         self.load(objects, name)
     }
 
-    fn load(&mut self, objects: &Objects, name: &[u8]) -> Result<&mut Folder> {
+    fn load(&mut self, objects: &Objects, name: &[u8]) -> Result<&mut TreeObject> {
         if !self.folders.contains_key(name) {
             let there = self.find(name, true).ok().and_then(|i| self.object(i));
-            let folder = Folder::read(objects, there.unwrap_or_else(empty_tree))?;
+            let folder = TreeObject::read(objects, there.unwrap_or_else(empty_tree))?;
             self.folders.insert(name.to_vec(), folder);
         }
         self.folders
@@ -173,7 +173,7 @@ impl Folder {
             .ok_or_else(|| Error::internal("a folder vanished"))
     }
 
-    /// The number of an entry, or the one it would get.
+    /// Finds the index of an entry; the error is the index where it would be inserted.
     fn find(&self, name: &[u8], folder: bool) -> std::result::Result<usize, usize> {
         self.starts.binary_search_by(|&start| {
             entry(&self.bytes, start).map_or(Ordering::Less, |entry| {
@@ -185,7 +185,7 @@ impl Folder {
 
     fn object(&self, number: usize) -> Option<Oid> {
         let at = entry(&self.bytes, *self.starts.get(number)?)?.object;
-        Oid::from_bytes(self.bytes.get(at..at + NAME)?).ok()
+        Oid::from_bytes(self.bytes.get(at..at + OID_LENGTH)?).ok()
     }
 
     fn put(&mut self, name: &[u8], mode: u32, oid: Oid) {
@@ -195,10 +195,10 @@ impl Folder {
             && let Some(entry) = entry(&self.bytes, self.starts[number])
             && &self.bytes[entry.start..entry.space] == mode_text.as_bytes()
         {
-            let place = entry.object..entry.object + NAME;
+            let place = entry.object..entry.object + OID_LENGTH;
             if &self.bytes[place.clone()] != oid.as_bytes() {
                 self.remember();
-                self.places.insert(entry.object);
+                self.changed_ids.insert(entry.object);
                 self.bytes[place].copy_from_slice(oid.as_bytes());
             }
             return;
@@ -244,38 +244,38 @@ impl Folder {
     }
 }
 
-/// Where the parts of an entry are.
+/// The offsets of an entry's parts.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct EntryOffsets {
     start: usize,
     space: usize,
     object: usize,
 }
 
-impl Place {
+impl EntryOffsets {
     fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.space + 1..self.object - 1]
     }
 
     fn is_folder(&self, bytes: &[u8]) -> bool {
-        // Some programs have written a leading zero.
+        // Some programs write a leading zero.
         matches!(&bytes[self.start..self.space], b"40000" | b"040000")
     }
 }
 
-fn entry(bytes: &[u8], start: usize) -> Option<Place> {
+fn entry(bytes: &[u8], start: usize) -> Option<EntryOffsets> {
     let rest = bytes.get(start..)?;
     // Modes have five or six digits.
     let space = rest.iter().take(8).position(|&b| b == b' ')?;
     let nul = memchr::memchr(0, &rest[space..])?;
-    Some(Place {
+    Some(EntryOffsets {
         start,
         space: start + space,
         object: start + space + nul + 1,
     })
 }
 
-/// Git compares names as if those of folders ended in a slash.
+/// Compares two names in git's order, as if those of folders ended in a slash.
 fn compare(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     let common = a.0.len().min(b.0.len());
     a.0[..common].cmp(&b.0[..common]).then_with(|| {
@@ -283,7 +283,7 @@ fn compare(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
             Some(&byte) => Some(byte),
             None => folder.then_some(b'/'),
         };
-        // A longer name with a slash does not exist, so one byte decides.
+        // Names contain no slash, so one byte decides.
         next(a).cmp(&next(b))
     })
 }
@@ -302,13 +302,13 @@ mod tests {
     }
 
     fn oid(number: u8) -> Oid {
-        Oid::from_bytes(&[number; NAME]).unwrap()
+        Oid::from_bytes(&[number; OID_LENGTH]).unwrap()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// However entries come, change and go, the result is what git would write.
+        /// Any sequence of additions, changes and removals gives the same bytes as serialising the entries.
         #[test]
         fn is_what_a_fresh_serialisation_gives(
             steps in proptest::collection::vec(
@@ -316,7 +316,7 @@ mod tests {
         ) {
             let (_dir, store) = store();
             let mut writer = ObjectWriter::new(&store, 0).unwrap();
-            let mut folder = Folder::read(&store, empty_tree()).unwrap();
+            let mut folder = TreeObject::read(&store, empty_tree()).unwrap();
             let mut expected: BTreeMap<String, (u32, Oid)> = BTreeMap::new();
             for (name, step) in steps {
                 match step {
@@ -356,7 +356,7 @@ mod tests {
             database.write(ObjectType::Tree, &data).unwrap()
         };
         let old = tree("040000", "sql", tree("100644", "kept", oid(1)));
-        let mut root = Folder::read(&store, old).unwrap();
+        let mut root = TreeObject::read(&store, old).unwrap();
         let path: [&[u8]; 2] = [b"sql", b"x"];
         root.set(&store, &path, MODE_FILE, oid(2)).unwrap();
         let mut writer = ObjectWriter::new(&store, 0).unwrap();
@@ -372,7 +372,7 @@ mod tests {
     fn folders_come_and_go_with_their_files() {
         let (_dir, store) = store();
         let mut writer = ObjectWriter::new(&store, 0).unwrap();
-        let mut root = Folder::read(&store, empty_tree()).unwrap();
+        let mut root = TreeObject::read(&store, empty_tree()).unwrap();
         root.set(&store, &[b"x"], MODE_FILE, oid(1)).unwrap();
         let flat = root.write(&mut writer).unwrap();
         let deep: [&[u8]; 3] = [b"a", b"b", b"c"];

@@ -1,9 +1,10 @@
-//! A rebase that git begins or goes on with for us.
+//! Runs `git rebase` in the worktree of an edit branch so that a kill loses nothing.
 //!
-//! Cut off in the middle, git counts the patch it was at as put back though there is no commit of it, and the next
-//! `git rebase --continue` loses it. So git is let come to its end when this program is interrupted or killed, and what
-//! was there before is noted. Git's own shell takes the note away; where it is found, git itself was killed or failed
-//! half-way, and everything is put back as the note says.
+//! When git is killed in the middle of a rebase, it counts the current patch as applied although there is no commit
+//! of it, and the next `git rebase --continue` loses the patch. Therefore git runs to completion even when perfquilt
+//! is interrupted or killed, and a record of the previous state is written first. The shell that runs git removes the
+//! record at the end. If the record still exists later, git itself was killed or failed half-way, and the recorded
+//! state is restored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -25,35 +26,35 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::files::write_file;
-use perfquilt_system::git::worktree::Place;
-use perfquilt_system::git::{Git, users};
+use perfquilt_system::git::worktree::WorktreeState;
+use perfquilt_system::git::{Git, with_user_config};
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::{Command, Sink, check_interrupted, last_lines};
 
-/// Exit codes above 1 are those of errors that git does not expect, and of signals.
-const TO_ITS_END: &str = r#"note=$1; shift; "$@"; code=$?; if [ "$code" -le 1 ]; then rm -f -- "$note"; fi; exit "$code""#;
+/// Runs git and removes the record if git's exit code is 0 or 1. Higher codes mean unexpected errors or signals.
+const WRAPPER_SCRIPT: &str = r#"note=$1; shift; "$@"; code=$?; if [ "$code" -le 1 ]; then rm -f -- "$note"; fi; exit "$code""#;
 
-/// Where git notes a rebase that is under way, below its folder for the worktree.
-const FOLDERS: [&str; 2] = ["rebase-merge", "rebase-apply"];
+/// Folders with git's state of a running rebase, below its folder for the worktree.
+const STATE_FOLDERS: [&str; 2] = ["rebase-merge", "rebase-apply"];
 
-/// How long git holds a lock at most, other than one that a killed git left.
-const LOCK_HELD: Duration = Duration::from_secs(1);
+/// Maximum time for which a running git holds a lock file; older ones were left by a killed git.
+const MAX_LOCK_AGE: Duration = Duration::from_secs(1);
 
-/// The worktree of an edit branch as it was before git began.
+/// The recorded state of an edit branch's worktree before git started.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Before {
+struct SavedState {
     schema: u32,
     /// The commit that was checked out.
     head: String,
     /// The branch's last commit.
     tip: String,
-    /// Git's notes of the rebase under way; none where the branch itself was checked out.
+    /// Git's state files of the running rebase; empty if the branch itself was checked out.
     rebase: BTreeMap<String, Vec<u8>>,
 }
 
-impl Before {
-    /// The commits that git was to put back as they are, also those before it stopped.
+impl SavedState {
+    /// Returns the commits that git was to pick unchanged, including those before it stopped.
     fn picked(&self) -> Vec<String> {
         let texts = ["rebase-merge/done", "rebase-merge/git-rebase-todo"]
             .iter()
@@ -71,52 +72,52 @@ impl Before {
         picked
     }
 
-    /// Whether the rebase under way in git's folder `own` is the noted one, not one that somebody began since. What
-    /// names it may be gone already, or not written yet.
+    /// Whether the rebase running in git's folder `own` is the recorded one, rather than one started since. The file
+    /// that identifies the rebase may be removed already, or not written yet.
     fn is_of(&self, own: &Path) -> bool {
-        FOLDERS.iter().all(|folder| {
+        STATE_FOLDERS.iter().all(|folder| {
             let name = format!("{folder}/orig-head");
             let now = std::fs::read_to_string(own.join(&name)).unwrap_or_default();
-            let noted = self.rebase.get(&name).map_or_else(
+            let recorded = self.rebase.get(&name).map_or_else(
                 || self.tip.clone(),
                 |bytes| String::from_utf8_lossy(bytes).into_owned(),
             );
-            now.trim().is_empty() || now.trim() == noted.trim()
+            now.trim().is_empty() || now.trim() == recorded.trim()
         })
     }
 }
 
-/// How git ended.
+/// The result of a git command.
 #[derive(Debug)]
-pub(super) struct Ended {
-    /// Whether it says that it did what it should.
+pub(super) struct RebaseExit {
+    /// Whether git reported success.
     pub(super) success: bool,
-    /// Whether a rebase is under way now.
+    /// Whether a rebase is running now.
     pub(super) under_way: bool,
-    /// Whether it failed half-way, and everything is as it was before.
+    /// Whether git failed half-way and the previous state was restored.
     pub(super) undone: bool,
-    /// The last lines it wrote.
+    /// The last lines of its output.
     pub(super) said: Vec<String>,
-    /// The commits that it was to put back as they are, also those before it stopped.
+    /// The commits that git was to pick unchanged, including those before it stopped.
     pub(super) picked: Vec<String>,
 }
 
-/// The worktree of an edit branch in which git is to rebase.
-pub(super) struct Attempt<'a> {
+/// Runs git's rebases in the worktree of an edit branch.
+pub(super) struct GitRebase<'a> {
     pub(super) ws: &'a Workspace,
     store: &'a Objects,
     pub(super) session: &'a Session,
     pub(super) progress: &'a dyn Progress,
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> GitRebase<'a> {
     pub(super) fn new(
         ws: &'a Workspace,
         store: &'a Objects,
         session: &'a Session,
         progress: &'a dyn Progress,
     ) -> Self {
-        Attempt {
+        GitRebase {
             ws,
             store,
             session,
@@ -124,28 +125,28 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Has git carry out `words` in the worktree, which has no changes that are in no commit.
+    /// Runs git with arguments `words` in the worktree, which must have no uncommitted changes.
     ///
     /// # Errors
-    /// When it cannot be started, or what it left half done cannot be put back; the next command tries that again.
-    pub(super) fn run(&self, words: &[&str], env: (&str, &str)) -> Result<Ended> {
+    /// When git cannot be started, or the previous state cannot be restored; the next command tries again.
+    pub(super) fn run(&self, words: &[&str], env: (&str, &str)) -> Result<RebaseExit> {
         let own = self.own_folder()?;
         let before = self.before(&own)?;
         let text = serde_json::to_vec(&before)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-        let note = self.file("git-at-work");
-        write_file(&note, &text)?;
-        // Not through a pipe, which would break when this program dies.
+        let record = self.file("git-at-work");
+        write_file(&record, &text)?;
+        // The output goes to a file because a pipe would break when perfquilt dies.
         let log = self.file("git-said");
         let _ = std::fs::remove_file(&log);
-        let status = self.to_its_end(&note, &log, words, env);
+        let status = self.run_uninterruptible(&record, &log, words, env);
         let said = std::fs::read(&log).unwrap_or_default();
         let _ = std::fs::remove_file(&log);
-        let undone = note.exists();
+        let undone = record.exists();
         if undone {
             self.settle()?;
         }
-        Ok(Ended {
+        Ok(RebaseExit {
             success: status?.success(),
             under_way: is_under_way(&own),
             undone,
@@ -154,80 +155,80 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    fn to_its_end(
+    fn run_uninterruptible(
         &self,
-        note: &Path,
+        record: &Path,
         log: &Path,
         words: &[&str],
         (name, value): (&str, &str),
     ) -> Result<ExitStatus> {
-        // The note is locked as long as one of git's processes lives.
-        let held = Arc::new(locks::wait_file(note, || {})?);
+        // The record stays locked as long as one of git's processes lives.
+        let held = Arc::new(locks::wait_file(record, || {})?);
         let command = Command::new("sh")
-            .args(["-c", TO_ITS_END, "sh"])
-            .arg(note)
-            // A monitor that git leaves in the background would hold the note for good.
+            .args(["-c", WRAPPER_SCRIPT, "sh"])
+            .arg(record)
+            // A file-system monitor that git leaves in the background would keep the lock.
             .args(["git", "-c", "core.fsmonitor=false"])
             .args(words)
             .directory(&self.session.directory)
             .stdout(Sink::File(log.to_owned()))
             .stderr(Sink::File(log.to_owned()));
-        let command = users(command).env(name, value);
-        let mut child = command.holding(&held).to_its_end().spawn()?;
+        let command = with_user_config(command).env(name, value);
+        let mut child = command.holding(&held).uninterruptible().spawn()?;
         child
             .wait_within(Duration::MAX)?
             .ok_or_else(|| Error::internal("git did not end"))
     }
 
-    /// Waits for a git that a killed command left at work, and puts back what one left half done that was killed
-    /// itself. Costs one look at a file where there is neither.
+    /// Waits for a git process that a killed command left running, and restores the recorded state if git itself was
+    /// killed. Checks for a single file if neither is the case.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] while waiting, or when git cannot put it back.
+    /// [`Kind::Interrupted`] while waiting; other errors when the state cannot be restored.
     pub(super) fn settle(&self) -> Result<()> {
-        let note = self.file("git-at-work");
-        let Some(_alone) = self.wait_for(&note)? else {
+        let record = self.file("git-at-work");
+        let Some(_alone) = self.wait_for(&record)? else {
             return Ok(());
         };
-        let text = std::fs::read(&note).map_err(|e| Error::io("read", &note, &e))?;
-        let before: Before = serde_json::from_slice(&text).map_err(|error| {
-            Error::usage(format!("{} is damaged: {error}", note.display())).hint(format!(
+        let text = std::fs::read(&record).map_err(|e| Error::io("read", &record, &e))?;
+        let before: SavedState = serde_json::from_slice(&text).map_err(|error| {
+            Error::usage(format!("{} is damaged: {error}", record.display())).hint(format!(
                 "look at {} with git, then remove that file",
                 self.session.directory.display()
             ))
         })?;
-        if self.session.place(self.ws)? == Place::Whole {
+        if self.session.place(self.ws)? == WorktreeState::Complete {
             let own = self.own_folder()?;
             self.clear_locks(Some(&own));
-            // Without a rebase git had not begun, or was done, or somebody has put things right by hand.
+            // If no rebase is running, git had not started, had finished, or the user repaired the state.
             if is_under_way(&own) && before.is_of(&own) {
                 self.put_back(&own, &before)?;
             }
         } else {
             self.clear_locks(None);
         }
-        std::fs::remove_file(&note).map_err(|e| Error::io("remove", &note, &e))
+        std::fs::remove_file(&record).map_err(|e| Error::io("remove", &record, &e))
     }
 
-    /// The note, held alone; `None` where there is none, or its git ended well meanwhile.
-    fn wait_for(&self, note: &Path) -> Result<Option<Lock>> {
+    /// Returns the lock on the record; `None` if there is no record, or git finished meanwhile.
+    fn wait_for(&self, record: &Path) -> Result<Option<Lock>> {
         let mut told = false;
-        while note.exists() {
-            match locks::share_now(note) {
+        while record.exists() {
+            match locks::share_now(record) {
                 Ok(Some(held)) => return Ok(Some(held)),
-                Err(error) if note.exists() => return Err(error),
-                // It is being removed.
+                Err(error) if record.exists() => return Err(error),
+                // Git's shell removed the record between the two checks.
                 Err(_) => return Ok(None),
                 Ok(None) => {}
             }
             if !told {
                 self.progress.warn(
-                    "the git of an interrupted command is still at work; waiting for its end",
+                    "git from an interrupted command is still running; waiting for it to finish",
                 );
                 told = true;
             }
             check_interrupted()?;
-            std::thread::sleep(locks::POLL);
+            std::thread::sleep(locks::POLL_INTERVAL);
         }
         Ok(None)
     }
@@ -241,25 +242,25 @@ impl<'a> Attempt<'a> {
         Git::new(&self.session.directory)
     }
 
-    /// Git's folder for the worktree.
+    /// Returns git's folder for the worktree.
     fn own_folder(&self) -> Result<PathBuf> {
         let folder = self.git().ok(&["rev-parse", "--absolute-git-dir"])?;
         Ok(PathBuf::from(folder))
     }
 
-    fn before(&self, own: &Path) -> Result<Before> {
+    fn before(&self, own: &Path) -> Result<SavedState> {
         let reference = self.session.reference();
         let tip = history::reference(self.store, &reference)?
             .ok_or_else(|| Error::usage(format!("the branch {} is gone", self.session.branch)))?;
         let mut rebase = BTreeMap::new();
-        for folder in FOLDERS {
+        for folder in STATE_FOLDERS {
             for path in files_in(&own.join(folder)) {
                 let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 rebase.insert(format!("{folder}/{name}"), bytes);
             }
         }
-        Ok(Before {
+        Ok(SavedState {
             schema: 1,
             head: self.git().ok(&["rev-parse", "--verify", "HEAD"])?,
             tip,
@@ -267,7 +268,7 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Removes the lock files that a killed git left, of which a later one says that somebody is at work.
+    /// Removes lock files of a killed git, which would make later git commands fail.
     fn clear_locks(&self, own: Option<&Path>) {
         let store = self.store.path();
         let mut locks = vec![
@@ -276,7 +277,7 @@ impl<'a> Attempt<'a> {
         ];
         if let Some(own) = own {
             locks.extend(files_in(own));
-            FOLDERS
+            STATE_FOLDERS
                 .iter()
                 .for_each(|folder| locks.extend(files_in(&own.join(folder))));
         }
@@ -289,17 +290,17 @@ impl<'a> Attempt<'a> {
         if found.is_empty() {
             return;
         }
-        // Those of a git that is at work now go by themselves.
-        std::thread::sleep(LOCK_HELD);
+        // A running git removes its own lock files within this time.
+        std::thread::sleep(MAX_LOCK_AGE);
         for (path, ino) in found {
             if inode(&path) == Some(ino) {
-                // Where it stays, git names it.
+                // If this fails, git's own error names the file.
                 let _ = std::fs::remove_file(&path);
             }
         }
     }
 
-    fn put_back(&self, own: &Path, before: &Before) -> Result<()> {
+    fn put_back(&self, own: &Path, before: &SavedState) -> Result<()> {
         let git = self.git();
         let strays = self.strays(before)?;
         let mut known = vec![before.head.clone(), before.tip.clone()];
@@ -330,18 +331,20 @@ impl<'a> Attempt<'a> {
         git.ok(&["reset", "--quiet", "--hard"])?;
         restore(own, &before.rebase)?;
         let mut line =
-            "git was cut off in the middle of a rebase; the worktree is as it was before"
-                .to_owned();
+            "git was killed in the middle of a rebase; the worktree was restored".to_owned();
         if !kept.is_empty() {
-            line.push_str(&format!("; what it had is kept as {}", kept.join(" and ")));
+            line.push_str(&format!(
+                "; its unfinished state is kept as {}",
+                kept.join(" and ")
+            ));
         }
         self.progress.warn(&line);
         Ok(())
     }
 
-    /// Files in the worktree that git's index does not know and a patch of the branch has: git wrote them and did not
-    /// come to noting that.
-    fn strays(&self, before: &Before) -> Result<Vec<Vec<u8>>> {
+    /// Returns files in the worktree that are missing from git's index but belong to a patch of the branch: git wrote
+    /// them and was killed before it updated the index.
+    fn strays(&self, before: &SavedState) -> Result<Vec<Vec<u8>>> {
         let git = self.git();
         let others = git
             .command(&["ls-files", "--others", "-z"])
@@ -366,7 +369,7 @@ impl<'a> Attempt<'a> {
         Ok(strays)
     }
 
-    /// A commit of everything in the worktree: that which is checked out, where there is nothing else.
+    /// Commits everything in the worktree and returns the commit; the checked-out commit if nothing differs.
     fn snapshot(&self, own: &Path, strays: &[Vec<u8>]) -> Result<String> {
         let git = self.git();
         let index = own.join("perfquilt-index");
@@ -399,13 +402,13 @@ impl<'a> Attempt<'a> {
             "-p",
             &head,
             "-m",
-            "what an interrupted rebase left",
+            "state of an interrupted rebase",
             &tree,
         ])
     }
 }
 
-/// Keeps a commit under a name of its own.
+/// Keeps a commit under a new reference and returns the reference's name.
 pub(super) fn keep(store: &Objects, release: &str, commit: &str) -> Result<String> {
     let part = reference_part(release);
     let mut number = 1;
@@ -420,19 +423,22 @@ pub(super) fn keep(store: &Objects, release: &str, commit: &str) -> Result<Strin
 }
 
 fn is_under_way(own: &Path) -> bool {
-    FOLDERS.iter().any(|folder| own.join(folder).exists())
+    STATE_FOLDERS.iter().any(|folder| own.join(folder).exists())
 }
 
-/// Makes git's notes of a rebase these. What is noted is written first: where the rest is still there, a kill here is
-/// one in the middle of a rebase, too.
-fn restore(own: &Path, noted: &BTreeMap<String, Vec<u8>>) -> Result<()> {
-    for (name, bytes) in noted {
+/// Restores git's state files of a rebase. The recorded files are written before others are removed, so that a kill
+/// here still leaves a running rebase.
+fn restore(own: &Path, recorded: &BTreeMap<String, Vec<u8>>) -> Result<()> {
+    for (name, bytes) in recorded {
         write_file(&own.join(name), bytes)?;
     }
-    for folder in FOLDERS {
+    for folder in STATE_FOLDERS {
         let path = own.join(folder);
-        let inside = |name: &str| noted.contains_key(&format!("{folder}/{name}"));
-        if noted.keys().any(|name| Path::new(name).starts_with(folder)) {
+        let inside = |name: &str| recorded.contains_key(&format!("{folder}/{name}"));
+        if recorded
+            .keys()
+            .any(|name| Path::new(name).starts_with(folder))
+        {
             for file in files_in(&path) {
                 let name = file.file_name().unwrap_or_default().to_string_lossy();
                 if !inside(&name) {

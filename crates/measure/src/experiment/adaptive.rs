@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::carry::other_machine;
+use super::driver::Driver;
+use super::fingerprint::{self, Fingerprint};
 use super::machine::{Setup, ThisMachine};
 use super::plan::{Reading, Scope, single};
-use super::runner::Runner;
+use super::recorder::Readings;
+use super::strategy::RequestedBlocks;
 use super::{Candidates, candidate, identity, vary_layouts};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
@@ -18,12 +20,11 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_store::{Earlier, ExperimentId, Store};
-use perfquilt_system::process::check_interrupted;
+use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
 
 /// Values of one block, by state.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Values {
+pub struct BlockCosts {
     /// The block's number.
     pub number: u32,
     /// The cost of one transaction.
@@ -34,16 +35,16 @@ pub struct Values {
 
 /// An earlier experiment's blocks, told by the states asked about.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct EarlierBlocks {
     /// The experiment's name.
     pub experiment: String,
     /// Its blocks with at least two of the states.
-    pub blocks: Vec<Values>,
+    pub blocks: Vec<BlockCosts>,
 }
 
 /// What tells a state's server from others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct ServerIds {
     /// The key under which its build is cached; empty while its sources are unknown.
     pub key: String,
     /// The server's identity, where it is built.
@@ -51,7 +52,7 @@ pub struct Names {
 }
 
 /// Measures states with one workload and meter.
-pub struct Probe<'a> {
+pub struct AdaptiveRunner<'a> {
     ws: &'a Workspace,
     preset: Preset,
     metric: Metric,
@@ -70,8 +71,8 @@ pub struct Probe<'a> {
     data: BTreeMap<usize, (String, usize)>,
 }
 
-impl<'a> Probe<'a> {
-    /// A probe of the states between `header`'s changes, going on with what was measured under `key`.
+impl<'a> AdaptiveRunner<'a> {
+    /// Opens a runner for the states between `header`'s changes; continues what was measured under `key`.
     /// `preset` says how is measured; of its workloads and meters only the ones given are.
     ///
     /// # Errors
@@ -104,7 +105,7 @@ impl<'a> Probe<'a> {
         header.machine = identity::machine_facts(counter.as_ref());
         header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
         let id = store.begin(&header, key)?;
-        Ok(Probe {
+        Ok(AdaptiveRunner {
             ws,
             preset,
             metric,
@@ -169,7 +170,7 @@ impl<'a> Probe<'a> {
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be read.
-    pub fn blocks(&self, number: u32) -> Result<Vec<Values>> {
+    pub fn blocks(&self, number: u32) -> Result<Vec<BlockCosts>> {
         let mut blocks = stored(self.store, &self.key, (&self.workload.name, self.metric))?;
         blocks.retain(|block| block.number >= number);
         Ok(blocks)
@@ -231,81 +232,71 @@ impl<'a> Probe<'a> {
             count_meters: counted.clone(),
         };
         let mut machine = ThisMachine::new(self.ws, setup, progress)?;
-        let mut runner = Runner::new(
-            self.store,
-            self.id,
-            &timed,
-            &counted,
-            &[&self.workload],
-            Vec::new(),
-            &Meter::default_margin,
-        )?;
-        let mut failed: BTreeMap<usize, Error> = BTreeMap::new();
-        for number in numbers {
-            check_interrupted()?;
-            let points: Vec<Point> = states
-                .iter()
-                .filter(|state| !failed.contains_key(state))
-                .map(|&state| Point::Step(state))
-                .collect();
-            if points.len() < 2 {
-                break;
-            }
-            let block = single(
-                &Scope {
-                    seed: identity::seed(&self.key),
-                    points: &points,
-                    workloads: &self.preset.workloads,
-                    blocks: 0,
-                    count_blocks: 0,
-                    layouts: self.layouts != Layouts::Off,
-                    direct: &[],
-                },
-                if self.metric.meter.is_timed() {
-                    Reading::Timed
-                } else {
-                    Reading::Counted
-                },
-                number,
-            );
-            for (point, error) in runner.measure(&block, &mut machine, progress)? {
-                if let Point::Step(state) = point {
-                    failed.insert(state, error);
-                }
-            }
-        }
+        let readings = Readings {
+            timed,
+            counted,
+            workloads: vec![&self.workload],
+        };
+        let margin = Meter::default_margin;
+        let mut driver = Driver::new(self.store, self.id, readings, Vec::new(), &margin)?;
+        let (seed, reading) = (identity::seed(&self.key), self.reading());
+        let draw = |number: u32, points: &[Point]| {
+            let scope = Scope {
+                seed,
+                points,
+                workloads: &self.preset.workloads,
+                blocks: 0,
+                count_blocks: 0,
+                layouts: self.layouts != Layouts::Off,
+                direct: &[],
+            };
+            single(&scope, reading, number)
+        };
+        let points = states.iter().map(|&state| Point::Step(state)).collect();
+        let mut strategy = RequestedBlocks::new(numbers, points, draw);
+        let (failed, end) = driver.drive(&mut strategy, &mut machine, progress);
+        end?;
+        let failed = failed
+            .into_iter()
+            .filter_map(|(point, error)| match point {
+                Point::Step(state) => Some((state, error)),
+                _ => None,
+            })
+            .collect();
         // Later sessions may use it, whatever becomes of this one.
         self.store.finish(self.id)?;
         Ok(failed)
     }
 
+    fn reading(&self) -> Reading {
+        if self.metric.meter.is_timed() {
+            Reading::Timed
+        } else {
+            Reading::Counted
+        }
+    }
+
     /// What experiments of `store` know about states, the latest first: those on this machine, measured
-    /// as this probe measures.
+    /// as this runner measures.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
-    pub fn known(&self, store: &Store, names: &BTreeMap<usize, Names>) -> Result<Vec<Known>> {
+    pub fn known(
+        &self,
+        store: &Store,
+        names: &BTreeMap<usize, ServerIds>,
+    ) -> Result<Vec<EarlierBlocks>> {
         let harnesses = self.harnesses()?;
         let own = self.store.header(self.id)?.experiment;
-        let protocol = identity::of(self.ws, &self.header, &self.preset, &[&self.workload], &[])?;
+        let identity = identity::of(self.ws, &self.header, &self.preset, &[&self.workload], &[])?;
+        let here = Fingerprint::of(&self.header, &identity);
         let mut known = Vec::new();
         for earlier in store.earlier(&self.header.release)? {
             let name = &earlier.header.experiment;
             let is_own = std::ptr::eq(store, self.store) && *name == own;
-            let same_work = earlier.identity.workloads.get(&self.workload.name)
-                == protocol.workloads.get(&self.workload.name);
-            // How long a block is does not change what is counted.
-            let same_protocol = if self.metric.meter.is_timed() {
-                earlier.identity.protocol == protocol.protocol
-            } else {
-                earlier.header.recipe == self.header.recipe
-            };
-            if is_own
-                || !same_work
-                || !same_protocol
-                || !harnesses.contains(&earlier.header.harness)
-                || other_machine(&self.header.machine, &earlier.header.machine).is_some()
-            {
+            let there = Fingerprint::of(&earlier.header, &earlier.identity);
+            let workload = &self.workload.name;
+            if is_own || !here.accepts_blocks(there, self.reading(), workload, &harnesses) {
                 continue;
             }
             let shared = shared(store, &earlier, names)?;
@@ -315,7 +306,7 @@ impl<'a> Probe<'a> {
             let states = |point: Point| shared.get(&point).copied();
             let blocks = blocks_of(store, name, &self.workload.name, self.metric, &states)?;
             if !blocks.is_empty() {
-                known.push(Known {
+                known.push(EarlierBlocks {
                     experiment: name.clone(),
                     blocks,
                 });
@@ -350,11 +341,15 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// The blocks that a probe measured under `key`; none where nothing was begun with it.
+/// Returns the blocks that a runner measured under `key`; none where nothing was begun with it.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be read.
-pub fn stored(store: &Store, key: &str, (workload, metric): (&str, Metric)) -> Result<Vec<Values>> {
+pub fn stored(
+    store: &Store,
+    key: &str,
+    (workload, metric): (&str, Metric),
+) -> Result<Vec<BlockCosts>> {
     let states = |point: Point| match point {
         Point::Step(state) => Some(state),
         _ => None,
@@ -369,7 +364,7 @@ pub fn stored(store: &Store, key: &str, (workload, metric): (&str, Metric)) -> R
 /// settings and workload.
 ///
 /// # Errors
-/// As [`Probe::open`].
+/// As [`AdaptiveRunner::open`].
 pub fn context(
     ws: &Workspace,
     preset: &Preset,
@@ -382,9 +377,8 @@ pub fn context(
         Some(counter_for(metric.meter)?)
     };
     let machine = identity::machine_facts(counter.as_ref());
-    let facts: Vec<&str> = super::carry::MACHINE
-        .iter()
-        .filter_map(|name| machine.get(*name).map(String::as_str))
+    let facts: Vec<&String> = fingerprint::machine_facts(&machine)
+        .filter_map(|(_, fact)| fact)
         .collect();
     Ok(format!(
         "{facts:?} {} {:?} {} {}",
@@ -411,8 +405,8 @@ fn counter_for(meter: Meter) -> Result<Counter> {
 /// Points of an earlier experiment that are servers of the states, by build or by identity.
 fn shared(
     store: &Store,
-    earlier: &Earlier,
-    names: &BTreeMap<usize, Names>,
+    earlier: &EarlierExperiment,
+    names: &BTreeMap<usize, ServerIds>,
 ) -> Result<BTreeMap<Point, usize>> {
     let id = store.find(&earlier.header.experiment)?;
     let keys: BTreeMap<Point, String> = store
@@ -449,10 +443,10 @@ fn blocks_of(
     workload: &str,
     metric: Metric,
     state_of: &dyn Fn(Point) -> Option<usize>,
-) -> Result<Vec<Values>> {
+) -> Result<Vec<BlockCosts>> {
     let id = store.find(experiment)?;
     let (_, observations) = store.load(id)?;
-    let mut blocks: BTreeMap<(bool, u32), Values> = BTreeMap::new();
+    let mut blocks: BTreeMap<(bool, u32), BlockCosts> = BTreeMap::new();
     for observation in observations {
         let wanted = observation.experiment == experiment
             && observation.workload == workload
@@ -471,7 +465,7 @@ fn blocks_of(
     Ok(blocks
         .into_iter()
         .filter(|(_, block)| block.costs.len() > 1)
-        .map(|((direct, number), block)| Values {
+        .map(|((direct, number), block)| BlockCosts {
             number: if direct { DIRECT + number } else { number },
             ..block
         })

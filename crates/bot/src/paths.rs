@@ -1,27 +1,27 @@
-//! Where the bot keeps what it needs.
+//! The bot's files and directories.
 
 use std::path::PathBuf;
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::Repository;
 
-/// The bot's folders: `.perfquilt/bot/` of its workspace.
+/// The paths below `.perfquilt/bot/` of the bot's workspace.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct BotPaths {
     root: PathBuf,
 }
 
-impl Places {
+impl BotPaths {
     pub(super) fn new(ws: &Workspace) -> Self {
-        Places {
+        BotPaths {
             root: ws.state().join("bot"),
         }
     }
 
-    /// Those below `root`.
+    /// Returns the paths below `root`.
     #[cfg(test)]
     pub(super) fn at(root: &std::path::Path) -> Self {
-        Places {
+        BotPaths {
             root: root.to_owned(),
         }
     }
@@ -30,7 +30,7 @@ impl Places {
         &self.root
     }
 
-    /// Locked by the bot that serves here.
+    /// The lock file of the bot that serves this workspace.
     pub(super) fn lock(&self) -> PathBuf {
         self.root.join("lock")
     }
@@ -39,29 +39,29 @@ impl Places {
         self.root.join("queue.db")
     }
 
-    /// The outcome of the last job of a pull request.
+    /// The directory with the outcome of a pull request's last job.
     pub(super) fn outcome(&self, repository: &Repository, number: u64) -> PathBuf {
         let outcomes = self.root.join("outcomes");
         let theirs = outcomes.join(&repository.owner).join(&repository.name);
         theirs.join(number.to_string())
     }
 
-    /// The commits of pull requests.
+    /// The bare repository with the commits of pull requests.
     pub(super) fn repository(&self) -> PathBuf {
         self.root.join("commits.git")
     }
 
-    /// The workspace of a job.
+    /// The workspace directory of a job.
     pub(super) fn job(&self, id: i64) -> PathBuf {
         self.root.join("jobs").join(id.to_string())
     }
 
-    /// State and caches of strangers' pull requests, a folder each.
-    pub(super) fn areas(&self) -> PathBuf {
+    /// The directory with the state and caches of untrusted pull requests, one folder each.
+    pub(super) fn untrusted_root(&self) -> PathBuf {
         self.root.join("areas")
     }
 
-    /// What is known of the releases that pull requests to a server branched off.
+    /// The lock file of the releases that pull requests to a server are based on.
     pub(super) fn lock_file(&self) -> PathBuf {
         self.root.join("upstream.lock")
     }

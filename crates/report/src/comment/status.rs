@@ -1,24 +1,24 @@
-//! What a comment comes to: the title and the one word that labels and checks are made of.
+//! The title of a comment, and its status, from which labels and check runs are derived.
 
 use super::Notice;
 use crate::view::{Label, Row, View};
-use perfquilt_judge::attribution::{Kind, Verdict};
+use perfquilt_judge::attribution::{EffectKind, Verdict};
 use perfquilt_judge::bisect::Conclusion;
-use perfquilt_model::comment::Standing;
+use perfquilt_model::comment::MeasurementStatus;
 use perfquilt_model::error;
 
-/// Returns what `notice` comes to.
-pub(super) fn standing(notice: &Notice<'_>, view: Option<&View<'_>>) -> Standing {
+/// Returns the status of `notice`.
+pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> MeasurementStatus {
     let stopped = |kind| matches!(kind, error::Kind::Interrupted);
     if notice.failures.iter().any(|failure| !stopped(failure.kind)) {
-        return Standing::Failed;
+        return MeasurementStatus::Failed;
     }
     let (Some(view), Some(attribution)) = (view, notice.attribution) else {
         let mut failures = notice.bisection_failures.iter();
         return if failures.any(|failure| !stopped(failure.kind)) {
-            Standing::Failed
+            MeasurementStatus::Failed
         } else {
-            Standing::Unfinished
+            MeasurementStatus::Unfinished
         };
     };
     if patches(view).any(|row| row.verdict == "failed")
@@ -26,15 +26,15 @@ pub(super) fn standing(notice: &Notice<'_>, view: Option<&View<'_>>) -> Standing
             .failed
             .contains_key(&perfquilt_model::point::Point::BASE)
     {
-        return Standing::Failed;
+        return MeasurementStatus::Failed;
     }
     let total = attribution
         .main_meter()
-        .and_then(|meter| attribution.main_effect(&attribution.total, Kind::Total, meter))
+        .and_then(|meter| attribution.main_effect(&attribution.total, EffectKind::Total, meter))
         .filter(|effect| !effect.is_stale());
     let verdict = total.map(|effect| effect.verdict);
     if attribution.is_regression() || patches(view).any(|row| row.no_longer_helps) {
-        return Standing::Regression;
+        return MeasurementStatus::Regression;
     }
     let stopped = notice.failures.iter().any(|failure| stopped(failure.kind));
     if stopped
@@ -44,24 +44,24 @@ pub(super) fn standing(notice: &Notice<'_>, view: Option<&View<'_>>) -> Standing
             .iter()
             .all(|p| p.done == 0 && p.planned != Some(0))
     {
-        return Standing::Unfinished;
+        return MeasurementStatus::Unfinished;
     }
     match verdict {
-        Some(Verdict::Faster) => Standing::Faster,
-        Some(Verdict::NoEffect) => Standing::NoEffect,
-        Some(Verdict::Slower) => Standing::Regression,
-        Some(Verdict::Mixed | Verdict::Unclear) | None => Standing::Unclear,
+        Some(Verdict::Faster) => MeasurementStatus::Faster,
+        Some(Verdict::NoEffect) => MeasurementStatus::NoEffect,
+        Some(Verdict::Slower) => MeasurementStatus::Regression,
+        Some(Verdict::Mixed | Verdict::Unclear) | None => MeasurementStatus::Unclear,
     }
 }
 
-/// The mark before the title.
-pub(super) fn mark(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Failed | Standing::Regression => "❌",
-        Standing::Unfinished => "⏳",
-        Standing::Faster => "✅",
-        Standing::NoEffect => "➖",
-        Standing::Unclear => "❔",
+/// Returns the symbol before the title.
+pub(super) fn mark(status: MeasurementStatus) -> &'static str {
+    match status {
+        MeasurementStatus::Failed | MeasurementStatus::Regression => "❌",
+        MeasurementStatus::Unfinished => "⏳",
+        MeasurementStatus::Faster => "✅",
+        MeasurementStatus::NoEffect => "➖",
+        MeasurementStatus::Unclear => "❔",
     }
 }
 
@@ -71,14 +71,14 @@ fn patches<'v, 'a>(view: &'v View<'a>) -> impl Iterator<Item = &'v Row<'a>> {
         .filter(|row| matches!(row.label, Label::Patch { .. }))
 }
 
-/// The verdict in one line of plain text, made of this program's words and of numbers only.
+/// Returns the verdict in one line of plain text, without untrusted text.
 pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     let interrupted = notice
         .failures
         .iter()
         .any(|failure| failure.kind == error::Kind::Interrupted);
     let Some(view) = view else {
-        return nothing(notice).to_owned();
+        return title_without_figures(notice).to_owned();
     };
     let mut title = view.headline();
     if interrupted {
@@ -89,16 +89,16 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     }
     let slower = view.attribution.slower_patches();
     let slower: Vec<usize> = slower.iter().map(|patch| patch.index).collect();
-    let failed = of(view, |row| row.verdict == "failed");
+    let failed = matching(view, |row| row.verdict == "failed");
     let slower_rows = ["slower", "mixed"];
-    let worse = of(view, |row| {
+    let worse = matching(view, |row| {
         !slower_rows.contains(&row.verdict) && row.no_longer_helps
     });
     let mut but = Vec::new();
-    if let Some((patches, verb)) = some(&slower, "is", "are") {
+    if let Some((patches, verb)) = patch_list(&slower, "is", "are") {
         but.push(format!("{patches} {verb} slower"));
     }
-    if let Some((patches, _)) = some(&worse, "", "") {
+    if let Some((patches, _)) = patch_list(&worse, "", "") {
         let verb = if worse.len() == 1 {
             "no longer helps"
         } else {
@@ -106,7 +106,7 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
         };
         but.push(format!("{patches} {verb}"));
     }
-    if let Some((patches, _)) = some(&failed, "", "") {
+    if let Some((patches, _)) = patch_list(&failed, "", "") {
         but.push(format!("{patches} failed"));
     }
     if but.is_empty() {
@@ -116,8 +116,8 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     }
 }
 
-/// The numbers of the patches whose rows `which` takes.
-fn of(view: &View<'_>, which: impl Fn(&Row<'_>) -> bool) -> Vec<usize> {
+/// Returns the numbers of the patches whose rows match `which`.
+fn matching(view: &View<'_>, which: impl Fn(&Row<'_>) -> bool) -> Vec<usize> {
     patches(view)
         .filter(|row| which(row))
         .filter_map(|row| match row.label {
@@ -127,8 +127,9 @@ fn of(view: &View<'_>, which: impl Fn(&Row<'_>) -> bool) -> Vec<usize> {
         .collect()
 }
 
-/// `patch 3`, `patches 3 and 5`, `7 patches`, with the verb for one or several; `None` for none.
-fn some(
+/// Names patches by number, with the verb for one or several: `patch 3`, `patches 3 and 5`, `7 patches`. `None` for
+/// none.
+fn patch_list(
     numbers: &[usize],
     one: &'static str,
     more: &'static str,
@@ -144,12 +145,12 @@ fn some(
     })
 }
 
-/// The title where there are no figures at all.
-fn nothing(notice: &Notice<'_>) -> &'static str {
+/// Returns the title of a comment without figures.
+fn title_without_figures(notice: &Notice<'_>) -> &'static str {
     let failure = notice.failures.first();
     let Some(failure) = failure.or(notice.bisection_failures.first()) else {
         if let Some(found) = notice.bisection {
-            return bisected(found.conclusion);
+            return bisection_title(found.conclusion);
         }
         return match notice.activity {
             Some(_) => "Nothing is measured yet",
@@ -166,8 +167,8 @@ fn nothing(notice: &Notice<'_>) -> &'static str {
     }
 }
 
-/// The title of a bisection without any other figures.
-fn bisected(conclusion: Conclusion) -> &'static str {
+/// Returns the title of a comment with a bisection only.
+fn bisection_title(conclusion: Conclusion) -> &'static str {
     match conclusion {
         Conclusion::Found => "The bisection found what changes the workload",
         Conclusion::Nothing => "The bisection found no change",

@@ -1,13 +1,13 @@
-//! Which lines of a comment speak to the bot: those that GitHub shows as text, outside quotes and code.
+//! Finds the command lines of a comment: lines that GitHub renders as text, outside quotes and code.
 
 use comrak::nodes::{AstNode, NodeValue};
 use comrak::{Arena, Options, parse_document};
 
-/// Stands for whatever is no plain text in a line; no command has it.
-const OTHER: char = '\u{fffc}';
+/// Replaces everything but plain text in a line; no command contains it.
+const PLACEHOLDER: char = '\u{fffc}';
 
-/// HTML elements whose content is a quote, code, or crossed out.
-const APART: [&str; 9] = [
+/// HTML elements whose content is a quote, code, or struck through.
+const NON_TEXT_ELEMENTS: [&str; 9] = [
     "blockquote",
     "code",
     "del",
@@ -19,13 +19,13 @@ const APART: [&str; 9] = [
     "strike",
 ];
 
-/// What stands behind `@name` on the first two lines of `comment` that begin with it.
-pub(super) fn to(comment: &str, name: &str) -> Vec<String> {
-    // As they are written: what is escaped is meant to be shown, not to be heard.
+/// Returns the text after `@name` of the first two lines of `comment` that begin with it.
+pub(super) fn find(comment: &str, name: &str) -> Vec<String> {
+    // The raw lines: an escaped `@name` is text to show, not a command.
     let written: Vec<&str> = comment
         .split(['\n', '\r'])
         .map(str::trim_start)
-        .filter(|line| behind(line, name).is_some())
+        .filter(|line| strip_mention(line, name).is_some())
         .collect();
     if written.is_empty() {
         return Vec::new();
@@ -39,7 +39,7 @@ pub(super) fn to(comment: &str, name: &str) -> Vec<String> {
     let mut html = Html::default();
     let mut found = Vec::new();
     for node in root.descendants() {
-        // More than one is too many, however many there are.
+        // Two lines are enough: the parser rejects more than one command.
         if found.len() > 1 {
             break;
         }
@@ -48,11 +48,15 @@ pub(super) fn to(comment: &str, name: &str) -> Vec<String> {
             NodeValue::HtmlInline(tag) => html.read(tag),
             NodeValue::Text(_) if html.is_text() && begins_line(node) => {
                 let line = line(node);
-                let text = line.split(OTHER).next().unwrap_or_default().trim_end();
-                if let Some(behind) = behind(&line, name)
+                let text = line
+                    .split(PLACEHOLDER)
+                    .next()
+                    .unwrap_or_default()
+                    .trim_end();
+                if let Some(rest) = strip_mention(&line, name)
                     && written.iter().any(|written| written.starts_with(text))
                 {
-                    found.push(behind.to_owned());
+                    found.push(rest.to_owned());
                 }
             }
             _ => {}
@@ -61,17 +65,17 @@ pub(super) fn to(comment: &str, name: &str) -> Vec<String> {
     found
 }
 
-/// What stands behind `@name` in a line that begins with it.
-fn behind<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+/// Returns the text after `@name` in a line that begins with it.
+fn strip_mention<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let rest = line.strip_prefix('@')?;
-    let (found, behind) = (rest.get(..name.len())?, &rest[name.len()..]);
-    // Logins have no upper and lower case.
+    let (found, rest) = (rest.get(..name.len())?, &rest[name.len()..]);
+    // Logins are case-insensitive.
     let own = found.eq_ignore_ascii_case(name);
-    let ends = behind.is_empty() || behind.starts_with([' ', '\t']);
-    (own && ends).then_some(behind)
+    let ends = rest.is_empty() || rest.starts_with([' ', '\t']);
+    (own && ends).then_some(rest)
 }
 
-/// Whether a line of a paragraph outside quotes begins with this text.
+/// Returns whether this text begins a line of a paragraph outside quotes.
 fn begins_line<'a>(text: &'a AstNode<'a>) -> bool {
     if let Some(before) = text.previous_sibling()
         && !is_break(&before.data.borrow().value)
@@ -94,35 +98,35 @@ fn is_break(value: &NodeValue) -> bool {
     matches!(value, NodeValue::SoftBreak | NodeValue::LineBreak)
 }
 
-/// The line that begins with the node `first`.
+/// Returns the line that begins with the node `first`.
 fn line<'a>(first: &'a AstNode<'a>) -> String {
     let mut line = String::new();
     for node in first.following_siblings() {
         match &node.data.borrow().value {
             value if is_break(value) => break,
             NodeValue::Text(text) => line.push_str(text),
-            _ => line.push(OTHER),
+            _ => line.push(PLACEHOLDER),
         }
     }
     line
 }
 
-/// What the HTML up to some place of a comment makes of what follows.
+/// The state of the HTML up to a position in a comment.
 #[derive(Debug, Default)]
 struct Html {
-    /// A comment is open.
+    /// Whether an HTML comment is open.
     hidden: bool,
-    /// How many elements of [`APART`] are open.
-    apart: usize,
+    /// The number of open [`NON_TEXT_ELEMENTS`].
+    non_text_depth: usize,
 }
 
 impl Html {
-    /// Whether what follows is shown as plain text.
+    /// Returns whether the text that follows is rendered as plain text.
     fn is_text(&self) -> bool {
-        !self.hidden && self.apart == 0
+        !self.hidden && self.non_text_depth == 0
     }
 
-    /// Goes on behind `html`.
+    /// Advances the state over `html`.
     fn read(&mut self, html: &str) {
         let mut rest = html;
         loop {
@@ -138,7 +142,7 @@ impl Html {
             };
             rest = &rest[begin + 1..];
             if let Some(comment) = rest.strip_prefix('!') {
-                // `<!-->` is a whole comment.
+                // `<!-->` is a complete comment.
                 self.hidden = comment.starts_with("--");
                 rest = comment;
                 continue;
@@ -149,11 +153,14 @@ impl Html {
             };
             let end = tag.find(|c: char| !c.is_ascii_alphanumeric());
             let tag = &tag[..end.unwrap_or(tag.len())];
-            if APART.iter().any(|known| known.eq_ignore_ascii_case(tag)) {
-                self.apart = if closes {
-                    self.apart.saturating_sub(1)
+            if NON_TEXT_ELEMENTS
+                .iter()
+                .any(|known| known.eq_ignore_ascii_case(tag))
+            {
+                self.non_text_depth = if closes {
+                    self.non_text_depth.saturating_sub(1)
                 } else {
-                    self.apart + 1
+                    self.non_text_depth + 1
                 };
             }
         }
@@ -164,12 +171,12 @@ impl Html {
 mod tests {
     use super::*;
 
-    fn heard(comment: &str) -> Vec<String> {
-        to(comment, "perfquilt")
+    fn found(comment: &str) -> Vec<String> {
+        find(comment, "perfquilt")
     }
 
     #[test]
-    fn what_is_shown_as_text_is_heard() {
+    fn lines_rendered_as_text_are_found() {
         for comment in [
             "@perfquilt status",
             "Thanks.\n@perfquilt status",
@@ -189,14 +196,14 @@ mod tests {
             "a\r@perfquilt status",
             "@perfquilt status\n---\nA signature",
         ] {
-            assert_eq!(heard(comment), [" status"], "{comment:?}");
+            assert_eq!(found(comment), [" status"], "{comment:?}");
         }
-        let several = heard("@perfquilt run\n@PERFQUILT cancel");
+        let several = found("@perfquilt run\n@PERFQUILT cancel");
         assert_eq!(several, [" run", " cancel"]);
     }
 
     #[test]
-    fn quotes_and_code_are_not() {
+    fn quotes_and_code_are_ignored() {
         for comment in [
             "- ```\n  @perfquilt status\n  ```",
             "1. look:\n   ```\n   @perfquilt status\n   ```",
@@ -217,13 +224,13 @@ mod tests {
             "* @perfquilt status",
             "# @perfquilt status",
         ] {
-            assert_eq!(heard(comment), [""; 0], "{comment:?}");
+            assert_eq!(found(comment), [""; 0], "{comment:?}");
         }
     }
 
     #[test]
-    fn what_is_no_text_is_no_part_of_a_command() {
-        let found = heard("@perfquilt run `quick`");
-        assert_eq!(found, [format!(" run {OTHER}")]);
+    fn markup_is_replaced_in_a_command() {
+        let found = found("@perfquilt run `quick`");
+        assert_eq!(found, [format!(" run {PLACEHOLDER}")]);
     }
 }

@@ -1,10 +1,10 @@
-//! Writing many objects at once: one pack with its index, published by rename.
+//! Writing many objects at once into one pack with its index, published by a rename.
 //!
-//! The formats are git's pack version 2 and index version 2. An import writes no deltas: it is bound
-//! by compression and file creation, and one file for 36,000 objects avoids the latter. A stack is
-//! nearly all deltas, of which [`ObjectWriter::write_version`] makes chains of bounded length.
+//! The formats are git's pack version 2 and index version 2. An import writes no deltas: compression and file creation
+//! limit its speed, and one file for 36,000 objects avoids the latter. A stack consists almost entirely of deltas;
+//! [`ObjectWriter::write_version`] bounds the length of their chains.
 
-use crate::upstream::object_store;
+use crate::upstream::store_error;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::OsString;
@@ -18,24 +18,22 @@ use git2::{ObjectType, Odb, OdbLookupFlags, Oid};
 use sha1::{Digest, Sha1};
 
 use super::objects::{self, Objects, oid_from};
-use super::packed::{Chain, REF_DELTA, Stored};
+use super::pack_folder::{self, TEMPORARY_PREFIX};
+use super::pack_reader::{Chain, REF_DELTA, StoredObject};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::locks::Lock;
 
-/// First part of the names of unfinished packs.
-pub(super) const TEMPORARY: &str = "tmp_perfquilt_";
-
-/// An object ready to be written.
+/// An encoded object, ready to be written to a pack.
 #[derive(Debug)]
-pub struct Packed {
-    /// Its name.
+pub struct PackedObject {
+    /// Its id.
     pub oid: Oid,
-    /// Header and compressed content, as they stand in a pack.
+    /// Header and compressed content in the pack format.
     bytes: Vec<u8>,
     crc: u32,
 }
 
-/// Compresses objects; keeps its working memory from one to the next.
+/// Encodes objects for a pack and reuses its compression state between them.
 pub struct Packer {
     state: Compress,
 }
@@ -49,31 +47,31 @@ impl Default for Packer {
 }
 
 impl Packer {
-    /// Makes an object of `kind` whose name is `oid` ready to be written.
+    /// Encodes an object of `kind` with the id `oid`.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when compression fails.
-    pub fn pack(&mut self, kind: ObjectType, oid: Oid, data: &[u8]) -> Result<Packed> {
+    pub fn pack(&mut self, kind: ObjectType, oid: Oid, data: &[u8]) -> Result<PackedObject> {
         let mut bytes = Vec::with_capacity(data.len() / 2 + 64);
-        write_header(&mut bytes, number_of(kind), data.len());
+        write_header(&mut bytes, type_number(kind), data.len());
         self.compress(bytes, oid, data)
     }
 
-    /// Makes an object ready to be written as a delta of the object called `base`.
+    /// Encodes an object as a delta of the object `base`.
     ///
     /// # Errors
-    /// As [`Packer::pack`].
-    pub fn pack_delta(&mut self, oid: Oid, base: Oid, delta: &[u8]) -> Result<Packed> {
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when compression fails.
+    pub fn pack_delta(&mut self, oid: Oid, base: Oid, delta: &[u8]) -> Result<PackedObject> {
         let mut bytes = Vec::with_capacity(delta.len() + 64);
         write_header(&mut bytes, REF_DELTA, delta.len());
         bytes.extend_from_slice(base.as_bytes());
         self.compress(bytes, oid, delta)
     }
 
-    fn compress(&mut self, mut bytes: Vec<u8>, oid: Oid, data: &[u8]) -> Result<Packed> {
-        if data.len() < STORE_LIMIT {
-            store(&mut bytes, data);
-            return Ok(Packed::new(oid, bytes));
+    fn compress(&mut self, mut bytes: Vec<u8>, oid: Oid, data: &[u8]) -> Result<PackedObject> {
+        if data.len() < COMPRESSION_THRESHOLD {
+            write_stored_block(&mut bytes, data);
+            return Ok(PackedObject::new(oid, bytes));
         }
         self.state.reset();
         let mut rest = data;
@@ -90,20 +88,20 @@ impl Packer {
                 break;
             }
         }
-        Ok(Packed::new(oid, bytes))
+        Ok(PackedObject::new(oid, bytes))
     }
 }
 
-impl Packed {
-    /// An object as another pack holds it: its bytes there and their CRC-32.
+impl PackedObject {
+    /// Wraps an object of another pack: its bytes there and their CRC-32.
     pub fn stored(oid: Oid, bytes: Vec<u8>, crc: u32) -> Self {
-        Packed { oid, bytes, crc }
+        PackedObject { oid, bytes, crc }
     }
 
     fn new(oid: Oid, bytes: Vec<u8>) -> Self {
         let mut crc = Crc::new();
         crc.update(&bytes);
-        Packed {
+        PackedObject {
             oid,
             bytes,
             crc: crc.sum(),
@@ -111,18 +109,19 @@ impl Packed {
     }
 }
 
-/// Content shorter than this is not worth a compressor's start, which clears its tables.
-const STORE_LIMIT: usize = 512;
+/// Content shorter than this many bytes is stored uncompressed: starting the compressor clears its tables, which costs
+/// more than compression saves.
+const COMPRESSION_THRESHOLD: usize = 512;
 
-/// Appends `data`, which is short, as a zlib stream of one stored block.
-fn store(bytes: &mut Vec<u8>, data: &[u8]) {
-    // Shorter than STORE_LIMIT, so that two bytes hold the length.
+/// Appends the short `data` as a zlib stream of one stored block.
+fn write_stored_block(bytes: &mut Vec<u8>, data: &[u8]) {
+    // Shorter than COMPRESSION_THRESHOLD, so two bytes hold the length.
     let length = data.len() as u16;
     bytes.extend_from_slice(&[0x78, 0x01, 0x01]);
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&(!length).to_le_bytes());
     bytes.extend_from_slice(data);
-    // The sums of so few bytes stay below 2^32, so that the remainder can wait.
+    // The sums of so few bytes stay below 2^32, so one reduction at the end suffices.
     let (mut a, mut b) = (1_u32, 0_u32);
     for &byte in data {
         a += u32::from(byte);
@@ -131,7 +130,7 @@ fn store(bytes: &mut Vec<u8>, data: &[u8]) {
     bytes.extend_from_slice(&(((b % 65_521) << 16) | (a % 65_521)).to_be_bytes());
 }
 
-fn number_of(kind: ObjectType) -> u8 {
+fn type_number(kind: ObjectType) -> u8 {
     match kind {
         ObjectType::Commit => 1,
         ObjectType::Tree => 2,
@@ -151,7 +150,8 @@ fn write_header(bytes: &mut Vec<u8>, number: u8, size: usize) {
     bytes.push(byte);
 }
 
-struct Written {
+/// The index entry of a written object.
+struct WrittenObject {
     oid: Oid,
     offset: u64,
     crc: u32,
@@ -163,22 +163,22 @@ pub struct PackWriter {
     temporary: tempfile::NamedTempFile,
     out: BufWriter<File>,
     offset: u64,
-    written: Vec<Written>,
-    /// How many deltas each object is made of.
+    written: Vec<WrittenObject>,
+    /// Length of each object's delta chain.
     depths: HashMap<Oid, usize>,
 }
 
 impl PackWriter {
-    /// Begins a pack in the store at `store`.
+    /// Creates a pack in the store at `store`.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be made.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be created.
     pub fn new(store: &Path) -> Result<Self> {
-        let folder = store.join("objects/pack");
+        let folder = pack_folder::path(store);
         std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
         let io = |error| Error::io("write a pack in", &folder, &error);
         let temporary = tempfile::Builder::new()
-            .prefix(TEMPORARY)
+            .prefix(TEMPORARY_PREFIX)
             .tempfile_in(&folder)
             .map_err(io)?;
         let file = temporary.reopen().map_err(io)?;
@@ -190,7 +190,7 @@ impl PackWriter {
             written: Vec::new(),
             depths: HashMap::new(),
         };
-        // The number of objects is filled in at the end.
+        // `finish` fills in the number of objects.
         writer.put(b"PACK\0\0\0\x02\0\0\0\0")?;
         Ok(writer)
     }
@@ -207,7 +207,7 @@ impl PackWriter {
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
-    pub fn add(&mut self, object: &Packed) -> Result<()> {
+    pub fn add(&mut self, object: &PackedObject) -> Result<()> {
         self.add_at(object.oid, &object.bytes, object.crc, 0)
     }
 
@@ -215,27 +215,27 @@ impl PackWriter {
         if let Entry::Vacant(place) = self.depths.entry(oid) {
             place.insert(depth);
             let offset = self.offset;
-            self.written.push(Written { oid, offset, crc });
+            self.written.push(WrittenObject { oid, offset, crc });
             self.put(bytes)?;
         }
         Ok(())
     }
 
-    /// Takes over an object as it is stored elsewhere, with what it is a delta of.
-    fn add_stored(&mut self, chain: &[Stored]) -> Result<()> {
+    /// Copies an object as another pack stores it, together with its delta bases.
+    fn add_stored(&mut self, chain: &[StoredObject]) -> Result<()> {
         for (depth, stored) in chain.iter().enumerate() {
             self.add_at(stored.oid, &stored.bytes, stored.crc, depth)?;
         }
         Ok(())
     }
 
-    /// Whether nothing was written.
+    /// Returns whether the pack has no objects.
     pub fn is_empty(&self) -> bool {
         self.written.is_empty()
     }
 
-    /// Publishes the pack: after this returns, its objects are in the store and on the disk. Returns
-    /// the file's name without its ending; an empty pack leaves nothing.
+    /// Publishes the pack. Afterwards its objects are in the store and synced to the disk. Returns the file's name
+    /// without extension; `None` for an empty pack, which is removed.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
@@ -257,11 +257,11 @@ impl PackWriter {
         file.sync_all().map_err(&io)?;
 
         self.written.sort_unstable_by_key(|object| object.oid);
-        // By its content, as git does it: two packs with the same objects may hold them differently.
+        // Git also names packs by their content: two packs may encode the same objects differently.
         let name = format!("pack-{}", oid_from(&checksum));
         let index = self.index(&checksum);
         let mut index_file = tempfile::Builder::new()
-            .prefix(TEMPORARY)
+            .prefix(TEMPORARY_PREFIX)
             .tempfile_in(&self.folder)
             .map_err(&io)?;
         index_file.write_all(&index).map_err(&io)?;
@@ -337,13 +337,13 @@ fn checksum_file(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Below this many objects, files of their own are quicker than a further pack for every reader.
+/// Up to this many objects are written as loose objects, because another pack would slow down every reader.
 const LOOSE_LIMIT: usize = 100;
 
-/// Longest chain of deltas written, as in git.
-const DEPTH_LIMIT: usize = 50;
+/// Maximum length of a delta chain; git's default.
+const CHAIN_LIMIT: usize = 50;
 
-/// Hashes, compresses and writes objects one after the other.
+/// Hashes, compresses and writes objects, as a pack or as loose objects.
 pub struct ObjectWriter<'a> {
     store: &'a Objects,
     database: Odb<'a>,
@@ -351,10 +351,11 @@ pub struct ObjectWriter<'a> {
 }
 
 impl<'a> ObjectWriter<'a> {
-    /// Begins writing about `expected` objects into `store`.
+    /// Creates a writer for about `expected` objects into `store`.
     ///
     /// # Errors
-    /// As [`PackWriter::new`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the pack cannot be created,
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting for another importer.
     pub fn new(store: &'a Objects, expected: usize) -> Result<Self> {
         let packed = if expected > LOOSE_LIMIT {
             let lock = store.lock_import()?;
@@ -369,23 +370,23 @@ impl<'a> ObjectWriter<'a> {
         })
     }
 
-    /// Writes an object and returns its name. A pack may repeat objects of other packs.
+    /// Writes an object and returns its id. A pack may repeat objects of other packs.
     ///
     /// # Errors
-    /// As [`PackWriter::add`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write(&mut self, kind: ObjectType, data: &[u8]) -> Result<Oid> {
         let oid = objects::hash(kind, data);
         self.write_named(kind, oid, data)?;
         Ok(oid)
     }
 
-    /// As [`ObjectWriter::write`], for an object whose name is known.
+    /// Writes an object whose id is known.
     ///
     /// # Errors
-    /// As [`PackWriter::add`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write_named(&mut self, kind: ObjectType, oid: Oid, data: &[u8]) -> Result<()> {
         match &mut self.packed {
-            // Looking for it in the store would cost more than the bytes are worth.
+            // A lookup in the store would cost more than writing the object twice.
             Some((packer, pack, _)) => {
                 if !pack.depths.contains_key(&oid) {
                     pack.add(&packer.pack(kind, oid, data)?)?;
@@ -393,19 +394,18 @@ impl<'a> ObjectWriter<'a> {
             }
             None => {
                 if !self.database.exists_ext(oid, OdbLookupFlags::NO_REFRESH) {
-                    self.database.write(kind, data).map_err(object_store)?;
+                    self.database.write(kind, data).map_err(store_error)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Writes an object called `oid` that is a new version of `base`. The result of `delta` makes it
-    /// from `base`, and `chain` is how the store holds `base`. A pack takes the delta alone when it
-    /// has the base as well.
+    /// Writes the object `oid` that is a new version of `base`. `delta` computes the delta from `base`, and `chain` is
+    /// the stored form of `base`. A pack stores only the delta if it also holds the base.
     ///
     /// # Errors
-    /// As [`PackWriter::add`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write_version(
         &mut self,
         (kind, oid): (ObjectType, Oid),
@@ -421,12 +421,12 @@ impl<'a> ObjectWriter<'a> {
             return Ok(());
         }
         if let Some(chain) = chain
-            && chain.len() < DEPTH_LIMIT
+            && chain.len() < CHAIN_LIMIT
         {
             pack.add_stored(chain)?;
         }
         let depth = pack.depths.get(&base).map(|depth| depth + 1);
-        if let Some(depth) = depth.filter(|&depth| depth <= DEPTH_LIMIT) {
+        if let Some(depth) = depth.filter(|&depth| depth <= CHAIN_LIMIT) {
             let delta = delta();
             if delta.len() < data.len() / 2 {
                 let object = packer.pack_delta(oid, base, &delta)?;
@@ -436,16 +436,16 @@ impl<'a> ObjectWriter<'a> {
         pack.add(&packer.pack(kind, oid, data)?)
     }
 
-    /// As [`PackWriter::finish`]; the store then knows the new objects.
+    /// Publishes the new objects in the store.
     ///
     /// # Errors
-    /// As [`PackWriter::finish`].
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be written.
     pub fn finish(self) -> Result<()> {
         if let Some((_, pack, _lock)) = self.packed
             && !pack.is_empty()
         {
             pack.finish()?;
-            self.store.database()?.refresh().map_err(object_store)?;
+            self.store.database()?.refresh().map_err(store_error)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Digests of trees in which not everything counts.
+//! Digests of trees that cover only the relevant parts of their files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,42 +13,42 @@ use crate::upstream::objects::MODE_TREE;
 use perfquilt_model::error::Result;
 use perfquilt_system::digest::{add, hex};
 
-/// What of a file counts.
+/// The part of a file that a digest covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counts {
-    /// That it is there, and its content.
+pub enum RelevantPart {
+    /// Its name, mode and content.
     Content,
-    /// That it is there.
+    /// Its name only.
     Name,
-    /// Nothing.
+    /// No part; the file is ignored.
     Nothing,
 }
 
-/// Digests of trees by that of their files which counts. Folders are looked at once: trees of one
-/// release have most of them in common.
+/// Computes digests of the relevant parts of trees. Caches the digests of folders, because the trees of one release
+/// share most of them.
 #[derive(Debug)]
-pub struct CountedTrees {
-    /// By the file's name, without its folder.
-    counts: fn(&str) -> Counts,
-    known: Mutex<HashMap<Oid, Option<Part>>>,
+pub struct TreeDigests {
+    /// Returns the relevant part of a file, given its name without folder.
+    relevant_part: fn(&str) -> RelevantPart,
+    known: Mutex<HashMap<Oid, Option<FolderDigest>>>,
 }
 
-/// Digest of a folder.
-type Part = [u8; 32];
+/// The digest of a folder.
+type FolderDigest = [u8; 32];
 
-impl CountedTrees {
-    /// Trees in which that counts of a file of a given name (without its folder) which `counts` says.
-    pub fn new(counts: fn(&str) -> Counts) -> Self {
-        CountedTrees {
-            counts,
+impl TreeDigests {
+    /// Creates a cache of digests; `relevant_part` returns the part to cover of a file, given its name without folder.
+    pub fn new(relevant_part: fn(&str) -> RelevantPart) -> Self {
+        TreeDigests {
+            relevant_part,
             known: Mutex::default(),
         }
     }
 
-    /// The digest of `tree`, an object id, in hexadecimal.
+    /// Returns the digest of `tree`, an object id, in hexadecimal.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store lacks some of it.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store lacks a part of it.
     pub fn digest(&self, object_store: &Path, tree: &str) -> Result<String> {
         let objects = Objects::open(object_store)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,39 +56,39 @@ impl CountedTrees {
         Ok(hex(&root.unwrap_or_default()))
     }
 
-    /// `None` for a folder in which nothing counts.
+    /// Returns the digest of a folder; `None` if it has no relevant files.
     fn folder(
         &self,
         objects: &Objects,
         tree: Oid,
-        known: &mut HashMap<Oid, Option<Part>>,
-    ) -> Result<Option<Part>> {
+        known: &mut HashMap<Oid, Option<FolderDigest>>,
+    ) -> Result<Option<FolderDigest>> {
         if let Some(part) = known.get(&tree) {
             return Ok(*part);
         }
         let mut digest = Sha256::new();
         let mut empty = true;
         for entry in objects.read_tree(tree)? {
-            // The three kinds differ in length.
+            // The three kinds of parts differ in length, so their digests cannot collide.
             let part = if entry.mode == MODE_TREE {
                 match self.folder(objects, entry.oid, known)? {
                     Some(part) => part.to_vec(),
                     None => continue,
                 }
             } else {
-                match (self.counts)(&String::from_utf8_lossy(&entry.name)) {
-                    Counts::Content => {
+                match (self.relevant_part)(&String::from_utf8_lossy(&entry.name)) {
+                    RelevantPart::Content => {
                         [entry.oid.as_bytes(), entry.mode.to_le_bytes().as_slice()].concat()
                     }
-                    Counts::Name => Vec::new(),
-                    Counts::Nothing => continue,
+                    RelevantPart::Name => Vec::new(),
+                    RelevantPart::Nothing => continue,
                 }
             };
             empty = false;
             add(&mut digest, &entry.name);
             add(&mut digest, &part);
         }
-        let part: Option<Part> = (!empty).then(|| digest.finalize().into());
+        let part: Option<FolderDigest> = (!empty).then(|| digest.finalize().into());
         known.insert(tree, part);
         Ok(part)
     }
@@ -102,7 +102,7 @@ mod tests {
     use crate::upstream::objects::{MODE_FILE, TreeEntry, hash, serialise_tree};
 
     #[test]
-    fn only_what_counts_makes_another_digest() {
+    fn only_relevant_parts_change_the_digest() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         let store = Objects::open_or_create(&path).unwrap();
@@ -125,10 +125,10 @@ mod tests {
             let data = serialise_tree(&mut entries);
             database.write(ObjectType::Tree, &data).unwrap().to_string()
         };
-        let trees = CountedTrees::new(|name| match name {
-            "build" => Counts::Content,
-            "remark" => Counts::Nothing,
-            _ => Counts::Name,
+        let trees = TreeDigests::new(|name| match name {
+            "build" => RelevantPart::Content,
+            "remark" => RelevantPart::Nothing,
+            _ => RelevantPart::Name,
         });
         let digest = |files: &[(&str, &str)], below: &[(&str, &str)]| {
             let inner = tree(below, &[]);

@@ -1,4 +1,4 @@
-//! A tree under construction.
+//! Building a tree in memory.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use super::objects::{MODE_TREE, TreeEntry, serialise_tree};
 use crate::series::path;
 use perfquilt_model::error::{Error, Result};
 
-/// A folder of a tree that is being put together in memory.
+/// A folder of a tree under construction.
 #[derive(Debug, Default)]
-pub struct Folder {
+pub struct FolderBuilder {
     entries: BTreeMap<Vec<u8>, Node>,
 }
 
 #[derive(Debug)]
 enum Node {
     File(u32, Oid),
-    Folder(Folder),
+    Folder(FolderBuilder),
 }
 
-impl Folder {
-    /// Puts an object at `path`, making the folders above it.
+impl FolderBuilder {
+    /// Inserts an object at `path` and creates the folders above it.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the path or a folder above it is taken.
@@ -40,7 +40,7 @@ impl Folder {
             let node = folder
                 .entries
                 .entry(name.to_vec())
-                .or_insert_with(|| Node::Folder(Folder::default()));
+                .or_insert_with(|| Node::Folder(FolderBuilder::default()));
             folder = match node {
                 Node::Folder(inner) => inner,
                 Node::File(..) => return Err(taken()),
@@ -49,7 +49,7 @@ impl Folder {
         Err(Error::usage("an empty path"))
     }
 
-    /// Mode and object of the file at `path`.
+    /// Returns mode and object of the file at `path`.
     pub fn find(&self, path: &[u8]) -> Option<(u32, Oid)> {
         let mut folder = self;
         let mut components = path.split(|&b| b == b'/').peekable();
@@ -63,9 +63,9 @@ impl Folder {
         None
     }
 
-    /// The only entry, if that is a folder, else this one: archives usually have one top folder.
+    /// Returns the only entry if that is a folder, otherwise `self`. Archives usually have one top folder.
     #[must_use]
-    pub fn without_top(mut self) -> Folder {
+    pub fn without_top(mut self) -> FolderBuilder {
         if self.entries.len() == 1 {
             match self.entries.pop_first() {
                 Some((_, Node::Folder(inner))) => return inner,
@@ -78,11 +78,10 @@ impl Folder {
         self
     }
 
-    /// Hands the content of every tree object to `write`, innermost first, and returns the name of
-    /// the outermost.
+    /// Passes the content of every tree object to `write`, innermost first, and returns the id of the outermost.
     ///
     /// # Errors
-    /// What `write` returns.
+    /// The first error of `write`.
     pub fn store(&self, write: &mut dyn FnMut(&[u8]) -> Result<Oid>) -> Result<Oid> {
         let mut entries = self
             .entries

@@ -1,6 +1,6 @@
 //! Where the states of a bisection come from.
 
-use super::bisect::Ask;
+use super::request::BisectRequest;
 use super::{Prepared, build_item};
 use perfquilt_judge::bisect::State;
 use perfquilt_machine::build::BuildItem;
@@ -8,7 +8,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 
 /// The sources of a bisection's states.
-pub trait States {
+pub trait Revisions {
     /// The release they belong to.
     fn release(&self) -> &str;
 
@@ -30,8 +30,13 @@ pub trait States {
         format!("name another one with `--{which}`")
     }
 
-    /// The commands to be suggested when these changes were found by what `ask` asks.
-    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<perfquilt_judge::bisect::Next>;
+    /// The commands to be suggested after these changes were found with the settings `request`.
+    fn next(
+        &self,
+        from: usize,
+        to: usize,
+        request: &BisectRequest,
+    ) -> Vec<perfquilt_judge::bisect::NextCommand>;
 }
 
 /// The points of a series between two of them.
@@ -100,7 +105,7 @@ impl<'a> SeriesStates<'a> {
     }
 }
 
-impl States for SeriesStates<'_> {
+impl Revisions for SeriesStates<'_> {
     fn release(&self) -> &str {
         &self.prepared.release.name
     }
@@ -117,8 +122,13 @@ impl States for SeriesStates<'_> {
         "patch"
     }
 
-    fn next(&self, from: usize, to: usize, ask: &Ask) -> Vec<perfquilt_judge::bisect::Next> {
-        let workload = &ask.workload;
+    fn next(
+        &self,
+        from: usize,
+        to: usize,
+        request: &BisectRequest,
+    ) -> Vec<perfquilt_judge::bisect::NextCommand> {
+        let workload = &request.workload;
         let release = self
             .version
             .as_ref()
@@ -137,23 +147,23 @@ impl States for SeriesStates<'_> {
             format!("patches {first} to {last}")
         };
         vec![
-            perfquilt_judge::bisect::Next {
+            perfquilt_judge::bisect::NextCommand {
                 what: format!("what the series is worth without {which}"),
                 command: format!(
                     "perfquilt run{release}{points} --effects without --workload {workload}{}",
-                    ask.with_preset()
+                    request.with_preset()
                 ),
             },
-            perfquilt_judge::bisect::Next {
+            perfquilt_judge::bisect::NextCommand {
                 what: "in which functions the instructions differ".to_owned(),
                 command: format!(
                     "perfquilt profile {} {} --workload {workload}{}",
                     at(self.good + from),
                     at(self.good + to),
-                    ask.with_recipe()
+                    request.with_recipe()
                 ),
             },
-            perfquilt_judge::bisect::Next {
+            perfquilt_judge::bisect::NextCommand {
                 what: format!(
                     "to mend or drop {which}: edit it as a git commit, then `perfquilt refresh`"
                 ),

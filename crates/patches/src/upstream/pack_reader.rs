@@ -1,9 +1,9 @@
-//! Reading objects straight from a store's packs.
+//! Reading objects directly from a store's packs.
 //!
-//! Thousands of files are read to apply a long series, and git's library checks each of them with a
-//! slow hash. Here zlib's checksum has to do. What is stored is handed out as well, so that a new
-//! pack can take it over without compressing it again. Whatever this reader does not know, loose
-//! objects and offset deltas among it, is left to the library.
+//! Applying a long series reads thousands of files, and libgit2 verifies each of them with a slow hash. This reader
+//! relies on zlib's checksum. It also returns the stored bytes, so that a new pack can copy them without compressing
+//! them again. Callers read everything that it does not support, such as loose objects and offset deltas, through
+//! libgit2.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,17 +13,17 @@ use std::sync::Arc;
 use flate2::{Decompress, FlushDecompress, Status};
 use git2::{ObjectType, Oid};
 
-use super::delta;
+use super::{delta, pack_folder};
 
-/// Largest object read this way.
+/// Largest supported object, in bytes.
 const SIZE_LIMIT: usize = 1 << 30;
-/// Longest chain of deltas followed.
+/// Longest supported delta chain.
 const CHAIN_LIMIT: usize = 4096;
 
-/// An object as it stands in a pack: header, name of the base if there is one, compressed content.
+/// An object as stored in a pack: header, id of the base if it is a delta, compressed content.
 #[derive(Debug)]
-pub struct Stored {
-    /// Its name.
+pub struct StoredObject {
+    /// Its id.
     pub oid: Oid,
     /// Its bytes in the pack.
     pub bytes: Vec<u8>,
@@ -31,17 +31,17 @@ pub struct Stored {
     pub crc: u32,
 }
 
-/// Everything a pack needs to hold an object: the object itself and before it what it is a delta of.
-pub type Chain = Arc<[Stored]>;
+/// The stored objects that a pack needs to hold an object: its delta bases, then the object itself.
+pub type Chain = Arc<[StoredObject]>;
 
-/// An object that was read.
+/// An object read from a pack.
 #[derive(Debug)]
-pub struct Content {
-    /// What it is.
+pub struct LoadedObject {
+    /// Its kind.
     pub kind: ObjectType,
     /// Its content.
     pub data: Vec<u8>,
-    /// How it is stored.
+    /// Its stored form.
     pub chain: Chain,
 }
 
@@ -54,51 +54,51 @@ pub struct Packs {
 #[derive(Debug)]
 struct Pack {
     file: File,
-    index: Index,
+    index: PackIndex,
 }
 
-/// The index of a pack: git's version 2.
+/// The index of a pack, in git's version 2.
 #[derive(Debug)]
-pub struct Index {
+pub struct PackIndex {
     bytes: Vec<u8>,
     count: usize,
 }
 
-/// Where a pack has an object.
+/// The location of an object in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Indexed {
-    /// The object.
+pub struct IndexEntry {
+    /// The object id.
     pub oid: Oid,
-    /// Where it begins, in bytes from the pack's beginning.
+    /// Its offset from the pack's beginning, in bytes.
     pub offset: u64,
     /// CRC-32 of its bytes in the pack.
     pub crc: u32,
 }
 
-/// A pack's number for deltas that name their base.
+/// The object type of deltas that name their base by id.
 pub const REF_DELTA: u8 = 7;
 
 const HEADER: usize = 8;
 const FANOUT: usize = 1024;
 
 impl Packs {
-    /// Opens the packs of the store at `path`. Those that cannot be read are left out.
+    /// Opens the packs of the store at `path`; skips unreadable ones.
     pub fn open(path: &Path) -> Self {
         let mut packs = Vec::new();
-        let entries = std::fs::read_dir(path.join("objects/pack"));
+        let entries = std::fs::read_dir(pack_folder::path(path));
         for entry in entries.into_iter().flatten().flatten() {
             let index = entry.path();
             if index.extension().is_some_and(|end| end == "idx") {
                 packs.extend(Pack::open(&index));
             }
         }
-        // Releases hold most of what is read.
+        // The large packs hold the releases, which most reads are for.
         packs.sort_by_key(|pack| std::cmp::Reverse(pack.index.count));
         Packs { packs }
     }
 
-    /// The object called `oid`, or `None` when it must be read in another way.
-    pub fn read(&self, oid: Oid) -> Option<Content> {
+    /// Reads the object `oid`; `None` if it must be read through libgit2.
+    pub fn read(&self, oid: Oid) -> Option<LoadedObject> {
         let mut chain = Vec::new();
         let mut deltas = Vec::new();
         let mut wanted = oid;
@@ -110,7 +110,7 @@ impl Packs {
                 let found = pack.index.find(wanted)?;
                 Some((pack.entry(found.offset)?, found.crc))
             })?;
-            chain.push(Stored {
+            chain.push(StoredObject {
                 oid: wanted,
                 bytes: entry.bytes,
                 crc,
@@ -127,7 +127,7 @@ impl Packs {
             data = delta::apply(&data, step)?;
         }
         chain.reverse();
-        Some(Content {
+        Some(LoadedObject {
             kind,
             data,
             chain: chain.into(),
@@ -135,27 +135,28 @@ impl Packs {
     }
 }
 
-struct Entry {
+/// An entry of a pack: its bytes, and its inflated data, which is a delta if there is a base.
+struct PackEntry {
     kind: ObjectType,
     base: Option<Oid>,
     bytes: Vec<u8>,
     data: Vec<u8>,
 }
 
-impl Index {
-    /// Reads the index at `path`; `None` when it is not of a kind known here.
-    pub fn open(path: &Path) -> Option<Index> {
+impl PackIndex {
+    /// Reads the index at `path`; `None` if it is unreadable or of another version.
+    pub fn open(path: &Path) -> Option<PackIndex> {
         let bytes = std::fs::read(path).ok()?;
         if bytes.get(..HEADER)? != b"\xfftOc\0\0\0\x02" {
             return None;
         }
         let count = word(&bytes, HEADER + FANOUT - 4)? as usize;
         let enough = HEADER + FANOUT + count * 28 + 40;
-        (bytes.len() >= enough).then_some(Index { bytes, count })
+        (bytes.len() >= enough).then_some(PackIndex { bytes, count })
     }
 
-    /// Every object, in the pack's order.
-    pub fn entries(&self) -> Option<Vec<Indexed>> {
+    /// Returns every object, in the pack's order.
+    pub fn entries(&self) -> Option<Vec<IndexEntry>> {
         let mut entries = (0..self.count)
             .map(|number| self.entry(number))
             .collect::<Option<Vec<_>>>()?;
@@ -163,7 +164,7 @@ impl Index {
         Some(entries)
     }
 
-    fn find(&self, oid: Oid) -> Option<Indexed> {
+    fn find(&self, oid: Oid) -> Option<IndexEntry> {
         let wanted = oid.as_bytes();
         let first = usize::from(wanted[0]);
         let bound = |at: usize| Some(word(&self.bytes, HEADER + at * 4)? as usize);
@@ -185,9 +186,9 @@ impl Index {
         self.bytes.get(at..at + 20)
     }
 
-    fn entry(&self, number: usize) -> Option<Indexed> {
+    fn entry(&self, number: usize) -> Option<IndexEntry> {
         let crcs = HEADER + FANOUT + self.count * 20;
-        Some(Indexed {
+        Some(IndexEntry {
             oid: Oid::from_bytes(self.name(number)?).ok()?,
             offset: self.offset(number)?,
             crc: word(&self.bytes, crcs + number * 4)?,
@@ -211,11 +212,11 @@ impl Pack {
     fn open(index: &Path) -> Option<Pack> {
         Some(Pack {
             file: File::open(index.with_extension("pack")).ok()?,
-            index: Index::open(index)?,
+            index: PackIndex::open(index)?,
         })
     }
 
-    fn entry(&self, offset: u64) -> Option<Entry> {
+    fn entry(&self, offset: u64) -> Option<PackEntry> {
         let mut bytes = vec![0; 1 << 13];
         let mut filled = self.file.read_at(&mut bytes, offset).ok()?;
         let byte = |at: usize| (at < filled).then(|| bytes[at]);
@@ -262,7 +263,7 @@ impl Pack {
             if data.len() > size {
                 return None;
             }
-            // The content tells how much is still missing, more or less.
+            // The rest of the content is an estimate of the compressed bytes to come.
             let more = (size - data.len() + 1024).max(1 << 12);
             bytes.resize(filled + more, 0);
             let count = self
@@ -276,7 +277,7 @@ impl Pack {
         }
         debug_assert!(at >= start);
         bytes.truncate(at);
-        (data.len() == size).then_some(Entry {
+        (data.len() == size).then_some(PackEntry {
             kind,
             base,
             bytes,

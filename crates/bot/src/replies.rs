@@ -1,44 +1,44 @@
-//! What is said on pull requests besides results: reactions, what waits and runs, why something did not.
+//! Replies on pull requests: reactions, the state of jobs, and reasons for failures.
 
-use super::places::Places;
-use super::serve::{PAST, now};
-use super::worker::{Bot, GLANCE, guarded, told};
+use super::bot::{Bot, POLL_INTERVAL, catch_panics, current_text};
+use super::paths::BotPaths;
+use super::serve::{RECENT_JOBS, now};
 use perfquilt_forge::Draft;
-use perfquilt_forge::{Client, Credentials, Found, Posting};
+use perfquilt_forge::{Client, Credentials, Posting, PullRequest};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
-use perfquilt_model::comment::Subject;
+use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_report::comment;
-use perfquilt_report::{Held, Notice};
-use perfquilt_results::outcome::{self, Outcome};
+use perfquilt_report::{Notice, PendingApproval};
+use perfquilt_results::outcome::{self, RunOutcome};
 use perfquilt_store::queue::{Job, JobState, Queue, Reply};
 use perfquilt_system::process;
 
-/// How often an answer is tried.
-const MOST_ATTEMPTS: u32 = 8;
-/// Seconds for which an answer stays in the comment, whatever else changes there, unless another one comes.
-const ANSWERED: i64 = 10 * 60;
+/// The maximum number of attempts to send a reply.
+const MAX_ATTEMPTS: u32 = 8;
+/// How long an answer stays in the comment, in seconds, unless a newer answer replaces it.
+const ANSWER_LIFETIME: i64 = 10 * 60;
 
 impl Bot {
-    /// Gives answers until a signal asks to stop.
+    /// Sends replies until a signal asks to stop.
     ///
     /// # Errors
     /// [`Kind::Internal`] when the queue cannot be read or written.
     pub fn answer(&self, progress: &dyn Progress) -> Result<()> {
-        let queue = Queue::open(&self.queue())?;
+        let queue = Queue::open(&self.queue_path())?;
         let client = self.client()?;
         while !process::interrupted() {
             let Some(reply) = queue.next_reply(now())? else {
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(POLL_INTERVAL);
                 continue;
             };
-            match self.give(&queue, &client, &reply, progress) {
+            match self.send_reply(&queue, &client, &reply, progress) {
                 Ok(()) => queue.answered(reply.id)?,
                 Err(error) if error.kind() == Kind::Interrupted => break,
-                Err(error) if reply.attempts + 1 >= MOST_ATTEMPTS => {
-                    progress.warn(&format!("an answer is given up: {error}"));
+                Err(error) if reply.attempts + 1 >= MAX_ATTEMPTS => {
+                    progress.warn(&format!("giving up on an answer: {error}"));
                     queue.answered(reply.id)?;
                 }
                 Err(error) => {
@@ -50,8 +50,8 @@ impl Bot {
         Ok(())
     }
 
-    /// A reaction, and our comment with what waits and runs for the pull request.
-    fn give(
+    /// Adds the reaction and updates the bot's comment with the state of the pull request's jobs.
+    fn send_reply(
         &self,
         queue: &Queue,
         client: &Client,
@@ -63,20 +63,20 @@ impl Bot {
             "" => Ok(()),
             reaction => perfquilt_forge::react(client, reply.comment, reaction),
         };
-        // Whoever may not command is not talked to.
+        // Authors without permission get a reaction but no comment.
         if reply.reaction == "-1" && reply.answer.is_empty() {
             return reacted;
         }
-        // What is said counts, also where reactions are refused.
+        // The comment is updated even when GitHub refuses the reaction.
         let said = self
-            .find(client, reply.number)
-            .and_then(|found| self.say(queue, client, &found, &reply.answer, progress));
+            .find_pull_request(client, reply.number)
+            .and_then(|found| self.update_comment(queue, client, &found, &reply.answer, progress));
         reacted.and(said)
     }
 
-    /// What waits or runs for a pull request, in a sentence.
+    /// Describes the state of a pull request's jobs in a sentence.
     fn activity(&self, queue: &Queue, number: u64) -> Result<String> {
-        let (open, past) = queue.list(PAST, now())?;
+        let (open, past) = queue.list(RECENT_JOBS, now())?;
         let last = past.iter().find(|job| job.job.number == number);
         let last = last.map(|job| (job.state, job.result.as_str()));
         let cancelled = match last {
@@ -87,26 +87,24 @@ impl Bot {
             return Ok(match last {
                 Some((JobState::Cancelled, _)) => cancelled,
                 Some((JobState::Failed, _)) => {
-                    "The job could not be carried out; the bot's log and page say why.".to_owned()
+                    "The job failed; the bot's log and status page have the reason.".to_owned()
                 }
-                _ => "Nothing runs or waits for this pull request.".to_owned(),
+                _ => "No job runs or waits for this pull request.".to_owned(),
             });
         };
         if open[place].state == JobState::Held {
             return Ok("Waiting for an approval.".to_owned());
         }
         if open[place].state == JobState::Running {
-            let doing = told(&self.state.doing);
-            return Ok(if doing.is_empty() {
+            let progress = current_text(&self.state.progress);
+            return Ok(if progress.is_empty() {
                 "Running.".to_owned()
             } else {
-                format!("Running: {doing}")
+                format!("Running: {progress}")
             });
         }
         if !open[place].result.is_empty() {
-            return Ok(
-                "Waiting: something on the way to GitHub failed; it is tried again.".to_owned(),
-            );
+            return Ok("Waiting: a request to GitHub failed; the bot will retry.".to_owned());
         }
         let took: Vec<i64> = past
             .iter()
@@ -118,24 +116,24 @@ impl Bot {
             count => {
                 let mean = took.iter().sum::<i64>() / i64::try_from(count).unwrap_or(1);
                 let jobs = i64::try_from(place).unwrap_or(0).max(1);
-                format!(", begins in about {} min", (mean * jobs).div_euclid(60) + 1)
+                format!(", starts in about {} min", (mean * jobs).div_euclid(60) + 1)
             }
         };
         let waiting = match place {
-            0 => "Waiting: it is next.".to_owned(),
+            0 => "Waiting: next in the queue.".to_owned(),
             1 => format!("Waiting: 1 job before it{about}."),
             more => format!("Waiting: {more} jobs before it{about}."),
         };
         Ok(format!("{cancelled} {waiting}").trim().to_owned())
     }
 
-    /// What is said in answer now: `answer`, else the last one on this pull request, for a while.
-    fn answered(&self, number: u64, answer: &str) -> String {
+    /// Returns `answer`, or while it is new the last answer on this pull request.
+    fn current_answer(&self, number: u64, answer: &str) -> String {
         let Ok(mut answers) = self.state.answers.lock() else {
             return answer.to_owned();
         };
         let now = now();
-        answers.retain(|_, (given, _)| now - *given < ANSWERED);
+        answers.retain(|_, (given, _)| now - *given < ANSWER_LIFETIME);
         if !answer.is_empty() {
             answers.insert(number, (now, answer.to_owned()));
         }
@@ -143,25 +141,25 @@ impl Bot {
         last.map(|(_, answer)| answer.clone()).unwrap_or_default()
     }
 
-    /// Our comment with the last results, if there are any, what goes on, and `answer`; without one, the last
-    /// answer while it is new.
-    pub(super) fn say(
+    /// Updates the bot's comment with the last results, the state of jobs and `answer`; when `answer` is empty,
+    /// with the last answer while it is new.
+    pub(super) fn update_comment(
         &self,
         queue: &Queue,
         client: &Client,
-        found: &Found,
+        found: &PullRequest,
         answer: &str,
         progress: &dyn Progress,
     ) -> Result<()> {
-        guarded(|| {
-            let _speaking = Self::wait(&self.state.speaking, &|| false)?;
+        catch_panics(|| {
+            let _comment_guard = Self::wait_for_lock(&self.state.comment_lock, &|| false)?;
             let activity = Some(self.activity(queue, found.number)?);
-            let kept = self.kept(found.number)?;
+            let stored = self.stored_results(found.number)?;
             let notice = Notice {
-                held: self.held(found.number)?,
+                pending_approval: self.pending_approval(found.number)?,
                 activity,
-                answer: self.answered(found.number, answer),
-                ..kept.notice()
+                answer: self.current_answer(found.number, answer),
+                ..stored.notice()
             };
             let quiet = Posting {
                 check: false,
@@ -185,7 +183,7 @@ impl Bot {
     pub(super) fn posting(&self) -> Posting {
         Posting {
             id: "default".into(),
-            // GitHub takes check runs from Apps alone; a workflow has no bot in it.
+            // Only GitHub Apps may write check runs, and the bot does not run in a workflow.
             check: matches!(self.credentials, Credentials::App { .. }),
             label: self.workspace.config.bot.label.clone(),
             fail_on_regression: false,
@@ -193,45 +191,45 @@ impl Bot {
         }
     }
 
-    /// Tells a pull request that its last job was not carried out. What went wrong may have to do with the
-    /// network, too; then nobody is told.
-    pub(super) fn excuse(
+    /// Posts that the last job of a pull request failed. The network may be the cause of the failure, so errors
+    /// of posting only produce a warning.
+    pub(super) fn post_failure(
         &self,
         queue: &Queue,
         client: &Client,
         number: u64,
         progress: &dyn Progress,
     ) {
-        let told = self
-            .find(client, number)
-            .and_then(|found| self.say(queue, client, &found, "", progress));
-        if let Err(error) = told {
+        let posted = self
+            .find_pull_request(client, number)
+            .and_then(|found| self.update_comment(queue, client, &found, "", progress));
+        if let Err(error) = posted {
             progress.warn(&error.to_string());
         }
     }
 
-    /// Which files of a pull request must be approved, if something waits for that.
-    fn held(&self, number: u64) -> Result<Option<Held>> {
-        let (open, _) = Queue::open(&self.queue())?.list(0, now())?;
+    /// Returns the files of a pull request that wait for an approval, if any.
+    fn pending_approval(&self, number: u64) -> Result<Option<PendingApproval>> {
+        let (open, _) = Queue::open(&self.queue_path())?.list(0, now())?;
         let held = |job: &Job| job.job.number == number && job.state == JobState::Held;
-        Ok(open.into_iter().find(held).map(|job| Held {
+        Ok(open.into_iter().find(held).map(|job| PendingApproval {
             name: self.workspace.config.commands.name.clone(),
             head: job.job.head,
             files: job.result.lines().map(str::to_owned).collect(),
         }))
     }
 
-    /// What is kept of the last jobs of a pull request.
-    pub(super) fn kept(&self, number: u64) -> Result<Kept> {
-        let folder = Places::new(&self.workspace).outcome(&self.repository, number);
+    /// Reads the stored results of the last jobs of a pull request.
+    pub(super) fn stored_results(&self, number: u64) -> Result<StoredResults> {
+        let folder = BotPaths::new(&self.workspace).outcome(&self.repository, number);
         let margin = |meter| self.workspace.config.margin(meter);
         let (outcome, attribution) = if folder.is_dir() {
             outcome::read(&folder, &margin)?
         } else {
-            (Outcome::new("", Vec::new()), None)
+            (RunOutcome::new("", Vec::new()), None)
         };
         let session = outcome::bisection(&folder)?;
-        Ok(Kept {
+        Ok(StoredResults {
             outcome,
             attribution,
             bisection: session.map(|session| session.replay().outcome()),
@@ -239,24 +237,24 @@ impl Bot {
     }
 }
 
-/// What is kept of the last jobs of a pull request.
-pub(super) struct Kept {
-    outcome: Outcome,
+/// The stored results of the last jobs of a pull request.
+pub(super) struct StoredResults {
+    outcome: RunOutcome,
     attribution: Option<Attribution>,
-    bisection: Option<bisect::Outcome>,
+    bisection: Option<bisect::BisectOutcome>,
 }
 
-impl Kept {
-    /// What there is to say of it.
+impl StoredResults {
+    /// Returns the notice that reports these results.
     pub(super) fn notice(&self) -> Notice<'_> {
         Notice {
             attribution: self.attribution.as_ref(),
             failures: &self.outcome.failures,
             bisection_failures: &self.outcome.bisection,
             bisection: self.bisection.as_ref(),
-            subject: Subject {
+            subject: PullRequestRef {
                 head: self.outcome.head.clone(),
-                ..Subject::default()
+                ..PullRequestRef::default()
             },
             ..Notice::default()
         }

@@ -1,0 +1,156 @@
+//! The bot's configuration and the state that its threads share.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use super::paths::BotPaths;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_forge::event::Target;
+use perfquilt_forge::{Client, Credentials, PullRequest, Repository, RetryPolicy};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::{locks, process};
+
+/// How often the bot's threads poll the queue.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The bot: its configuration and the state that its threads share.
+#[derive(Clone)]
+pub struct Bot {
+    /// The bot's workspace, with the configuration, releases and results.
+    pub workspace: Workspace,
+    /// The repository whose pull requests the bot serves.
+    pub repository: Repository,
+    /// The URL of GitHub's API.
+    pub api: String,
+    /// The credentials for GitHub.
+    pub credentials: Credentials,
+    /// The retry policy for requests to GitHub.
+    pub policy: RetryPolicy,
+    /// The path of the perfquilt executable.
+    pub tool: PathBuf,
+    /// Whether this machine supports sandboxes; otherwise the reason why not.
+    pub sandbox: std::result::Result<(), String>,
+    /// The state that the bot's threads share.
+    pub state: SharedState,
+}
+
+/// The state that the bot's threads share.
+#[derive(Debug, Clone, Default)]
+pub struct SharedState {
+    /// The progress of the running job.
+    pub(super) progress: Arc<Mutex<String>>,
+    /// The progress of prebuilding.
+    pub(super) prebuild: Arc<Mutex<String>>,
+    /// Held while a thread prepares a job's workspace and builds in it.
+    pub(super) build_lock: Arc<Mutex<()>>,
+    /// Held while a thread measures, or builds on the processors for measuring.
+    pub(super) machine_lock: Arc<Mutex<()>>,
+    /// Held while a thread composes and posts a comment, so that an older text never replaces a newer one.
+    pub(super) comment_lock: Arc<Mutex<()>>,
+    /// The last answer on each pull request, with the time it was given.
+    pub(super) answers: Arc<Mutex<BTreeMap<u64, (i64, String)>>>,
+}
+
+/// Runs `work` and converts a panic into an error: `work` reads results of untrusted code, and nothing in them
+/// may terminate the bot.
+pub(super) fn catch_panics<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Error::internal("reading the job's results panicked")))
+}
+
+/// Returns a function that stores the last line a job wrote in `target`, after `prefix`.
+pub(super) fn progress_writer(
+    target: &Arc<Mutex<String>>,
+    prefix: String,
+) -> impl Fn(&str) + Send + use<> + 'static {
+    let target = Arc::clone(target);
+    move |line: &str| {
+        if let (false, Ok(mut text)) = (line.is_empty(), target.lock()) {
+            *text = format!("{prefix}{line}");
+        }
+    }
+}
+
+/// Returns the text in `target`.
+pub(super) fn current_text(target: &Mutex<String>) -> String {
+    target.lock().map(|text| text.clone()).unwrap_or_default()
+}
+
+impl Bot {
+    /// Returns the path of the queue's file.
+    pub fn queue_path(&self) -> PathBuf {
+        BotPaths::new(&self.workspace).queue()
+    }
+
+    /// Locks the workspace against other bots while the returned value lives.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when another bot serves the workspace;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock fails.
+    pub fn lock_workspace(&self) -> Result<impl Sized + use<>> {
+        locks::try_now(&BotPaths::new(&self.workspace).lock())?.ok_or_else(|| {
+            Error::usage("another bot already serves this workspace")
+                .hint("stop it first, or serve another workspace with `-C`")
+        })
+    }
+
+    /// Returns the progress of the running job and of prebuilding.
+    pub fn progress_text(&self) -> String {
+        let (progress, prebuild) = (
+            current_text(&self.state.progress),
+            current_text(&self.state.prebuild),
+        );
+        if prebuild.is_empty() {
+            progress
+        } else {
+            format!("{progress} (building ahead: {prebuild})")
+        }
+    }
+
+    pub(super) fn client(&self) -> Result<Client> {
+        Client::new(
+            self.repository.clone(),
+            &self.api,
+            self.credentials.clone(),
+            self.policy,
+        )
+    }
+
+    pub(super) fn set_progress(&self, text: &str) {
+        if let Ok(mut progress) = self.state.progress.lock() {
+            progress.clear();
+            progress.push_str(text);
+        }
+    }
+
+    pub(super) fn find_pull_request(&self, client: &Client, number: u64) -> Result<PullRequest> {
+        let target = Target {
+            number: Some(number),
+            ..Target::default()
+        };
+        perfquilt_forge::find_pull_request(client, &target)
+    }
+
+    /// Waits for a lock; returns `None` once `cancelled` returns true, and an error when the bot stops.
+    pub(super) fn wait_for_lock<'a>(
+        lock: &'a Mutex<()>,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Option<MutexGuard<'a, ()>>> {
+        loop {
+            match lock.try_lock() {
+                Ok(guard) => return Ok(Some(guard)),
+                // A panicking holder leaves no state behind that the next one does not recreate.
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(Some(poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            process::check_interrupted()?;
+            if cancelled() {
+                return Ok(None);
+            }
+            std::thread::sleep(POLL_INTERVAL / 4);
+        }
+    }
+}

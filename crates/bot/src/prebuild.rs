@@ -1,0 +1,159 @@
+//! Prebuilding: builds for the next job while another job is measured.
+//!
+//! A compiler running beside a measurement disturbs it: caches, memory and, on one chip, clock rates are
+//! shared. While a job is measured, the bot therefore prebuilds only on the processors that the configuration
+//! reserves (`ahead_cpus`), and never measures on those. Without reserved processors, it prebuilds while
+//! nothing is measured, that is, while results are posted or commits are fetched. The same holds for the steps
+//! before a build.
+
+use std::collections::BTreeSet;
+
+use super::bot::{Bot, POLL_INTERVAL, catch_panics, progress_writer};
+use super::command::Command;
+use super::job::{self, Isolation};
+use super::prepare::Preparation;
+use super::serve::now;
+use perfquilt_forge::Client;
+use perfquilt_machine::workload::allowed_cpus;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_store::queue::{Job, JobState, Queue};
+use perfquilt_system::process;
+
+/// Returns the processors that jobs are measured on; empty means all.
+pub(super) fn measuring_cpus(bot: &perfquilt_config::Bot) -> Vec<usize> {
+    if bot.prebuild_cpus.is_empty() {
+        Vec::new()
+    } else {
+        let mut cpus = allowed_cpus();
+        cpus.retain(|cpu| !bot.prebuild_cpus.contains(cpu));
+        cpus
+    }
+}
+
+/// Checks that the reserved processors exist and that some remain to measure on.
+///
+/// # Errors
+/// [`Kind::Usage`].
+pub fn check_processors(bot: &perfquilt_config::Bot) -> Result<()> {
+    let cpus = allowed_cpus();
+    let unknown = bot.prebuild_cpus.iter().find(|cpu| !cpus.contains(cpu));
+    let why = match unknown {
+        Some(cpu) => format!("there is no processor {cpu}"),
+        None if !bot.prebuild_cpus.is_empty() && measuring_cpus(bot).is_empty() => {
+            "no processor is left to measure on".to_owned()
+        }
+        None => return Ok(()),
+    };
+    Err(Error::usage(why)
+        .at(perfquilt_config::CONFIG_FILE, None)
+        .hint(format!(
+            "`ahead_cpus` in [bot] must name some of {cpus:?}, but not all"
+        )))
+}
+
+impl Bot {
+    /// Prebuilds waiting jobs until a signal asks to stop.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the queue cannot be read.
+    pub fn prebuild(&self, progress: &dyn Progress) -> Result<()> {
+        let queue = Queue::open(&self.queue_path())?;
+        let client = self.client()?;
+        // Jobs that are built already or cannot be built.
+        let mut seen: BTreeSet<i64> = BTreeSet::new();
+        while !process::interrupted() {
+            let (open, _) = queue.list(0, now())?;
+            let busy = open.iter().any(|job| job.state == JobState::Running);
+            // A held job returns to the queue once it is approved.
+            let held = open.iter().filter(|job| job.state == JobState::Held);
+            held.for_each(|job| {
+                seen.remove(&job.id);
+            });
+            let next = open
+                .into_iter()
+                .find(|job| job.state == JobState::Waiting && !seen.contains(&job.id));
+            let (true, Some(job)) = (busy, next) else {
+                std::thread::sleep(POLL_INTERVAL);
+                continue;
+            };
+            seen.insert(job.id);
+            match catch_panics(|| prebuild_job(self, &queue, &client, &job, progress)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == Kind::Interrupted => break,
+                // The job reports the error itself when its turn comes.
+                Err(error) => {
+                    progress.note(&format!("job {} cannot be built ahead: {error}", job.id))
+                }
+            }
+            if let Ok(mut text) = self.state.prebuild.lock() {
+                text.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn prebuild_job(
+    bot: &Bot,
+    queue: &Queue,
+    client: &Client,
+    job: &Job,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let config = &bot.workspace.config;
+    let command = Command::from_text(&job.job.command);
+    let Some(command) =
+        command.filter(|command| job::build_arguments(command, config, 0).is_some())
+    else {
+        return Ok(());
+    };
+    let Ok(isolation) = Isolation::of(config, &bot.sandbox, job.job.trusted) else {
+        return Ok(());
+    };
+    let cancelled = || {
+        queue
+            .state(job.id)
+            .is_ok_and(|state| state == Some(JobState::Cancelled))
+    };
+    let Some(_build_guard) = Bot::wait_for_lock(&bot.state.build_lock, &cancelled)? else {
+        return Ok(());
+    };
+    let reserved = !config.bot.prebuild_cpus.is_empty();
+    let _machine_guard = if reserved {
+        None
+    } else {
+        match Bot::wait_for_lock(&bot.state.machine_lock, &cancelled)? {
+            None => return Ok(()),
+            held => held,
+        }
+    };
+    // The worker may have started the job while this thread waited.
+    if queue.state(job.id)? != Some(JobState::Waiting) {
+        return Ok(());
+    }
+    let number = job.job.number;
+    let found = bot.find_pull_request(client, number)?;
+    let preparation = bot.prepare(queue, &found, job, isolation, &cancelled, progress)?;
+    let Preparation::Ready(prepared) = preparation else {
+        return Ok(());
+    };
+    // An unreadable series cannot be built either.
+    let count = prepared.patches.unwrap_or_default();
+    let Some(arguments) = job::build_arguments(&command, config, count) else {
+        return Ok(());
+    };
+    progress.note(&format!("job {}: building ahead", job.id));
+    let on_line = progress_writer(&bot.state.prebuild, format!("pull request {number}: "));
+    let cpus = &config.bot.prebuild_cpus;
+    job::run(
+        &bot.tool,
+        &prepared.environment,
+        &arguments,
+        cpus,
+        &cancelled,
+        on_line,
+    )?;
+    progress.note(&format!("job {}: built ahead", job.id));
+    Ok(())
+}

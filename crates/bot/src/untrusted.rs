@@ -1,0 +1,154 @@
+//! State and caches of untrusted pull requests. Each pull request has its own, so that a stranger's code cannot
+//! influence anybody else's results.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::paths::BotPaths;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_forge::Repository;
+use perfquilt_machine::server::copy_tree;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_patches::upstream::Release;
+use perfquilt_store::Store;
+use perfquilt_system::process::Command;
+
+/// The maximum number of pull requests whose state is kept; each can take as much space as a source tree and a
+/// build tree.
+const MAX_KEPT: usize = 3;
+/// The file that records the repository and release a state directory belongs to.
+const STAMP_FILE: &str = "stamp";
+
+/// The state directory and cache directory of one untrusted pull request.
+#[derive(Debug, Clone)]
+pub(super) struct UntrustedDirs {
+    /// The directory that its `.perfquilt` links to.
+    pub state: PathBuf,
+    /// The directory that serves as `$XDG_CACHE_HOME/perfquilt`.
+    pub cache: PathBuf,
+}
+
+impl UntrustedDirs {
+    /// Opens the directories of pull request `number` of `repository`. New ones start with the sources of
+    /// `release` and the results of `ws`, and evict the least recently used ones.
+    ///
+    /// # Errors
+    /// Failures of the file system.
+    pub(super) fn open(
+        paths: &BotPaths,
+        ws: &Workspace,
+        (repository, number): (&Repository, u64),
+        release: &Release,
+    ) -> Result<Self> {
+        let folder = paths.untrusted_root().join(number.to_string());
+        let dirs = UntrustedDirs {
+            state: folder.join("state"),
+            cache: folder.join("cache/perfquilt"),
+        };
+        let stamp = folder.join(STAMP_FILE);
+        let wanted = format!("{repository} {} {}\n", release.name, release.commit);
+        if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+            perfquilt_system::caches::touch(&stamp);
+            return Ok(dirs);
+        }
+        evict(paths, number);
+        remove_tree(&folder)?;
+        std::fs::create_dir_all(&dirs.cache).map_err(|e| Error::io("make", &dirs.cache, &e))?;
+        let objects = ws.object_store();
+        copy_tree(&objects, &dirs.state.join("objects.git"))?;
+        if ws.results().is_file() {
+            Store::open_existing(&ws.results())?.copy_to(&dirs.state.join("results.db"))?;
+        }
+        std::fs::write(&stamp, wanted).map_err(|e| Error::io("write", &stamp, &e))?;
+        Ok(dirs)
+    }
+}
+
+/// Removes the least recently used directories, other than that of pull request `number`, above the maximum.
+/// Failures are logged.
+fn evict(paths: &BotPaths, number: u64) {
+    let folder = paths.untrusted_root();
+    let mut others: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(&folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name() != *number.to_string())
+        .map(|entry| {
+            let used =
+                std::fs::metadata(entry.path().join(STAMP_FILE)).and_then(|meta| meta.modified());
+            (used.unwrap_or(SystemTime::UNIX_EPOCH), entry.path())
+        })
+        .collect();
+    others.sort_unstable();
+    let many = others.len().saturating_sub(MAX_KEPT - 1);
+    for (_, path) in others.into_iter().take(many) {
+        if let Err(error) = remove_tree(&path) {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// Removes the folder `path`, regardless of its depth and of missing permissions on folders in it. Does not
+/// follow links.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the folder cannot be removed.
+pub(super) fn remove_tree(path: &Path) -> Result<()> {
+    // Folders nested without limit would exhaust the stack and file descriptors of this process, and their
+    // paths exceed what the kernel accepts; `rm` and `chmod` handle both.
+    let gone = || -> Result<bool> {
+        Command::new("rm").args(["-rf", "--"]).arg(path).run()?;
+        Ok(std::fs::symlink_metadata(path).is_err())
+    };
+    if std::fs::symlink_metadata(path).is_err() || gone()? {
+        return Ok(());
+    }
+    let unlock = ["-R", "u+rwx", "--"];
+    Command::new("chmod").args(unlock).arg(path).run()?;
+    if gone()? {
+        Ok(())
+    } else {
+        Err(Error::internal(format!("cannot remove {}", path.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn folders_deeper_than_any_path_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let dirs = folder.path().join("dirs");
+        std::fs::create_dir(&dirs).unwrap();
+        for _ in 0..5 {
+            // Moves the existing tree below a thousand new folders.
+            let top = folder.path().join("top");
+            let bottom = top.join("d/".repeat(1000));
+            std::fs::create_dir_all(&bottom).unwrap();
+            std::fs::rename(&dirs, bottom.join("dirs")).unwrap();
+            std::fs::rename(&top, &dirs).unwrap();
+        }
+        remove_tree(&dirs).unwrap();
+        assert!(!dirs.exists());
+    }
+
+    #[test]
+    fn folders_without_permissions_are_removed_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dirs, outside) = (folder.path().join("dirs"), folder.path().join("outside"));
+        std::fs::create_dir_all(dirs.join("a/b")).unwrap();
+        std::fs::create_dir_all(&outside).unwrap();
+        std::fs::write(outside.join("x"), "").unwrap();
+        std::os::unix::fs::symlink(&outside, dirs.join("a/link")).unwrap();
+        for closed in ["a/b", "a"] {
+            let none = std::fs::Permissions::from_mode(0o000);
+            std::fs::set_permissions(dirs.join(closed), none).unwrap();
+        }
+        remove_tree(&dirs).unwrap();
+        remove_tree(&dirs).unwrap();
+        assert!(!dirs.exists() && outside.join("x").is_file());
+    }
+}

@@ -1,0 +1,86 @@
+//! Tables of observations, by the experiment that made them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::stats::{BlockTable, Units};
+use perfquilt_model::observation::{Meter, ObservationRef, Statistic};
+
+/// Tables by meter and workload.
+pub(super) type TablesByMeter = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
+
+/// Iterates over the tables.
+pub(super) fn each(tables: &TablesByMeter) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
+    tables.iter().flat_map(|(&meter, by_workload)| {
+        by_workload
+            .iter()
+            .map(move |(workload, table)| (meter, workload, table))
+    })
+}
+
+/// Names of workloads, or of operations as `workload/operation`, by meter.
+pub(super) type NamesByMeter = BTreeMap<Meter, BTreeSet<String>>;
+
+/// The observations of one experiment.
+#[derive(Default)]
+pub(super) struct ObservationSource {
+    /// Tables of the blocks over all points.
+    pub(super) blocks: TablesByMeter,
+    /// The independent units of these blocks, by meter: timed and counted blocks have separate numbers.
+    pub(super) units: BTreeMap<Meter, Units>,
+    /// Tables of the closure check's blocks, which have only the release and the whole series.
+    pub(super) direct: TablesByMeter,
+    /// The independent units of the closure check's blocks.
+    pub(super) direct_units: BTreeMap<Meter, Units>,
+    /// Tables of the mean and the tail in the blocks over all points.
+    pub(super) tails: BTreeMap<Statistic, TablesByMeter>,
+}
+
+impl ObservationSource {
+    /// Iterates over the tables of the blocks over all points.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
+        each(&self.blocks)
+    }
+
+    /// Adds an observation's mean and tail, unless it belongs to the closure check.
+    pub(super) fn add_tail(&mut self, observation: &ObservationRef<'_>) {
+        if observation.direct {
+            return;
+        }
+        let ObservationRef {
+            block, point, n, ..
+        } = *observation;
+        let values = [
+            (Statistic::Mean, observation.mean.map(f64::ln)),
+            (Statistic::Slow, observation.slow),
+            (Statistic::P99, observation.p99.map(f64::ln)),
+        ];
+        for (statistic, value) in values {
+            if let Some(value) = value {
+                let tables = self.tails.entry(statistic).or_default();
+                let table = table_of(tables, observation);
+                // The insertion of the value has already ruled out a duplicate point.
+                table.insert_plain(block, point, value, n);
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.each().all(|(_, _, table)| table.blocks() == 0)
+    }
+}
+
+/// Returns the table of an observation's meter and workload. The name is copied for the first observation
+/// only.
+pub(super) fn table_of<'t>(
+    tables: &'t mut TablesByMeter,
+    observation: &ObservationRef<'_>,
+) -> &'t mut BlockTable {
+    let by_workload = tables.entry(observation.meter).or_default();
+    if !by_workload.contains_key(&*observation.workload) {
+        let name = observation.workload.clone().into_owned();
+        by_workload.insert(name, BlockTable::default());
+    }
+    by_workload
+        .get_mut(&*observation.workload)
+        .unwrap_or_else(|| unreachable!("it was just made"))
+}

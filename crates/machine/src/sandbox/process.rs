@@ -1,0 +1,293 @@
+//! Supervises a sandbox from outside and enforces its limits.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use perfquilt_config::SandboxLimits;
+use perfquilt_model::error::{Kind, Result};
+use perfquilt_system::process::{Child, stat_field};
+
+/// Interval between counts of the resources used inside. A count takes a millisecond on a processor that may be
+/// measuring.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// Consecutive counts that may find no process inside: before the first one starts and after the last one ends.
+const MAX_EMPTY_COUNTS: u32 = 20;
+/// Process id inside of the first process that bubblewrap starts; its own is 1.
+const FIRST_PID: &str = "2";
+
+/// Interval at which a supervised process is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Time for a process to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// A process with limits, with or without a sandbox.
+pub trait LimitedProcess {
+    /// Waits until it ends; returns `None` after `limit`.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`] on a signal.
+    fn wait_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>>;
+
+    /// Kills the process and its children if they exceed a limit, and returns the exceeded limit in words. Must be
+    /// called a few times per second.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when it cannot be killed.
+    fn enforce_limits(&mut self) -> Result<Option<String>>;
+
+    /// Asks it to end as Ctrl-C would, and kills it after `grace`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the kernel does not know the process.
+    fn stop(&mut self, grace: Duration) -> Result<ExitStatus>;
+}
+
+/// How a supervised process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProcessEnd {
+    /// It exited by itself.
+    Exited(ExitStatus),
+    /// It was stopped because of a signal to this program.
+    Interrupted(ExitStatus),
+    /// It was stopped because it was cancelled.
+    Cancelled,
+    /// It was killed because it exceeded this limit, in words.
+    LimitExceeded(String),
+}
+
+/// Supervises `process` until it ends, is `cancelled`, exceeds a limit, or a signal asks this program to stop.
+///
+/// # Errors
+/// [`Kind::Internal`] when the kernel does not know the process.
+pub fn supervise(
+    process: &mut impl LimitedProcess,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<ProcessEnd> {
+    loop {
+        match process.wait_within(POLL_INTERVAL) {
+            Ok(Some(status)) => return Ok(ProcessEnd::Exited(status)),
+            Ok(None) if cancelled() => {
+                return process.stop(GRACE).map(|_| ProcessEnd::Cancelled);
+            }
+            Ok(None) => {}
+            Err(error) if error.kind() == Kind::Interrupted => {
+                return process.stop(GRACE).map(ProcessEnd::Interrupted);
+            }
+            Err(error) => return Err(error),
+        }
+        if let Some(what) = process.enforce_limits()? {
+            return Ok(ProcessEnd::LimitExceeded(what));
+        }
+    }
+}
+
+/// Describes the exceeded time limit of a process that started at `started`; `None` within `hours`.
+pub fn time_exceeded(started: Instant, hours: u64) -> Option<String> {
+    (started.elapsed().as_secs() / 3600 >= hours).then(|| format!("more than {hours} hours"))
+}
+
+/// A running sandbox. Dropping it kills everything inside.
+#[derive(Debug)]
+pub struct SandboxProcess {
+    child: Child,
+    status: Arc<File>,
+    limits: SandboxLimits,
+    disks: Vec<PathBuf>,
+    started: Instant,
+    last_count: Instant,
+    /// Consecutive counts that found no process inside.
+    empty_counts: u32,
+    /// Processes and threads of the whole machine when the sandbox was started.
+    initial_tasks: u64,
+}
+
+/// Resources used inside.
+#[derive(Debug, Clone, Copy, Default)]
+struct Usage {
+    processes: u64,
+    bytes: u64,
+}
+
+impl SandboxProcess {
+    pub(super) fn new(
+        child: Child,
+        status: Arc<File>,
+        limits: SandboxLimits,
+        disks: Vec<PathBuf>,
+    ) -> Self {
+        SandboxProcess {
+            child,
+            status,
+            limits,
+            disks,
+            started: Instant::now(),
+            last_count: Instant::now(),
+            empty_counts: 0,
+            initial_tasks: u64::from(rustix::system::sysinfo().procs),
+        }
+    }
+
+    /// Takes the reading end of standard error if it is piped.
+    pub fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.child.take_stderr()
+    }
+
+    /// Returns the exceeded limit, in words.
+    fn exceeded(&self, usage: Usage) -> Option<String> {
+        let SandboxLimits {
+            memory_mib,
+            processes,
+            free_mib,
+            hours,
+            ..
+        } = self.limits;
+        if usage.processes > processes {
+            return Some(format!("more than {processes} processes"));
+        }
+        if usage.bytes >> 20 > memory_mib {
+            return Some(format!("more than {memory_mib} MiB of memory"));
+        }
+        if let Some(exceeded) = time_exceeded(self.started, hours) {
+            return Some(exceeded);
+        }
+        let short = |path: &PathBuf| {
+            rustix::fs::statvfs(path)
+                .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >> 20 < free_mib)
+        };
+        let short = self.disks.iter().any(short);
+        short.then(|| format!("less than {free_mib} MiB were left on the disk"))
+    }
+
+    /// Returns the process namespace of the sandbox.
+    fn namespace(&self) -> Option<PathBuf> {
+        let mut text = [0; 1024];
+        let length = self.status.read_at(&mut text, 0).ok()?;
+        let line = text[..length].split(|&byte| byte == b'\n').next()?;
+        let status: serde_json::Value = serde_json::from_slice(line).ok()?;
+        let id = status["child-pid"].as_u64()?;
+        std::fs::read_link(format!("/proc/{id}/ns/pid")).ok()
+    }
+
+    /// Calls `visit` with the folder in `/proc` of every process inside.
+    fn for_each_process(&self, mut visit: impl FnMut(&Path)) {
+        let Some(namespace) = self.namespace() else {
+            return;
+        };
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let path = entry.path();
+            if std::fs::read_link(path.join("ns/pid")).is_ok_and(|found| found == namespace) {
+                visit(&path);
+            }
+        }
+    }
+
+    /// Returns the resources used inside; `None` if there is no process.
+    fn usage(&self) -> Option<Usage> {
+        let page = rustix::param::page_size() as u64;
+        let mut usage = Usage::default();
+        self.for_each_process(|process| {
+            let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+            // Fields 20 and 24: threads, and pages in memory.
+            usage.processes += stat_field(&stat, 20).unwrap_or(1);
+            usage.bytes += stat_field(&stat, 24).unwrap_or(0) * page;
+        });
+        (usage.processes > 0).then_some(usage)
+    }
+
+    /// Returns the first process inside.
+    fn first(&self) -> Option<Pid> {
+        let mut first = None;
+        self.for_each_process(|process| {
+            let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
+            let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+            let mut numbers = numbers.unwrap_or_default().split_whitespace();
+            let outer = numbers.next().and_then(|number| number.parse().ok());
+            if numbers.next_back() == Some(FIRST_PID) {
+                first = outer.and_then(Pid::from_raw);
+            }
+        });
+        first
+    }
+}
+
+impl LimitedProcess for SandboxProcess {
+    fn wait_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        self.child.wait_within(limit)
+    }
+
+    fn enforce_limits(&mut self) -> Result<Option<String>> {
+        // Count at once if the machine has many new processes, because a fork bomb grows quickly.
+        let now = u64::from(rustix::system::sysinfo().procs);
+        let many = now > self.initial_tasks.saturating_add(self.limits.processes);
+        if !many && self.last_count.elapsed() < COUNT_INTERVAL {
+            return Ok(None);
+        }
+        self.last_count = Instant::now();
+        let usage = self.usage();
+        self.empty_counts = match usage {
+            Some(_) => 0,
+            None => self.empty_counts + 1,
+        };
+        let exceeded = match self.empty_counts {
+            // Limits cannot be enforced on processes that cannot be counted.
+            MAX_EMPTY_COUNTS.. => Some("what it uses cannot be counted".to_owned()),
+            _ => self.exceeded(usage.unwrap_or_default()),
+        };
+        if exceeded.is_some() {
+            self.child.kill()?;
+        }
+        Ok(exceeded)
+    }
+
+    fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
+        let started = Instant::now();
+        // A signal to bubblewrap itself would kill everything at once.
+        if let Some(first) = self.first() {
+            let _ = kill_process(first, Signal::TERM);
+            while started.elapsed() < grace {
+                if let Some(status) = self.child.try_wait()? {
+                    return Ok(status);
+                }
+                // The limits still apply to a process that ignores the signal.
+                if self.enforce_limits()?.is_some() {
+                    break;
+                }
+                // The process may not have installed its signal handler yet.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        self.child.kill()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perfquilt_system::process::Command;
+
+    #[test]
+    fn a_sandbox_that_cannot_be_counted_is_killed() {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        // An empty status file: bubblewrap reports no process.
+        let status = Arc::new(tempfile::tempfile().unwrap());
+        let limits = SandboxLimits {
+            processes: 0,
+            ..SandboxLimits::default()
+        };
+        let mut sandbox = SandboxProcess::new(child, status, limits, Vec::new());
+        // Makes every call count.
+        sandbox.initial_tasks = 0;
+        for _ in 1..MAX_EMPTY_COUNTS {
+            assert_eq!(sandbox.enforce_limits().unwrap(), None);
+        }
+        assert!(sandbox.enforce_limits().unwrap().is_some());
+        let status = sandbox.wait_within(Duration::ZERO).unwrap().unwrap();
+        assert!(!status.success());
+    }
+}

@@ -1,0 +1,214 @@
+//! The observations of a running experiment, in memory.
+//!
+//! The store is read once. Each block is added as it is stored, and everything that is decided or printed while
+//! measuring is computed from here.
+
+use std::collections::BTreeMap;
+
+use super::note;
+use super::recorder::Readings;
+use perfquilt_config::Workload;
+use perfquilt_judge::attribution::{Collector, Stopping};
+use perfquilt_judge::stats;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{
+    ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement,
+};
+use perfquilt_model::point::Point;
+use perfquilt_store::{ExperimentId, Store};
+
+use super::values::round_number;
+
+/// Nanoseconds of undisturbed work that a counted block aims at, for every workload: callgrind makes
+/// of it some seconds.
+const COUNTED_NANOSECONDS: f64 = 4e7;
+/// Transactions counted where no time is known.
+const COUNTED_BY_DEFAULT: u64 = 200;
+
+/// The observations so far, and what follows from them.
+pub struct Collected {
+    header: ExperimentHeader,
+    planned: Vec<PlannedBlocks>,
+    /// Those of blocks over all points by the block's number: what the stopping rule may see.
+    by_block: BTreeMap<u32, Vec<Observation>>,
+    rule: Option<Rule>,
+    /// By workload and meter.
+    notes: BTreeMap<(String, Meter), Collector<'static>>,
+    /// The release's nanoseconds a transaction, by workload.
+    base_times: BTreeMap<String, Vec<f64>>,
+}
+
+/// The stopping rule before block `before`.
+struct Rule {
+    collector: Collector<'static>,
+    before: u32,
+    /// The number of points that had failed.
+    failed: usize,
+    /// Where the rule stands, until something is added.
+    state: Option<Option<Stopping>>,
+}
+
+impl Collected {
+    /// Reads the stored observations of experiment `id`; `planned` has its stopping rule.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
+    pub fn load(
+        store: &Store,
+        id: ExperimentId,
+        planned: Vec<PlannedBlocks>,
+        readings: &Readings<'_>,
+    ) -> Result<Self> {
+        let (header, observations) = store.load(id)?;
+        let mut collected = Collected {
+            header,
+            planned,
+            by_block: BTreeMap::new(),
+            rule: None,
+            notes: BTreeMap::new(),
+            base_times: BTreeMap::new(),
+        };
+        let noted = [readings.timed.first(), readings.counted.first()];
+        for workload in &readings.workloads {
+            for &meter in noted.into_iter().flatten() {
+                let name = &workload.name;
+                let of_row = |plan: &&PlannedBlocks| plan.workload == *name && plan.meter == meter;
+                let planned = collected.planned.iter().filter(of_row).cloned();
+                let collector = collected.collector(planned.collect(), &BTreeMap::new())?;
+                collected.notes.insert((name.clone(), meter), collector);
+            }
+        }
+        for observation in observations {
+            collected.add(observation)?;
+        }
+        Ok(collected)
+    }
+
+    /// Points measured through another, which has the same binary.
+    pub fn identical(&self) -> &BTreeMap<Point, Point> {
+        &self.header.identical
+    }
+
+    /// Whether the experiment ends by itself.
+    pub fn has_stopping_rule(&self) -> bool {
+        self.planned.iter().any(|plan| plan.resolution.is_some())
+    }
+
+    fn collector(
+        &self,
+        planned: Vec<PlannedBlocks>,
+        failed: &BTreeMap<Point, Error>,
+    ) -> Result<Collector<'static>> {
+        let mut header = self.header.clone();
+        for (point, error) in failed {
+            header.failed.insert(*point, error.message().to_owned());
+        }
+        let supplement = Supplement {
+            planned,
+            ..Supplement::default()
+        };
+        Collector::owned(header, supplement)
+    }
+
+    /// Adds an observation.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when its block has its point already.
+    pub fn add(&mut self, observation: Observation) -> Result<()> {
+        let key = (observation.workload.clone(), observation.meter);
+        if let Some(collector) = self.notes.get_mut(&key) {
+            collector.add(&observation.borrowed())?;
+        }
+        let own = observation.experiment == self.header.experiment;
+        if own && observation.meter == Meter::Time && observation.point == Point::BASE {
+            let times = self.base_times.entry(key.0).or_default();
+            times.push(observation.value);
+        }
+        if observation.direct {
+            return Ok(());
+        }
+        if let Some(rule) = &mut self.rule
+            && observation.block < rule.before
+        {
+            rule.collector.add(&observation.borrowed())?;
+            rule.state = None;
+        }
+        let block = self.by_block.entry(observation.block).or_default();
+        block.push(observation);
+        Ok(())
+    }
+
+    /// Returns where the stopping rule stands before the timed block `number`, from the blocks before it alone, so
+    /// that a resumed experiment decides as one that ran through. `None` without such a rule. `failed` points are
+    /// left out.
+    ///
+    /// # Errors
+    /// As [`Collected::add`].
+    pub fn stopping_before(
+        &mut self,
+        number: u32,
+        failed: &BTreeMap<Point, Error>,
+    ) -> Result<Option<Stopping>> {
+        if !self.has_stopping_rule() {
+            return Ok(None);
+        }
+        let known = self.rule.take();
+        let known = known.filter(|rule| rule.before <= number && rule.failed == failed.len());
+        let mut rule = match known {
+            Some(rule) => rule,
+            None => Rule {
+                collector: self.collector(self.planned.clone(), failed)?,
+                before: 0,
+                failed: failed.len(),
+                state: None,
+            },
+        };
+        for observation in self.by_block.range(rule.before..number).flat_map(|b| b.1) {
+            rule.collector.add(&observation.borrowed())?;
+            rule.state = None;
+        }
+        rule.before = number;
+        let state = rule.state.take();
+        let state = state.unwrap_or_else(|| rule.collector.stopping());
+        rule.state = Some(state.clone());
+        self.rule = Some(rule);
+        Ok(state)
+    }
+
+    /// Words the effects of one workload and meter so far, or the closure check's for a direct block.
+    pub fn note(
+        &self,
+        workload: &str,
+        meter: Meter,
+        direct: bool,
+        margin: &dyn Fn(Meter) -> f64,
+    ) -> String {
+        let Some(collector) = self.notes.get(&(workload.to_owned(), meter)) else {
+            return String::new();
+        };
+        let attribution = collector.finish(margin);
+        if direct {
+            note::closure(&attribution, workload, meter)
+        } else {
+            note::effects(&attribution, workload, meter)
+        }
+    }
+
+    /// Returns how many transactions a counted block of `workload` does: about the same work for all workloads,
+    /// by the time that the release's transactions took.
+    pub fn transactions(&self, workload: &Workload) -> u64 {
+        let of_sysbench = workload.sysbench.as_ref();
+        let of_sysbench = of_sysbench.map(|settings| u64::from(settings.count_transactions));
+        // A command cannot do less than one run, and its own size was chosen already.
+        let of_command = workload.command.as_ref();
+        let of_command = of_command.map(|settings| settings.transactions);
+        let configured = of_sysbench.or(of_command).unwrap_or(0);
+        let times = self.base_times.get(&workload.name);
+        let mut times = times.cloned().unwrap_or_default();
+        match (configured, stats::median(&mut times)) {
+            (0, Some(time)) => round_number(COUNTED_NANOSECONDS / time),
+            (0, None) => COUNTED_BY_DEFAULT,
+            (configured, _) => configured,
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Stores the results of blocks, and knows which blocks are stored.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::executor::Event;
+use super::plan::{Block, Reading};
+use super::values::{functions_of, observation, transactions_of};
+use perfquilt_config::{Workload, WorkloadKind};
+use perfquilt_judge::stats::{self, BlockValue};
+use perfquilt_machine::meter::CountResult;
+use perfquilt_machine::workload::BlockSlices;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::{HostSample, Meter, Observation, Slices};
+use perfquilt_model::point::Point;
+use perfquilt_store::{BlockConditions, BlockResult, ExperimentId, SliceBlob, Store};
+
+/// The meters and workloads of an experiment.
+#[derive(Clone)]
+pub struct Readings<'a> {
+    /// Meters read from slices.
+    pub timed: Vec<Meter>,
+    /// Meters read by counting.
+    pub counted: Vec<Meter>,
+    /// The workloads.
+    pub workloads: Vec<&'a Workload>,
+}
+
+impl Readings<'_> {
+    /// The meters of one reading.
+    pub fn meters(&self, reading: Reading) -> &[Meter] {
+        match reading {
+            Reading::Timed => &self.timed,
+            Reading::Counted => &self.counted,
+        }
+    }
+
+    /// The workload called `name`.
+    pub fn workload(&self, name: &str) -> Option<&Workload> {
+        let mut workloads = self.workloads.iter();
+        workloads.find(|workload| workload.name == name).copied()
+    }
+}
+
+/// An event after it was stored.
+pub enum Recorded {
+    /// Observations of a workload.
+    Stored {
+        /// The workload.
+        workload: String,
+        /// Its observations in this block, operations included.
+        observations: Vec<Observation>,
+    },
+    /// A point is left out from here on.
+    Failed(Point, Error),
+}
+
+/// Stores the blocks of one experiment.
+pub struct Recorder<'a> {
+    store: &'a Store,
+    id: ExperimentId,
+    experiment: String,
+    readings: Readings<'a>,
+    /// The blocks that are stored, the direct ones marked.
+    done: BTreeMap<(String, Meter), BTreeSet<(bool, u32)>>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Looks up the stored blocks of experiment `id`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the store cannot be read.
+    pub fn new(store: &'a Store, id: ExperimentId, readings: Readings<'a>) -> Result<Self> {
+        let mut done = BTreeMap::new();
+        for workload in &readings.workloads {
+            for &meter in readings.timed.iter().chain(&readings.counted) {
+                let mut blocks = BTreeSet::new();
+                for direct in [false, true] {
+                    let stored = store.blocks_done(id, &workload.name, meter, direct)?;
+                    blocks.extend(stored.into_iter().map(|number| (direct, number)));
+                }
+                done.insert((workload.name.clone(), meter), blocks);
+            }
+        }
+        Ok(Recorder {
+            store,
+            id,
+            experiment: store.header(id)?.experiment,
+            readings,
+            done,
+        })
+    }
+
+    /// The meters and workloads.
+    pub fn readings(&self) -> &Readings<'a> {
+        &self.readings
+    }
+
+    fn is_done(&self, workload: &str, meter: Meter, block: &Block) -> bool {
+        self.done
+            .get(&(workload.to_owned(), meter))
+            .is_some_and(|blocks| blocks.contains(&(block.direct, block.stored_as(0))))
+    }
+
+    /// Returns the rest of a block: without `failed` points and without workloads whose meters are all stored.
+    pub fn rest(&self, block: &Block, failed: &BTreeMap<Point, Error>) -> Block {
+        let mut rest = block.clone();
+        rest.points.retain(|point| !failed.contains_key(point));
+        rest.workloads.retain(|workload| {
+            self.readings
+                .meters(block.reading)
+                .iter()
+                .any(|&meter| !self.is_done(workload, meter, block))
+        });
+        rest
+    }
+
+    /// Stores an event of `block`.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`] when a workload brought no usable slices; [`Kind::Internal`] when it cannot be stored.
+    pub fn record(&mut self, block: &Block, event: Event) -> Result<Recorded> {
+        match event {
+            Event::Timed {
+                workload,
+                measured,
+                moment,
+            } => {
+                let observations = self.store_timed(block, &workload, measured, moment)?;
+                Ok(Recorded::Stored {
+                    workload,
+                    observations,
+                })
+            }
+            Event::Counted { workload, readings } => {
+                let observations = self.store_counted(block, &workload, &readings)?;
+                Ok(Recorded::Stored {
+                    workload,
+                    observations,
+                })
+            }
+            Event::Failed { point, error } => Ok(Recorded::Failed(point, error)),
+        }
+    }
+
+    fn observation(
+        &self,
+        block: &Block,
+        workload: &str,
+        meter: Meter,
+        point: Point,
+        value: f64,
+        n: u64,
+    ) -> Observation {
+        Observation {
+            experiment: self.experiment.clone(),
+            ..observation(block, workload, meter, point, value, n)
+        }
+    }
+
+    fn store_timed(
+        &mut self,
+        block: &Block,
+        workload: &str,
+        measured: BlockSlices,
+        moment: Option<HostSample>,
+    ) -> Result<Vec<Observation>> {
+        // What was timed apart, and the slices themselves, are of this meter.
+        let with_time = self.readings.timed.contains(&Meter::Time)
+            && !self.is_done(workload, Meter::Time, block);
+        let mut observations = Vec::new();
+        for &meter in &self.readings.timed {
+            if self.is_done(workload, meter, block) {
+                continue;
+            }
+            let slices = if meter == Meter::Cpu {
+                &measured.cpu
+            } else {
+                &measured.time
+            };
+            let values = stats::reduce_block(slices);
+            if values.len() != slices.len() || values.is_empty() {
+                let name = match self.readings.workload(workload).map(|w| w.kind) {
+                    Some(WorkloadKind::Sysbench) => "the driver",
+                    _ => "the client",
+                };
+                return Err(Error::new(
+                    Kind::Bench,
+                    format!("{name} of workload {workload} returned no usable {meter} slices"),
+                ));
+            }
+            for (copy, reduced, slices) in numbered(values, slices) {
+                let point = reduced.point;
+                let n = transactions_of(slices);
+                observations.push(Observation {
+                    block: block.stored_as(copy),
+                    layout: block.layout(point, copy),
+                    mean: reduced.tail.map(|tail| tail.mean),
+                    slow: reduced.tail.map(|tail| tail.slow),
+                    p99: reduced.tail.and_then(|tail| tail.p99),
+                    ..self.observation(block, workload, meter, point, reduced.value, n)
+                });
+            }
+        }
+        let operations = measured.operations.into_iter().filter(|_| with_time);
+        for (name, rows) in operations {
+            // An operation that no slice of a server has is missing there.
+            let rows: Vec<Slices> = rows.into_iter().filter(has_slices).collect();
+            for (copy, reduced, row) in numbered(stats::reduce_block(&rows), &rows) {
+                let (point, n) = (reduced.point, transactions_of(row));
+                let part = format!("{workload}/{name}");
+                observations.push(Observation {
+                    block: block.stored_as(copy),
+                    layout: block.layout(point, copy),
+                    ..self.observation(block, &part, Meter::Time, point, reduced.value, n)
+                });
+            }
+        }
+        let slices: Vec<SliceBlob> = if with_time {
+            let mut copies = Copies::default();
+            measured
+                .time
+                .into_iter()
+                .map(|slices| SliceBlob {
+                    block: block.stored_as(copies.of(slices.point)),
+                    workload: workload.to_owned(),
+                    point: slices.point,
+                    direct: block.direct,
+                    txns_per_slice: slices.transactions_per_slice,
+                    nanoseconds: slices.nanoseconds,
+                })
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let result = BlockResult {
+            observations: &observations,
+            slices: &slices,
+            conditions: Some(BlockConditions {
+                workload,
+                direct: block.direct,
+                block: block.stored_as(0),
+                sample: moment,
+                discarded_rounds: measured.discarded_rounds,
+            }),
+            ..BlockResult::default()
+        };
+        self.store.append_block(self.id, &result)?;
+        self.mark(block, workload);
+        Ok(observations)
+    }
+
+    fn store_counted(
+        &mut self,
+        block: &Block,
+        workload: &str,
+        readings: &BTreeMap<Point, CountResult>,
+    ) -> Result<Vec<Observation>> {
+        let mut observations = Vec::new();
+        let mut functions = Vec::new();
+        for (&point, counts) in readings {
+            functions.extend(functions_of(block, workload, point, counts));
+            for reading in &counts.readings {
+                let wanted = self.readings.counted.contains(&reading.meter)
+                    && !self.is_done(workload, reading.meter, block);
+                if wanted {
+                    observations.push(self.observation(
+                        block,
+                        workload,
+                        reading.meter,
+                        point,
+                        reading.value,
+                        reading.n,
+                    ));
+                }
+            }
+        }
+        let result = BlockResult {
+            observations: &observations,
+            functions: &functions,
+            ..BlockResult::default()
+        };
+        self.store.append_block(self.id, &result)?;
+        self.mark(block, workload);
+        Ok(observations)
+    }
+
+    fn mark(&mut self, block: &Block, workload: &str) {
+        for &meter in self.readings.meters(block.reading) {
+            let numbers =
+                (0..block.copies.max(1)).map(|copy| (block.direct, block.stored_as(copy)));
+            self.done
+                .entry((workload.to_owned(), meter))
+                .or_default()
+                .extend(numbers);
+        }
+    }
+}
+
+/// How often each point came so far.
+#[derive(Default)]
+struct Copies(BTreeMap<Point, u32>);
+
+impl Copies {
+    /// The next copy of a point, from 0.
+    fn of(&mut self, point: Point) -> u32 {
+        let next = self.0.entry(point).or_default();
+        *next += 1;
+        *next - 1
+    }
+}
+
+/// Values with the slices they were made of, one each, and which copy of its point each is.
+fn numbered(values: Vec<BlockValue>, slices: &[Slices]) -> Vec<(u32, BlockValue, &Slices)> {
+    let mut copies = Copies::default();
+    let each = values.into_iter().zip(slices);
+    each.map(|(value, slices)| (copies.of(value.point), value, slices))
+        .collect()
+}
+
+/// Whether there is a slice that a value can be made of.
+fn has_slices(slices: &Slices) -> bool {
+    slices
+        .nanoseconds
+        .iter()
+        .any(|ns| ns.is_finite() && *ns > 0.0)
+}

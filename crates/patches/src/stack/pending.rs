@@ -1,0 +1,266 @@
+//! The files as GNU patch sees them while it processes one patch file.
+//!
+//! GNU patch deletes files only after the whole patch. It also delays the output of git diffs: each of them refers to
+//! the files before the patch, so that one patch can copy and change a file, or swap two files. This module reproduces
+//! that order, because it determines which files exist for a diff.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::tree::{PathState, WorkingTree};
+use crate::series::path::{self, shown};
+use perfquilt_model::error::{Error, Result};
+
+/// A file's mode and content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileState {
+    /// Git's mode.
+    pub mode: u32,
+    /// Its content; for a symbolic link, the target.
+    pub content: Arc<Vec<u8>>,
+}
+
+/// A source of the files to patch.
+pub trait FileSource {
+    /// Returns the state of `path`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
+    fn at(&mut self, path: &[u8]) -> Result<PathState>;
+
+    /// Returns the content of the file at `path`, where [`FileSource::at`] found one.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
+    fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>>;
+}
+
+impl FileSource for WorkingTree<'_> {
+    fn at(&mut self, path: &[u8]) -> Result<PathState> {
+        WorkingTree::at(self, path)
+    }
+
+    fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>> {
+        WorkingTree::content(self, path)
+    }
+}
+
+/// The effect of a patch, by path: the resulting file, or `None` for a removed one.
+pub type PatchEffect = BTreeMap<Vec<u8>, Option<FileState>>;
+
+/// The identity of a file: its path and the number of writes to the path so far.
+type FileId = (Vec<u8>, u32);
+
+/// The files with the pending changes of a patch.
+pub(super) struct PendingFiles<'f> {
+    files: &'f mut dyn FileSource,
+    written: BTreeMap<Vec<u8>, (u32, FileState)>,
+    deleted: BTreeSet<FileId>,
+    queue: Vec<(Vec<u8>, FileState)>,
+    queued: BTreeSet<FileId>,
+}
+
+impl<'f> PendingFiles<'f> {
+    pub fn new(files: &'f mut dyn FileSource) -> Self {
+        PendingFiles {
+            files,
+            written: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            queue: Vec::new(),
+            queued: BTreeSet::new(),
+        }
+    }
+
+    fn id(&self, path: &[u8]) -> FileId {
+        let version = self.written.get(path).map_or(0, |(version, _)| *version);
+        (path.to_vec(), version)
+    }
+
+    /// Returns the file at `path`, even if it will be deleted.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the path is unsafe, names a folder or leads through
+    /// a symbolic link.
+    pub fn file(&mut self, path: &[u8]) -> Result<Option<FileState>> {
+        match self.look(path)? {
+            PathState::File { mode } => {
+                if let Some((_, file)) = self.written.get(path) {
+                    return Ok(Some(file.clone()));
+                }
+                let content = self.files.content(path)?;
+                Ok(Some(FileState { mode, content }))
+            }
+            PathState::Nothing | PathState::Submodule | PathState::Blocked(_) => Ok(None),
+            PathState::Folder => Err(Error::series(format!("{} is a folder", shown(path)))),
+        }
+    }
+
+    /// Returns whether a folder, or a file that will not be deleted, is at `path`.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the path is unsafe or leads through a symbolic link.
+    pub fn exists(&mut self, path: &[u8]) -> Result<bool> {
+        Ok(match self.look(path)? {
+            PathState::File { .. } => !self.deleted.contains(&self.id(path)),
+            PathState::Folder => true,
+            PathState::Nothing | PathState::Submodule | PathState::Blocked(_) => false,
+        })
+    }
+
+    /// Returns whether a folder is at `path`.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the path is unsafe or leads through a symbolic link.
+    pub fn is_folder(&mut self, path: &[u8]) -> Result<bool> {
+        Ok(self.look(path)? == PathState::Folder)
+    }
+
+    /// Returns the obstacle at `path`, if the path is below a file or is a submodule.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the path is unsafe or leads through a symbolic link.
+    pub fn blocked(&mut self, path: &[u8]) -> Result<Option<String>> {
+        Ok(match self.look(path)? {
+            PathState::Blocked(what) => Some(what),
+            PathState::Submodule => Some(format!("{} is a submodule", shown(path))),
+            _ => None,
+        })
+    }
+
+    fn look(&mut self, path: &[u8]) -> Result<PathState> {
+        path::check(path).map_err(|error| Error::series(error.message().to_owned()))?;
+        for above in folders(path) {
+            if let Some((_, file)) = self.written.get(above) {
+                let kind = match file.mode {
+                    crate::upstream::objects::MODE_LINK => return Err(through_link(path, above)),
+                    _ => "a file",
+                };
+                return Ok(PathState::Blocked(format!("{} is {kind}", shown(above))));
+            }
+        }
+        if let Some((_, file)) = self.written.get(path) {
+            return Ok(PathState::File { mode: file.mode });
+        }
+        let found = self.files.at(path)?;
+        match &found {
+            PathState::Blocked(what) if what.ends_with("a symbolic link") => {
+                Err(Error::series(format!("{}: {what}", shown(path)))
+                    .hint("a patch may not reach through it"))
+            }
+            PathState::Nothing => {
+                if self.written_below(path) {
+                    return Ok(PathState::Folder);
+                }
+                Ok(found)
+            }
+            _ => Ok(found),
+        }
+    }
+
+    fn written_below(&self, path: &[u8]) -> bool {
+        let inside = [path, b"/"].concat();
+        let next = self.written.range(inside.clone()..).next();
+        next.is_some_and(|(below, _)| below.starts_with(&inside))
+    }
+
+    /// Returns whether the queue has a write to `path`.
+    pub fn is_queued(&self, path: &[u8]) -> bool {
+        self.queue.iter().any(|(waiting, _)| waiting == path)
+    }
+
+    /// Marks the file at `path` as the target of a queued write; returns whether it was marked before.
+    pub fn mark_queued(&mut self, path: &[u8]) -> bool {
+        let id = self.id(path);
+        !self.queued.insert(id)
+    }
+
+    /// Queues the write of a file.
+    pub fn write_later(&mut self, path: &[u8], file: FileState) {
+        self.queue.push((path.to_vec(), file));
+    }
+
+    /// Writes a file.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a file is in the place of one of its folders, or a
+    /// folder or submodule in its own place.
+    pub fn write(&mut self, path: &[u8], file: FileState) -> Result<()> {
+        for above in folders(path) {
+            let kind = match self.look(above)? {
+                PathState::Submodule => "submodule",
+                PathState::File { .. } | PathState::Blocked(_) => "file",
+                PathState::Nothing | PathState::Folder => continue,
+            };
+            if !self.deleted.contains(&self.id(above)) {
+                return Err(Error::series(format!(
+                    "{} cannot be created: {} is a {kind}",
+                    shown(path),
+                    shown(above)
+                )));
+            }
+        }
+        if self.look(path)? == PathState::Submodule {
+            return Err(Error::series(format!("{} is a submodule", shown(path))));
+        }
+        // A folder may have replaced a file that is about to be deleted.
+        if self.is_folder(path)? || self.written_below(path) {
+            return Err(Error::series(format!("{} is a folder", shown(path))));
+        }
+        let id = self.id(path);
+        self.deleted.remove(&id);
+        self.written.insert(path.to_vec(), (id.1 + 1, file));
+        Ok(())
+    }
+
+    /// Deletes the current file at `path` at the end of the patch.
+    pub fn delete_later(&mut self, path: &[u8]) {
+        let id = self.id(path);
+        self.deleted.insert(id);
+    }
+
+    /// Writes the queued files.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a file or folder is in the way.
+    pub fn flush(&mut self) -> Result<()> {
+        for (path, file) in std::mem::take(&mut self.queue) {
+            self.write(&path, file)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the queued files and returns the effect of the whole patch.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a file or folder is in the way.
+    pub fn finish(mut self) -> Result<PatchEffect> {
+        self.flush()?;
+        let mut effect = PatchEffect::new();
+        for (path, version) in &self.deleted {
+            if self.id(path).1 == *version {
+                effect.insert(path.clone(), None);
+            }
+        }
+        for (path, (_, file)) in self.written {
+            effect.entry(path).or_insert(Some(file));
+        }
+        Ok(effect)
+    }
+}
+
+/// Returns the folders above a path, outermost first.
+pub(super) fn folders(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'/')
+        .map(|(end, _)| &path[..end])
+}
+
+fn through_link(path: &[u8], link: &[u8]) -> Error {
+    Error::series(format!(
+        "{}: {} is a symbolic link",
+        shown(path),
+        shown(link)
+    ))
+    .hint("a patch may not reach through it")
+}
