@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::random::Noise;
-use super::{counted, parallel, threads};
+use super::{counted, parallel};
 use perfquilt_judge::bisect::{
     Action, Block, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Engine, Event, Question,
     State,
@@ -309,7 +309,7 @@ pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result
         seed,
         sessions,
         seconds: started.elapsed().as_secs_f64(),
-        threads: threads(),
+        threads: rayon::current_num_threads(),
         cases,
     })
 }

@@ -13,9 +13,9 @@ mod rivals;
 mod scenario;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use rayon::prelude::*;
 use serde::Serialize;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
@@ -197,7 +197,7 @@ pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Resu
         experiments,
         date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
         seconds: started.elapsed().as_secs_f64(),
-        threads: threads(),
+        threads: rayon::current_num_threads(),
         families,
         checks,
         power: powers,
@@ -228,35 +228,11 @@ fn counted<T>(
     Ok(result)
 }
 
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// `make` of every index below `count`, in order, by all processors.
+/// Makes the items of all indices below `count` on all processors; returns them in order.
 fn parallel<T: Send>(count: usize, make: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
-    let next = AtomicUsize::new(0);
-    let work = || -> Result<Vec<(usize, T)>> {
-        let mut made = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return Ok(made);
-            }
-            check_interrupted()?;
-            made.push((index, make(index)?));
-        }
-    };
-    let mut all = std::thread::scope(|scope| -> Result<Vec<(usize, T)>> {
-        let threads: Vec<_> = (0..threads()).map(|_| scope.spawn(work)).collect();
-        let mut all = Vec::with_capacity(count);
-        for thread in threads {
-            match thread.join() {
-                Ok(made) => all.extend(made?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok(all)
-    })?;
-    all.sort_by_key(|(index, _)| *index);
-    Ok(all.into_iter().map(|(_, made)| made).collect())
+    let items = (0..count).into_par_iter().map(|index| {
+        check_interrupted()?;
+        make(index)
+    });
+    items.collect()
 }

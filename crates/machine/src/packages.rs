@@ -100,7 +100,7 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
             return Err(wrong("a line needs PACKAGE NEED FOUND-BY PURPOSE".into()));
         };
         if !is_package(name) {
-            return Err(wrong(format!("`{name}` is no name of a package")));
+            return Err(wrong(format!("`{name}` is not a valid package name")));
         }
         let need = need_of(need, config).ok_or_else(|| {
             wrong(format!("`{need}` is not a need"))
@@ -114,7 +114,7 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
             Some(("python", module)) if is_module(module) => FoundBy::Python(module.to_owned()),
             _ => {
                 return Err(
-                    wrong(format!("`{found_by}` does not say how to find it")).hint(
+                    wrong(format!("`{found_by}` is not a way to find a package")).hint(
                         "program:NAME, header:PATH, pkg-config:NAME, perl:MODULE or python:MODULE",
                     ),
                 );

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::line;
@@ -14,7 +15,6 @@ use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, ObservationRef, Supplement,
 };
 use perfquilt_model::point::Point;
-use perfquilt_system::threads::parallel_map;
 
 /// The longest line in bytes. A longer line is not an observation, and is not read into memory.
 const LONGEST_LINE: u64 = 16 << 20;
@@ -212,13 +212,14 @@ impl Batch {
     ///
     /// An invalid line gives the error of [`Reader::next_observation`].
     pub fn parse(&self) -> Vec<(usize, Result<ObservationRef<'_>>)> {
-        parallel_map(&self.lines, 1, |line| {
+        let parsed = self.lines.par_iter().map(|line| {
             let parsed = parse(&self.text[line.start..line.end], line.complete);
             (
                 line.number,
                 parsed.map_err(|error| self.at(line.number, error)),
             )
-        })
+        });
+        parsed.collect()
     }
 
     /// Adds the position of a line of the file to `error`.
@@ -270,10 +271,11 @@ pub fn compressed(file: &File) -> Result<Vec<u8>> {
         .split_at(file.observations.len().min(MEMBER));
     let mut bytes = member(|output| write(output, &file.header, &file.supplement, first))?;
     let rest: Vec<&[Observation]> = rest.chunks(MEMBER).collect();
-    for made in parallel_map(&rest, 1, |lines| {
-        member(|output| write_lines(output, lines))
-    }) {
-        bytes.extend(made?);
+    let members = rest
+        .par_iter()
+        .map(|lines| member(|output| write_lines(output, lines)));
+    for member in members.collect::<Result<Vec<_>>>()? {
+        bytes.extend(member);
     }
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! perfquilt's access to the operating system: processes, files, locks, digests, threads and the user's git.
+//! perfquilt's access to the operating system: processes, files, locks, digests and the user's git.
 
 pub mod caches;
 pub mod digest;
@@ -6,4 +6,3 @@ pub mod files;
 pub mod git;
 pub mod locks;
 pub mod process;
-pub mod threads;

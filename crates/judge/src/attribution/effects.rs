@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rayon::prelude::*;
+
 use super::document::{
     self, Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, TailFigure, TailFigures,
     Verdict,
@@ -125,30 +127,15 @@ impl Effects<'_> {
         // For an ordinary experiment, threads cost more than they save.
         let blocks = self.sources.iter().flat_map(ObservationSource::each);
         let blocks: usize = blocks.map(|(_, _, table)| table.blocks()).sum();
-        let workers = if blocks * indices.len() >= WORTH_THREADS {
-            std::thread::available_parallelism().map_or(1, usize::from)
+        if blocks * indices.len() >= WORTH_THREADS {
+            rayon::join(
+                || indices.par_iter().map(|&index| self.patch(index)).collect(),
+                || self.total(),
+            )
         } else {
-            1
-        };
-        let each = indices.len().div_ceil(workers).max(1);
-        std::thread::scope(|scope| {
-            let part = |part: &[usize]| -> Vec<PatchEffects> {
-                part.iter().map(|&index| self.patch(index)).collect()
-            };
-            let mut parts = indices.chunks(each);
-            let own = parts.next();
-            let others: Vec<_> = parts
-                .map(|others| scope.spawn(move || part(others)))
-                .collect();
-            let mut patches = own.map_or_else(Vec::new, part);
-            let total = self.total();
-            for other in others {
-                // Propagate a panic as without threads.
-                let other = other.join();
-                patches.extend(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            }
-            (patches, total)
-        })
+            let patches = indices.iter().map(|&index| self.patch(index)).collect();
+            (patches, self.total())
+        }
     }
 
     pub(super) fn patch(&self, index: usize) -> PatchEffects {

@@ -95,7 +95,7 @@ impl Builder {
     fn of(ws: &Workspace, name: &str, recipe: Recipe, release: &str) -> Result<Builder> {
         let system = recipe.system.ok_or_else(|| {
             Error::usage(format!(
-                "recipe `{name}` is only there to be inherited from: it has no `system`"
+                "recipe `{name}` has no `system`: it can only be inherited from"
             ))
         })?;
         let config = ws.bench_config();
@@ -458,7 +458,7 @@ impl Builder {
             Cause::DiskFull => format!("{DISK_FULL}; {log}"),
             Cause::Killed => format!("give this machine more memory or swap; {log}"),
             _ if item.patch.is_some() => log,
-            _ => format!("`perfquilt doctor` says whether something it needs is missing; {log}"),
+            _ => format!("`perfquilt doctor` lists missing packages; {log}"),
         })
     }
 }
@@ -496,7 +496,7 @@ fn summary(built: &Built) -> String {
         s.overhead
     ) + &match &built.profile {
         Some(profile) if profile.changed + profile.without > 0 => format!(
-            "; the profile of {} does not fit {} functions and knows nothing of {} files",
+            "; the profile of {} does not match {} functions and has no data for {} files",
             profile.of, profile.changed, profile.without
         ),
         Some(profile) => format!("; with the profile of {}", profile.of),

@@ -192,7 +192,7 @@ fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
         Ok(meta) => meta,
         Err(error) if from.is_symlink() => {
             return Err(Error::build(format!(
-                "{}, which is to be installed, is a link that leads nowhere: {error}",
+                "cannot install {}: it is a broken link: {error}",
                 from.display()
             )));
         }
@@ -202,7 +202,7 @@ fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
         let real = std::fs::canonicalize(from).map_err(|e| io("read", from, &e))?;
         if ancestors.contains(&real) {
             return Err(Error::build(format!(
-                "{}, which is to be installed, is a link to a folder that it is in",
+                "cannot install {}: it is a link to a folder that contains it",
                 from.display()
             )));
         }
@@ -222,7 +222,7 @@ fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
     if !meta.is_file() {
         // Opening a pipe would block until another process writes to it.
         return Err(Error::build(format!(
-            "{}, which is to be installed, is no file and no folder",
+            "cannot install {}: it is neither a file nor a folder",
             from.display()
         )));
     }
@@ -364,11 +364,11 @@ mod tests {
             std::fs::remove_file(&odd).unwrap();
         };
         symlink("nothing", &odd).unwrap();
-        refused("leads nowhere");
+        refused("broken link");
         symlink("..", &odd).unwrap();
-        refused("a folder that it is in");
+        refused("a folder that contains it");
         let _socket = std::os::unix::net::UnixListener::bind(&odd).unwrap();
-        refused("no file and no folder");
+        refused("neither a file nor a folder");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) fn portable(
     let link = words
         .split(|word| word == "&&")
         .find(|words| words.windows(2).any(|pair| pair == ["-o", target]))
-        .ok_or("the build's last command for it is not one that links it")?;
+        .ok_or("the build's last command for it does not link it")?;
     let shuffle = if link.iter().any(|word| word == "-fuse-ld=mold") {
         MOLD_SHUFFLE
     } else if link.iter().any(|word| word == "-fuse-ld=lld") {
@@ -122,7 +122,7 @@ impl InputFiles<'_> {
             return Ok(Some(name.clone()));
         }
         if is_thin_archive(&path) {
-            return Err(format!("{word} is an archive without content of its own"));
+            return Err(format!("{word} is a thin archive"));
         }
         let base = path.file_name().unwrap_or_default().to_string_lossy();
         let name = format!("{}-{base}", self.files.len());

@@ -137,8 +137,8 @@ impl Compiler {
         if found.is_empty() {
             return Err(
                 Error::build("the instrumented server wrote no profile when it ended").hint(
-                    "are the compiler's flags (CFLAGS, CXXFLAGS, LDFLAGS) used by this build, and does \
-                     the server end by itself when it is asked to?",
+                    "the build must use CFLAGS, CXXFLAGS and LDFLAGS, and the server must exit by itself \
+                     when it is asked to stop",
                 ),
             );
         }
@@ -151,7 +151,7 @@ impl Compiler {
         }
         if find_program("llvm-profdata").is_none() {
             return Err(Error::usage("`llvm-profdata` is not installed")
-                .hint("it comes with LLVM, in the version of the compiler"));
+                .hint("install the LLVM tools of the compiler's version"));
         }
         Command::new("llvm-profdata")
             .args(["merge", "-o"])

@@ -21,7 +21,7 @@ use perfquilt_system::digest::hex;
 use perfquilt_system::process::Command;
 
 const NO_SHUFFLE: &str = "its linker cannot shuffle: install mold or lld, and set \
-                          `linker = \"auto\"` in the recipe, or say `--layouts padded`";
+                          `linker = \"auto\"` in the recipe, or use `--layouts padded`";
 const NOTHING_MOVABLE: &str =
     "its objects have no code that could be moved (compiled with `-flto`, or not for 64 bits?)";
 
@@ -57,7 +57,7 @@ impl Relink {
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok());
         match record {
-            None => Err("nothing was kept to link it again".to_owned()),
+            None => Err("its inputs for relinking were not stored".to_owned()),
             Some(RelinkRecord {
                 reason: Some(reason),
                 ..
@@ -105,7 +105,7 @@ impl Relink {
         };
         Err(match error.kind() {
             Kind::Bench => error.hint(format!(
-                "linking again in {} failed; `--layouts off` measures without",
+                "relinking in {} failed; `--layouts off` measures without relinking",
                 self.dir.display()
             )),
             _ => error,
@@ -297,7 +297,7 @@ impl RelinkInputs {
             .run()?;
         let text = output.stdout_text();
         let Some(command) = text.lines().next_back().filter(|_| output.success()) else {
-            return Ok(RelinkInputs::none("ninja does not say how it is linked"));
+            return Ok(RelinkInputs::none("ninja has no command that links it"));
         };
         Ok(
             match link_command::portable(command, &target, build, work) {
@@ -332,7 +332,7 @@ impl RelinkInputs {
             // Opening a pipe would block until another process writes to it.
             if !from.is_file() {
                 return Err(Error::build(format!(
-                    "{}, which is kept for linking again, is no file",
+                    "cannot keep {} for relinking: it is not a file",
                     from.display()
                 )));
             }

@@ -176,9 +176,9 @@ fn choose_linker(
     match linker {
         Linker::Default => Ok(None),
         Linker::Mold if old_gcc => Err(Error::usage(format!(
-            "the recipe wants the linker mold, which `{cc_version}` does not know"
+            "the recipe uses the linker mold, which `{cc_version}` does not support"
         ))
-        .hint("`linker = \"auto\"` takes the fastest that works")),
+        .hint("`linker = \"auto\"` selects the fastest supported linker")),
         Linker::Mold if !installed("mold") => Err(missing("mold")),
         Linker::Lld if !lld() => Err(missing("ld.lld")),
         Linker::Mold => flag("mold"),

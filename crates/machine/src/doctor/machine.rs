@@ -94,7 +94,7 @@ pub fn cache_usage(cache: &Path, state: Option<&Path>) -> Vec<CacheUsage> {
         let what = match name.as_str() {
             "data" => "prepared data",
             "builds" => "built servers",
-            "relink" => "objects to link them again",
+            "relink" => "objects for relinking them",
             "work" => "source and build trees",
             "ccache" => "compiled units (ccache)",
             other => other,

@@ -223,9 +223,7 @@ impl Parser {
 
     fn finish(self) -> Result<Profile> {
         let Some(ir) = self.ir else {
-            return Err(Error::bench(
-                "not a callgrind profile: it names no event Ir",
-            ));
+            return Err(Error::bench("not a callgrind profile: it has no event Ir"));
         };
         // Written last: without it, the profile is truncated.
         let Some(totals) = self.totals else {

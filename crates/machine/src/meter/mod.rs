@@ -209,7 +209,7 @@ impl Counter {
 fn run_checked(running: &mut Running, transactions: u64, run: &RunTransactions<'_>) -> Result<u64> {
     match run(running, transactions) {
         Ok(0) => Err(Error::bench(format!(
-            "the workload did no transaction on the server of {}",
+            "the workload ran no transaction on the server of {}",
             running.label()
         ))),
         Ok(n) => running.check().map(|()| n),
@@ -283,9 +283,7 @@ fn nothing_counted(running: &Running) -> Error {
         "callgrind counted nothing in the server of {}",
         running.label()
     ))
-    .hint(
-        "does the command that starts the server stay in the foreground, and is the server itself?",
-    )
+    .hint("the command that starts the server must stay in the foreground and be the server itself")
 }
 
 /// Returns the instrumentation of a server started in `dir` for [`call_graph()`].

@@ -263,11 +263,11 @@ pub(super) fn readings(text: &str, sources: &[&EventSource], n: u64) -> Result<V
     if !extrapolated.is_empty() {
         let names: Vec<&str> = extrapolated.into_iter().collect();
         return Err(Error::bench(format!(
-            "this processor has too few counters for all events at once: {} had none for a part of the time",
+            "this processor has too few counters for all events at once: {} had none part of the time",
             names.join(", ")
         ))
         .details(text.lines())
-        .hint("name fewer `meters` in the preset, and the others in another one"));
+        .hint("list fewer `meters` in the preset and the others in another one"));
     }
     sources
         .iter()

@@ -33,7 +33,7 @@ impl SamplingEvent {
     pub fn detect() -> Result<Self> {
         if find_program("perf").is_none() {
             return Err(Error::usage("perf is not installed")
-                .hint("Debian's package linux-perf has it; `--source callgrind` does without"));
+                .hint("install Debian's package linux-perf, or use `--source callgrind`"));
         }
         if perf::counts("cycles:u")? {
             return Ok(SamplingEvent::Cycles);
@@ -41,9 +41,11 @@ impl SamplingEvent {
         if perf::counts("cpu-clock:u")? {
             Ok(SamplingEvent::Nanoseconds)
         } else {
-            Err(Error::usage("perf may not sample processes here").hint(
-                "lower /proc/sys/kernel/perf_event_paranoid to 2, or use `--source callgrind`",
-            ))
+            Err(
+                Error::usage("perf is not permitted to sample processes").hint(
+                    "lower /proc/sys/kernel/perf_event_paranoid to 2, or use `--source callgrind`",
+                ),
+            )
         }
     }
 

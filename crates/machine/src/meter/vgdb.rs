@@ -76,7 +76,7 @@ impl Control {
             running.check()?;
         }
         Err(Error::bench(format!(
-            "valgrind did not obey `{}` in the server of {}",
+            "valgrind did not execute `{}` in the server of {}",
             words.join(" "),
             running.label()
         ))

@@ -261,7 +261,7 @@ impl<'a> Side<'a> {
             }
         };
         match done {
-            0 => Err(Error::new(Kind::Bench, "no transaction was done")),
+            0 => Err(Error::new(Kind::Bench, "the client ran no transaction")),
             _ => Ok(table),
         }
     }

@@ -22,8 +22,9 @@ pub fn enter() -> Result<()> {
     let Some(text) = std::env::var_os(LIMITS) else {
         return Ok(());
     };
-    let given: SandboxLimits = serde_json::from_str(&text.to_string_lossy())
-        .map_err(|error| Error::internal(format!("{LIMITS} is no set of limits: {error}")))?;
+    let given: SandboxLimits = serde_json::from_str(&text.to_string_lossy()).map_err(|error| {
+        Error::internal(format!("{LIMITS} is not a valid set of limits: {error}"))
+    })?;
     limits::apply(&given, std::env::var_os(REAL_TIME).is_some());
     match std::env::var_os(SHARED_CACHE) {
         Some(shared) => link_shared(&cache_dir()?, Path::new(&shared)),

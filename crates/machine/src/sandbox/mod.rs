@@ -164,7 +164,7 @@ impl Sandbox {
     ) -> Result<SandboxProcess> {
         let limits = limits::resolve(&self.limits);
         let status = tempfile::tempfile()
-            .map_err(|error| Error::internal(format!("cannot make a file: {error}")))?;
+            .map_err(|error| Error::internal(format!("cannot create a temporary file: {error}")))?;
         let status = Arc::new(status);
         if self.real_time {
             limits::allow_real_time();
@@ -315,7 +315,7 @@ pub fn check_support() -> std::result::Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "bubblewrap cannot make one: {}",
+            "bubblewrap cannot create a sandbox: {}",
             output.tail(1).join(" ")
         ))
     }

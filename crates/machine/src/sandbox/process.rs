@@ -236,7 +236,7 @@ impl LimitedProcess for SandboxProcess {
         };
         let exceeded = match self.empty_counts {
             // Limits cannot be enforced on processes that cannot be counted.
-            MAX_EMPTY_COUNTS.. => Some("what it uses cannot be counted".to_owned()),
+            MAX_EMPTY_COUNTS.. => Some("its resource usage cannot be determined".to_owned()),
             _ => self.exceeded(usage.unwrap_or_default()),
         };
         if exceeded.is_some() {

@@ -149,7 +149,7 @@ fn make_private(dir: &Path) -> Result<()> {
     let ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
     if !ours {
         return Err(Error::internal(format!(
-            "{} belongs to someone else",
+            "{} belongs to another user",
             dir.display()
         )));
     }

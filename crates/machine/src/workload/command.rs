@@ -38,7 +38,7 @@ fn run_client(
         .run_within(Duration::from_secs(settings.limit_seconds))
         .map_err(|error| match error.kind() {
             Kind::Bench => Error::bench(format!("workload {}: {}", workload.name, error.message()))
-                .hint("`limit_seconds` in [command] of the workload is how long a client may take"),
+                .hint("raise `limit_seconds` in [command] of the workload if the client needs more time"),
             _ => error,
         })?;
     if output.success() {

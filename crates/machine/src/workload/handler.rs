@@ -80,7 +80,9 @@ fn connect(socket: &Path) -> Result<Conn> {
 }
 
 fn refused(error: &mysql::Error) -> Error {
-    Error::bench(format!("the server refused or went away: {error}"))
+    Error::bench(format!(
+        "the server reported an error or closed the connection: {error}"
+    ))
 }
 
 /// A connection with the table opened.

@@ -90,7 +90,7 @@ pub(super) fn run(
             "workload {} did not end within {limit:.0} s",
             item.workload.name
         ))
-        .hint("a server that no longer answers, or a transaction that takes minutes")
+        .hint("a server has stopped answering, or a transaction takes minutes")
         .into());
     };
     if status.success() {

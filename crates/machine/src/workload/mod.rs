@@ -72,7 +72,7 @@ pub struct BlockSlices {
     pub operations: BTreeMap<String, Vec<Slices>>,
     /// Number of measured rounds.
     pub rounds: u64,
-    /// Rounds left out because a transaction of some server had to be started again.
+    /// Rounds discarded because a transaction on some server was restarted.
     pub discarded_rounds: u64,
 }
 

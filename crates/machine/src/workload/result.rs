@@ -15,10 +15,10 @@ pub(super) fn read_slices(file: &Path, points: &[Point]) -> Result<BlockSlices> 
         .map_err(|fault| Error::bench(format!("the driver's result is unusable: {fault}")))?;
     match (slices.rounds, slices.discarded_rounds) {
         (0, discarded @ 1..) => Err(Error::bench(format!(
-            "no round can be used: in all {discarded}, transactions had to be started again (a deadlock or \
+            "no usable round: in all {discarded}, transactions had to be started again (a deadlock or \
              a duplicate key)"
         ))
-        .hint("let the workload's threads get into each other's way less")),
+        .hint("reduce the conflicts between the workload's threads")),
         _ => Ok(slices),
     }
 }
@@ -29,11 +29,11 @@ fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<BlockSlices, String> {
     let end = bytes
         .iter()
         .position(|&byte| byte == b'\n')
-        .ok_or("no head line")?;
-    let head = std::str::from_utf8(&bytes[..end]).map_err(|_| "the head line is no text")?;
+        .ok_or("no header line")?;
+    let head = std::str::from_utf8(&bytes[..end]).map_err(|_| "the header line is not text")?;
     let mut words = head.split(' ');
     if (words.next(), words.next()) != (Some("perfquilt-slices"), Some("1")) {
-        return Err(format!("unknown head line `{head}`"));
+        return Err(format!("unknown header line `{head}`"));
     }
     let fields: Vec<(&str, u64)> = words
         .map(|word| {

@@ -76,7 +76,7 @@ pub(super) fn check(workload: &Workload, settings: &SqlBenchWorkload, folder: &P
 
 fn missing(what: &str, package: &str) -> Error {
     Error::usage(format!("{FOLDER} needs {what}, which is not installed")).hint(format!(
-        "Debian's package {package} has it; `perfquilt doctor` lists all that is missing"
+        "install Debian's package {package}; `perfquilt doctor` lists everything that is missing"
     ))
 }
 

@@ -59,13 +59,13 @@ pub(super) fn check(
         }
         if option_value(value).is_none() {
             return wrong(format!(
-                "option `{name}` must be a text, a number or true/false"
+                "option `{name}` must be a string, a number or a boolean"
             ));
         }
     }
     if settings.threads == 0 || settings.threads > 1024 {
         return wrong(format!(
-            "threads is {}, it must lie between 1 and 1024",
+            "threads is {}, it must be between 1 and 1024",
             settings.threads
         ));
     }

@@ -6,13 +6,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rayon::prelude::*;
+
 use super::decompress::{FILE_LIMIT, compression, decompress};
 use super::diff::{Binary, Line};
 use super::files::{QuiltSettings, SeriesPaths, find};
 use super::{FileDiff, Hunk, Patch, Series, SeriesEntry, SeriesFile};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::threads::parallel_map;
 
 /// A series with all its faults.
 #[derive(Debug)]
@@ -93,7 +94,8 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<SeriesSurvey> {
         Ok(patch)
     };
     let mut patches = Vec::with_capacity(file.entries().len());
-    for result in parallel_map(file.entries(), PATCHES_PER_THREAD, read) {
+    let results = file.entries().par_iter().with_min_len(PATCHES_PER_THREAD);
+    for result in results.map(read).collect::<Vec<_>>() {
         match result {
             Ok(patch) => patches.push(patch),
             Err(fault) => faults.push(fault),

@@ -133,7 +133,7 @@ fn refused(packet: &[u8]) -> Error {
         [ERR, _, _, b'#', _, _, _, _, _, text @ ..] | [ERR, _, _, text @ ..] => {
             String::from_utf8_lossy(text).into_owned()
         }
-        _ => "an answer that is not understood".to_owned(),
+        _ => "a malformed answer".to_owned(),
     };
     Error::bench(format!("the server answered: {text}"))
 }
@@ -200,7 +200,7 @@ mod tests {
                 .message()
                 .ends_with("Too many")
         );
-        assert!(refused(b"").message().contains("not understood"));
+        assert!(refused(b"").message().contains("malformed"));
     }
 
     /// Starts a server in a thread that answers with fixed packets.

@@ -74,7 +74,7 @@ impl Mariadb {
             if meta.permissions().mode() & 0o002 != 0 {
                 // MariaDB skips such a file with only a warning in its log.
                 return Err(Error::usage(
-                    "everyone may write this file, so the server would ignore it",
+                    "this file is world-writable, so the server would ignore it",
                 )
                 .at(file, None)
                 .hint(format!("chmod o-w {}", file.display())));
