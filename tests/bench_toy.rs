@@ -75,7 +75,7 @@ fn servers_built_elsewhere_are_measured() {
     let alone = environment.run(&["bench", "--server", "1=elsewhere"]);
     assert_ne!(alone.code, Some(0));
     let control = environment.run(&["bench", "--server", "control=elsewhere"]);
-    refused(&control, 2, "added by itself");
+    refused(&control, 2, "added automatically");
 }
 
 #[test]

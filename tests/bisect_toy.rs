@@ -427,7 +427,7 @@ fn nonsense_is_refused_before_anything_is_built() {
         (&["--error", "50%"], "error rate"),
         (&["--blocks", "1"], "at least 2"),
         (&["--meter", "seconds"], "not a meter"),
-        (&["--format", "markdown"], "different forms"),
+        (&["--format", "markdown"], "different formats"),
     ] {
         let mut all = vec!["bisect", "--json"];
         all.extend(args);

@@ -123,13 +123,13 @@ fn nothing_changed_changes_nothing() {
     let out = space.ok(&["edit"]);
     assert!(out.contains("3 commits on branch edit/srv-1.0"), "{out}");
     assert_eq!(git(&space, &["status", "--porcelain"]), "");
-    assert!(space.ok(&["refresh"]).contains("as the branch is"));
+    assert!(space.ok(&["refresh"]).contains("agree with the branch"));
     assert_eq!(space.read("series"), series);
     assert_eq!(support::listing(&space.path("patches")), before);
     assert!(
         space
             .ok(&["edit"])
-            .contains("with nothing that is not in the series")
+            .contains("the series has all of its work")
     );
     space.ok(&["edit", "--close"]);
     assert!(!tree(&space).exists());
@@ -155,7 +155,7 @@ fn the_fuzz_of_the_configuration_holds() {
     git(&space, &["commit", "-qa", "--amend", "--no-edit"]);
     space.ok(&["refresh"]);
     check_trees(&space);
-    assert!(space.ok(&["refresh"]).contains("as the branch is"));
+    assert!(space.ok(&["refresh"]).contains("agree with the branch"));
     assert!(
         space
             .fails(3, &["edit", "--fuzz", "0", "--reset"])
@@ -249,7 +249,7 @@ fn reordered_dropped_new_and_reworded() {
         assert!(series.contains(line), "{series}");
     }
     check_trees(&space);
-    assert!(space.ok(&["refresh"]).contains("as the branch is"));
+    assert!(space.ok(&["refresh"]).contains("agree with the branch"));
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn what_would_lose_something_is_refused() {
     let out = space.ok(&["edit", "--reset"]);
     assert!(out.contains("are kept as refs/kept/srv-1.0/1"), "{out}");
     space.write("series", series);
-    assert!(space.ok(&["edit"]).contains("follows the series as it is"));
+    assert!(space.ok(&["edit"]).contains("was updated to the series"));
     // Merges, waiting fixups, other branches, submodules.
     git(
         &space,

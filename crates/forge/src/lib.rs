@@ -1,6 +1,6 @@
 //! GitHub: the comment, check run and label of a pull request. Only this crate uses octocrab.
 //!
-//! [`perfquilt_report::comment()`] writes the comment; this crate posts it exactly once, whatever fails on the
+//! `perfquilt_report::comment()` writes the comment; this crate posts it exactly once, whatever fails on the
 //! way.
 
 mod auth;

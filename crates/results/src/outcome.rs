@@ -65,7 +65,7 @@ impl RunOutcome {
     /// Reads an outcome from an untrusted file.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when the file does not exist, is too large, or is not an outcome.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the file does not exist, is too large, or is not an outcome.
     pub fn read(path: &Path) -> Result<Self> {
         let wrong = |why: String| {
             Error::usage(format!(
@@ -100,7 +100,7 @@ impl RunOutcome {
     /// Writes the outcome to the folder `dir` atomically.
     ///
     /// # Errors
-    /// [`Kind::Internal`] when it cannot be written.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     fn write(&self, dir: &Path) -> Result<()> {
         let text = serde_json::to_vec_pretty(self)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
@@ -158,7 +158,7 @@ fn folder(dir: &Path) -> Result<()> {
 /// Reads the outcome in the folder `dir`, and computes the attribution from its observations, if it has any.
 ///
 /// # Errors
-/// [`Kind::Usage`], naming the invalid file.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the invalid file.
 pub fn read(
     dir: &Path,
     margin: &dyn Fn(Meter) -> f64,
@@ -187,7 +187,7 @@ fn packed(dir: &Path) -> Result<Option<Vec<u8>>> {
 /// observations.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the session is invalid.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the session is invalid.
 pub fn bisection(dir: &Path) -> Result<Option<bisect::Session>> {
     folder(dir)?;
     let path = dir.join(BISECTION_FILE);
@@ -216,7 +216,7 @@ pub enum OutcomePart<'a> {
 /// empty), nothing is kept.
 ///
 /// # Errors
-/// [`Kind::Internal`] when it cannot be written.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: OutcomePart<'_>) -> Result<()> {
     let before = RunOutcome::read(&dir.join(OUTCOME_FILE)).ok();
     let same = before.filter(|before| !head.is_empty() && before.head == head);
@@ -297,7 +297,7 @@ fn keep_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
 /// the observations of the experiment, if there is one.
 ///
 /// # Errors
-/// [`Kind::Internal`] when it cannot be written, or the store cannot be read.
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written, or the store cannot be read.
 pub fn write(
     dir: &Path,
     head: &str,

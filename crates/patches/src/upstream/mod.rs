@@ -276,8 +276,8 @@ fn write_commit(store: &Objects, name: &str, fetched: &FetchedRelease) -> Result
         "tree {}\nauthor {who}\ncommitter {who}\n\n{name}\n",
         fetched.tree
     );
-    Ok(store
+    store
         .database()?
         .write(ObjectType::Commit, text.as_bytes())
-        .map_err(store_error)?)
+        .map_err(store_error)
 }
