@@ -409,13 +409,13 @@ fn lint_reports_everything_at_once() {
     error: series:5: patch "none.patch" not found in patches/
       hint: add the file, or remove the line from the series
     warning: series:4: quilt takes this comment for a patch called `#`
-      hint: begin it in the first column
+      hint: start it in the first column
     warning: patches/unused.patch: the series does not name this file
       hint: add it to the series, or remove it
     warning: patches/bare.patch:6: this line is ignored, although it looks like a part of the hunk before
-      hint: are the counts in the hunk's `@@` line right?
+      hint: check the counts in the hunk's `@@` line
     warning: patches/bare.patch:1: the patch has no header
-      hint: begin it with `Subject:` or `Description:` and `From:`, and say what it is good for
+      hint: start it with `Subject:` or `Description:` and `From:`, and describe its purpose
     "#);
     assert_eq!(err, "error: 3 errors and 4 warnings\n");
 }
