@@ -174,7 +174,10 @@ fn wrong_digests_and_files_are_refused() {
         space.write("z.tar", damaged);
         use_tarball(&space, "z.tar", &sha256(&space.path("z.tar")).unwrap());
         let error = space.fails(2, &["upstream", "fetch"]);
-        assert!(error.contains("z.tar: damaged or not a tar archive"), "{error}");
+        assert!(
+            error.contains("z.tar: damaged or not a tar archive"),
+            "{error}"
+        );
     }
     // With holes, which are in the member's content and not in its header.
     let mut builder = tar::Builder::new(Vec::new());

@@ -6,6 +6,7 @@ mod conditions;
 mod metric;
 mod origin;
 mod recorded;
+mod row_name;
 mod slices;
 mod supplement;
 
@@ -24,6 +25,7 @@ pub use conditions::{Conditions, HostSample, Share};
 pub use metric::{Metric, Statistic};
 pub use origin::ReusedFrom;
 pub use recorded::{RecordedRow, RowLevel};
+pub use row_name::RowName;
 pub use slices::Slices;
 pub use supplement::{
     ExcludedReadings, FunctionChange, PlannedBlocks, PointBuild, PointFunctions, ProfileUse,

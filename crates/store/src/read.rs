@@ -6,11 +6,11 @@ use rusqlite::{OptionalExtension, params};
 
 use super::{ExperimentId, ExperimentSummary, Store, blob, functions};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, ExperimentHeader, HostSample, Meter, Observation, PlannedBlocks,
     PointBuild, PointFunctions, SCHEMA, Supplement,
 };
+use perfquilt_model::observation::{RowName, Slices};
 use perfquilt_model::point::Point;
 
 impl Store {
@@ -73,7 +73,7 @@ impl Store {
             for mut observation in self.observations(other, &origin.experiment)? {
                 let of = &observation.workload;
                 // An operation belongs to its workload.
-                let whole = of.split_once('/').map_or(of.as_str(), |(whole, _)| whole);
+                let whole = RowName::from(of.as_str()).workload;
                 let wanted = planned.iter().any(|p| {
                     p.meter == observation.meter && (p.workload == *of || p.workload == whole)
                 });

@@ -14,7 +14,7 @@ use super::warnings::warnings;
 use crate::stats::{LEVEL, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, Meter, ObservationRef, PlannedBlocks, Supplement,
+    ExperimentHeader, Meter, ObservationRef, PlannedBlocks, RowName, Supplement,
 };
 use perfquilt_model::point::Point;
 
@@ -304,22 +304,21 @@ impl<'a> Collector<'a> {
                 names.extend(by_workload.keys().cloned());
             }
         }
+        let is_operation = |names: &BTreeSet<String>, name: &str| {
+            let row = RowName::from(name);
+            row.operation.is_some() && names.contains(row.workload)
+        };
         for (meter, name, _) in self.sources.iter().flat_map(ObservationSource::each) {
             if let Some(names) = workloads.get_mut(&meter)
-                && name
-                    .split_once('/')
-                    .is_some_and(|(whole, _)| names.contains(whole))
+                && is_operation(names, name)
             {
                 names.insert(name.clone());
             }
         }
         let mut operations = NamesByMeter::new();
         for (&meter, names) in &mut workloads {
-            let of_whole = |name: &&String| {
-                let parts = name.split_once('/');
-                parts.is_some_and(|(whole, _)| names.contains(whole))
-            };
-            let parts: BTreeSet<String> = names.iter().filter(of_whole).cloned().collect();
+            let parts = names.iter().filter(|name| is_operation(names, name));
+            let parts: BTreeSet<String> = parts.cloned().collect();
             if !parts.is_empty() {
                 names.retain(|name| !parts.contains(name));
                 operations.insert(meter, parts);

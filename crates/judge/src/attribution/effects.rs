@@ -13,7 +13,7 @@ use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use crate::stats::{
     BlockTable, Interval, SharedVariance, StoppingRule, UnitInterval, Units, speed,
 };
-use perfquilt_model::observation::{ExperimentHeader, Meter, Statistic};
+use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic};
 use perfquilt_model::point::Point;
 
 /// The least product of blocks and patches for which threads pay off.
@@ -251,10 +251,10 @@ impl Effects<'_> {
                     let all = std::iter::once((point, Point::BASE));
                     effects.extend(self.first_of(EffectKind::Cumulative, name, meter, all));
                 }
-                let (workload, operation) = name.split_once('/').unwrap_or((name, ""));
+                let row = RowName::from(name.as_str());
                 made.push(Operation {
-                    workload: workload.to_owned(),
-                    operation: operation.to_owned(),
+                    workload: row.workload.to_owned(),
+                    operation: row.operation.unwrap_or_default().to_owned(),
                     meter,
                     effects,
                 });

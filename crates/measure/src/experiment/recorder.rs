@@ -10,7 +10,7 @@ use perfquilt_judge::stats::{self, BlockValue};
 use perfquilt_machine::meter::CountResult;
 use perfquilt_machine::workload::BlockSlices;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::{HostSample, Meter, Observation, Slices};
+use perfquilt_model::observation::{HostSample, Meter, Observation, RowName, Slices};
 use perfquilt_model::point::Point;
 use perfquilt_store::{BlockConditions, BlockResult, ExperimentId, SliceBlob, Store};
 
@@ -207,7 +207,7 @@ impl<'a> Recorder<'a> {
             let rows: Vec<Slices> = rows.into_iter().filter(has_slices).collect();
             for (copy, reduced, row) in numbered(stats::reduce_block(&rows), &rows) {
                 let (point, n) = (reduced.point, transactions_of(row));
-                let part = format!("{workload}/{name}");
+                let part = RowName::operation(workload, &name).to_string();
                 observations.push(Observation {
                     block: block.stored_as(copy),
                     layout: block.layout(point, copy),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::one_line;
-use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, RowName};
 
 /// Returns every used observation as a benchmark result, in which an operation is a transaction:
 /// `BenchmarkServer/workload=W/point=K N VALUE ns/op`, with `/operation=O` after the workload for a part of it.
@@ -55,9 +55,10 @@ pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> 
             );
             current = place;
         }
-        let workload = match observation.workload.split_once('/') {
-            Some((whole, part)) if workloads.contains(&(observation.meter, whole)) => {
-                format!("{}/operation={}", word(whole), word(part))
+        let name = RowName::from(&*observation.workload);
+        let workload = match name.operation {
+            Some(operation) if workloads.contains(&(observation.meter, name.workload)) => {
+                format!("{}/operation={}", word(name.workload), word(operation))
             }
             _ => word(&observation.workload),
         };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{ImportedServer, ImportedValue, at};
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{MOST_PATCHES, Meter};
+use perfquilt_model::observation::{MOST_PATCHES, Meter, RowName};
 use perfquilt_model::point::Point;
 
 /// Returns whether a line is a result: `Benchmark` and a name that does not continue with a lower-case
@@ -136,7 +136,7 @@ fn name(text: &str) -> std::result::Result<(String, Option<Point>), String> {
     let workload = match (workload.is_empty(), operation) {
         (true, _) => "benchmark".to_owned(),
         (false, None) => workload,
-        (false, Some(operation)) => format!("{workload}/{operation}"),
+        (false, Some(operation)) => RowName::operation(&workload, operation).to_string(),
     };
     Ok((workload, point))
 }
