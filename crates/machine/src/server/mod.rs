@@ -24,7 +24,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
 pub use copy::{copy_tree, size_of_tree};
-pub use running::{Endpoint, Running, processor_time, vgdb_prefix};
+pub use running::{Endpoint, Running, vgdb_prefix};
 pub use scratch::Scratch;
 pub use start_failure::StartFailure;
 pub use template::prepare_template;

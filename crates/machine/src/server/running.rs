@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use nix::time::{clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
-
 use super::scratch::{Scratch, socket_folder};
 use super::start_failure::{StartFailure, start_timeout};
 use super::{Instrumentation, Launch, log};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_system::process::{Child, Command, Sink, check_interrupted, describe_exit};
+use perfquilt_system::process::{
+    Child, Command, Sink, check_interrupted, describe_exit, processor_time,
+};
 
 /// How many lines of a failed server's log an error shows.
 const LOG_LINES: usize = 14;
@@ -424,11 +423,4 @@ pub(super) fn valgrind_words(
 /// Returns the prefix of the pipes that control valgrind, for a start in `dir`.
 pub fn vgdb_prefix(dir: &Path) -> PathBuf {
     dir.join("vgdb")
-}
-
-/// Returns the processor time of the process `pid`; see [`Running::processor_time`].
-pub fn processor_time(pid: u32) -> Option<Duration> {
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?);
-    let time = clock_gettime(clock_getcpuclockid(pid).ok()?).ok()?;
-    Some(Duration::from(time))
 }

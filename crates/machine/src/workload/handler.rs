@@ -15,13 +15,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::rounds::rounds;
 use super::{BlockSlices, ClientFailure, Clients, Placement, TimedBlock};
-use crate::server::{Running, processor_time};
+use crate::server::Running;
 use perfquilt_config::{HandlerForm, HandlerWorkload};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::CLIENT_OPERATION;
 use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
-use perfquilt_system::process::check_interrupted;
+use perfquilt_system::process::{check_interrupted, processor_time};
 
 /// The table to read.
 const TABLE: &str = "handler_rows";
