@@ -77,6 +77,24 @@ fn crates_depend_on_each_other_as_drawn() {
     assert_eq!(drawn(), among_us, "draw the arrows in ARCHITECTURE.md");
 }
 
+#[test]
+fn the_page_names_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let mut files: Vec<String> = Vec::new();
+    for folder in ["crates", "src", "tests"] {
+        let found = sources::sources(&root.join(folder));
+        files.extend(found.iter().map(|(path, _)| path.display().to_string()));
+    }
+    let names = regex::Regex::new(r"`([\w/]+\.rs)`").unwrap();
+    let missing: Vec<&str> = names
+        .captures_iter(&page)
+        .map(|name| name.get(1).unwrap().as_str())
+        .filter(|name| !files.iter().any(|file| file.ends_with(&format!("/{name}"))))
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}
+
 /// Asserts that exactly `users` depend on `package`.
 fn only(package: &str, users: &[&str]) {
     let dependencies = dependencies();
