@@ -1,4 +1,5 @@
-//! Bisections with known answers: how often right, and at what price, beside what others do.
+//! Simulated bisections with known culprits: the share of right answers and their cost, compared with other
+//! methods.
 
 mod page;
 mod rivals;
@@ -20,27 +21,27 @@ use perfquilt_model::progress::Progress;
 
 use rivals::{Pinpoints, Rival};
 
-/// The standard deviation of one value around its block, restart and layout included, as it was
-/// measured on a real server (docs/results, `oltp_read_only`).
+/// The standard deviation of one value around its block, restart and layout included, as measured on a real
+/// server (docs/results, `oltp_read_only`).
 const VALUE_SD: f64 = 0.0086;
 
-/// How much a shared machine's speed varies from one run to the next.
+/// The standard deviation of a shared machine's speed from one run to the next.
 const DRIFT: f64 = 0.02;
 
-/// Seconds of one value for everybody: a start, a warm-up and a measurement.
+/// Seconds of one value for all methods: a start, a warm-up and a measurement.
 const VALUE_SECONDS: f64 = 3.0;
 
 /// The sizes of culprits, as fractions of speed.
 const SIZES: [f64; 5] = [0.003, 0.005, 0.01, 0.02, 0.05];
 
-/// How many changes there are.
+/// The numbers of changes.
 const CHANGES: [usize; 3] = [8, 64, 1024];
 
-/// How many of them are culprits.
+/// The numbers of culprits among them.
 const CULPRITS: [usize; 3] = [0, 1, 3];
 
-/// The least share of sessions that must be right, of those that name something and of those that say
-/// that there is nothing.
+/// The smallest share of sessions that must be right, of those that name a change and of those that report
+/// none.
 const RIGHT: f64 = 0.99;
 
 /// A simulated machine.
@@ -71,7 +72,7 @@ impl Machine {
         }
     }
 
-    /// What a run shares with whatever else is measured at the same time.
+    /// Returns the deviation that a run shares with everything else measured at the same time.
     fn moment(self, noise: &mut Noise) -> f64 {
         match self {
             Machine::Quiet => 0.0,
@@ -79,7 +80,7 @@ impl Machine {
         }
     }
 
-    /// What a start has to itself.
+    /// Returns the deviation of a single start.
     fn own(self, noise: &mut Noise) -> f64 {
         match self {
             Machine::HeavyTails => VALUE_SD * noise.heavy(),
@@ -87,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// The standard deviation of a run by itself.
+    /// Returns the standard deviation of an unpaired run.
     fn run_sd(self) -> f64 {
         match self {
             Machine::Quiet => VALUE_SD,
@@ -96,22 +97,22 @@ impl Machine {
     }
 }
 
-/// What came of simulated bisections.
+/// The results of simulated bisections.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bisections {
     /// Version of this document: 1.
     pub schema: u32,
     /// The version of the program.
     pub version: &'static str,
-    /// The seed of all that is random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Sessions a case and method.
+    /// Sessions per case and method.
     pub sessions: usize,
-    /// Seconds it took.
+    /// The duration in seconds.
     pub seconds: f64,
-    /// Threads it ran on.
+    /// The number of threads.
     pub threads: usize,
-    /// One entry a machine and case.
+    /// One entry per machine and case.
     pub cases: Vec<Case>,
 }
 
@@ -120,28 +121,28 @@ pub struct Bisections {
 pub struct Case {
     /// The machine's name.
     pub machine: &'static str,
-    /// What it is, in words.
+    /// The description of the machine.
     pub description: &'static str,
     /// Changes between good and bad.
     pub changes: usize,
-    /// How many of them are culprits.
+    /// The number of culprits among them.
     pub culprits: usize,
-    /// How much slower each makes it, as a fraction of speed; what is looked for where there is none.
+    /// The slowdown by each culprit, as a fraction of speed; without culprits, the size to find.
     pub size: f64,
-    /// One entry a method; perfquilt's is the first.
+    /// One entry per method; perfquilt's is the first.
     pub methods: Vec<Method>,
 }
 
-/// How one method did. Shares are between 0 and 1.
+/// The results of one method. Shares are between 0 and 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Method {
     /// Its name.
     pub method: &'static str,
-    /// Sessions that name at least one change.
+    /// The share of sessions that name at least one change.
     pub named: f64,
-    /// Of those, the ones in which every named change is a culprit; `None` where none was named.
+    /// The share of those in which every named change is a culprit; `None` where none was named.
     pub right: Option<f64>,
-    /// Sessions in which exactly the culprits are named.
+    /// The share of sessions that name exactly the culprits.
     pub exact: f64,
     /// Seconds of benchmark, on average.
     pub seconds: f64,
@@ -152,7 +153,7 @@ pub struct Method {
 }
 
 impl Method {
-    /// The shares and means of a method's answers.
+    /// Computes the shares and means of a method's answers.
     fn of(method: &'static str, answers: &[&Judged]) -> Self {
         let all = answers.len().max(1) as f64;
         let share = |count: usize, of: f64| count as f64 / of.max(1.0);
@@ -180,23 +181,23 @@ impl Method {
     }
 }
 
-/// What one session named and cost.
+/// The answer of one session, and its cost.
 #[derive(Debug, Clone, Default)]
 struct Answer {
     named: BTreeSet<usize>,
-    /// Said in so many words that there is nothing.
+    /// Whether the session reports explicitly that there is no change.
     nothing: bool,
     values: usize,
     builds: usize,
 }
 
 impl Answer {
-    /// Whether all that is named are culprits; `None` where nothing is named.
+    /// Returns whether all named changes are culprits; `None` where none is named.
     fn is_right(&self, truth: &BTreeSet<usize>) -> Option<bool> {
         (!self.named.is_empty()).then(|| self.named.is_subset(truth))
     }
 
-    /// Whether it is the whole truth.
+    /// Returns whether the answer names exactly the culprits, or reports none if there are none.
     fn is_exact(&self, truth: &BTreeSet<usize>) -> bool {
         if truth.is_empty() {
             self.nothing
@@ -206,7 +207,7 @@ impl Answer {
     }
 }
 
-/// An answer, judged.
+/// An answer compared with the truth.
 #[derive(Debug, Clone)]
 struct Judged {
     right: Option<bool>,
@@ -216,7 +217,7 @@ struct Judged {
 }
 
 impl Bisections {
-    /// What does not hold, one fragment each; chance is allowed two standard errors.
+    /// Returns the limits that were missed, one fragment each, beyond two standard errors of chance.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for case in &self.cases {
@@ -260,7 +261,7 @@ impl Bisections {
     }
 }
 
-/// Runs `sessions` simulated bisections a case and method. The same seed gives the same figures.
+/// Runs `sessions` simulated bisections per case and method. The same seed gives the same figures.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
@@ -314,7 +315,7 @@ pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result
     })
 }
 
-/// What is simulated.
+/// The settings of simulated sessions.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     machine: Machine,
@@ -324,7 +325,7 @@ struct Setting {
 }
 
 impl Setting {
-    /// The size that is asked for: what matters to most, or less where less is there to be found.
+    /// Returns the size to find: the default, or less if the culprits are smaller.
     fn asked(&self) -> f64 {
         self.size.min(DEFAULT_SIZE)
     }
@@ -371,14 +372,14 @@ impl Setting {
             .collect())
     }
 
-    /// Where the culprits are.
+    /// Draws the positions of the culprits.
     fn truth(&self, noise: &mut Noise) -> BTreeSet<usize> {
         let mut places: Vec<usize> = (1..=self.changes).collect();
         noise.shuffle(&mut places);
         places.into_iter().take(self.culprits).collect()
     }
 
-    /// Logs of costs of the states.
+    /// Returns the logs of the states' costs.
     fn levels(&self, truth: &BTreeSet<usize>) -> Vec<f64> {
         let step = -(-self.size).ln_1p();
         (0..=self.changes)
@@ -386,7 +387,7 @@ impl Setting {
             .collect()
     }
 
-    /// A session of this program.
+    /// Simulates a session of perfquilt.
     fn own(&self, levels: &[f64], noise: &mut Noise) -> Result<Answer> {
         let mut engine = Engine::new(Question {
             states: vec![
@@ -443,7 +444,7 @@ impl Setting {
         let outcome = engine.outcome();
         let confirmed = outcome.culprits.iter().filter(|culprit| culprit.confirmed);
         Ok(Answer {
-            // A range of several changes names none of them.
+            // A range of several changes names no single one.
             named: confirmed
                 .filter(|culprit| culprit.to == culprit.from + 1)
                 .map(|culprit| culprit.to)
@@ -490,7 +491,7 @@ mod tests {
         assert!(none[1].exact < 0.9, "{none:?}");
         let three = case(Machine::Quiet, 64, 3, 0.02);
         assert!(three[0].exact >= 0.9, "{three:?}");
-        // One is all that a plain bisection ever names.
+        // A plain bisection never names more than one.
         assert_eq!(three[1].exact, 0.0);
     }
 }

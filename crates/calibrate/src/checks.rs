@@ -1,5 +1,5 @@
-//! Promises that one number each can break: what counts, layouts, unpaired runs, tails, families of rows and
-//! sizes of effects are called, in simulation.
+//! Simulated checks of single figures: counts, layouts, unpaired runs, tails, families of rows, and the
+//! verdicts on effects of given sizes.
 
 use serde::Serialize;
 
@@ -16,20 +16,20 @@ use perfquilt_model::error::Result;
 use perfquilt_model::observation::{Meter, Observation, PlannedBlocks, SCHEMA, Supplement};
 use perfquilt_model::point::Point;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// What was simulated.
+    /// The name of the simulation.
     pub name: String,
-    /// What the share is of, in words.
+    /// The meaning of the share, in words.
     pub what: &'static str,
-    /// Experiments.
+    /// The number of experiments.
     pub experiments: usize,
     /// The share found, from 0 to 1.
     pub share: f64,
-    /// The least that keeps the promise.
+    /// The lower limit of the share.
     pub least: f64,
-    /// The most that keeps the promise.
+    /// The upper limit of the share.
     pub most: f64,
 }
 
@@ -50,10 +50,10 @@ const FALSE: &str = "experiments with a false claim";
 const COVER: &str = "95 % intervals that hold the true effect";
 const FOUND: &str = "experiments that find the effect";
 
-/// The most false claims, 5 % nominal.
+/// The upper limit of false claims, 5 % nominal.
 const MOST: f64 = 0.055;
 
-/// What one simulated experiment adds to a share: hits, of so many.
+/// The contribution of one simulated experiment to a share: hits, and the number they are out of.
 type Hits = (u32, u32);
 
 /// A simulation to run.
@@ -61,12 +61,12 @@ struct Simulation {
     name: String,
     what: &'static str,
     limits: (f64, f64),
-    /// Experiments for one of the others: those of sixty patches take longer.
+    /// Divides the number of experiments: those of sixty patches take longer.
     one_in: usize,
     one: Box<One>,
 }
 
-/// One experiment.
+/// Simulates one experiment.
 type One = dyn Fn(&mut Noise) -> Result<Hits> + Sync;
 
 fn simulation(
@@ -276,7 +276,7 @@ fn simulations() -> Vec<Simulation> {
     all
 }
 
-/// Runs all checks; `experiments` is how many the quickest have.
+/// Runs all checks; `experiments` is the number for the fastest ones.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
@@ -306,7 +306,7 @@ pub(super) fn checks(
     Ok(checks)
 }
 
-/// How many checks there are.
+/// Returns the number of checks.
 pub(super) fn count() -> usize {
     simulations().len()
 }
@@ -340,7 +340,8 @@ fn judged(patches: usize, observations: &[Observation]) -> Result<Attribution> {
     attribution::attribute(&header(patches), observations, &Meter::default_margin)
 }
 
-/// `blocks` blocks of time of `patches`, the log of whose cost is `log` of point, block and noise.
+/// Returns an experiment with `blocks` timed blocks of `patches`; `log` gives the log of the cost for point,
+/// block and noise.
 fn timed(
     patches: usize,
     blocks: u32,
@@ -363,7 +364,7 @@ fn null(patches: usize, blocks: u32, noise: &mut Noise) -> Result<Attribution> {
     timed(patches, blocks, noise, &|_, noise| SD * noise.normal())
 }
 
-/// The effects that the patches' verdicts are about.
+/// Returns the effects that the patches' verdicts are about.
 fn main(found: &Attribution) -> impl Iterator<Item = &Effect> {
     let meter = found.main_meter().unwrap_or(Meter::Time);
     found
@@ -376,8 +377,8 @@ fn claims(found: &Attribution) -> Hits {
     (u32::from(main(found).any(Effect::is_shown)), 1)
 }
 
-/// Whether the first patch is called when it has the effect that an experiment without any reports as the
-/// minimum detectable one.
+/// Simulates a first patch whose effect is the minimum detectable one of an experiment without effects; a hit
+/// is a verdict that shows it.
 fn detected(patches: usize, noise: &mut Noise) -> Result<Hits> {
     const BLOCKS: u32 = 16;
     let before = null(patches, BLOCKS, noise)?;
@@ -396,7 +397,7 @@ fn detected(patches: usize, noise: &mut Noise) -> Result<Hits> {
     ))
 }
 
-/// How counts of one point differ from start to start.
+/// The distributions of the differences between counts of one point from start to start.
 #[derive(Clone, Copy)]
 enum Atoms {
     Two,
@@ -405,8 +406,8 @@ enum Atoms {
     Seen(&'static [f64]),
 }
 
-/// Deviations of counts from their point's median, in millionths: MariaDB 10.11.18, six points and three
-/// starts each (docs/results/2026-11-21-mariadb-10.11.18.jsonl.gz).
+/// Deviations of counts from their point's median, in millionths: MariaDB 10.11.18, six points and three starts
+/// each (docs/results/2026-11-21-mariadb-10.11.18.jsonl.gz).
 const POINT_SELECT: [f64; 18] = [
     -1285.7, -440.7, -204.9, -28.2, -11.1, -7.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, 36.0, 89.5,
     99.1, 320.7, 1473.7,
@@ -451,7 +452,7 @@ fn counted(atoms: Atoms, patches: usize, noise: &mut Noise) -> Result<Attributio
     judged(patches, &all)
 }
 
-/// How layouts go with blocks.
+/// The assignment of layouts to blocks.
 #[derive(Clone, Copy)]
 enum Layouts {
     Repeated,
@@ -543,7 +544,7 @@ fn by_workload(noise: &mut Noise) -> Result<Hits> {
 fn at_the_margin(noise: &mut Noise) -> Result<Hits> {
     let margin = Meter::default_margin(Meter::Time).ln_1p();
     let found = timed(20, 60, noise, &|point, noise| {
-        // Faster and slower by turns: each patch in order has the margin's effect.
+        // Patches alternate between faster and slower: each one in order has the margin's effect.
         let gain = match point {
             Point::Step(k) if k % 2 == 1 => margin,
             _ => 0.0,
@@ -554,7 +555,7 @@ fn at_the_margin(noise: &mut Noise) -> Result<Hits> {
     Ok((u32::from(none), 1))
 }
 
-/// An experiment in which every patch gains as much.
+/// Simulates an experiment in which every patch has the same gain.
 fn gaining(patches: usize, gain: f64, noise: &mut Noise) -> Result<Attribution> {
     timed(patches, 18, noise, &|point, noise| {
         let gains = match point {
@@ -587,7 +588,7 @@ fn lost(old: &Attribution, new: &Attribution) -> Result<Hits> {
     ))
 }
 
-/// Four patches without effect on so many workloads, ended by width. Returns what came of it.
+/// Simulates four patches without effect on `workloads` workloads, ended by the width of their intervals.
 fn ended(
     workloads: usize,
     resolution: f64,
@@ -640,7 +641,7 @@ fn without_effect(
     blocks: u32,
     noise: &mut Noise,
 ) -> Result<Hits> {
-    // What a value varied by on the machines of docs/results: 0.9 to 1.5 %.
+    // Values on the machines of docs/results vary by 0.9 to 1.5 %.
     let found = ended(
         workloads,
         resolution,
@@ -661,11 +662,12 @@ fn ended_early(least: u32, noise: &mut Noise) -> Result<Hits> {
     covered(&ended(1, 0.0075, 40, least, SD, noise)?)
 }
 
-/// What a point's slice of a round takes, in units of what the others take; the round's number in its block, and
-/// whether its transactions are heavy.
+/// Returns the duration of a point's slice relative to the other points' slices, for the round's number in its
+/// block and whether its transactions are heavy.
 type Slice = fn(usize, bool) -> f64;
 
-/// An experiment of `patches` from slices. `slice` is what the last patch's slices take.
+/// Simulates an experiment of `patches` from slices; `slice` gives the relative duration of the last patch's
+/// slices.
 fn sliced(
     patches: usize,
     slice: &dyn Fn(usize, bool) -> f64,
@@ -684,7 +686,7 @@ fn sliced(
             let work = if heavy { 8f64.ln() } else { 0.0 };
             for (slices, restart) in slices.iter_mut().zip(&restarts) {
                 let mut log = 12.0 + machine + work + restart + 0.02 * noise.normal();
-                // The machine interrupts one slice in two hundred.
+                // Interruptions by the machine hit one slice in two hundred.
                 if noise.chance(0.005) {
                     log += 1.0 + 2.0 * noise.uniform();
                 }

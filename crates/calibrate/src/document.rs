@@ -6,7 +6,7 @@ use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, power, sce
 use perfquilt_model::error::Result;
 use perfquilt_report::capital;
 
-/// A page with one part that is replaced, the rest kept as it is.
+/// A page of which one part is replaced and the rest kept.
 #[derive(Debug)]
 pub struct Page {
     text: String,
@@ -22,14 +22,14 @@ and with `--real` it measures the bare release against copies of itself on a rea
 ";
 
 impl Page {
-    /// The page as it is, or a new one.
+    /// Opens the page with this text, or begins a new one.
     pub fn new(text: Option<String>) -> Self {
         Page {
             text: text.unwrap_or_else(|| INTRODUCTION.to_owned()),
         }
     }
 
-    /// Puts `body` in the place of the part called `name`, at the end where there is none yet.
+    /// Replaces the part called `name` with `body`; appends it if the page has none.
     #[must_use]
     pub fn with(mut self, name: &str, body: &str) -> Self {
         let (begin, end) = (
@@ -49,7 +49,7 @@ impl Page {
         self
     }
 
-    /// The whole page.
+    /// Returns the whole page.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -60,8 +60,7 @@ fn percent(share: f64) -> String {
 }
 
 impl Simulated {
-    /// The part of the page on simulated experiments. `plots` is what the names of the drawings begin
-    /// with.
+    /// Returns the part of the page on simulated experiments. The drawings' names begin with `plots`.
     pub fn markdown(&self, plots: &str) -> String {
         let mut page = String::new();
         let _ = writeln!(
@@ -211,7 +210,7 @@ impl Simulated {
         }
     }
 
-    /// The drawings of [`Simulated::markdown`]: the end of the file's name, and its text.
+    /// Returns the drawings of [`Simulated::markdown`]: the end of the file's name, and its text.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be drawn.
@@ -223,7 +222,7 @@ impl Simulated {
     }
 }
 
-/// The summary for a terminal: one line a scenario and machine, and what does not hold.
+/// Returns the summary for a terminal: one line per scenario and machine, and the missed limits.
 pub fn text(simulated: &Simulated) -> String {
     let mut text = format!(
         "{} experiments a scenario, seed {}, {:.0} s\n\n\
@@ -275,7 +274,7 @@ pub fn text(simulated: &Simulated) -> String {
 }
 
 impl Real {
-    /// The part of the page on a real server.
+    /// Returns the part of the page on a real server.
     pub fn markdown(&self) -> String {
         let mut page = format!(
             "## The bare release against itself\n\n\

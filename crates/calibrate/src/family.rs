@@ -1,4 +1,4 @@
-//! Null experiments through the whole pipeline: how often is something claimed that is not there?
+//! Null experiments through the whole pipeline: the rate of false claims.
 
 use serde::Serialize;
 
@@ -11,41 +11,41 @@ use perfquilt_measure::experiment;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, PlannedBlocks, Supplement};
 
-/// The most blocks of a simulated experiment, and the half-width at which it ends.
+/// The maximum number of blocks of a simulated experiment.
 pub(super) const BLOCKS: u32 = 40;
-/// See [`BLOCKS`].
+/// The half-width at which a simulated experiment ends.
 pub(super) const RESOLUTION: f64 = 0.005;
 
-/// What came of the null experiments of a scenario. Shares are between 0 and 1.
+/// The results of the null experiments of a scenario. Shares are between 0 and 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Family {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// What it is, in words.
+    /// The description of the scenario.
     pub description: &'static str,
-    /// Experiments.
+    /// The number of experiments.
     pub experiments: usize,
-    /// Experiments in which some patch was called faster or slower at the end.
+    /// The share of experiments in which some patch was called faster or slower at the end.
     pub false_positives: f64,
-    /// The same when the person who looks after every block stops the experiment by hand at the first
-    /// patch that is called faster or slower.
+    /// The same share if a person looks after every block and stops the experiment by hand at the first patch
+    /// that is called faster or slower.
     pub false_positives_peeking: f64,
-    /// Experiments in which Student's test, as if the number of blocks had been fixed and without
-    /// Holm's adjustment, calls some patch faster or slower at some look: what the rules are for.
+    /// The share of experiments in which Student's test, as if the number of blocks had been fixed and without
+    /// Holm's adjustment, calls some patch faster or slower at some look: the errors that the rules prevent.
     pub false_positives_naive: f64,
-    /// The share of the patches' intervals at the end that hold the true effect.
+    /// The share of the patches' intervals at the end that contain the true effect.
     pub coverage: f64,
-    /// The share of the total's intervals at the end that hold the true effect.
+    /// The share of the total's intervals at the end that contain the true effect.
     pub coverage_total: f64,
     /// Blocks measured, on average over experiments and workloads.
     pub blocks: f64,
-    /// Experiments that used all blocks.
+    /// The share of experiments that used all blocks.
     pub budget_used: f64,
     /// The share of patches whose verdict at the end is `no effect`.
     pub no_effect: f64,
 }
 
-/// What came of one experiment.
+/// The result of one experiment.
 #[derive(Default)]
 struct One {
     false_positive: bool,
@@ -60,7 +60,7 @@ struct One {
     no_effect: u32,
 }
 
-/// Runs `experiments` null experiments of `scenario`, reporting each that is done to `done`.
+/// Runs `experiments` null experiments of `scenario`, and reports each finished one to `done`.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
@@ -96,8 +96,8 @@ pub(super) fn family(
     })
 }
 
-/// One experiment from the first block to the end, through the tables, intervals, adjustments and
-/// verdicts that a real one goes through.
+/// Simulates one experiment from the first block to the end, through the tables, intervals, adjustments and
+/// verdicts of a real one.
 fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
     let header = header(PATCHES);
     let workloads: Vec<String> = scenario
@@ -161,13 +161,13 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
     Ok(one)
 }
 
-/// The in-order effects of all patches on all workloads and the suite.
+/// Returns the in-order effects of all patches on all workloads and the suite.
 fn judged(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
     let effects = patches.iter().flat_map(|patch| &patch.effects);
     effects.filter(|effect| effect.kind == EffectKind::InOrder)
 }
 
-/// The effects that the patches' verdicts are about: of the suite, or the only workload.
+/// Returns the effects that the patches' verdicts are about: of the suite, or the only workload.
 fn main_effects(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
     patches.iter().filter_map(|patch| {
         let mut effects = patch.effects.iter();
@@ -176,12 +176,12 @@ fn main_effects(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
     })
 }
 
-/// Whether a patch is called faster or slower, by the effect its verdict is about.
+/// Returns whether a patch is called faster or slower, by the effect its verdict is about.
 fn claims(patches: &[PatchEffects]) -> bool {
     main_effects(patches).any(Effect::is_shown)
 }
 
-/// The probability by Student's test, as if the number of blocks had been fixed.
+/// Returns the p-value of Student's test, as if the number of blocks had been fixed.
 fn student(effect: &Effect) -> f64 {
     use statrs::distribution::{ContinuousCDF, StudentsT};
     let freedom = effect.blocks.saturating_sub(1) as f64;
@@ -198,7 +198,7 @@ mod tests {
     fn every_scenario_goes_to_its_end_and_together_they_keep_the_promises() {
         let all = Scenario::ALL.map(|scenario| family(scenario, 15, 1, &|| ()).unwrap());
         let mean = |of: fn(&Family) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
-        // The limits of the calibration, and two standard errors of so many experiments and intervals.
+        // The limits of the calibration, and two standard errors for this number of experiments and intervals.
         let allowed = |share: f64, of: f64| 2.0 * (share * (1.0 - share) / of).sqrt();
         let experiments = 15.0 * all.len() as f64;
         let most = 0.055 + allowed(0.055, experiments);
@@ -211,7 +211,7 @@ mod tests {
             "{most} {all:?}"
         );
         let coverage = mean(|family| family.coverage);
-        // Patches next to each other share a point: half as many intervals are independent.
+        // Neighbouring patches share a point: half as many intervals are independent.
         let allowed = allowed(0.94, 2.0 * experiments);
         assert!(
             (0.94 - allowed..=0.97 + allowed).contains(&coverage),
@@ -220,7 +220,7 @@ mod tests {
         for found in &all {
             assert!((10.0..=40.0).contains(&found.blocks), "{found:?}");
         }
-        // Somebody must be fooled by looking at every block.
+        // Naive looks at every block must produce false positives.
         assert!(mean(|family| family.false_positives_naive) > 0.2, "{all:?}");
     }
 

@@ -1,5 +1,5 @@
-//! Does the method keep its promises? Simulated experiments with known answers, and the same server
-//! measured against itself.
+//! Calibration of the method: simulated experiments with known effects, and the same server measured against
+//! itself.
 
 mod bisection;
 mod checks;
@@ -30,41 +30,41 @@ pub use family::Family;
 pub use power::{Power, RulePower};
 pub use real::Real;
 
-/// The most experiments without effect in which a patch may be called faster or slower, as a share:
-/// 5 % nominal, and the chance of the simulation.
+/// The largest share of experiments without effect in which a patch may be called faster or slower: 5 %
+/// nominal, and the chance of the simulation.
 const FALSE_POSITIVES: f64 = 0.055;
 
-/// The least and the most of the 95 % intervals that may hold the true effect, as shares.
+/// The smallest and the largest share of the 95 % intervals that may contain the true effect.
 const COVERAGE: (f64, f64) = (0.94, 0.97);
 
-/// What a simulated calibration found.
+/// The results of a simulated calibration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Simulated {
     /// Version of this document: 1.
     pub schema: u32,
     /// The version of the program.
     pub version: &'static str,
-    /// The seed of all that is random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Null experiments a scenario.
+    /// Null experiments per scenario.
     pub experiments: usize,
-    /// The day it was made, in UTC.
+    /// The day of the calibration, in UTC.
     pub date: String,
-    /// Seconds it took.
+    /// The duration in seconds.
     pub seconds: f64,
-    /// Threads it ran on.
+    /// The number of threads.
     pub threads: usize,
     /// Null experiments, by scenario.
     pub families: Vec<Family>,
-    /// What the scenarios do not have: other numbers of patches, counts, layouts, unpaired runs, tails.
+    /// Cases that the scenarios do not cover: other numbers of patches, counts, layouts, unpaired runs, tails.
     pub checks: Vec<Check>,
-    /// Comparison with the rules of others, by machine.
+    /// The comparison with other projects' rules, by machine.
     pub power: Vec<Power>,
 }
 
 impl Simulated {
-    /// Returns the limits that were missed, one fragment each. With fewer than 10,000 experiments a limit counts as
-    /// missed when chance does not explain it.
+    /// Returns the limits that were missed, one fragment each. With fewer than 10,000 experiments a limit
+    /// counts as missed when chance does not explain it.
     pub fn faults(&self) -> Vec<String> {
         self.described(|figure| figure.is_missed())
     }
@@ -116,7 +116,7 @@ impl Simulated {
 struct Figure<'a> {
     /// The scenario or simulation.
     of: &'a str,
-    /// What the share is of.
+    /// The meaning of the share, in words.
     what: &'a str,
     share: f64,
     experiments: usize,
@@ -129,7 +129,7 @@ impl Figure<'_> {
         self.share < self.least || self.share > self.most
     }
 
-    /// Whether it is outside its limits beyond chance.
+    /// Returns whether the share is outside its limits beyond chance.
     fn is_missed(&self) -> bool {
         is_below(self.share, self.least, self.experiments)
             || is_above(self.share, self.most, self.experiments)
@@ -140,19 +140,20 @@ impl Figure<'_> {
     }
 }
 
-/// Experiments from which on a share is taken as it is.
+/// The number of experiments from which on a share is compared without an allowance for chance.
 const ENOUGH: usize = 10_000;
 
-/// A share that far beyond its limit, or farther, that comes with a smaller probability is not explained by
-/// chance: there are more than a hundred limits.
+/// The probability below which chance does not explain a share as far beyond its limit as the observed one, or
+/// farther. It is small because there are more than a hundred limits.
 const CHANCE: f64 = 1e-4;
 
-/// Whether `share` of `n` experiments is more than `most`, beyond chance.
+/// Returns whether `share` of `n` experiments is more than `most`, beyond chance.
 fn is_above(share: f64, most: f64, n: usize) -> bool {
     is_below(1.0 - share, 1.0 - most, n)
 }
 
-/// Whether `share` of `n` experiments is less than `least`, beyond chance: by the binomial distribution.
+/// Returns whether `share` of `n` experiments is less than `least`, beyond chance, by the binomial
+/// distribution.
 fn is_below(share: f64, least: f64, n: usize) -> bool {
     if share >= least {
         return false;
@@ -165,7 +166,7 @@ fn is_below(share: f64, least: f64, n: usize) -> bool {
     Binomial::new(least, n as u64).is_ok_and(|chance| chance.cdf(hits) < CHANCE)
 }
 
-/// Runs `experiments` simulated experiments a scenario. The same seed gives the same figures.
+/// Runs `experiments` simulated experiments per scenario. The same seed gives the same figures.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
@@ -204,7 +205,7 @@ pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Resu
     })
 }
 
-/// Does `work` as a step of `progress` that counts up to `all`.
+/// Runs `work` as a step of `progress` that counts up to `all`.
 fn counted<T>(
     name: &str,
     all: usize,

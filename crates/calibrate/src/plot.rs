@@ -1,4 +1,4 @@
-//! Results as drawings (SVG).
+//! Drawings of the results (SVG).
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -6,13 +6,13 @@ use plotters::prelude::*;
 use super::{Power, Simulated};
 use perfquilt_model::error::{Error, Result};
 
-/// Size of one panel.
+/// The width and height of one panel.
 const PANEL: (u32, u32) = (420, 320);
 
-/// Half of the last label below an axis hangs over its end.
+/// The margin for the last label below an axis, half of which extends past its end.
 const LAST_LABEL: u32 = 22;
 
-/// Distinct for the colour-blind too: Okabe and Ito.
+/// Colours that remain distinct with colour blindness: Okabe and Ito.
 const COLORS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -23,7 +23,7 @@ const COLORS: [RGBColor; 5] = [
 
 type Panel<'a, 'b> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The share of experiments in which each rule finds an effect, over its size: one panel a machine.
+/// Draws the share of experiments in which each rule finds an effect, over its size: one panel per machine.
 pub(super) fn power(simulated: &Simulated) -> Result<String> {
     let mut text = String::new();
     {
@@ -33,7 +33,8 @@ pub(super) fn power(simulated: &Simulated) -> Result<String> {
         area.fill(&WHITE).map_err(failed)?;
         let panels = area.split_evenly((rows, 2));
         for (place, (panel, power)) in panels.iter().zip(&simulated.power).enumerate() {
-            // The lines have the same colours everywhere, and would run behind it elsewhere.
+            // One legend suffices, as the colours are the same everywhere, and in other panels the lines would
+            // run behind it.
             curves(panel, power, place == 0)?;
         }
         area.present().map_err(failed)?;
@@ -84,7 +85,7 @@ fn curves(panel: &Panel<'_, '_>, power: &Power, legend: bool) -> Result<()> {
         .map_err(failed)
 }
 
-/// False positives of the null experiments by scenario, and coverage, each with its limits.
+/// Draws the false positives of the null experiments by scenario, and the coverage, each with its limits.
 pub(super) fn families(simulated: &Simulated) -> Result<String> {
     let mut text = String::new();
     {
@@ -122,7 +123,7 @@ pub(super) fn families(simulated: &Simulated) -> Result<String> {
     Ok(text)
 }
 
-/// One row a name with a dot for each series, `limits` as lines.
+/// Draws one row per name with a dot for each series, and `limits` as lines.
 fn dots(
     panel: &Panel<'_, '_>,
     caption: &str,
@@ -145,7 +146,7 @@ fn dots(
         .y_labels(rows)
         .y_label_formatter(&|row| {
             let place = row.round().max(0.0) as usize;
-            // From the top down.
+            // The first name is at the top.
             rows.checked_sub(place + 1)
                 .and_then(|place| names.get(place))
                 .map_or(String::new(), |name| (*name).to_owned())
@@ -175,7 +176,7 @@ fn dots(
             .legend(move |(x, y)| Circle::new((x + 8, y), 4, color.filled()));
     }
     if series.len() < 2 {
-        // The caption says it.
+        // The caption names the only series.
         return Ok(());
     }
     chart

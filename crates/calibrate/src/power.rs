@@ -1,4 +1,4 @@
-//! How small an effect is found, by this method and by others, at the same rate of false positives.
+//! Compares the power of this method and of others at the same rate of false positives.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use super::rivals::{HISTORY, Rule, Sample};
 use super::scenario::RESTART;
 use perfquilt_model::error::Result;
 
-/// Values a side.
+/// Values per side.
 pub(super) const VALUES: usize = 40;
 
 /// The rate of false positives that all rules are set to.
 pub(super) const RATE: f64 = 0.05;
 
-/// The effects looked for, as fractions of speed.
+/// The effects to find, as fractions of speed.
 pub(super) const EFFECTS: [f64; 7] = [0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012];
 
-/// How values of the two sides vary.
+/// The variation of the values of both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Machine {
     Quiet,
@@ -52,7 +52,7 @@ impl Machine {
         }
     }
 
-    /// Logs of costs of both sides, without effect.
+    /// Draws the logs of costs of both sides, without effect.
     fn values(self, noise: &mut Noise) -> (Vec<f64>, Vec<f64>) {
         let draw = |noise: &mut Noise| {
             let mut value = match self {
@@ -85,35 +85,35 @@ impl Machine {
     }
 }
 
-/// How often the rules find effects on one simulated machine. Shares are between 0 and 1.
+/// The power of the rules on one simulated machine. Shares are between 0 and 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Power {
     /// The machine's name.
     pub machine: &'static str,
-    /// What it is, in words.
+    /// The description of the machine.
     pub description: &'static str,
     /// The effects, as fractions of speed.
     pub effects: Vec<f64>,
-    /// One entry a rule.
+    /// One entry per rule.
     pub rules: Vec<RulePower>,
 }
 
-/// How often one rule finds effects.
+/// The power of one rule.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RulePower {
     /// The project whose rule it is.
     pub rule: &'static str,
-    /// What it does, in words.
+    /// The description of the rule.
     pub description: &'static str,
-    /// Its false positives with its own threshold.
+    /// Its rate of false positives with its own threshold.
     pub false_positives: f64,
-    /// The share of experiments in which each effect is found, its threshold set so that 5 % are
-    /// false positives.
+    /// The share of experiments in which the rule finds each effect, with its threshold set to 5 % false
+    /// positives.
     pub found: Vec<f64>,
 }
 
-/// Compares the rules on `machine`: `experiments` without effect set the thresholds, a fifth as many
-/// with each effect show the power.
+/// Compares the rules on `machine`: `experiments` without effect set the thresholds, a fifth as many with each
+/// effect show the power.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
@@ -142,7 +142,7 @@ pub(super) fn power(
         })
         .collect();
     let fewer = (experiments / 5).max(1);
-    // The same noise for every effect and rule: differences between them are not chance.
+    // The same noise for every effect and rule, so that differences between them are not chance.
     let with: Vec<Vec<Vec<bool>>> = parallel(fewer, |index| {
         let mut noise = Noise::of(seed, &format!("effect {name}"), index);
         let mut sample = machine.sample(&mut noise);

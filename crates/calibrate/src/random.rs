@@ -1,4 +1,4 @@
-//! Random numbers of the shapes that measurements have.
+//! Random numbers with the distributions of measurements.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -8,35 +8,36 @@ use sha2::{Digest, Sha256};
 pub(super) struct Noise(StdRng);
 
 impl Noise {
-    /// The same numbers for the same seed, purpose and index, whichever thread asks.
+    /// Returns the generator of a seed, purpose and index: the same numbers on any thread.
     pub(super) fn of(seed: u64, purpose: &str, index: usize) -> Self {
         let digest = Sha256::digest(format!("{seed} {purpose} {index}"));
         Noise(StdRng::from_seed(digest.into()))
     }
 
-    /// Between 0 and 1.
+    /// Draws a number between 0 and 1.
     pub(super) fn uniform(&mut self) -> f64 {
         self.0.random::<f64>()
     }
 
-    /// True with probability `share`.
+    /// Returns true with probability `share`.
     pub(super) fn chance(&mut self, share: f64) -> bool {
         self.uniform() < share
     }
 
-    /// Standard normal (Box and Muller).
+    /// Draws from the standard normal distribution (Box and Muller).
     pub(super) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// Student's with 3 degrees of freedom, scaled to variance 1: tails that a normal never has.
+    /// Draws from Student's distribution with 3 degrees of freedom, scaled to variance 1: heavier tails than
+    /// normal.
     pub(super) fn heavy(&mut self) -> f64 {
         let squares: f64 = (0..3).map(|_| self.normal().powi(2)).sum();
         self.normal() / squares.sqrt()
     }
 
-    /// Reorders `values`.
+    /// Shuffles `values`.
     pub(super) fn shuffle<T>(&mut self, values: &mut [T]) {
         use rand::seq::SliceRandom;
         values.shuffle(&mut self.0);
@@ -62,7 +63,7 @@ mod tests {
         };
         let (mean, variance) = moments(&mut || noise.normal());
         assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.02);
-        // Its fourth moment is infinite, so the sample variance settles slowly.
+        // The fourth moment is infinite, so the sample variance converges slowly.
         let (mean, variance) = moments(&mut || noise.heavy());
         assert!(
             mean.abs() < 0.02 && (0.8..1.3).contains(&variance),

@@ -1,4 +1,4 @@
-//! The bare release measured against copies of itself, again and again: whatever is found is false.
+//! Measures the bare release repeatedly against copies of itself: every effect found is false.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
 
-/// What came of the experiments on a real server.
+/// The results of the experiments on a real server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Real {
     /// Version of this document: 1.
@@ -29,21 +29,21 @@ pub struct Real {
     pub machine: String,
     /// The measuring harness.
     pub harness: String,
-    /// Copies of the release in the place of patches.
+    /// Copies of the release in place of patches.
     pub copies: usize,
-    /// Experiments asked for.
+    /// Requested experiments.
     pub wanted: u32,
     /// The finished experiments.
     pub repeats: Vec<Repeat>,
-    /// The probability of differences between copies as large as these if nothing stays with a copy from block
-    /// to block: all experiments together.
+    /// The probability of differences between copies as large as these if no difference persists from block to
+    /// block, over all experiments together.
     pub exchangeable: f64,
-    /// By place in a block's order: the mean deviation of its values from their blocks' means, and its standard
-    /// error, as fractions.
+    /// The mean deviation of values from their blocks' means, and its standard error, as fractions, by position
+    /// in the block's order.
     pub places: Vec<(f64, f64)>,
 }
 
-/// One experiment. Verdicts and intervals are the copies', in order, on the main meter.
+/// One experiment. Verdicts and intervals are those of the copies, in order, on the main meter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Repeat {
     /// Blocks of the main meter.
@@ -54,9 +54,9 @@ pub struct Repeat {
     pub slower: u32,
     /// Copies shown to have no effect.
     pub no_effect: u32,
-    /// Copies of which nothing could be said.
+    /// Copies with an unclear verdict.
     pub unclear: u32,
-    /// Intervals that hold 0.
+    /// Intervals that contain 0.
     pub held: u32,
     /// Intervals.
     pub intervals: u32,
@@ -66,48 +66,48 @@ pub struct Repeat {
     pub counted: u32,
     /// Copies called faster or slower by instructions.
     pub counted_claims: u32,
-    /// The probability of differences between copies as large as these if nothing stays with a copy from block
-    /// to block.
+    /// The probability of differences between copies as large as these if no difference persists from block to
+    /// block.
     pub exchangeable: f64,
 }
 
 impl Real {
-    /// Verdicts on time that claim an effect.
+    /// Returns the number of verdicts on time that claim an effect.
     pub fn claims(&self) -> u32 {
         self.sum(|repeat| repeat.faster + repeat.slower)
     }
 
-    /// Verdicts on time.
+    /// Returns the number of verdicts on time.
     pub fn judged(&self) -> u32 {
         self.claims() + self.sum(|repeat| repeat.no_effect + repeat.unclear)
     }
 
-    /// Verdicts on instructions that claim an effect.
+    /// Returns the number of verdicts on instructions that claim an effect.
     pub fn counted_claims(&self) -> u32 {
         self.sum(|repeat| repeat.counted_claims)
     }
 
-    /// Verdicts on instructions.
+    /// Returns the number of verdicts on instructions.
     pub fn counted_judged(&self) -> u32 {
         self.sum(|repeat| repeat.counted)
     }
 
-    /// Intervals that hold 0.
+    /// Returns the number of intervals that contain 0.
     pub fn held(&self) -> u32 {
         self.sum(|repeat| repeat.held)
     }
 
-    /// Intervals.
+    /// Returns the number of intervals.
     pub fn intervals(&self) -> u32 {
         self.sum(|repeat| repeat.intervals)
     }
 
-    /// Blocks an experiment took on average; 0 without experiments.
+    /// Returns the mean number of blocks of an experiment; 0 without experiments.
     pub fn blocks_on_average(&self) -> f64 {
         f64::from(self.sum(|repeat| repeat.blocks)) / self.repeats.len().max(1) as f64
     }
 
-    /// The median half-width of the intervals, as a fraction of speed; 0 without any.
+    /// Returns the median half-width of the intervals, as a fraction of speed; 0 without any.
     pub fn half_width(&self) -> f64 {
         let widths = self.repeats.iter().flat_map(|repeat| &repeat.half_widths);
         stats::median(&mut widths.copied().collect::<Vec<_>>()).unwrap_or(0.0)
@@ -118,13 +118,13 @@ impl Real {
     }
 }
 
-/// Runs `repeats` experiments of `preset` on `copies` of the bare release, each from fresh servers.
-/// Finished experiments and blocks are stored apart from the results and not measured again.
+/// Runs `repeats` experiments of `preset` on `copies` of the bare release, each from fresh servers. Stores
+/// finished experiments and blocks apart from the results, and does not measure them again.
 ///
-/// After each experiment `each` gets what is known so far.
+/// Calls `each` with the results so far after each experiment.
 ///
 /// # Errors
-/// As [`experiment::run`], and those of building the release.
+/// The errors of [`experiment::run`], and those of building the release.
 pub fn real(
     ws: &Workspace,
     preset: &Preset,
@@ -197,11 +197,11 @@ pub fn real(
     Ok(real)
 }
 
-/// Exchanges of copies behind a probability.
+/// Random permutations of copies behind a probability.
 const PERMUTATIONS: u32 = 9999;
 
-/// The logarithms of an experiment's values, a row a unit and workload, the copies in one order. Adds each value's
-/// deviation from its block's mean to its place.
+/// Returns the logarithms of an experiment's values, one row per unit and workload, with the copies in the same
+/// order. Adds each value's deviation from its block's mean to `places`.
 fn rows(observations: &[Observation], meter: Meter, places: &mut Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     let mut tables: BTreeMap<&str, BlockTable> = BTreeMap::new();
     let mut units = Units::default();
@@ -233,7 +233,7 @@ fn rows(observations: &[Observation], meter: Meter, places: &mut Vec<Vec<f64>>) 
         .collect()
 }
 
-/// The mean and its standard error; not a number where they are not known.
+/// Returns the mean and its standard error; NaN where they are undefined.
 fn mean(values: &[f64]) -> (f64, f64) {
     Interval::of(values).map_or((f64::NAN, f64::NAN), |interval| {
         (interval.estimate, interval.standard_error)

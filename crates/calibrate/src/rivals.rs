@@ -1,14 +1,14 @@
-//! Rules of other projects for "did this change the speed?", for comparison.
+//! Decision rules of other projects for changes of speed, for comparison.
 //!
-//! Each gives a figure for two samples of values that is larger the surer the rule is, so that all can
-//! be set to the same rate of false positives, and says whether it would speak with its own threshold.
+//! Each rule computes a score from two samples of values, larger for stronger evidence, so that all can be set
+//! to the same rate of false positives, and decides by its own threshold whether to report a change.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::random::Noise;
 use perfquilt_judge::stats::{Interval, median};
 
-/// A rule.
+/// A decision rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     Perfquilt,
@@ -18,20 +18,19 @@ pub(super) enum Rule {
     RustcPerf,
 }
 
-/// What is measured of the two sides, logs of costs. Values at the same place were measured at the same
-/// time.
+/// The measurements of both sides, as logs of costs. Values at the same index were measured at the same time.
 pub(super) struct Sample {
     pub(super) before: Vec<f64>,
     pub(super) after: Vec<f64>,
-    /// For rules that look back: earlier changes without effect, each measured like this one.
+    /// Earlier changes without effect, each measured like this one, for rules that use them.
     pub(super) history: Vec<(Vec<f64>, Vec<f64>)>,
 }
 
-/// What a rule says of a sample.
+/// The result of a rule on a sample.
 pub(super) struct Answer {
-    /// Larger is surer.
+    /// Larger for stronger evidence.
     pub(super) score: f64,
-    /// Whether the rule's own threshold is passed.
+    /// Whether the score passes the rule's own threshold.
     pub(super) speaks: bool,
 }
 
@@ -44,7 +43,7 @@ impl Rule {
         Rule::RustcPerf,
     ];
 
-    /// Its name and what it does, in words.
+    /// Returns its name and its description.
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
             Rule::Perfquilt => (
@@ -114,7 +113,7 @@ impl Rule {
     }
 }
 
-/// Earlier changes that rustc-perf's rule looks at.
+/// The number of earlier changes that rustc-perf's rule uses.
 pub(super) const HISTORY: usize = 30;
 
 fn by_probability(p: f64, threshold: f64) -> Answer {
@@ -132,7 +131,7 @@ fn middle(values: &[f64]) -> f64 {
     median(&mut values.to_vec()).unwrap_or(f64::NAN)
 }
 
-/// The quantile of sorted values, between the two nearest.
+/// Returns a quantile of sorted values, interpolated between the two nearest.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = share * sorted.len().saturating_sub(1) as f64;
     let (low, high) = (place.floor() as usize, place.ceil() as usize);
@@ -142,11 +141,11 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     }
 }
 
-/// Random relabelings behind a threshold. The real rule takes 10,000; the 0.99 quantile of 400 varies by
-/// a few per cent, which at equal false positives costs next to nothing.
+/// The number of random relabelings behind a threshold. The original rule takes 10,000; the 0.99 quantile of
+/// 400 varies by a few per cent, which at equal false positives costs almost no power.
 const RELABELINGS: usize = 400;
 
-/// The 0.99 quantile of the absolute difference of medians over random relabelings.
+/// Returns the 0.99 quantile of the absolute difference of medians over random relabelings.
 fn relabeled(before: &[f64], after: &[f64], noise: &mut Noise) -> f64 {
     let mut pool: Vec<f64> = before.iter().chain(after).copied().collect();
     let mut differences: Vec<f64> = (0..RELABELINGS)
@@ -161,8 +160,8 @@ fn relabeled(before: &[f64], after: &[f64], noise: &mut Noise) -> f64 {
     quantile(&differences, 0.99)
 }
 
-/// The two-sided probability of the Mann-Whitney U test, by the normal approximation with correction for
-/// continuity (values are continuous: no ties).
+/// Returns the two-sided p-value of the Mann-Whitney U test, by the normal approximation with continuity
+/// correction (values are continuous: no ties).
 pub(super) fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     let (n, m) = (a.len() as f64, b.len() as f64);
     let mut all: Vec<(f64, bool)> = a.iter().map(|&v| (v, true)).collect();
@@ -180,7 +179,7 @@ pub(super) fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     2.0 * Normal::standard().sf(z)
 }
 
-/// The probability of the two-sample Kolmogorov-Smirnov test, by the limiting distribution.
+/// Returns the p-value of the two-sample Kolmogorov-Smirnov test, by the limiting distribution.
 pub(super) fn kolmogorov_smirnov(a: &[f64], b: &[f64]) -> f64 {
     let sorted = |values: &[f64]| {
         let mut values = values.to_vec();
@@ -219,7 +218,7 @@ mod tests {
 
     #[test]
     fn tests_agree_with_known_values() {
-        // R: wilcox.test(1:10, 6:15 + 0.5, exact = FALSE)$p.value, with the correction: U = 10.
+        // R: wilcox.test(1:10, 6:15 + 0.5, exact = FALSE)$p.value, with continuity correction: U = 10.
         let a: Vec<f64> = (1..=10).map(f64::from).collect();
         let b: Vec<f64> = (6..=15).map(|v| f64::from(v) + 0.5).collect();
         let sd = (10.0f64 * 10.0 * 21.0 / 12.0).sqrt();

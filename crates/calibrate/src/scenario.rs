@@ -1,4 +1,4 @@
-//! Simulated machines: how the values of a block vary.
+//! Simulated machines: the variation of a block's values.
 
 use super::random::Noise;
 use perfquilt_judge::stats::block_values;
@@ -9,8 +9,8 @@ use perfquilt_model::point::Point;
 /// Patches of a simulated series, none of which has an effect.
 pub(super) const PATCHES: usize = 4;
 
-/// The standard deviation of a restart that scenarios are built around: what was seen on a shared
-/// virtual machine, as a fraction of the value.
+/// The standard deviation of a restart in the scenarios, as a fraction of the value: as observed on a shared
+/// virtual machine.
 pub(super) const RESTART: f64 = 0.006;
 
 /// A simulated machine.
@@ -42,7 +42,7 @@ impl Scenario {
         Scenario::Everything,
     ];
 
-    /// Its name and what it is, in words.
+    /// Returns its name and its description.
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
             Scenario::Restarts => (
@@ -80,7 +80,7 @@ impl Scenario {
         }
     }
 
-    /// The names of its workloads.
+    /// Returns the names of its workloads.
     pub(super) fn workloads(self) -> &'static [&'static str] {
         match self {
             Scenario::Workloads => &["calm", "usual", "restless"],
@@ -88,7 +88,7 @@ impl Scenario {
         }
     }
 
-    /// The deviation of one value from its block and point, as a log; `None` where it is missing.
+    /// Draws the deviation of one value from its block and point, as a log; `None` where the value is missing.
     fn error(self, point: Point, noise: &mut Noise) -> Option<f64> {
         let all = self == Scenario::Everything;
         let has = |scenario| self == scenario || all;
@@ -112,8 +112,8 @@ impl Scenario {
         Some(error)
     }
 
-    /// The observations of block `number` on `points` and `workloads`. `drift` is where the machine
-    /// has wandered to.
+    /// Simulates the observations of block `number` on `points` and `workloads`. `drift` is the machine's
+    /// current deviation.
     pub(super) fn block(
         self,
         number: u32,
@@ -186,7 +186,7 @@ impl Scenario {
 /// The name of a simulated experiment.
 pub(super) const EXPERIMENT: &str = "simulated";
 
-/// The header of a simulated experiment on a series of so many patches.
+/// Returns the header of a simulated experiment on a series of `patches` patches.
 pub(super) fn header(patches: usize) -> ExperimentHeader {
     let mut header = ExperimentHeader::new("simulated-1", "none");
     header.experiment = EXPERIMENT.to_owned();
@@ -194,13 +194,13 @@ pub(super) fn header(patches: usize) -> ExperimentHeader {
     header
 }
 
-/// The points of a series of so many patches, and the control.
+/// Returns the points of a series of `patches` patches, and the control.
 pub(super) fn points(patches: usize) -> Vec<Point> {
     let steps = (0..=patches).map(Point::Step);
     steps.chain([Point::Control]).collect()
 }
 
-/// Room for the slices of so many rounds of every point, one transaction a slice.
+/// Returns empty slices of every point with room for `rounds` rounds, one transaction a slice.
 pub(super) fn no_slices(points: &[Point], rounds: usize) -> Vec<Slices> {
     let of = |&point: &Point| Slices {
         point,
@@ -210,7 +210,7 @@ pub(super) fn no_slices(points: &[Point], rounds: usize) -> Vec<Slices> {
     points.iter().map(of).collect()
 }
 
-/// Rounds of a simulated block of slices: few, so that ten thousand experiments are quick.
+/// Rounds of a simulated block of slices: few, so that ten thousand experiments are fast.
 const ROUNDS: usize = 24;
 
 fn slices(points: &[Point], noise: &mut Noise) -> Vec<Slices> {

@@ -1,4 +1,4 @@
-//! The main job: stack, build and measure, in a row.
+//! The main job: stacks, builds and measures a series.
 
 pub mod bisect;
 pub mod commits;
@@ -44,7 +44,7 @@ pub struct Prepared {
     pub stack: Stack,
 }
 
-/// Fetches and imports the release if need be and applies the series to it.
+/// Fetches and imports the release if necessary, and applies the series to it.
 ///
 /// # Errors
 /// Those of [`upstream::ensure`], [`Series::load`] and [`stack::apply`].
@@ -52,10 +52,10 @@ pub fn prepare(ws: &Workspace, release: Option<&str>, progress: &dyn Progress) -
     prepare_with(ws, release, ws.config.series.fuzz, progress)
 }
 
-/// As [`prepare`], where a hunk may ignore `fuzz` lines of context.
+/// Prepares a release like [`prepare`]; a hunk may ignore `fuzz` lines of context.
 ///
 /// # Errors
-/// As [`prepare`].
+/// The errors of [`prepare`].
 pub fn prepare_with(
     ws: &Workspace,
     release: Option<&str>,
@@ -73,7 +73,7 @@ pub fn prepare_with(
     })
 }
 
-/// Says how a series that is the current release's gets to another one, to which it does not apply.
+/// Adds the hint to rebase the current release's series when it does not apply to another release.
 fn of_another_release(ws: &Workspace, release: &Release, error: Error) -> Error {
     let version = &release.version;
     let configured = ws.config.release(Some(version));
@@ -96,7 +96,7 @@ pub struct StoredTrees {
 }
 
 impl StoredTrees {
-    /// Trees of the object store of `ws`.
+    /// Opens the trees of the object store of `ws`.
     pub fn new(ws: &Workspace) -> Self {
         StoredTrees {
             store: ws.object_store(),
@@ -116,19 +116,19 @@ impl SourceTree for StoredTrees {
     }
 }
 
-/// A point and its server, or why it has none.
+/// A point with its server, or the error of its build.
 #[derive(Debug)]
 pub struct BuiltPoint {
     /// The point.
     pub point: Point,
-    /// For people: the release, or the patch that makes the point.
+    /// The release, or the patch that makes the point, for display.
     pub label: String,
     /// The server.
     pub built: Result<Built>,
 }
 
-/// Builds `points` with the recipe called `recipe`. A point that fails keeps the others from
-/// nothing; only an interruption ends it early.
+/// Builds `points` with the recipe called `recipe`. The other points are built even if one fails; only an
+/// interruption ends the build early.
 ///
 /// # Errors
 /// [`Kind::Usage`] for an unknown recipe, a missing tool or a point outside the series;
@@ -176,8 +176,8 @@ pub fn build_points(
     Ok(done)
 }
 
-/// Whether a point exists only to tell what a patch does apart from the others: that it cannot be
-/// built is an answer, not a fault.
+/// Returns whether a point exists only to isolate the effect of one patch. A failure to build it is a result,
+/// not an error.
 pub fn is_separate(point: Point) -> bool {
     matches!(point, Point::Alone(_) | Point::Without(_))
 }
@@ -205,7 +205,7 @@ fn build_item(prepared: &Prepared, point: Point) -> Result<BuildItem> {
     })
 }
 
-/// The files that the patch which makes `point` changes, for the error when it does not compile.
+/// Returns the files that the patch which makes `point` changes, for the error when it does not compile.
 fn touched(prepared: &Prepared, point: Point) -> Vec<String> {
     let (Point::Step(k) | Point::Alone(k)) = point else {
         return Vec::new();
@@ -220,17 +220,17 @@ fn touched(prepared: &Prepared, point: Point) -> Vec<String> {
         .collect()
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The experiment in the workspace's store.
     pub experiment: ExperimentId,
-    /// Points that could not be built, with the whole error.
+    /// Points whose build failed, with the whole error.
     pub build_errors: Vec<(Point, Error)>,
     /// Points whose server failed while being measured.
     pub failed: Vec<(Point, Error)>,
-    /// What ended measuring before its time, where something did: a signal, or a server of the bare
-    /// release that failed. What was measured before counts.
+    /// The error that ended measuring early, if any: a signal, or a failed server of the bare release. Blocks
+    /// measured before it count.
     pub stopped: Option<Error>,
 }
 
@@ -245,8 +245,8 @@ impl Outcome {
     }
 }
 
-/// Does the main job: `preset` on the `wanted` points of `release` (`None`: the current one).
-/// Everything that is there already is taken from the caches and the store.
+/// Runs the main job: `preset` on the `wanted` points of `release` (`None`: the current one). Takes existing
+/// results from the caches and the store.
 ///
 /// # Errors
 /// The errors of its steps; points that cannot be built or measured are in the outcome instead, as
@@ -264,7 +264,7 @@ pub fn run(
     measure(ws, preset, &prepared, built, wanted.fresh, progress)
 }
 
-/// Which effects of a patch are measured.
+/// The kinds of effects of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effects {
     /// Against the point before it.
@@ -275,19 +275,19 @@ pub enum Effects {
     Without,
 }
 
-/// What a run is asked to measure.
+/// The points and effects that a run measures.
 #[derive(Debug, Clone, Default)]
 pub struct RunRequest {
-    /// These points only; none: all of the series in order.
+    /// The points to measure; if empty, all of the series in order.
     pub points: Vec<Point>,
-    /// Which effects of the patches; those in order are always among them.
+    /// Effects of the patches to measure; those in order are always included.
     pub effects: Vec<Effects>,
-    /// Measure every point, also those that an earlier experiment measured.
+    /// Whether to measure every point, including those that an earlier experiment measured.
     pub fresh: bool,
 }
 
 impl RunRequest {
-    /// The points to build and measure, the bare release first.
+    /// Returns the points to build and measure, the bare release first.
     ///
     /// # Errors
     /// [`Kind::Usage`] for a point outside the series.

@@ -1,4 +1,4 @@
-//! The results as a part of the page, and as a summary for the terminal.
+//! Formats the results as a part of the page, and as a summary for the terminal.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE};
 use perfquilt_report::capital;
 
 impl Bisections {
-    /// The part of the page on bisections.
+    /// Returns the part of the page on bisections.
     pub fn markdown(&self) -> String {
         let mut page = String::new();
         let _ = writeln!(
@@ -92,7 +92,7 @@ impl Bisections {
         page
     }
 
-    /// The summary for a terminal.
+    /// Returns the summary for a terminal.
     pub fn text(&self) -> String {
         let mut text = format!(
             "{} sessions a case, seed {}, {:.0} s\n",

@@ -1,4 +1,4 @@
-//! What others do to find the change behind a regression, at the same simulated noise.
+//! Other methods to find the change behind a regression, on the same simulated noise.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use super::super::random::Noise;
 use super::super::rivals::{kolmogorov_smirnov, mann_whitney};
 use super::{Answer, Machine, Setting};
 
-/// A way to find a culprit.
+/// A method to find a culprit.
 #[derive(Debug, Clone)]
 pub(super) enum Rival {
-    /// `git bisect run` with a script that takes the mean of so many runs and compares it with the
-    /// middle between good and bad, measured the same way.
+    /// `git bisect run` with a script that compares the mean of this many runs with the middle between good and
+    /// bad, measured the same way.
     Mean(usize),
-    /// The same with as many runs as the noise, were it known, would need to be right.
+    /// The same with as many runs as a right answer would need if the noise were known.
     Enough(usize),
-    /// Pinpoint: attempts are doubled while a comparison is neither same nor different; by number of
-    /// attempts, the p-value above which two states count as the same.
+    /// Pinpoint: doubles the attempts while a comparison is neither same nor different. Holds the p-value above
+    /// which two states count as the same, by number of attempts.
     Pinpoint(BTreeMap<usize, f64>),
 }
 
 /// Pinpoint's numbers of attempts.
 const ATTEMPTS: [usize; 5] = [10, 20, 40, 80, 160];
 
-/// Pinpoint's p-value up to which two states count as different.
+/// The largest p-value with which two states count as different in Pinpoint.
 const DIFFERENT: f64 = 0.01;
 
 /// Simulated comparisons behind each of Pinpoint's upper thresholds.
 const TRIALS: usize = 1000;
 
 impl Rival {
-    /// All of them, as they would be set up for `setting`.
+    /// Returns all methods, configured for `setting`.
     pub(super) fn all(setting: &Setting, rules: &mut Pinpoints) -> Vec<Rival> {
         vec![
             Rival::Mean(1),
@@ -56,7 +56,7 @@ impl Rival {
     }
 }
 
-/// `git bisect run`: names one change, unless bad is not slower than good by half the size.
+/// Simulates `git bisect run`: names one change, unless bad is not slower than good by half the size.
 fn bisect(setting: &Setting, levels: &[f64], runs: usize, noise: &mut Noise) -> Answer {
     let mut answer = Answer::default();
     let mut measure = |state: usize| {
@@ -86,8 +86,8 @@ fn bisect(setting: &Setting, levels: &[f64], runs: usize, noise: &mut Noise) -> 
     answer
 }
 
-/// So many runs that, with normal values, a whole bisection is right in 99 % of cases: the distance of a
-/// state from the threshold is half the change, the error that of a mean and of the mean of two.
+/// Returns the number of runs with which, for normal values, a whole bisection is right in 99 % of cases: the
+/// distance of a state from the threshold is half the change, the error that of a mean and of the mean of two.
 fn enough(setting: &Setting) -> usize {
     let states = (setting.changes as f64).log2() + 1.0;
     let reach = perfquilt_judge::stats::normal_quantile(1.0 - 0.01 / states);
@@ -95,7 +95,7 @@ fn enough(setting: &Setting) -> usize {
     (reach * sd / (setting.size / 2.0)).powi(2).ceil() as usize
 }
 
-/// Pinpoint inserts the middle between neighbours that differ, until neighbours are adjacent.
+/// Simulates Pinpoint, which inserts the middle between neighbours that differ, until neighbours are adjacent.
 fn pinpoint(
     setting: &Setting,
     levels: &[f64],
@@ -146,7 +146,7 @@ fn probability(a: &[f64], b: &[f64]) -> f64 {
     mann_whitney(a, b).min(kolmogorov_smirnov(a, b))
 }
 
-/// Pinpoint's upper thresholds on a machine, by the size looked for.
+/// Pinpoint's upper thresholds on a machine, by the size to find.
 #[derive(Debug)]
 pub(super) struct Pinpoints {
     machine: Machine,
@@ -163,7 +163,7 @@ impl Pinpoints {
         }
     }
 
-    /// The p-value that comparisons of states that do differ by `size` exceed in one case of a hundred, by
+    /// Returns the p-value that comparisons of states that differ by `size` exceed in one case of a hundred, by
     /// number of attempts: above it Pinpoint calls them the same.
     fn same_above(&mut self, size: f64) -> BTreeMap<usize, f64> {
         if let Some((_, known)) = self.known.iter().find(|(known, _)| *known == size) {

@@ -1,7 +1,7 @@
-//! Blocks that are decided on one after the other: of whatever states somebody asks for next.
+//! Blocks chosen one at a time, over any subset of states.
 //!
-//! States are points `0`, `1`, … of an experiment of their own, whose series are the changes between
-//! them. Every block draws new layouts and starts every server afresh.
+//! States are points `0`, `1`, … of a separate experiment, whose series consists of the changes between them.
+//! Every block draws new layouts and restarts every server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,18 +22,18 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
 
-/// Values of one block, by state.
+/// The costs measured in one block, by state.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BlockCosts {
     /// The block's number.
     pub number: u32,
-    /// The cost of one transaction.
+    /// The cost of one transaction, by state.
     pub costs: BTreeMap<usize, f64>,
-    /// Seeds of code layouts; none for the linker's own.
+    /// Seeds of the code layouts, by state; none for the linker's own layout.
     pub layouts: BTreeMap<usize, u64>,
 }
 
-/// An earlier experiment's blocks, told by the states asked about.
+/// The blocks of an earlier experiment that measured the same servers, numbered by the states here.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EarlierBlocks {
     /// The experiment's name.
@@ -42,12 +42,12 @@ pub struct EarlierBlocks {
     pub blocks: Vec<BlockCosts>,
 }
 
-/// What tells a state's server from others.
+/// The identifiers of a state's server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerIds {
-    /// The key under which its build is cached; empty while its sources are unknown.
+    /// The key of its build in the cache; empty while its sources are unknown.
     pub key: String,
-    /// The server's identity, where it is built.
+    /// The server's identity, once it is built.
     pub identity: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub struct AdaptiveRunner<'a> {
     workload: Workload,
     counter: Option<Counter>,
     layouts: Layouts,
-    /// Whether that is certain: it is found out with the first server.
+    /// Whether `layouts` is final: the first server decides whether servers can be linked again.
     settled: bool,
     header: ExperimentHeader,
     key: String,
@@ -72,8 +72,8 @@ pub struct AdaptiveRunner<'a> {
 }
 
 impl<'a> AdaptiveRunner<'a> {
-    /// Opens a runner for the states between `header`'s changes; continues what was measured under `key`.
-    /// `preset` says how is measured; of its workloads and meters only the ones given are.
+    /// Opens a runner for the states between `header`'s changes; continues the experiment of `key`. `preset`
+    /// gives the measuring settings; of its workloads and meters the runner uses only the given ones.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown workload, or a meter that this machine
@@ -122,7 +122,7 @@ impl<'a> AdaptiveRunner<'a> {
         })
     }
 
-    /// Finds out by a server whether servers can be linked again; that holds for all.
+    /// Checks with one server whether servers can be linked again; the answer holds for all.
     fn settle(&mut self, built: &Built, progress: &dyn Progress) -> Result<()> {
         if self.settled {
             return Ok(());
@@ -140,7 +140,7 @@ impl<'a> AdaptiveRunner<'a> {
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when code layouts are to be varied and cannot be;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be noted in the store.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn add(&mut self, state: usize, built: &Built, progress: &dyn Progress) -> Result<()> {
         self.settle(built, progress)?;
         let point = Point::Step(state);
@@ -161,12 +161,12 @@ impl<'a> AdaptiveRunner<'a> {
         self.store.identify(self.id, &identity)
     }
 
-    /// Says that the data of `state` is another release's, prepared by the server of state `by`.
+    /// Declares that `state` needs the data of `release`, prepared by the server of state `by`.
     pub fn data_of(&mut self, state: usize, release: &str, by: usize) {
         self.data.insert(state, (release.to_owned(), by));
     }
 
-    /// The blocks measured so far, from `number` on.
+    /// Returns the blocks measured so far, from `number` on.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be read.
@@ -176,11 +176,11 @@ impl<'a> AdaptiveRunner<'a> {
         Ok(blocks)
     }
 
-    /// Measures blocks `numbers` of `states`, whose servers were added. Returns the states that failed;
-    /// they are left out from there on.
+    /// Measures blocks `numbers` of `states`, whose servers were added. Returns the states that failed, which
+    /// later blocks leave out.
     ///
     /// # Errors
-    /// As [`super::run`].
+    /// The errors of [`super::run`].
     pub fn measure(
         &mut self,
         states: &[usize],
@@ -192,7 +192,7 @@ impl<'a> AdaptiveRunner<'a> {
             .filter_map(|state| Some(self.data.get(state)?.1));
         let needed: BTreeSet<usize> = states.iter().copied().chain(with_data).collect();
         let mut candidates = Candidates::new();
-        // The data is prepared by the base; where that is not built, by whatever is.
+        // The base prepares the data; without it, the first server that is built.
         let base = [0].into_iter().chain(states.iter().copied());
         if let Some(built) = base.filter_map(|state| self.servers.get(&state)).next() {
             let base = candidate(Point::BASE, built, &self.header);
@@ -206,7 +206,7 @@ impl<'a> AdaptiveRunner<'a> {
             let point = Point::Step(state);
             candidates.insert(point, candidate(point, built, &self.header));
         }
-        // What was found out with the first server holds for all.
+        // The check of the first server holds for all.
         let preset = Preset {
             layouts: Some(self.layouts),
             ..self.preset.clone()
@@ -263,7 +263,7 @@ impl<'a> AdaptiveRunner<'a> {
                 _ => None,
             })
             .collect();
-        // Later sessions may use it, whatever becomes of this one.
+        // Later sessions may use these blocks even if this session never ends.
         self.store.finish(self.id)?;
         Ok(failed)
     }
@@ -276,8 +276,8 @@ impl<'a> AdaptiveRunner<'a> {
         }
     }
 
-    /// What experiments of `store` know about states, the latest first: those on this machine, measured
-    /// as this runner measures.
+    /// Returns the blocks of `store` with servers of the states, latest experiment first: those measured on
+    /// this machine in the same way as this runner measures.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
@@ -315,7 +315,7 @@ impl<'a> AdaptiveRunner<'a> {
         Ok(known)
     }
 
-    /// The identities of what measures this meter in the same way: whether other meters were read
+    /// Returns the identities of the harnesses that measure this meter in the same way: reading other meters
     /// beside it makes no difference.
     fn harnesses(&self) -> Result<BTreeSet<String>> {
         let detected = match &self.counter {
@@ -341,7 +341,7 @@ impl<'a> AdaptiveRunner<'a> {
     }
 }
 
-/// Returns the blocks that a runner measured under `key`; none where nothing was begun with it.
+/// Returns the blocks that a runner measured under `key`; none if no experiment has that key.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be read.
@@ -360,11 +360,10 @@ pub fn stored(
     }
 }
 
-/// Everything that would make blocks of another time incomparable, as a line: machine, harness,
-/// settings and workload.
+/// Returns one line with everything that makes blocks comparable: machine, harness, settings and workload.
 ///
 /// # Errors
-/// As [`AdaptiveRunner::open`].
+/// The errors of [`AdaptiveRunner::open`].
 pub fn context(
     ws: &Workspace,
     preset: &Preset,
@@ -389,7 +388,7 @@ pub fn context(
     ))
 }
 
-/// What counts `meter` on this machine.
+/// Returns the counter for `meter` on this machine.
 fn counter_for(meter: Meter) -> Result<Counter> {
     let counter = Counter::detect()?;
     if counter.meters().contains(&meter) {
@@ -402,7 +401,7 @@ fn counter_for(meter: Meter) -> Result<Counter> {
     }
 }
 
-/// Points of an earlier experiment that are servers of the states, by build or by identity.
+/// Maps points of an earlier experiment to the states whose servers they are, by build or by identity.
 fn shared(
     store: &Store,
     earlier: &EarlierExperiment,
@@ -431,12 +430,12 @@ fn shared(
     Ok(shared)
 }
 
-/// The direct blocks of a closure check are numbered from here: the number of a block that was told once
-/// must stay when its experiment gets more of the others.
+/// The number of the first direct block of a closure check: the numbers of blocks passed to the engine must not
+/// change when their experiment gets more of the others.
 const DIRECT: u32 = 1 << 31;
 
-/// The blocks of an experiment with two or more of the states that `state_of` knows. The direct blocks
-/// of a closure check come behind the others.
+/// Returns the blocks of an experiment with at least two of the states in `state_of`. The direct blocks of a
+/// closure check come after the others.
 fn blocks_of(
     store: &Store,
     experiment: &str,

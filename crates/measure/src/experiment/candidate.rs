@@ -7,13 +7,13 @@ use perfquilt_machine::build::Relink;
 /// A built server to measure.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// For messages: the point and its patch.
+    /// The point and its patch, for messages.
     pub label: String,
     /// The built server's folder.
     pub dir: PathBuf,
-    /// How its executable is linked again; `None` where it cannot be, or is not to be.
+    /// How to link its executable again; `None` if that is impossible or not wanted.
     pub relink: Option<Relink>,
-    /// Where its data is not that of the experiment's release: the release whose data it needs, and the
-    /// folder of the server that prepares it.
+    /// The release whose data it needs, and the folder of the server that prepares it, if that is not the
+    /// experiment's release.
     pub data: Option<(String, PathBuf)>,
 }

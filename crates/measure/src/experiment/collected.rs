@@ -1,7 +1,7 @@
 //! The observations of a running experiment, in memory.
 //!
-//! The store is read once. Each block is added as it is stored, and everything that is decided or printed while
-//! measuring is computed from here.
+//! Reads the store once and adds each block as it is stored. All decisions and progress output during measuring
+//! come from here.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +19,17 @@ use perfquilt_store::{ExperimentId, Store};
 
 use super::values::round_number;
 
-/// Nanoseconds of undisturbed work that a counted block aims at, for every workload: callgrind makes
-/// of it some seconds.
+/// The target work of a counted block, in nanoseconds of undisturbed work, for every workload: it takes
+/// callgrind some seconds.
 const COUNTED_NANOSECONDS: f64 = 4e7;
-/// Transactions counted where no time is known.
+/// Transactions counted where their time is unknown.
 const COUNTED_BY_DEFAULT: u64 = 200;
 
-/// The observations so far, and what follows from them.
+/// The observations so far, and the state derived from them.
 pub struct Collected {
     header: ExperimentHeader,
     planned: Vec<PlannedBlocks>,
-    /// Those of blocks over all points by the block's number: what the stopping rule may see.
+    /// Observations of blocks over all points, by the block's number: the input of the stopping rule.
     by_block: BTreeMap<u32, Vec<Observation>>,
     rule: Option<Rule>,
     /// By workload and meter.
@@ -44,7 +44,7 @@ struct Rule {
     before: u32,
     /// The number of points that had failed.
     failed: usize,
-    /// Where the rule stands, until something is added.
+    /// The rule's result, until an observation is added.
     state: Option<Option<Stopping>>,
 }
 
@@ -84,12 +84,12 @@ impl Collected {
         Ok(collected)
     }
 
-    /// Points measured through another, which has the same binary.
+    /// Returns the points measured through another one with the same binary.
     pub fn identical(&self) -> &BTreeMap<Point, Point> {
         &self.header.identical
     }
 
-    /// Whether the experiment ends by itself.
+    /// Returns whether a stopping rule ends the experiment.
     pub fn has_stopping_rule(&self) -> bool {
         self.planned.iter().any(|plan| plan.resolution.is_some())
     }
@@ -113,7 +113,7 @@ impl Collected {
     /// Adds an observation.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when its block has its point already.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when its block already has its point.
     pub fn add(&mut self, observation: Observation) -> Result<()> {
         let key = (observation.workload.clone(), observation.meter);
         if let Some(collector) = self.notes.get_mut(&key) {
@@ -138,12 +138,12 @@ impl Collected {
         Ok(())
     }
 
-    /// Returns where the stopping rule stands before the timed block `number`, from the blocks before it alone, so
-    /// that a resumed experiment decides as one that ran through. `None` without such a rule. `failed` points are
-    /// left out.
+    /// Returns the state of the stopping rule before the timed block `number`, from the blocks before it alone,
+    /// so that a resumed experiment decides like an uninterrupted one. `None` without such a rule. Leaves out
+    /// `failed` points.
     ///
     /// # Errors
-    /// As [`Collected::add`].
+    /// The errors of [`Collected::add`].
     pub fn stopping_before(
         &mut self,
         number: u32,
@@ -175,7 +175,7 @@ impl Collected {
         Ok(state)
     }
 
-    /// Words the effects of one workload and meter so far, or the closure check's for a direct block.
+    /// Formats the effects of one workload and meter so far, or the closure check's for a direct block.
     pub fn note(
         &self,
         workload: &str,
@@ -194,12 +194,12 @@ impl Collected {
         }
     }
 
-    /// Returns how many transactions a counted block of `workload` does: about the same work for all workloads,
-    /// by the time that the release's transactions took.
+    /// Returns how many transactions a counted block of `workload` counts: about the same work for all
+    /// workloads, by the time of the release's transactions.
     pub fn transactions(&self, workload: &Workload) -> u64 {
         let of_sysbench = workload.sysbench.as_ref();
         let of_sysbench = of_sysbench.map(|settings| u64::from(settings.count_transactions));
-        // A command cannot do less than one run, and its own size was chosen already.
+        // A command cannot do less than one run, whose size its configuration chose.
         let of_command = workload.command.as_ref();
         let of_command = of_command.map(|settings| settings.transactions);
         let configured = of_sysbench.or(of_command).unwrap_or(0);

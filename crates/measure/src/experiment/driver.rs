@@ -1,4 +1,4 @@
-//! Carries out the blocks that a strategy asks for, and stores each.
+//! Measures the blocks that a strategy chooses, and stores each.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -24,8 +24,8 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Continues experiment `id` of `store`. `planned` says when it ends; `margin` gives equivalence margins as
-    /// fractions of speed.
+    /// Continues experiment `id` of `store`. `planned` gives its stopping rule, `margin` the equivalence
+    /// margins as fractions of speed.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
@@ -43,10 +43,10 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Whether `strategy` asks for no block when `failed` points are left out.
+    /// Returns whether `strategy` has no block left without the `failed` points.
     ///
     /// # Errors
-    /// As [`Strategy::next`].
+    /// The errors of [`Strategy::next`].
     pub fn is_complete(
         &mut self,
         strategy: &mut dyn Strategy,
@@ -60,7 +60,7 @@ impl<'a> Driver<'a> {
         Ok(strategy.next(&mut so_far)?.is_none())
     }
 
-    /// Measures the blocks of `strategy`, storing each. Returns the points that failed, and how it ended.
+    /// Measures and stores the blocks of `strategy`. Returns the points that failed, and how it ended.
     pub fn drive(
         &mut self,
         strategy: &mut dyn Strategy,
@@ -107,7 +107,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Measures one block; notes its effects when it has a `name`.
+    /// Measures one block; reports its effects when it has a `name`.
     fn measure(
         &mut self,
         block: &Block,

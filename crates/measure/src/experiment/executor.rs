@@ -1,4 +1,4 @@
-//! Who carries a block out: this machine, or a simulation with known answers.
+//! The interface of executors: this machine, or a simulation with known effects.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::HostSample;
 use perfquilt_model::point::Point;
 
-/// Something a block brought.
+/// A result of a block.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// A workload was timed on all servers that are left.
+    /// A workload was timed on all remaining servers.
     Timed {
         /// The workload.
         workload: String,
         /// Its slices.
         measured: BlockSlices,
-        /// What else happened meanwhile; `None` where there is no machine.
+        /// The activity of the host meanwhile; `None` where there is no machine.
         moment: Option<HostSample>,
     },
-    /// A workload was counted on all servers that are left.
+    /// A workload was counted on all remaining servers.
     Counted {
         /// The workload.
         workload: String,
-        /// What the counting meters read.
+        /// The readings of the counting meters.
         readings: BTreeMap<Point, CountResult>,
     },
     /// A point's server could not be started or measured; the block goes on without it.
     Failed {
         /// The point.
         point: Point,
-        /// Why.
+        /// The reason.
         error: Error,
     },
 }
@@ -40,15 +40,15 @@ pub enum Event {
 /// Receives events; its error ends the block.
 pub type Report<'a> = dyn FnMut(Event) -> Result<()> + 'a;
 
-/// Carries blocks out. A block is a value with everything in it that differs between blocks, so that
-/// it can be handed to whoever has the servers.
+/// Measures blocks. A block contains everything that differs between blocks, so that any executor with the
+/// servers can measure it.
 pub trait Executor {
-    /// Measures `block`, reporting each workload as soon as it is done. `transactions` is how many a
-    /// counted block counts, by workload.
+    /// Measures `block` and reports each workload as soon as it is done. `transactions` is the number of
+    /// transactions that a counted block counts, by workload.
     ///
     /// # Errors
-    /// What keeps the block from going on: the release itself fails, the user stops it, the disk is
-    /// full. Points that fail alone are events.
+    /// Errors that end the block: the release itself fails, the user stops it, the disk is full. Failures of
+    /// single points are events.
     fn run(
         &mut self,
         block: &Block,

@@ -1,4 +1,4 @@
-//! Whether observations of two experiments are comparable.
+//! Decides whether observations of two experiments are comparable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::plan::Reading;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_store::ExperimentIdentity;
 
-/// The facts about a machine that change observations.
+/// The machine facts that affect observations.
 const MACHINE_FACTS: [&str; 5] = [
     "processor",
     "cores",
@@ -15,8 +15,8 @@ const MACHINE_FACTS: [&str; 5] = [
     "measured on",
 ];
 
-/// The conditions under which an experiment made its observations: machine, harness, settings and workloads.
-/// Its servers are compared one by one, since each effect has two of them.
+/// The conditions of an experiment's observations: machine, harness, settings and workloads. Servers are
+/// compared one by one, since each effect has two of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Fingerprint<'a> {
     machine: &'a BTreeMap<String, String>,
@@ -40,7 +40,7 @@ impl<'a> Fingerprint<'a> {
     }
 
     /// Returns why observations made under `earlier` do not hold here, as a fragment; `None` where they do.
-    /// Workloads are left aside.
+    /// Ignores workloads.
     pub fn difference(self, earlier: Fingerprint<'_>) -> Option<String> {
         if let Some(machine) = self.other_machine(earlier) {
             return Some(machine);
@@ -51,13 +51,13 @@ impl<'a> Fingerprint<'a> {
         (self.protocol != earlier.protocol).then(|| "measured with other settings".to_owned())
     }
 
-    /// Whether both have the same workload called `name`.
+    /// Returns whether both have the same workload called `name`.
     pub fn same_workload(self, earlier: Fingerprint<'_>, name: &str) -> bool {
         self.workloads.get(name) == earlier.workloads.get(name)
     }
 
-    /// Whether single blocks made under `earlier` are comparable: read by any of `harnesses`, on the same machine,
-    /// with the same `workload`. The length of a block does not change what is counted.
+    /// Returns whether single blocks made under `earlier` are comparable: read by any of `harnesses`, on the
+    /// same machine, with the same `workload`. The length of a block does not change the counts.
     pub fn accepts_blocks(
         self,
         earlier: Fingerprint<'_>,
@@ -75,7 +75,7 @@ impl<'a> Fingerprint<'a> {
             && self.other_machine(earlier).is_none()
     }
 
-    /// Returns the first fact in which the machine was another one, as a fragment.
+    /// Returns the first differing machine fact, as a fragment.
     fn other_machine(self, earlier: Fingerprint<'_>) -> Option<String> {
         let name = MACHINE_FACTS
             .into_iter()
@@ -85,7 +85,7 @@ impl<'a> Fingerprint<'a> {
     }
 }
 
-/// Returns the facts of `machine` that decide whether observations are comparable, with their names.
+/// Returns the facts of `machine` that affect observations, with their names.
 pub fn machine_facts(
     machine: &BTreeMap<String, String>,
 ) -> impl Iterator<Item = (&'static str, Option<&String>)> {

@@ -1,4 +1,4 @@
-//! All servers of a block, started at the same time.
+//! Starts all servers of a block at the same time.
 
 use std::sync::mpsc;
 
@@ -6,8 +6,8 @@ use perfquilt_machine::server::{Launch, Running, ServerAdapter};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 
-/// Starts a server for every launch, all at once, and gives `body` the outcomes in the launches'
-/// order. Servers that `body` does not end are killed when it returns.
+/// Starts a server for every launch, all at once, and passes the outcomes to `body` in the launches' order.
+/// Kills the servers that `body` does not stop when it returns.
 pub(super) fn with_fleet<R>(
     adapter: &dyn ServerAdapter,
     launches: &[(Point, Launch<'_>)],
@@ -25,7 +25,7 @@ pub(super) fn with_fleet<R>(
             scope.spawn(move || {
                 let outcome = adapter.start(launch);
                 let sent = outcomes.send((index, outcome)).is_ok();
-                // Who waits for the others is not to wait for a thread that has none to send.
+                // The receiver must not wait for a thread that has nothing more to send.
                 drop(outcomes);
                 if sent {
                     // Ends with an error when the other side is dropped, which is the signal.

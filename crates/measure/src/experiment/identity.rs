@@ -1,4 +1,4 @@
-//! What an experiment is of: the harness, the machine, and the key under which a run is resumed.
+//! Identities of an experiment: the harness, the machine, and the key under which a run is resumed.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +19,17 @@ use perfquilt_model::point::Point;
 use perfquilt_store::ExperimentIdentity;
 use perfquilt_system::digest::hex;
 
-/// The number of the way in which blocks are carried out, beside what [`harness`] digests: how servers are
-/// started, warmed up and ordered, and which transactions are counted. A change that may give other
-/// readings of the same servers takes the next number.
+/// The version of the measuring protocol, beside the parts that [`harness`] digests: how servers are started,
+/// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
+/// servers increments it.
 pub const PROTOCOL: u32 = 2;
 
-/// Identity of what measures: the measuring protocol, how slices are reduced, the drivers, how servers are
-/// run, where counts come from, how code layouts are varied.
-/// Observations of different harnesses do not mix.
+/// Returns the identity of the harness: the measuring protocol, the reduction of slices, the drivers, how
+/// servers run, the source of counts, and how code layouts vary. Observations of different harnesses do not
+/// mix.
 ///
 /// # Errors
-/// As [`server::adapter`].
+/// The errors of [`server::adapter`].
 pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: Layouts) -> Result<String> {
     let mut digest = Sha256::new();
     digest.update(format!("protocol {PROTOCOL}, reduction {REDUCTION}\n"));
@@ -48,7 +48,7 @@ pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: Layouts) -> R
     ))
 }
 
-/// Processor, cores, memory, kernel and virtualisation of this machine, and how it is used.
+/// Returns processor, cores, memory, kernel and virtualisation of this machine, and how it is used.
 pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -102,8 +102,8 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
     facts
 }
 
-/// The key under which an experiment is stored: whatever would make old and new observations
-/// incomparable changes it. The number of blocks does not: more of them go on with the experiment.
+/// Returns the key under which an experiment is stored: anything that would make old and new observations
+/// incomparable changes it. The number of blocks does not: more blocks extend the experiment.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a workload's script cannot be read.
@@ -141,7 +141,8 @@ pub fn key(
     Ok(hex(&digest.finalize()))
 }
 
-/// What the observations of an experiment are of, so that a later one knows which of them still hold.
+/// Returns the identities of the measured servers and workloads, from which a later experiment decides which
+/// observations still hold.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a workload's script cannot be read.
@@ -171,7 +172,7 @@ pub fn of(
     })
 }
 
-/// The seed of everything random in the experiment of `key`.
+/// Returns the seed of all random choices in the experiment of `key`.
 pub fn seed(key: &str) -> u64 {
     let digest = Sha256::digest(key);
     let mut bytes = [0; 8];

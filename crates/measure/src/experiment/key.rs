@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use perfquilt_model::error::Result;
 
-/// The key of an experiment: what it measures, and which attempt at that it is.
+/// The key of an experiment: the identity of its measurements, and the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExperimentKey {
     /// Digest of everything that makes observations comparable ([`super::identity::key`]).
     pub identity: String,
-    /// Whether it uses nothing that other experiments measured.
+    /// Whether it uses no measurements of other experiments.
     pub fresh: bool,
     /// The attempt, counted from 1.
     pub attempt: u32,
@@ -45,22 +45,22 @@ impl fmt::Display for ExperimentKey {
 /// The key of a comparison of two releases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparisonKey {
-    /// Digest of the servers and of the way of measuring.
+    /// Digest of the servers and of the measuring settings.
     pub identity: String,
     /// The attempt, counted from 1.
     pub attempt: u32,
-    /// The question of a comparison that uses nothing measured before it; `None` where it may.
+    /// The question of a comparison that uses no earlier measurements; `None` where it may.
     pub fresh: Option<FreshQuestion>,
 }
 
-/// The settings that tell questions to the same servers apart.
+/// The settings that distinguish questions about the same servers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FreshQuestion {
     /// The smallest loss to find, as a fraction of speed.
     pub size: f64,
     /// The error rate.
     pub error: f64,
-    /// The most blocks.
+    /// The maximum number of blocks.
     pub most_blocks: usize,
 }
 
@@ -89,7 +89,7 @@ impl fmt::Display for ComparisonKey {
     }
 }
 
-/// The text is no key of a comparison.
+/// The error of a text that is not a comparison's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoComparison;
 

@@ -1,11 +1,11 @@
-//! One process at a time carries an experiment out.
+//! Locks an experiment, so that one process at a time measures it.
 
 use std::path::{Path, PathBuf};
 
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::locks::{self, Lock};
 
-/// Keeps other processes from carrying the same experiment out while it lives.
+/// Keeps other processes from measuring the same experiment until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ExperimentLock {
     path: PathBuf,
@@ -13,10 +13,10 @@ pub(crate) struct ExperimentLock {
 }
 
 impl ExperimentLock {
-    /// The claim to the experiment of `key` in the workspace whose state is in `state`.
+    /// Locks the experiment of `key` in the workspace with the state folder `state`.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process has it;
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process holds the lock;
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be made.
     pub(crate) fn of(state: &Path, key: &str) -> Result<Self> {
         let name = format!("experiment-{}.lock", key.replace(' ', "-"));
@@ -33,7 +33,7 @@ impl ExperimentLock {
 
 impl Drop for ExperimentLock {
     fn drop(&mut self) {
-        // Whoever opened it meanwhile sees that it is gone.
+        // A process that opened the file meanwhile checks that it still exists.
         let _ = std::fs::remove_file(&self.path);
     }
 }

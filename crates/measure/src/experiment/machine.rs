@@ -1,4 +1,4 @@
-//! This machine as executor: real servers, real clients.
+//! The executor for this machine: real servers, real clients.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,13 +26,13 @@ use perfquilt_model::progress::Progress;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::check_interrupted;
 
-/// Seconds of uncounted running before a timed workload: caches, branch predictors and the server's
-/// own memory pools have settled long before.
+/// Seconds of uncounted load before a timed workload: caches, branch predictors and the server's own memory
+/// pools settle well within that time.
 const WARM_UP_SECONDS: f64 = 0.3;
-/// How often a server is started until none of the transactions it counts is started again.
+/// The number of starts that one count may take until no counted transaction has to be restarted.
 const COUNT_TRIES: u32 = 3;
 
-/// What the machine needs to know of an experiment.
+/// The settings of an experiment on this machine.
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The points' servers; the base's is among them.
@@ -41,18 +41,18 @@ pub struct Setup<'a> {
     pub workloads: Vec<&'a Workload>,
     /// Seconds of measuring in one timed block of one workload.
     pub block_seconds: f64,
-    /// Identity of the release the data is prepared by, part of the prepared data's key.
+    /// Identity of the release whose server prepares the data, part of the prepared data's key.
     pub release: String,
     /// The measured executable inside a server's folder.
     pub binary: Option<String>,
-    /// The counting meters wanted.
+    /// The requested counting meters.
     pub count_meters: Vec<Meter>,
 }
 
-/// A point, the folder of one start of its server, and the folder with an executable of its own.
+/// A point, the folder of one start of its server, and the folder with its private executable.
 type Private = (Point, PathBuf, PathBuf);
 
-/// The points of which no server could be made, with why.
+/// The points whose server could not be prepared, with the error.
 type Failures = Vec<(Point, Error)>;
 
 /// Runs blocks on this machine.
@@ -61,18 +61,18 @@ pub struct ThisMachine<'a> {
     adapter: Box<dyn ServerAdapter>,
     clients: Clients,
     template: PathBuf,
-    /// Templates of candidates that have data of their own.
+    /// Data templates of candidates that have data of their own.
     templates: BTreeMap<Point, PathBuf>,
     counter: Option<Counter>,
     scratch: Scratch,
-    /// Who holds all of these files measures.
+    /// Lock files that must all be held while measuring.
     turns: Vec<PathBuf>,
-    /// Where executables go if not beside the data.
+    /// The folder for executables if they cannot be beside the data.
     programs: Option<Scratch>,
 }
 
 impl<'a> ThisMachine<'a> {
-    /// Prepares the data with the base's server, unless it is there, and room for the servers.
+    /// Prepares the data with the base's server, unless it exists, and folders for the servers.
     ///
     /// # Errors
     /// [`Kind::Usage`] when a tool or script is missing; [`Kind::Bench`] when the base's server does
@@ -112,10 +112,10 @@ impl<'a> ThisMachine<'a> {
         });
         let each = size_of_tree(&template)?.saturating_add(executable);
         let scratch = Scratch::open(ws, setup.candidates.len(), each)?;
-        // The folders that a user's runs have in common: of one cache, or of one RAM disk.
+        // The folders that a user's runs share: those with the same cache, or with the same RAM disk.
         let shared = std::iter::once(ws.cache()).chain(scratch.path().parent());
         let turns = shared.map(|folder| folder.join("measuring.lock")).collect();
-        // Containers often mount the RAM disk without the right to execute.
+        // Containers often mount the RAM disk noexec.
         let programs = if may_execute(scratch.path()) {
             None
         } else {
@@ -155,7 +155,7 @@ impl<'a> ThisMachine<'a> {
     }
 
     fn timed(&self, block: &Block, report: &mut Report<'_>) -> Result<()> {
-        // Linking keeps all processors busy: not while another process measures.
+        // Linking keeps all processors busy and would disturb another process that measures.
         let turn = self.turn()?;
         let (folders, failures) = self.private_folders(block)?;
         let launches = folders
@@ -200,7 +200,7 @@ impl<'a> ThisMachine<'a> {
         });
         drop(turn);
         for (_, dir, server) in &folders {
-            // The adapter removes the folders of servers that ran; nothing else is to pile up.
+            // The adapter removes the folders of servers that ran; the folders of the others would pile up.
             let _ = std::fs::remove_dir_all(dir);
             if self.programs.is_some() {
                 let _ = std::fs::remove_dir_all(server);
@@ -209,26 +209,26 @@ impl<'a> ThisMachine<'a> {
         outcome
     }
 
-    /// Waits until no other process of the same user measures on this machine; both would disturb each
-    /// other. They take turns block by block. A sandbox shares neither folder with others: whoever runs jobs
-    /// in sandboxes measures one at a time, as the bot does.
+    /// Waits until no other process of the same user measures on this machine, since both would disturb each
+    /// other. Processes take turns block by block. A sandbox shares neither folder with others, so jobs in
+    /// sandboxes must be measured one at a time, as the bot does.
     fn turn(&self) -> Result<Vec<Lock>> {
-        // Hardly anything lies between the end of a block and this: whoever waits would never have it.
+        // The next block would otherwise take the lock again before a waiting process polls it.
         std::thread::sleep(3 * locks::POLL_INTERVAL);
         let mut held = Vec::with_capacity(self.turns.len());
         for path in &self.turns {
             match locks::wait(path, || {}) {
                 Ok(file) => held.push(file),
                 Err(error) if error.kind() == Kind::Interrupted => return Err(error),
-                // A file system without locks is no reason not to measure.
+                // Measuring works on a file system without locks too.
                 Err(_) => {}
             }
         }
         Ok(held)
     }
 
-    /// A folder for each start, and in it a server of its own, made by all processors together; and
-    /// the points of which none could be made.
+    /// Makes a folder for each start with a private server in it, on all processors at once. Returns the
+    /// folders, and the points whose server could not be made.
     fn private_folders(&self, block: &Block) -> Result<(Vec<Private>, Failures)> {
         let next = AtomicUsize::new(0);
         let made: Mutex<Vec<(usize, Result<Private>)>> = Mutex::default();
@@ -281,7 +281,7 @@ impl<'a> ThisMachine<'a> {
         Ok((point, dir, server))
     }
 
-    /// What the workload needs after each start, on every server that is left.
+    /// Runs the workload's preparation after each start, on every remaining server.
     fn prepare(
         &self,
         servers: &mut Vec<(Point, Running)>,
@@ -299,8 +299,8 @@ impl<'a> ThisMachine<'a> {
         Ok(())
     }
 
-    /// Measures on all servers; those that crash are left out and the rest is measured again.
-    /// `None` when fewer than two are left.
+    /// Measures on all servers; leaves out those that crash and measures the rest again. Returns `None` when
+    /// fewer than two are left.
     fn measure(
         &self,
         servers: &mut Vec<(Point, Running)>,
@@ -332,8 +332,8 @@ impl<'a> ThisMachine<'a> {
         Ok(None)
     }
 
-    /// All servers live, but one refused: the fault is that point's if the base (or another server, where
-    /// the base takes no part) does the same work, else the workload's.
+    /// Decides which side failed when all servers live but one refused the work: the point, if the base (or
+    /// another server, where the base takes no part) does the same work, else the workload.
     fn whose_fault(
         &self,
         servers: &mut Vec<(Point, Running)>,
@@ -371,9 +371,9 @@ impl<'a> ThisMachine<'a> {
             .counter
             .as_ref()
             .ok_or_else(|| Error::internal("no counting meter was asked for"))?;
-        // Counting keeps all processors busy.
+        // Counting keeps all processors busy and would disturb another process that measures.
         let turn = self.turn()?;
-        // By workload and point, since a workload is reported as a whole.
+        // By workload and point, since an event reports a whole workload.
         type Readings = BTreeMap<String, BTreeMap<Point, CountResult>>;
         let next = Mutex::new(block.points.iter().copied());
         let readings: Mutex<Readings> = Mutex::default();
@@ -383,7 +383,7 @@ impl<'a> ThisMachine<'a> {
             for _ in 0..workers {
                 scope.spawn(|| {
                     loop {
-                        // A lock is poisoned only by a panic, which ends the scope anyway.
+                        // Only a panic poisons the lock, and a panic ends the scope anyway.
                         let Some(point) = next.lock().ok().and_then(|mut next| next.next()) else {
                             return;
                         };
@@ -430,8 +430,8 @@ impl<'a> ThisMachine<'a> {
         Ok(())
     }
 
-    /// What one server counts. Where transactions had to be started again, a fresh start counts the same ones:
-    /// the next ones on the old server would be others than those that the other points count.
+    /// Counts on one server. Where transactions had to be restarted, counts the same ones on a fresh server:
+    /// the next ones on the old server would differ from those that the other points count.
     fn count_point(
         &self,
         counter: &Counter,
@@ -449,8 +449,8 @@ impl<'a> ThisMachine<'a> {
         Err(restarted(&again))
     }
 
-    /// One start of one server, all workloads one after the other; or the workload of which transactions had
-    /// to be started again.
+    /// Counts all workloads one after the other on one start of a server. Returns the workload whose
+    /// transactions had to be restarted, if any.
     fn count_start(
         &self,
         counter: &Counter,
@@ -508,7 +508,7 @@ impl Executor for ThisMachine<'_> {
     }
 }
 
-/// Transactions that are started again do more than the same number on another server.
+/// Returns the error for restarted transactions, which do more work than the same number on another server.
 fn restarted(workload: &str) -> Error {
     Error::bench(format!(
         "workload {workload}: transactions had to be started again (a deadlock or a duplicate key), so what \
@@ -517,8 +517,8 @@ fn restarted(workload: &str) -> Error {
     .hint("leave the counting meters out, or let its threads not get into each other's way")
 }
 
-/// Reports a point's failure. What is not its server's doing (a full disk, an interruption, a wrong
-/// setting) would hit the others too and ends everything, as does a base that fails.
+/// Reports a point's failure. Returns the error if its cause is not the point's server (a full disk, an
+/// interruption, a wrong setting), since it would hit the others too, or if the base failed.
 fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
     if point == Point::BASE || error.kind() != Kind::Bench {
         return Err(error);
@@ -526,11 +526,11 @@ fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
     report(Event::Failed { point, error })
 }
 
-/// The servers that are no longer running, with the reason.
+/// Returns the servers that are no longer running, with the reason.
 fn ended(servers: &mut [(Point, Running)], failure: &ClientFailure) -> Vec<(Point, Error)> {
     let mut ended = Vec::new();
     for (point, running) in servers {
-        // The client knows first: the server it talked to may still be writing its report.
+        // The client notices first: the server it talked to may still be writing its report.
         let outcome = if failure.point == Some(*point) {
             let error = running.explain(failure.error.clone());
             running.check().map_err(|_| error)

@@ -1,5 +1,5 @@
-//! Experiments: randomised blocks over all points, planned purely, carried out by an executor (this
-//! machine), stored block by block, resumed where they stopped.
+//! Experiments: a pure function plans randomised blocks over all points, an executor (this machine) measures
+//! them, and the store keeps each block, so that an interrupted experiment resumes where it stopped.
 
 pub mod adaptive;
 mod candidate;
@@ -50,40 +50,39 @@ use recorder::Readings;
 use reuse::ReuseQuery;
 use strategy::PlannedExperiment;
 
-/// What is to be measured.
+/// What to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct ExperimentRequest<'a> {
     /// The built points.
     pub points: &'a [(Point, Built)],
-    /// Whose data points of other releases need.
+    /// Data templates for points of other releases.
     pub data: &'a Data,
-    /// Measure every point, also what an earlier experiment measured.
+    /// Whether to measure every point, including those that an earlier experiment measured.
     pub fresh: bool,
 }
 
-/// What an experiment came to.
+/// The result of an experiment.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Where its observations are.
+    /// The stored experiment with the observations.
     pub id: ExperimentId,
-    /// Points that could not be measured to the end, with the whole error; the stored header has them with
-    /// the reason in one line, which is all that is left of it where everything was measured before.
+    /// Points whose measurement failed, with the whole error. The stored header keeps the reason in one line;
+    /// where everything was measured before, only that line is left.
     pub failed: BTreeMap<Point, Error>,
 }
 
-/// Measures the built points as `preset` says, going on where an earlier run of the same experiment
-/// stopped. What other experiments measured that still holds is carried over, unless every point is asked to be
-/// measured. `header` names series, release and recipe, and the points that could not be built;
-/// machine, harness and identical points are filled in. A second server of the base joins as
-/// [`Point::Control`].
+/// Measures the built points with the settings of `preset`, and resumes an earlier run of the same experiment.
+/// Reuses observations of other experiments that still hold, unless the request is for fresh ones. `header`
+/// names series, release, recipe and the points that could not be built; this function fills in machine,
+/// harness and identical points. A second server of the base joins as [`Point::Control`].
 ///
-/// Points that fail alone are in the outcome; whoever calls decides what that means.
+/// Points that fail alone are in the outcome; the caller decides how to treat them.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for wrong settings or missing tools, or while another process
-/// carries the same experiment out;
+/// measures the same experiment;
 /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the base itself or a workload fails;
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted), everything finished being kept.
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted); finished blocks stay in the store.
 pub fn run(
     ws: &Workspace,
     preset: &Preset,
@@ -115,16 +114,16 @@ pub fn run(
 enum ReusePolicy {
     /// Reuses them where they still hold.
     Reuse,
-    /// Ignores them; an experiment of the same key is continued, finished or not.
+    /// Ignores them; continues an experiment of the same key, finished or not.
     Separate,
-    /// Measures again; an experiment of the same key is continued unless it is finished.
+    /// Measures again; continues an experiment of the same key unless it is finished.
     Repeat,
 }
 
 /// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn against_itself(
     ws: &Workspace,
     preset: &Preset,
@@ -214,7 +213,7 @@ fn run_on(
             planned: &asked,
         };
         let earlier = store.earlier(&header.release)?;
-        // An experiment goes on with what it was begun with, as long as that answers what is asked.
+        // An experiment keeps the reused observations it began with, as long as they answer the request.
         key = key.first(|key| {
             let key = key.to_string();
             let Some(begun) = store.begun(&key)? else {
@@ -268,7 +267,7 @@ fn run_on(
         count_blocks: blocks_of(&counted, preset.count_blocks),
         layouts: layouts != Layouts::Off,
         direct: &match past {
-            // A release against itself has no series whose total could be checked.
+            // A release against itself has no series, hence no total to check.
             ReusePolicy::Separate => Vec::new(),
             _ => direct(points, &header, &measured),
         },
@@ -282,7 +281,7 @@ fn run_on(
     let driver = || Driver::new(store, id, readings.clone(), planned.clone(), &margin);
     let strategy = || PlannedExperiment::new(&blocks, preset.block_seconds);
     let mut driving = driver()?;
-    // With the base and its control alone, every point is the same binary or nothing was built.
+    // Only the base and its control are left: every other point is the same binary or was not built.
     if measured.len() < 3 || driving.is_complete(&mut strategy(), &failed_before)? {
         store.finish(id)?;
         return Ok(Outcome {
@@ -291,7 +290,7 @@ fn run_on(
         });
     }
     if !failed_before.is_empty() {
-        // They are tried again in what is left.
+        // The rest of the experiment tries these points again.
         let failed = &mut header.failed;
         failed.retain(|point, _| !failed_before.contains_key(point));
         store.begin(&header, &key)?;
@@ -318,8 +317,8 @@ fn run_on(
     Ok(Outcome { id, failed })
 }
 
-/// Whether servers of `begun` were not ready in time, and have another time now. Of all that decides how a
-/// server starts this alone makes no other experiment.
+/// Returns whether servers of `begun` missed the start timeout, and the timeout has changed since. It is the
+/// only setting of a server's start that is not part of the experiment's key.
 fn failed_for_time(ws: &Workspace, begun: &ExperimentHeader) -> bool {
     let start_seconds = ws.config.server.start_seconds;
     let mut failures = begun
@@ -329,7 +328,7 @@ fn failed_for_time(ws: &Workspace, begun: &ExperimentHeader) -> bool {
     failures.any(|failure| failure.may_pass_with(start_seconds))
 }
 
-/// The points of the closure check: the release and the last step that was built. None when no other
+/// Returns the points of the closure check: the release and the last step that was built; none when no other
 /// patch is measured with them, since every block compares them directly then.
 fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Point]) -> Vec<Point> {
     let is_step = |point: &Point| matches!(point, Point::Step(_));
@@ -345,8 +344,9 @@ fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Poin
     }
 }
 
-/// Everything is carried: the workloads and meters are the same, the blocks are another experiment's. How
-/// their number came about decides what intervals promise.
+/// Returns plans without blocks for an experiment that reuses every effect: the workloads and meters are the
+/// same, the blocks are another experiment's. `min_blocks` stays, since the way in which the number of blocks
+/// was chosen decides the coverage of the intervals.
 fn without_blocks(planned: &[PlannedBlocks]) -> Vec<PlannedBlocks> {
     let none = |plan: &PlannedBlocks| PlannedBlocks {
         min_blocks: plan.min_blocks,
@@ -355,7 +355,7 @@ fn without_blocks(planned: &[PlannedBlocks]) -> Vec<PlannedBlocks> {
     planned.iter().map(none).collect()
 }
 
-/// Which of `points` and `workloads` the next block is measured with, in the state `stopping`; no
+/// Returns the subset of `points` and `workloads` that the next block measures in the state `stopping`; no
 /// workload at the end.
 pub fn needed(
     points: &[Point],
@@ -400,20 +400,20 @@ fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<PlannedBl
     all
 }
 
-/// Of points whose data is not that of the experiment's release: what the data is known by, and the folder
-/// of the server that prepares it.
+/// Points whose data is not that of the experiment's release, with the key of the data and the folder of the
+/// server that prepares it.
 pub type Data = BTreeMap<Point, (String, PathBuf)>;
 
-/// The servers to measure, one for each different binary and the control.
+/// The servers to measure: one for each distinct binary, and the control.
 type Candidates = BTreeMap<Point, Candidate>;
 
-/// The points that were built, and those that are measured.
+/// The built points, and the servers that are measured for them.
 struct Servers<'a> {
     points: &'a [(Point, Built)],
     candidates: Candidates,
 }
 
-/// What to measure, and which other points are the same server as which of those.
+/// Returns the servers to measure, and maps every other point to the measured point with the same binary.
 fn distinct(
     points: &[(Point, Built)],
     header: &ExperimentHeader,
@@ -464,8 +464,8 @@ fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidat
     }
 }
 
-/// How the servers' code layouts are varied: as the preset says, if every server can be linked again, which
-/// is prepared then.
+/// Returns how to vary the servers' code layouts: as the preset says if every server can be linked again.
+/// Prepares the linking then.
 fn vary_layouts(
     preset: &Preset,
     candidates: &mut Candidates,

@@ -1,10 +1,10 @@
-//! The line after a block: what is known so far.
+//! Formats the line after a block: the effects so far.
 
 use perfquilt_judge::attribution::{Attribution, Closure, ClosureSide, Effect, EffectKind};
 use perfquilt_model::observation::Meter;
 
-/// `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %` of one workload and meter; empty when
-/// nothing is known yet.
+/// Formats the effects of one workload and meter: `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %`;
+/// empty when there is none yet.
 pub(super) fn effects(attribution: &Attribution, workload: &str, meter: Meter) -> String {
     let wanted = |effect: &&Effect| effect.workload == workload && effect.meter == meter;
     let patches = attribution.patches.iter().filter_map(|patch| {
@@ -25,7 +25,7 @@ pub(super) fn effects(attribution: &Attribution, workload: &str, meter: Meter) -
     patches.chain(control).collect::<Vec<_>>().join(", ")
 }
 
-/// `total +1.84 ± 0.21 %, directly +1.79 ± 0.25 %`: the closure check of one workload and meter; empty
+/// Formats the closure check of one workload and meter: `total +1.84 ± 0.21 %, directly +1.79 ± 0.25 %`; empty
 /// when there is none yet.
 pub(super) fn closure(attribution: &Attribution, workload: &str, meter: Meter) -> String {
     let wanted = |check: &&Closure| check.workload == workload && check.meter == meter;
@@ -48,7 +48,7 @@ fn value(effect: &Effect) -> String {
 
 fn figure(meter: Meter, estimate: f64, ends: Option<(f64, f64)>) -> String {
     let percent = 100.0 * estimate;
-    // Counts are known much more exactly than times.
+    // Counts are far more precise than times.
     let digits = match meter {
         Meter::Instructions => 3,
         _ => 2,
@@ -57,7 +57,7 @@ fn figure(meter: Meter, estimate: f64, ends: Option<(f64, f64)>) -> String {
         Some((low, high)) => format!(" ± {:.digits$}", 50.0 * (high - low)),
         None => String::new(),
     };
-    // No negative zero.
+    // Avoids a negative zero.
     let percent = if percent.abs() < 0.5 * 10f64.powi(-(digits as i32)) {
         0.0
     } else {

@@ -1,4 +1,4 @@
-//! Which blocks there are and in which orders: a pure function of the experiment's seed.
+//! Plans blocks and their orders: a pure function of the experiment's seed.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 
 use perfquilt_model::point::Point;
 
-/// What a plan is made of.
+/// The inputs of a plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
-    /// Decides every order.
+    /// Determines every order.
     pub seed: u64,
     /// The points to measure.
     pub points: &'a [Point],
@@ -22,40 +22,39 @@ pub struct Scope<'a> {
     pub blocks: u32,
     /// Blocks of the counting meters; 0 without such a meter.
     pub count_blocks: u32,
-    /// Whether timed blocks run every server in another code layout.
+    /// Whether timed blocks run every server in a new code layout.
     pub layouts: bool,
     /// The points of the closure check's blocks: the release and the whole series; none without one.
     pub direct: &'a [Point],
 }
 
-/// Of so many timed blocks in a row, one repeats the layouts of the block before it.
+/// The length of a group of timed blocks in which one repeats the layouts of the block before it.
 const REPEAT: u32 = 4;
 
-/// One randomised round over all points: every server is started afresh once, then each workload
-/// runs on all of them.
+/// One randomised round over all points: every server is started once, then each workload runs on all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The block's number, from 0, counted for timed, counted and direct blocks apart.
+    /// The block's number, from 0, counted separately for timed, counted and direct blocks.
     pub number: u32,
-    /// Whether it has only the points of the closure check, and is used for that alone.
+    /// Whether it has only the points of the closure check, which alone uses it.
     pub direct: bool,
-    /// What is read in it.
+    /// The kind of reading.
     pub reading: Reading,
     /// The points in the order of their start and position.
     pub points: Vec<Point>,
     /// The workloads in the order they run.
     pub workloads: Vec<String>,
-    /// Decides what transactions are done and in which order the servers take turns.
+    /// Determines the transactions, and the order in which the servers take turns.
     pub seed: u64,
-    /// Seeds of the points' code layouts, where they are varied; the others run as linked.
+    /// Seeds of the points' code layouts, where they vary; the others run as linked.
     pub layouts: BTreeMap<Point, u64>,
-    /// Servers a point, each started by itself in a layout of its own. Each set of copies is stored as a
-    /// block of its own.
+    /// The number of servers per point, each started separately in its own layout. Each set of copies is stored
+    /// as a separate block.
     pub copies: u32,
 }
 
 impl Block {
-    /// The seed of the layout in which a copy (from 0) of `point` runs; 0 is the linker's own.
+    /// Returns the seed of the layout in which a copy (from 0) of `point` runs; 0 is the linker's own layout.
     pub fn layout(&self, point: Point, copy: u32) -> u64 {
         match self.layouts.get(&point) {
             None => 0,
@@ -67,8 +66,8 @@ impl Block {
         }
     }
 
-    /// The servers of the block in the order of their start and position, as point and copy. Every second
-    /// round of copies goes the other way, so that no point is always first.
+    /// Returns the servers of the block in the order of their start and position, as point and copy. Every
+    /// second round of copies runs in reverse, so that no point is always first.
     pub fn servers(&self) -> Vec<(Point, u32)> {
         let round = |copy: u32| -> Vec<(Point, u32)> {
             let mut round: Vec<(Point, u32)> = self.points.iter().map(|&p| (p, copy)).collect();
@@ -80,23 +79,23 @@ impl Block {
         (0..self.copies.max(1)).flat_map(round).collect()
     }
 
-    /// The number under which the values of a copy are stored.
+    /// Returns the block number under which the values of a copy are stored.
     pub fn stored_as(&self, copy: u32) -> u32 {
         self.number * self.copies.max(1) + copy
     }
 }
 
-/// What is read in a block.
+/// The kind of reading in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reading {
     /// Time and processor time of slices.
     Timed,
-    /// Instructions and the like over a fixed number of transactions.
+    /// Instructions and other counts over a fixed number of transactions.
     Counted,
 }
 
-/// All blocks in the order they are measured. The counted blocks lie spread between the timed ones,
-/// so that both kinds see the same drift and a report has both early.
+/// Returns all blocks in the order of measurement. The counted blocks are spread between the timed ones, so
+/// that both kinds see the same drift and a report has both early.
 pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
     let timed = (0..scope.blocks).map(|number| block(scope, Reading::Timed, number));
     let counted = (0..scope.count_blocks).map(|number| block(scope, Reading::Counted, number));
@@ -115,8 +114,8 @@ pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
     blocks.into_iter().map(|(_, block)| block).collect()
 }
 
-/// One direct block for six others, and three at least, as an interval over two is useless; none for an
-/// experiment too short to spare any.
+/// Returns the number of direct blocks: one for six others, and at least three, as an interval over two is
+/// useless; none for an experiment too short to spare any.
 pub(super) fn direct_blocks(blocks: u32) -> u32 {
     match blocks {
         0..6 => 0,
@@ -124,12 +123,12 @@ pub(super) fn direct_blocks(blocks: u32) -> u32 {
     }
 }
 
-/// The most servers a point of a direct block.
+/// The largest number of servers per point in a direct block.
 const MOST_COPIES: u32 = 3;
 
-/// A timed block of the closure check.
+/// Returns a timed block of the closure check.
 fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
-    // As if it were an experiment of its own, so that other orders and transactions are drawn.
+    // A scope with another seed draws other orders and transactions.
     let own = Scope {
         seed: scope.seed.wrapping_add(1),
         points: scope.direct,
@@ -137,7 +136,8 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
     };
     Block {
         direct: true,
-        // As many servers as the other blocks have, or fewer: two servers alone tell little in as much time.
+        // No more servers than the other blocks have; a block of only two servers would yield less in about the
+        // same time.
         copies: u32::try_from(scope.points.len() / 2)
             .unwrap_or(MOST_COPIES)
             .clamp(1, MOST_COPIES),
@@ -146,11 +146,11 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
     }
 }
 
-/// Block `number` of measurements that are decided on one after the other: in layouts of its own, never
-/// those of another block.
+/// Returns block `number` of measurements that are chosen one at a time: in new layouts, never those of another
+/// block.
 pub fn single(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     let drawn = match reading {
-        // The first of a row never repeats another.
+        // The first of a group never repeats another.
         Reading::Timed if scope.layouts => layouts(scope, number * REPEAT),
         _ => BTreeMap::new(),
     };
@@ -160,13 +160,13 @@ pub fn single(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     }
 }
 
-/// Where block `number` of `count` lies between begin and end.
+/// Returns the position of block `number` of `count` between begin and end, in millionths.
 fn position(number: u32, count: u32) -> u64 {
     (u64::from(number) * 2 + 1) * 1_000_000 / (u64::from(count) * 2).max(1)
 }
 
-/// Depends on nothing but the seed, the kind and the number, so that a longer plan begins with the
-/// same blocks.
+/// Returns a block that depends on nothing but the seed, the kind and the number, so that a longer plan begins
+/// with the same blocks.
 fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     let mut random =
         StdRng::from_seed(Sha256::digest(format!("{} {reading:?} {number}", scope.seed)).into());
@@ -175,12 +175,12 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     if reading == Reading::Timed {
         workloads.shuffle(&mut random);
     }
-    // All points do the same transactions. Each block has its own, also of counted blocks: what a patch
-    // saves in one fixed sample of transactions is not known for any other.
+    // All points do the same transactions. Each block draws new ones, counted blocks too: a saving in one fixed
+    // sample of transactions says nothing about other transactions.
     let seed = random.next_u64();
     let layouts = match reading {
         Reading::Timed if scope.layouts => layouts(scope, number),
-        // How many instructions there are does not depend on where they are.
+        // The number of instructions does not depend on their addresses.
         _ => BTreeMap::new(),
     };
     Block {
@@ -195,13 +195,13 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     }
 }
 
-/// The order of the points in block `number`: rows of Williams squares, relabelled and shuffled at random
-/// for each square.
+/// Returns the order of the points in block `number`: rows of Williams squares, relabelled and shuffled at
+/// random for each square.
 ///
-/// A server's place in its block shifts its cost by up to half a per cent. In a Williams square every point has every
-/// place equally often and follows every other point equally often, so that neither shifts a comparison
-/// once a square is complete: one square of `p` rows for an even number `p` of points, two of them for an
-/// odd one. E. J. Williams, *Experimental designs balanced for the estimation of residual effects of
+/// A server's position in its block shifts its cost by up to half a per cent. In a Williams square every point
+/// has every position equally often and follows every other point equally often, so that neither shifts a
+/// comparison once a square is complete: one square of `p` rows for an even number `p` of points, two of them
+/// for an odd one. E. J. Williams, *Experimental designs balanced for the estimation of residual effects of
 /// treatments*, Australian Journal of Scientific Research A 2 (1949).
 fn balanced(scope: &Scope<'_>, reading: Reading, number: u32) -> Vec<Point> {
     let count = scope.points.len();
@@ -229,23 +229,23 @@ fn balanced(scope: &Scope<'_>, reading: Reading, number: u32) -> Vec<Point> {
         _ => place.div_ceil(2),
     });
     let mut places: Vec<usize> = zigzag.map(|place| (place + row) % count).collect();
-    // Of an odd number of points, the mirror image completes the balance.
+    // With an odd number of points, the mirror image completes the balance.
     if row >= count {
         places.reverse();
     }
     places.into_iter().map(|place| labels[place]).collect()
 }
 
-/// A layout of its own for every point. Some blocks repeat those of the block before with fresh
-/// starts: what differs then is not layout. Which they are depends on the seed, so that nothing
-/// periodic on the machine can fall together with them.
+/// Returns a new layout for every point. Some blocks repeat those of the block before on restarted servers: the
+/// remaining differences are not due to layout. The seed determines which blocks repeat, so that they cannot
+/// coincide with anything periodic on the machine.
 fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
     let random = |what: &str, number: u32| {
         let text = format!("{} {what} {number}", scope.seed);
         StdRng::from_seed(Sha256::digest(text).into())
     };
     let first = number - number % REPEAT;
-    // Never the first of its row, so that two blocks share layouts and not more.
+    // Never the first of its group, so that at most two blocks share layouts.
     let repeats = first + random("repeat", first).random_range(1..REPEAT);
     let drawn = if number == repeats {
         number - 1
@@ -256,7 +256,7 @@ fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
         .points
         .iter()
         .map(|&point| {
-            // Of its own point alone, so that other points in the experiment change nothing. Small
+            // A function of the point alone, so that other points in the experiment change nothing; small
             // enough for every linker.
             let seed = random(&format!("layout {point}"), drawn).random_range(1..1 << 31);
             (point, seed)
@@ -385,7 +385,7 @@ mod tests {
             .collect();
         assert_eq!(seeds.len(), 300 * POINTS.len());
         assert!(!seeds.contains(&0));
-        // A repeated block is started afresh in another order with other transactions.
+        // A repeated block restarts its servers in another order and does other transactions.
         let repeat = timed[repeats[0] as usize];
         assert_ne!(repeat.seed, timed[repeats[0] as usize - 1].seed);
     }

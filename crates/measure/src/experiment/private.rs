@@ -1,9 +1,9 @@
-//! An executable of its own for every started server: a copy, or one linked again in another layout.
+//! A private executable for every started server: a copy, or one linked again in another layout.
 //!
-//! Processes of the same file run from the same physical memory. Two servers of one executable, such
-//! as the base and its control, then find in the caches what the other has just used, while every
-//! other server has to fetch its own code again at each turn: they would look faster by some per
-//! cent. With a copy each, all are alike.
+//! Processes of the same file run from the same physical memory. Two servers of one executable, such as the
+//! base and its control, then find in the caches the code that the other has just used, while every other
+//! server has to fetch its own code again at each turn: they would look faster by some per cent. With a copy
+//! each, all are alike.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -16,8 +16,8 @@ use perfquilt_machine::build::Relink;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 
-/// Bytes that the executable `binary` of its own takes for each of these servers, with a share of what it takes
-/// to link `at_once` of them.
+/// Returns the bytes that the private executable `binary` of each of these servers takes, plus its share of the
+/// space to link `at_once` of them.
 pub(super) fn room(candidates: &BTreeMap<Point, Candidate>, binary: &str, at_once: usize) -> u64 {
     let executable = |candidate: &Candidate| {
         let path = candidate.dir.join(binary);
@@ -31,8 +31,8 @@ pub(super) fn room(candidates: &BTreeMap<Point, Candidate>, binary: &str, at_onc
     largest.saturating_add(links / candidates.len().max(1) as u64)
 }
 
-/// Makes `to` look like the folder `server` of a built server, its file `binary` being made by `make`
-/// (from the path of the original, at the path given) and everything else linked; returns `to`.
+/// Makes `to` look like the folder `server` of a built server: `make` writes its file `binary` (from the path
+/// of the original, at the path given), and everything else is a link. Returns `to`.
 pub(super) fn private_copy(
     server: &Path,
     binary: &str,
@@ -67,13 +67,13 @@ pub(super) fn private_copy(
 
 /// Copies an executable as it is.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
-    // Even where the file system shares the blocks, each file has pages of its own.
+    // A file with pages of its own, even where the file system shares the blocks.
     let copied = std::fs::copy(from, to);
     copied.map_err(|e| Error::io(&format!("copy {} to", from.display()), to, &e))?;
     Ok(())
 }
 
-/// Whether programs in `folder` may be run.
+/// Returns whether programs in `folder` may be executed.
 pub(super) fn may_execute(folder: &Path) -> bool {
     statvfs(folder).is_ok_and(|stat| !stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }

@@ -1,4 +1,4 @@
-//! How far an experiment is, in expected milliseconds, so that the end can be foretold.
+//! Tracks the progress of an experiment in expected milliseconds, to forecast its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::plan::{Block, Reading};
 use perfquilt_judge::attribution::Stopping;
 
-/// Expected durations of blocks, corrected by those that were measured.
+/// Expected durations of blocks, corrected by measured ones.
 #[derive(Debug)]
 pub(super) struct Forecast {
     expected: BTreeMap<Reading, f64>,
@@ -14,7 +14,7 @@ pub(super) struct Forecast {
 }
 
 impl Forecast {
-    /// First guesses, replaced by the first block of each kind.
+    /// Begins with estimates, which the first block of each kind replaces.
     pub(super) fn new(block_seconds: f64, workloads: usize, points: usize) -> Self {
         let workloads = workloads as f64;
         let points = points as f64;
@@ -30,7 +30,7 @@ impl Forecast {
         }
     }
 
-    /// A block took `time`.
+    /// Records that a block took `time`.
     pub(super) fn learn(&mut self, reading: Reading, time: Duration) {
         let entry = self.measured.entry(reading).or_default();
         entry.0 += time.as_secs_f64();
@@ -44,8 +44,8 @@ impl Forecast {
         }
     }
 
-    /// Milliseconds that the `blocks` left are expected to take, of the timed ones those that
-    /// `stopping` expects to need.
+    /// Returns the milliseconds that the remaining `blocks` are expected to take, counting as many timed ones
+    /// as `stopping` expects to need.
     pub(super) fn milliseconds(&self, blocks: &[&Block], stopping: Option<&Stopping>) -> u64 {
         let of = |reading| blocks.iter().filter(|b| b.reading == reading).count() as f64;
         let expected = stopping.and_then(|stopping| stopping.expected);
@@ -56,7 +56,7 @@ impl Forecast {
     }
 }
 
-/// `2 min 5 s`, `40 s`.
+/// Formats a duration: `2 min 5 s`, `40 s`.
 pub(super) fn words(milliseconds: u64) -> String {
     let seconds = milliseconds.div_ceil(1000);
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

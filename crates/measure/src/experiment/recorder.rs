@@ -1,4 +1,4 @@
-//! Stores the results of blocks, and knows which blocks are stored.
+//! Stores the results of blocks, and tracks which blocks are stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub struct Readings<'a> {
 }
 
 impl Readings<'_> {
-    /// The meters of one reading.
+    /// Returns the meters of one reading.
     pub fn meters(&self, reading: Reading) -> &[Meter] {
         match reading {
             Reading::Timed => &self.timed,
@@ -34,7 +34,7 @@ impl Readings<'_> {
         }
     }
 
-    /// The workload called `name`.
+    /// Returns the workload called `name`.
     pub fn workload(&self, name: &str) -> Option<&Workload> {
         let mut workloads = self.workloads.iter();
         workloads.find(|workload| workload.name == name).copied()
@@ -60,7 +60,7 @@ pub struct Recorder<'a> {
     id: ExperimentId,
     experiment: String,
     readings: Readings<'a>,
-    /// The blocks that are stored, the direct ones marked.
+    /// The numbers of the stored blocks by workload and meter; direct blocks have `true`.
     done: BTreeMap<(String, Meter), BTreeSet<(bool, u32)>>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// The meters and workloads.
+    /// Returns the meters and workloads.
     pub fn readings(&self) -> &Readings<'a> {
         &self.readings
     }
@@ -117,7 +117,8 @@ impl<'a> Recorder<'a> {
     /// Stores an event of `block`.
     ///
     /// # Errors
-    /// [`Kind::Bench`] when a workload brought no usable slices; [`Kind::Internal`] when it cannot be stored.
+    /// [`Kind::Bench`] when a workload has no usable slices; [`Kind::Internal`] when the store cannot be
+    /// written.
     pub fn record(&mut self, block: &Block, event: Event) -> Result<Recorded> {
         match event {
             Event::Timed {
@@ -164,7 +165,7 @@ impl<'a> Recorder<'a> {
         measured: BlockSlices,
         moment: Option<HostSample>,
     ) -> Result<Vec<Observation>> {
-        // What was timed apart, and the slices themselves, are of this meter.
+        // Operation times and the slices themselves belong to the time meter.
         let with_time = self.readings.timed.contains(&Meter::Time)
             && !self.is_done(workload, Meter::Time, block);
         let mut observations = Vec::new();
@@ -203,7 +204,7 @@ impl<'a> Recorder<'a> {
         }
         let operations = measured.operations.into_iter().filter(|_| with_time);
         for (name, rows) in operations {
-            // An operation that no slice of a server has is missing there.
+            // A server without slices of an operation has no value for it.
             let rows: Vec<Slices> = rows.into_iter().filter(has_slices).collect();
             for (copy, reduced, row) in numbered(stats::reduce_block(&rows), &rows) {
                 let (point, n) = (reduced.point, transactions_of(row));
@@ -296,12 +297,12 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// How often each point came so far.
+/// Counts how often each point occurred so far.
 #[derive(Default)]
 struct Copies(BTreeMap<Point, u32>);
 
 impl Copies {
-    /// The next copy of a point, from 0.
+    /// Returns the next copy number of a point, from 0.
     fn of(&mut self, point: Point) -> u32 {
         let next = self.0.entry(point).or_default();
         *next += 1;
@@ -309,7 +310,7 @@ impl Copies {
     }
 }
 
-/// Values with the slices they were made of, one each, and which copy of its point each is.
+/// Pairs each value with its slices and with the copy number of its point.
 fn numbered(values: Vec<BlockValue>, slices: &[Slices]) -> Vec<(u32, BlockValue, &Slices)> {
     let mut copies = Copies::default();
     let each = values.into_iter().zip(slices);
@@ -317,7 +318,7 @@ fn numbered(values: Vec<BlockValue>, slices: &[Slices]) -> Vec<(u32, BlockValue,
         .collect()
 }
 
-/// Whether there is a slice that a value can be made of.
+/// Returns whether there is a slice that yields a value.
 fn has_slices(slices: &Slices) -> bool {
     slices
         .nanoseconds

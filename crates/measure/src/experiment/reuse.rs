@@ -1,8 +1,8 @@
-//! What earlier experiments know already, and what is left to measure. Pure.
+//! Chooses which observations of earlier experiments to reuse, and which points to measure. Pure.
 //!
-//! An effect compares two binaries on workloads, with a meter, on a machine, with a harness. Where all
-//! of these are as they were in an experiment that was carried out to its end, its observations say the
-//! same again, and only the points of the other effects are measured.
+//! An effect compares two binaries on workloads, with a meter, on a machine, with a harness. Where all of these
+//! match a finished experiment, its observations still hold, and the new experiment measures only the points of
+//! the other effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +23,8 @@ pub(super) struct ReuseQuery<'a> {
 }
 
 impl ReuseQuery<'_> {
-    /// The earlier experiments to carry from, `earlier` being in the order of preference. Those that
-    /// are stale come last: they fill in until there are measured figures.
+    /// Returns the earlier experiments to reuse, `earlier` being in the order of preference. Stale ones come
+    /// last: their figures stand in until fresh ones are measured.
     pub(super) fn origins(&self, earlier: &[EarlierExperiment]) -> Vec<ReusedFrom> {
         let mut open = self.pairs();
         let mut origins = Vec::new();
@@ -50,8 +50,8 @@ impl ReuseQuery<'_> {
         origins
     }
 
-    /// Whether what is carried from `origins` still answers the question: another run of an experiment may ask
-    /// for more blocks or meters than the one that chose them. `earlier` is as for [`ReuseQuery::origins`].
+    /// Returns whether the observations of `origins` still answer the query: another run of an experiment may
+    /// ask for more blocks or meters than the one that chose them. `earlier` is as for [`ReuseQuery::origins`].
     pub(super) fn is_answered_by(
         &self,
         origins: &[ReusedFrom],
@@ -71,8 +71,8 @@ impl ReuseQuery<'_> {
         holding.all(told)
     }
 
-    /// The points to measure when observations of `origins` are there: those of the effects these do
-    /// not tell, the release and its control. Empty when they tell all.
+    /// Returns the points to measure when the observations of `origins` are reused: the points of the remaining
+    /// effects, the release and its control. Empty when `origins` cover all effects.
     pub(super) fn left(&self, origins: &[ReusedFrom]) -> BTreeSet<Point> {
         let told = |pair: &BTreeSet<Point>| {
             origins
@@ -92,7 +92,7 @@ impl ReuseQuery<'_> {
         left
     }
 
-    /// The points whose comparison is an effect; points of the same binary are one.
+    /// Returns the pairs of points whose comparison is an effect; points of the same binary count as one.
     fn pairs(&self) -> Vec<BTreeSet<Point>> {
         let points = &self.identity.points;
         let steps: Vec<Point> = points
@@ -124,8 +124,8 @@ impl ReuseQuery<'_> {
         distinct
     }
 
-    /// The points of this experiment that are binaries `earlier` measured, and which there; where its figures
-    /// are to hold, those it has all blocks of.
+    /// Maps the points of this experiment to the points of `earlier` with the same binary; if `holds`, only
+    /// those that `earlier` measured in all blocks.
     fn shared(&self, earlier: &EarlierExperiment, holds: bool) -> BTreeMap<Point, Point> {
         let usable = |point: &Point| {
             let measured = if holds {
@@ -156,9 +156,9 @@ impl ReuseQuery<'_> {
         shared
     }
 
-    /// Whether `earlier` measured `point` in as many blocks as are asked for: a server that was away for some of
-    /// them is known less well than the others. An experiment that ended by itself left out whatever was known
-    /// well enough.
+    /// Returns whether `earlier` measured `point` in as many blocks as requested: a server that was missing in
+    /// some of them has wider intervals than the others. An experiment with a stopping rule left out points
+    /// whose intervals were narrow enough.
     fn has_all_blocks(&self, earlier: &EarlierExperiment, point: Point) -> bool {
         let Some(measured) = earlier.measured.get(&point) else {
             return false;
@@ -173,8 +173,7 @@ impl ReuseQuery<'_> {
         })
     }
 
-    /// Whether `earlier` has the workloads and meters asked for, and, where its figures are to hold, as
-    /// many blocks.
+    /// Returns whether `earlier` has the requested workloads and meters and, if `holds`, as many blocks.
     fn asks_no_more_than(&self, earlier: &EarlierExperiment, holds: bool) -> bool {
         let same = |name: &String| self.fingerprint().same_workload(fingerprint(earlier), name);
         self.identity.workloads.keys().all(same)
@@ -200,8 +199,8 @@ fn fingerprint(earlier: &EarlierExperiment) -> Fingerprint<'_> {
     Fingerprint::of(&earlier.header, &earlier.identity)
 }
 
-/// Whether an experiment that was planned as `other` says, and finished, knows as much as one planned as
-/// `plan` will. One that went on after its end does not: its intervals are wider for good.
+/// Returns whether a finished experiment with the plan `other` is as precise as one with `plan` will be. An
+/// experiment extended after its end is not: its intervals stay wider.
 fn is_as_exact(other: &PlannedBlocks, plan: &PlannedBlocks) -> bool {
     !other.extended
         && other.blocks >= plan.blocks
@@ -266,7 +265,7 @@ mod tests {
         }
     }
 
-    /// The experiments carried from, and the points left to measure.
+    /// Returns the reused experiments, and the points left to measure.
     fn ask(binaries: &[&str], earlier: &[EarlierExperiment]) -> (Vec<ReusedFrom>, Vec<Point>) {
         let (header, identity) = (header("new", binaries), identity(binaries));
         let question = ReuseQuery {
@@ -305,12 +304,12 @@ mod tests {
     #[test]
     fn comments_and_dropped_tails_leave_nothing_to_measure() {
         let old = || earlier("old", &["a", "b", "c", "d"]);
-        // A patch without effect on the binary in between: the points have other numbers.
+        // A patch without effect on the binary in between shifts the numbers of the points.
         let (origins, left) = ask(&["a", "b", "b", "c", "d"], &[old()]);
         assert_eq!(left, []);
         assert_eq!(origins[0].points[&Point::Step(3)], Point::Step(2));
         assert_eq!(ask(&["a", "b", "c"], &[old()]).1, []);
-        // The last patch of a prefix that was never the whole series: only the total is new.
+        // The earlier experiment measured a prefix, never the whole series: only the total is new.
         let mut partial = old();
         partial.measured.remove(&Point::BASE);
         assert_eq!(ask(&["a", "b", "c"], &[partial]).1, steps(&[0, 1, 2]));
@@ -366,7 +365,7 @@ mod tests {
             .header
             .failed
             .insert(Point::Step(1), "crashed".into());
-        // Its server crashed, and another run went on with it.
+        // Its server crashed, and another run continued with it.
         let mut away = earlier("away", &all);
         let blocks = away.measured.get_mut(&Point::Step(1)).unwrap();
         blocks.insert(("load".into(), Meter::Time), 7);
@@ -450,7 +449,7 @@ mod tests {
         .concat();
         assert!(!told(&both, &old));
         assert!(!told(&planned(12), &[]));
-        // What does not hold any more asks for nothing.
+        // Stale figures cover no effect.
         let stale = ReusedFrom {
             stale: Some("other".into()),
             ..origins[0].clone()

@@ -1,4 +1,4 @@
-//! A simulated machine with known answers: the runner's tests.
+//! Tests of the runner on a simulated machine with known effects.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const POINTS: [Point; 4] = [
     Point::Control,
 ];
 
-/// Point 1 costs 4 % less than the base, point 2 the same as point 1.
+/// Returns the cost of a point: point 1 costs 4 % less than the base, point 2 the same as point 1.
 fn cost(point: Point) -> f64 {
     match point {
         Point::Step(1 | 2) => 0.96,
@@ -36,18 +36,18 @@ fn cost(point: Point) -> f64 {
     }
 }
 
-/// Every restart shifts a server a little, every round all of them, every slice one of them.
+/// A machine on which every restart shifts a server a little, every round all of them, every slice one of them.
 #[derive(Default)]
 struct Simulation {
-    /// Blocks asked for, as (kind, number, workloads).
+    /// Requested blocks, as (kind, number, workloads).
     asked: Vec<(Reading, u32, Vec<String>)>,
-    /// The points asked for in each of them.
+    /// The requested points of each block.
     points: Vec<Vec<Point>>,
     /// A workload on which restarts shift servers ten times as much.
     restless: Option<&'static str>,
-    /// Transactions asked for in counted blocks.
+    /// Requested transactions of the counted blocks.
     transactions: Vec<BTreeMap<String, u64>>,
-    /// Stops after that many workloads, as a signal would.
+    /// Workloads after which the run stops, as on a signal.
     patience: Option<usize>,
     /// A point whose server fails from that timed block on.
     crash: Option<(Point, u32)>,
@@ -170,7 +170,7 @@ struct Fixture {
     store: Store,
     header: ExperimentHeader,
     workloads: Vec<Workload>,
-    /// Where the experiment ends by itself: the half-width wanted and the least blocks.
+    /// The stopping rule: the target half-width and the fewest blocks.
     resolution: Option<(f64, u32)>,
 }
 
@@ -211,7 +211,7 @@ impl Fixture {
         self.store.begin(&self.header, "key").unwrap()
     }
 
-    /// One invocation of the tool.
+    /// Runs the experiment once, as one invocation of the tool does.
     fn run(
         &self,
         simulation: &mut Simulation,
@@ -221,7 +221,7 @@ impl Fixture {
         self.run_meters(simulation, blocks, count_blocks, &[Meter::Time, Meter::Cpu])
     }
 
-    /// One invocation of the tool with these timed meters.
+    /// Runs the experiment once with these timed meters.
     fn run_meters(
         &self,
         simulation: &mut Simulation,
@@ -306,7 +306,7 @@ fn a_stopped_run_is_taken_up_where_it_stopped() {
     let done = |simulation: &Simulation| -> usize {
         simulation.asked.iter().map(|(_, _, w)| w.len()).sum()
     };
-    // Seven workloads of fourteen were stored; the store refuses a value that is there twice.
+    // Seven workloads of fourteen were stored; the store refuses duplicate values.
     assert_eq!(done(&second), 7);
     for name in ["x", "y"] {
         assert_eq!(fixture.blocks_done(name, Meter::Time).len(), 6);
@@ -345,7 +345,7 @@ fn what_is_timed_apart_is_stored_with_the_time_and_once() {
         (count("x", Meter::Cpu), count("x/commit", Meter::Time)),
         (8, 0)
     );
-    // The blocks are measured again for the meter that is missing.
+    // The missing meter needs the blocks again.
     run(&[Meter::Time]);
     run(&[Meter::Time, Meter::Cpu]);
     run(&[Meter::Time, Meter::Cpu]);
@@ -423,7 +423,7 @@ fn counted_transactions_follow_the_time_one_takes() {
     let fixture = Fixture::new();
     let mut simulation = Simulation::default();
     fixture.run(&mut simulation, 3, 1).1.unwrap();
-    // About 0.5 ms a transaction: 80 of them are 40 ms, rounded down to 50.
+    // Transactions take about 0.5 ms: 80 of them are 40 ms, rounded down to 50.
     assert_eq!(simulation.transactions[0]["x"], 50);
 }
 
@@ -461,7 +461,7 @@ fn values_are_stored_with_the_layout_they_were_measured_in() {
     assert_eq!(time.map(|e| (e.blocks, e.units)), Some((8, 6)));
 }
 
-/// Ends when every interval is at most ±0.5 %, which takes some ten to twenty blocks here.
+/// Returns an experiment that ends when every interval is at most ±0.5 %, after some ten to twenty blocks.
 fn adaptive() -> Fixture {
     let mut fixture = Fixture::new();
     fixture.resolution = Some((0.005, 8));
@@ -480,7 +480,7 @@ fn an_experiment_ends_when_its_intervals_are_narrow_enough() {
     fixture.run(&mut simulation, 200, 2).1.unwrap();
     let blocks = timed_blocks(&simulation);
     assert!((8..60).contains(&blocks.len()), "{}", blocks.len());
-    // Counted blocks are done all the same.
+    // The stopping rule does not shorten counted blocks.
     assert_eq!(fixture.blocks_done("x", Meter::Instructions).len(), 2);
     let attribution = fixture.attribution();
     assert!(attribution.is_complete());
@@ -491,7 +491,7 @@ fn an_experiment_ends_when_its_intervals_are_narrow_enough() {
     for effect in effects.filter(|effect| effect.meter != Meter::Instructions) {
         assert_eq!(effect.interval, Interval::Sequential, "{effect:?}");
     }
-    // Again, and with a larger budget: there is nothing left to do.
+    // A finished experiment stays finished, also with a larger budget.
     for budget in [200, 300] {
         let mut again = Simulation::default();
         fixture.run(&mut again, budget, 2).1.unwrap();
@@ -545,12 +545,13 @@ fn blocks_go_where_the_uncertainty_is() {
     let of = |workload| fixture.blocks_done(workload, Meter::Time).len();
     assert_eq!(of("y"), 60);
     // A restart shifts a server evenly within ±0.4 %, on `y` ten times as far. A comparison of two points has a
-    // standard deviation of √2 · 0.4 %/√3 per block on a quiet workload and (10 + 5)/6 of that in the mean of all
-    // six. The suite keeps every workload until that mean is known to ±0.5 %; afterwards only `y` needs blocks.
+    // standard deviation of √2 · 0.4 %/√3 per block on a quiet workload and (10 + 5)/6 of that in the mean of
+    // all six. The suite needs every workload until that mean is within ±0.5 %; afterwards only `y` needs
+    // blocks.
     let deviation = 15.0 / 6.0 * 0.004 * (2.0f64 / 3.0).sqrt();
     let units =
         perfquilt_judge::stats::blocks_needed(deviation / 60f64.sqrt(), 60, 0.005, 60).unwrap();
-    // A quarter of the blocks repeats layouts. Twice the expected number allows for a variance estimated from few.
+    // A quarter of the blocks repeats layouts. The factor 2 allows for a variance estimated from few blocks.
     let most = 2 * units * 4 / 3;
     assert!(
         most < of("y"),
@@ -584,7 +585,7 @@ fn what_goes_on_after_its_end_says_so() {
     assert_eq!(interval(&fixture), Interval::Fixed);
     fixture.run(&mut Simulation::default(), 10, 0).1.unwrap();
     assert_eq!(interval(&fixture), Interval::Anytime);
-    // For good.
+    // An extended experiment stays marked as such.
     fixture.run(&mut Simulation::default(), 10, 0).1.unwrap();
     assert_eq!(interval(&fixture), Interval::Anytime);
 }

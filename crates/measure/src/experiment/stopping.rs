@@ -1,4 +1,4 @@
-//! When an experiment ends by itself, and what of a block is measured until then.
+//! Decides when an experiment ends, and which parts of a block to measure until then.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,8 @@ use perfquilt_model::observation::{Meter, PlannedBlocks, Supplement};
 use perfquilt_model::point::Point;
 use perfquilt_store::{ExperimentId, Store};
 
-/// Stores what is `planned` and returns it. An experiment that had come to its end, so that its
-/// intervals were there to be seen, and is to have more blocks now is marked as extended: a person
-/// decided that, who knew the estimates, and intervals must hold in spite of it.
+/// Stores the `planned` blocks and returns them. Marks a finished experiment that gets more blocks as extended:
+/// its intervals could be seen before the decision to continue, and must hold in spite of it.
 pub(super) fn plan(
     store: &Store,
     id: ExperimentId,
@@ -50,14 +49,14 @@ pub(super) fn plan(
     Ok(planned)
 }
 
-/// Whether the direct block `number` is needed: as long as the experiment goes on, and behind its end until
-/// there are as many as its length deserves.
+/// Returns whether the direct block `number` is needed: always while the experiment goes on, and after its end
+/// until there are as many as its length requires.
 pub(super) fn needs_direct(number: u32, stopping: &Stopping) -> bool {
     !stopping.ended || number < direct_blocks(stopping.blocks)
 }
 
-/// What of `block` is needed: workloads that have an open question, and the points these questions are
-/// about, beside the release and its control. `identical` names the points measured through another.
+/// Returns the part of `block` that is needed: workloads with an undecided effect, and the points of these
+/// effects, beside the release and its control. `identical` names the points measured through another.
 pub(super) fn needed(
     mut block: Block,
     stopping: &Stopping,
@@ -76,7 +75,8 @@ pub(super) fn needed(
     block
 }
 
-/// How far the experiment is: the block, the budget, the width reached and wanted, the time to go.
+/// Formats the progress of the experiment: the block, the budget, the width reached and the target, the
+/// remaining time.
 pub(super) fn message(name: &str, stopping: Option<&Stopping>, coming: u64) -> String {
     let time = words(coming);
     let Some(stopping) = stopping else {
@@ -151,7 +151,7 @@ mod tests {
         let none = BTreeMap::new();
         let left = needed(block(), &stopping(&[("x", 3)]), &none);
         assert_eq!(left.workloads, ["x"]);
-        // In the block's own order.
+        // The points keep the order of the block.
         assert_eq!(
             left.points,
             [Point::Step(3), Point::BASE, Point::Step(2), Point::Control]

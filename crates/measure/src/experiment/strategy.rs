@@ -1,4 +1,4 @@
-//! Which block is measured next.
+//! Strategies that choose the next block.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub struct SoFar<'s, 'a> {
     pub recorder: &'s Recorder<'a>,
     /// Their observations.
     pub collected: &'s mut Collected,
-    /// Points that are left out from here on.
+    /// Points that later blocks leave out.
     pub failed: &'s BTreeMap<Point, Error>,
 }
 
@@ -26,38 +26,38 @@ pub struct SoFar<'s, 'a> {
 pub struct NextBlock {
     /// The block.
     pub block: Block,
-    /// How it appears in the progress output; `None` where the caller has an output of its own.
+    /// How it appears in the progress output; `None` if the caller reports progress itself.
     pub announcement: Option<Announcement>,
 }
 
 /// The progress output of a block.
 pub struct Announcement {
-    /// As in `block 3 of 24`.
+    /// The block's name, such as `block 3 of 24`.
     pub name: String,
-    /// The line beside the bar.
+    /// The line beside the progress bar.
     pub line: String,
-    /// The share of the experiment's time that is over, as far as can be foretold.
+    /// The estimated share of the experiment's time that has passed.
     pub share: f64,
 }
 
-/// Chooses blocks one after the other.
+/// Chooses blocks one at a time.
 pub trait Strategy {
     /// Returns the next block, or `None` at the end.
     ///
     /// # Errors
-    /// As [`Collected::stopping_before`].
+    /// The errors of [`Collected::stopping_before`].
     fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Option<NextBlock>>;
 
-    /// Learns how long a block took.
+    /// Records how long a block took.
     fn finished(&mut self, _reading: Reading, _elapsed: Duration) {}
 }
 
 /// The blocks of an experiment in the order of its plan, until its stopping rule ends it.
 pub struct PlannedExperiment<'p> {
     blocks: &'p [Block],
-    /// The place of the next block.
+    /// The index of the next block.
     place: usize,
-    /// Timed blocks over all points before that place.
+    /// Timed blocks over all points before that index.
     timed: u32,
     forecast: Forecast,
     started: Instant,
@@ -77,7 +77,7 @@ impl<'p> PlannedExperiment<'p> {
         }
     }
 
-    /// Returns the rest of `block` that is still needed, and where the stopping rule stands before it.
+    /// Returns the part of `block` that is still needed, and the state of the stopping rule before it.
     fn needed(
         &self,
         block: &Block,
@@ -165,7 +165,7 @@ impl Strategy for PlannedExperiment<'_> {
     }
 }
 
-/// Blocks that somebody asks for, of whatever points; ends when fewer than two of the points are left.
+/// Requested blocks, of any points; ends when fewer than two of the points are left.
 pub struct RequestedBlocks<F> {
     /// The numbers of the blocks.
     numbers: std::ops::Range<u32>,
@@ -201,7 +201,7 @@ impl<F: Fn(u32, &[Point]) -> Block> Strategy for RequestedBlocks<F> {
     }
 }
 
-/// Whether anything can be learnt from a block.
+/// Returns whether a block can contribute to an effect.
 fn informative(block: &Block) -> bool {
     let is_base = |point: &Point| matches!(*point, Point::BASE | Point::Control);
     !block.workloads.is_empty() && !block.points.iter().all(is_base)

@@ -1,4 +1,4 @@
-//! What is stored of what a block brought.
+//! Converts the results of a block to stored values.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{Meter, Observation, PointFunctions, SCHEMA};
 use perfquilt_model::point::Point;
 
-/// What functions executed a transaction, where the meter tells them apart.
+/// Returns the instructions per transaction of each function, where the meter distinguishes them.
 pub(super) fn functions_of(
     block: &Block,
     workload: &str,
@@ -29,13 +29,13 @@ pub(super) fn functions_of(
     })
 }
 
-/// How many transactions a point's slices are.
+/// Returns the number of transactions in a point's slices.
 pub(super) fn transactions_of(slices: &Slices) -> u64 {
     let count = slices.nanoseconds.len() as u64;
     count.saturating_mul(slices.transactions_per_slice).max(1)
 }
 
-/// The value of one point in `block`; its experiment is the store's to name.
+/// Returns the observation of one point in `block`; the store fills in its experiment.
 pub(super) fn observation(
     block: &Block,
     workload: &str,
@@ -68,8 +68,8 @@ pub(super) fn observation(
     }
 }
 
-/// The nearest of 1, 2, 5, 10, … below, between 20 and 5000: small differences in time do not change
-/// what is counted.
+/// Rounds down to 1, 2, 5, 10, …, between 20 and 5000, so that small differences in time do not change the
+/// count.
 pub(super) fn round_number(count: f64) -> u64 {
     let mut best = 20;
     for magnitude in [10, 100, 1000] {

@@ -1,4 +1,4 @@
-//! Carries a bisection out: builds and measures what the engine asks for, and keeps the session.
+//! Runs a bisection: builds and measures the servers that the engine requests, and stores the session.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,26 +21,26 @@ use perfquilt_model::observation::{ExperimentHeader, FunctionChange};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
 
-/// A session that ended.
+/// A finished session.
 #[derive(Debug)]
 pub struct Finished {
     /// Its name.
     pub name: String,
-    /// What it came to.
+    /// Its result.
     pub outcome: BisectOutcome,
 }
 
-/// Where a bisection's own observations are.
+/// Returns the path of the store with the observations of bisections.
 pub(super) fn results(ws: &Workspace) -> std::path::PathBuf {
     ws.state().join("bisect.db")
 }
 
-/// Carries a bisection out, going on where an earlier run of the same one stopped.
+/// Runs a bisection, and resumes an earlier run of the same one.
 ///
 /// # Errors
 /// [`Kind::Usage`] for a question that makes no sense; [`Kind::Series`], [`Kind::Build`] and
 /// [`Kind::Bench`] when an end of the range has no sources, cannot be built or cannot be measured;
-/// [`Kind::Interrupted`], everything finished being kept.
+/// [`Kind::Interrupted`]; everything finished is stored.
 pub fn bisect(
     ws: &Workspace,
     states: &dyn Revisions,
@@ -62,7 +62,7 @@ pub fn bisect(
 /// Returns the question about `states`.
 ///
 /// # Errors
-/// As [`Question::check`].
+/// The errors of [`Question::check`].
 pub(super) fn question(request: &BisectRequest, states: &dyn Revisions) -> Result<Question> {
     let question = Question {
         change: states.noun().to_owned(),
@@ -73,7 +73,7 @@ pub(super) fn question(request: &BisectRequest, states: &dyn Revisions) -> Resul
     Ok(question)
 }
 
-/// Says that the session of before asked about other sources.
+/// Warns that the previous session asked the same about other sources.
 fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress) {
     let Ok(last) = sessions.find(None) else {
         return;
@@ -96,7 +96,7 @@ fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress
     }
 }
 
-/// A session being carried out.
+/// A running session.
 pub(super) struct BisectRun<'a> {
     ws: &'a Workspace,
     states: &'a dyn Revisions,
@@ -107,19 +107,19 @@ pub(super) struct BisectRun<'a> {
     store: &'a Store,
     servers: BTreeMap<usize, Built>,
     names: BTreeMap<usize, ServerIds>,
-    /// Stored blocks that were told, with the number of states they had.
+    /// The number of states of every stored block that the engine has, by experiment and block number.
     told: BTreeMap<(String, u32), usize>,
-    /// Why states cannot be used, in full.
+    /// The whole errors of the unusable states.
     errors: BTreeMap<usize, Error>,
     describe: fn(&Question, &Decision) -> String,
     progress: &'a dyn Progress,
 }
 
 impl<'a> BisectRun<'a> {
-    /// Begins the session that asks `question`, or takes it up again.
+    /// Begins or resumes the session that asks `question`.
     ///
     /// # Errors
-    /// As [`bisect`].
+    /// The errors of [`bisect`].
     pub(super) fn open(
         ws: &'a Workspace,
         states: &'a dyn Revisions,
@@ -129,7 +129,7 @@ impl<'a> BisectRun<'a> {
         progress: &'a dyn Progress,
     ) -> Result<Self> {
         let builder = builder_on(ws, &request.preset.recipe, &states.item(0)?)?;
-        // What a server is made with makes it another server, whatever its sources are.
+        // Other build settings make another server from the same sources.
         let made_with = builder.key("");
         let machine = adaptive::context(ws, &request.preset, (&request.workload, request.meter))?;
         let context = format!("{machine} {made_with}");
@@ -184,8 +184,8 @@ impl<'a> BisectRun<'a> {
         Ok(run)
     }
 
-    /// Tells the engine what is there: stored blocks, servers in the cache, and blocks that were
-    /// measured just before the session was killed.
+    /// Gives the engine the stored blocks, the servers in the cache, and blocks that were measured just before
+    /// the session was killed.
     fn begin(&mut self, cached: BTreeMap<usize, Built>) -> Result<()> {
         let is_new = self.kept.session.events.is_empty();
         if !is_new {
@@ -223,7 +223,7 @@ impl<'a> BisectRun<'a> {
         self.kept.write()
     }
 
-    /// Notes a server.
+    /// Registers the server of a state.
     fn have(&mut self, state: usize, built: &Built) -> Result<()> {
         self.runner.add(state, built, self.progress)?;
         let names = self.names.entry(state).or_default();
@@ -233,7 +233,7 @@ impl<'a> BisectRun<'a> {
         Ok(())
     }
 
-    /// Tells the engine, keeps it, and says what was decided.
+    /// Applies an event to the engine, records it in the session, and reports new decisions.
     fn tell(&mut self, event: Event) -> Result<()> {
         let before = self.engine.path().len();
         self.engine.apply(&event);
@@ -245,7 +245,7 @@ impl<'a> BisectRun<'a> {
         Ok(())
     }
 
-    /// Tells the blocks of this session that have these numbers.
+    /// Gives the engine the blocks of this session with these numbers.
     fn tell_blocks(&mut self, numbers: Range<u32>, seconds: f64) -> Result<()> {
         let mut blocks = self.runner.blocks(numbers.start)?;
         blocks.retain(|values| numbers.contains(&values.number));
@@ -255,7 +255,7 @@ impl<'a> BisectRun<'a> {
         Ok(())
     }
 
-    /// Tells what earlier experiments know of the states, as far as it is new.
+    /// Gives the engine the blocks of earlier experiments that it does not have.
     fn import(&mut self) -> Result<()> {
         if self.kept.session.fresh {
             return Ok(());
@@ -284,10 +284,10 @@ impl<'a> BisectRun<'a> {
         }
     }
 
-    /// Does what the engine asks for until everything is decided, or `enough` is.
+    /// Runs the engine's actions until everything is decided, or `enough` returns true.
     ///
     /// # Errors
-    /// As [`bisect`].
+    /// The errors of [`bisect`].
     pub(super) fn run(&mut self, enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         while !enough(&self.engine) {
             match self.engine.action().clone() {
@@ -320,7 +320,7 @@ impl<'a> BisectRun<'a> {
         }
     }
 
-    /// The state's server, and the seconds it took to build.
+    /// Builds the state's server; returns it with the seconds it took.
     fn make(&self, state: usize) -> Result<(Built, f64)> {
         let item = self.states.item(state)?;
         let started = Instant::now();
@@ -344,7 +344,7 @@ impl<'a> BisectRun<'a> {
         })
     }
 
-    /// Sees to it that these states have servers: a session that goes on may find the cache emptied meanwhile.
+    /// Ensures that these states have servers: the cache may have been emptied since the session stopped.
     fn make_ready(&mut self, states: &[usize]) -> Result<()> {
         for &state in states {
             if !self.servers.contains_key(&state) {
@@ -373,12 +373,12 @@ impl<'a> BisectRun<'a> {
         let numbers = first..first.saturating_add(count);
         let measured = self.runner.measure(states, numbers.clone(), self.progress);
         let seconds = started.elapsed().as_secs_f64() / f64::from(count.max(1));
-        // Where it failed, whole blocks are stored: they are told when the session goes on. A base that
-        // fails ends a measurement.
+        // A failed measurement leaves whole blocks in the store; a resumed session reads them. A failure of the
+        // base ends the measurement.
         let failed = measured.map_err(|error| match error.kind() {
             Kind::Bench if states.contains(&0) => {
                 let told = self.unmeasured(0, &error);
-                // It may be no fault of the server's: there may be no room for the data.
+                // The cause may be outside the server, such as a full disk.
                 match error.hint_text() {
                     Some(hint) => {
                         told.hint(format!("{hint}; or {}", self.states.another_end("good")))
@@ -412,7 +412,7 @@ impl<'a> BisectRun<'a> {
         Ok(())
     }
 
-    /// Looks into the changes that were found, as far as that was not done before.
+    /// Explains the changes that were found, unless an earlier run explained them.
     fn explain(&mut self, request: &BisectRequest) -> Result<()> {
         for culprit in self.engine.outcome().culprits {
             let (from, to) = (culprit.from, culprit.to);
@@ -437,13 +437,14 @@ impl<'a> BisectRun<'a> {
         self.kept.write()
     }
 
-    /// The files a change changes; none where that cannot be told.
+    /// Returns the files that a change touches; none where git cannot list them.
     fn files(&self, before: &str, after: &str) -> Result<Vec<FileStat>> {
         let files = self.if_told("files", explain::files(self.ws, before, after))?;
         Ok(files.unwrap_or_default())
     }
 
-    /// What was found out about a change, if it was: the answer that names the change stands without.
+    /// Returns the result of an explanation, `None` if it failed: the answer that names the change holds
+    /// without it.
     fn if_told<T>(&self, what: &str, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(found) => Ok(Some(found)),
@@ -456,7 +457,7 @@ impl<'a> BisectRun<'a> {
         }
     }
 
-    /// The functions a change made dearer or cheaper; `None` where that cannot be told.
+    /// Returns the functions that a change made more or less expensive; `None` where the profile fails.
     fn functions(
         &mut self,
         request: &BisectRequest,
@@ -470,9 +471,9 @@ impl<'a> BisectRun<'a> {
         self.if_told("functions", functions)
     }
 
-    /// Why nothing can be compared: the end `state` has no server that can be used.
+    /// Returns the error that nothing can be compared because the end `state` has no usable server.
     fn broken(&self, state: usize) -> Error {
-        // It may be another state's server that failed.
+        // The failed server may belong to another state with the same binary.
         let mut errors = self.errors.iter();
         match errors.find(|(other, _)| self.engine.are_same(state, **other)) {
             Some((_, error)) => self.unmeasured(state, error),
@@ -480,7 +481,7 @@ impl<'a> BisectRun<'a> {
         }
     }
 
-    /// The error that an end of the range cannot be measured.
+    /// Returns the error for an end of the range that cannot be measured.
     fn unmeasured(&self, state: usize, error: &Error) -> Error {
         let which = if state == 0 { "good" } else { "bad" };
         let label = &self.states.states()[state].label;

@@ -1,4 +1,4 @@
-//! Upstream's commits between two releases as states, the series on top of each.
+//! Upstream's commits between two releases as states, with the series on top of each.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,11 +22,11 @@ pub struct CommitStates<'a> {
     ws: &'a Workspace,
     from: Release,
     to: Release,
-    /// What goes on top of each commit; empty for upstream alone.
+    /// The patches on top of each commit; empty for upstream alone.
     series: Series,
     states: Vec<State>,
     commits: Vec<Commit>,
-    /// Trees with the series on top, made when they are asked for.
+    /// Trees with the series on top, made on demand.
     trees: RefCell<BTreeMap<usize, Result<String>>>,
     progress: &'a dyn Progress,
 }
@@ -39,11 +39,11 @@ struct Commit {
 }
 
 impl<'a> CommitStates<'a> {
-    /// The commits between the releases called `old` and `new`, which come from one git repository; with
+    /// Lists the commits between the releases called `old` and `new`, which come from one git repository; with
     /// `bare`, without the series.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when there is no history between them; as [`upstream::ensure`].
+    /// [`Kind::Usage`] when there is no history between them; the errors of [`upstream::ensure`].
     pub fn new(
         ws: &'a Workspace,
         (old, new): (&str, &str),
@@ -69,7 +69,7 @@ impl<'a> CommitStates<'a> {
         };
         let (first, last) = upstream::history(ws, old, new, progress)?.ok_or_else(no_history)?;
         let git = Git::bare(&ws.object_store());
-        // Of branches that parted, or where the history was cut, one commit would stand for many.
+        // With diverged branches or a shallow history, one commit would stand for many.
         let descends = git.run(&["merge-base", "--is-ancestor", &first, &last])?;
         if !descends.success() {
             return Err(no_history());
@@ -78,7 +78,7 @@ impl<'a> CommitStates<'a> {
         if commits.is_empty() {
             return Err(no_history());
         }
-        // Of upstream alone, trees are known; with the series they take a moment each.
+        // The trees of upstream alone come from the log; applying the series takes a moment per commit.
         let tree = |tree: &str| {
             if series.patches().is_empty() {
                 tree.to_owned()
@@ -122,7 +122,7 @@ impl<'a> CommitStates<'a> {
         )
     }
 
-    /// The series on a commit's tree.
+    /// Applies the series to a commit's tree; returns the resulting tree.
     fn on(&self, commit: &str, tree: &str, name: &str) -> Result<String> {
         if self.series.patches().is_empty() {
             return Ok(tree.to_owned());
@@ -153,7 +153,7 @@ impl Revisions for CommitStates<'_> {
             Some(tree) => tree,
             None => {
                 let tree = self.tree(state);
-                // Only what cannot be otherwise is remembered.
+                // Other errors may pass on the next attempt.
                 let settled = tree
                     .as_ref()
                     .map_or_else(|error| error.kind() == Kind::Series, |_| true);
@@ -223,8 +223,8 @@ impl Revisions for CommitStates<'_> {
     }
 }
 
-/// What the first state is: the release and the series on it, so that an edited series is another
-/// question.
+/// Returns the name of the first state, made of the release and its series, so that an edited series makes
+/// another question.
 fn series_name(release: &Release, series: &Series) -> String {
     use sha2::{Digest, Sha256};
     if series.patches().is_empty() {
@@ -238,7 +238,7 @@ fn series_name(release: &Release, series: &Series) -> String {
     format!("{} with series {}", release.name, &digest[..12])
 }
 
-/// The commits behind `first` up to `last`, oldest first.
+/// Returns the commits after `first` up to `last`, oldest first.
 fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
     let log = |options: [&str; 2], range: &str| {
         let common = ["log", "--no-show-signature", "-z", "--format=%H %T %s"];
@@ -249,8 +249,8 @@ fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
     let Some(oldest) = commits.first() else {
         return Ok(commits);
     };
-    // The release may stand on a branch beside this way, which was merged later. Then its difference from where
-    // the way begins is a step by itself, and nothing that the oldest commit is blamed for.
+    // The release may be on a side branch that was merged later. Then its difference from the start of the
+    // first-parent line is a step of its own, for which the oldest commit is not to blame.
     let before = format!("{}^", oldest.id);
     let log = git.run(&[
         "log",
@@ -260,7 +260,7 @@ fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
         "--format=%H %T %s",
         &before,
     ])?;
-    // A history that was cut has nothing before it.
+    // A shallow history has no parent here.
     if !log.success() {
         return Ok(commits);
     }
@@ -272,7 +272,7 @@ fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
     Ok(commits)
 }
 
-/// The entries of the log; what is none is an error, so that no commit is left out.
+/// Parses the entries of the log; an invalid entry is an error, so that no commit is lost.
 fn entries(text: &str) -> Result<Vec<Commit>> {
     nul_separated(text)
         .map(|entry| {
@@ -284,7 +284,7 @@ fn entries(text: &str) -> Result<Vec<Commit>> {
         .collect()
 }
 
-/// One entry of the log.
+/// Parses one entry of the log.
 fn commit(entry: &str) -> Option<Commit> {
     let mut words = entry.splitn(3, ' ');
     let (id, tree) = (words.next()?, words.next()?);

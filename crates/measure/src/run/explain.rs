@@ -1,4 +1,4 @@
-//! Looks into a change that a bisection found: which files, which functions, and what to do next.
+//! Explains a change that a bisection found: its files, its functions, and the next commands.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use perfquilt_model::profile::CostTable;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
 
-/// Runs of each server: what starts differ by must be known to tell what changed.
+/// Runs of each server: the variation between starts must be known to recognise changes.
 const RUNS: u32 = 3;
 
-/// The files that differ between two trees.
+/// Returns the files that differ between two trees.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when git does not run.
@@ -27,11 +27,11 @@ pub(super) fn files(ws: &Workspace, before: &str, after: &str) -> Result<Vec<Fil
     Ok(stat.split_terminator('\0').filter_map(file_stat).collect())
 }
 
-/// The functions whose own instructions differ between the servers without and with the change that ends at
-/// state `to`, on the workload asked about.
+/// Returns the functions whose own instructions differ, on the workload of `request`, between the servers
+/// without and with the change that ends at state `to`.
 ///
 /// # Errors
-/// As [`profile::measure`].
+/// The errors of [`profile::measure`].
 pub(super) fn functions(
     ws: &Workspace,
     request: &BisectRequest,
@@ -86,7 +86,7 @@ pub(super) fn functions(
     ))
 }
 
-/// One entry of `git diff --numstat -z`.
+/// Parses one entry of `git diff --numstat -z`.
 fn file_stat(entry: &str) -> Option<FileStat> {
     let mut parts = entry.splitn(3, '\t');
     let (added, removed, path) = (parts.next()?, parts.next()?, parts.next()?);

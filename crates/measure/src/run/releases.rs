@@ -1,4 +1,4 @@
-//! The same patches on two releases, all four servers in every block.
+//! Compares the same patches on two releases, with all four servers in every block.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -21,11 +21,11 @@ use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
 use perfquilt_system::digest::hex;
 
-/// Measures the releases called `old` and `new`, without and with the patch `which` of each series or the
-/// whole series, until it is known whose a loss is.
+/// Measures the releases called `old` and `new`, without and with the patch `which` of each series or the whole
+/// series, until the source of a loss is known.
 ///
 /// # Errors
-/// Those of [`prepare`], of building and of measuring, all four servers being needed;
+/// Those of [`prepare`], of building and of measuring (all four servers are needed);
 /// [`Kind::Usage`] when there is no such patch.
 pub fn compare(
     ws: &Workspace,
@@ -161,7 +161,7 @@ fn latest_key(store: &Store, identity: &str) -> Result<ComparisonKey> {
     Ok(latest.unwrap_or_else(|| ComparisonKey::new(identity)))
 }
 
-/// Returns the key of a comparison of `identity` that uses nothing measured before it: that of an undecided one
+/// Returns the key of a comparison of `identity` that uses no earlier measurements: that of an undecided one
 /// with the same question, or a new one.
 fn fresh_key(
     store: &Store,
@@ -189,7 +189,8 @@ fn fresh_key(
     })
 }
 
-/// The state that stands for each: a server that both states of a release are is started once a block.
+/// Returns the state whose server is measured for each state: if both states of a release are the same server,
+/// it is started once per block.
 fn cells(servers: &[Built]) -> [usize; CELLS] {
     [0, 1, 2, 3].map(|state| {
         let before = state / 2 * 2;
@@ -288,7 +289,7 @@ mod tests {
         };
         assert_eq!(latest(), "releases x");
         assert_eq!(latest(), "releases x");
-        // One that may use what was measured is not gone on with.
+        // A comparison that may use earlier measurements is not continued.
         let second = fresh(0.01, false);
         assert!(second.starts_with("releases x 2 fresh 0.01 "), "{second}");
         assert_eq!(fresh(0.01, false), second);
@@ -315,7 +316,7 @@ mod tests {
         let of = |identities: [&str; CELLS]| cells(&identities.map(built));
         assert_eq!(of(["a", "b", "c", "d"]), [0, 1, 2, 3]);
         assert_eq!(of(["a", "a", "c", "d"]), [0, 0, 2, 3]);
-        // Data are a release's own.
+        // Each release has its own data.
         assert_eq!(of(["a", "b", "a", "a"]), [0, 1, 2, 2]);
     }
 }

@@ -4,44 +4,44 @@ use perfquilt_config::Preset;
 use perfquilt_judge::bisect::{Decision, Direction, Question, State};
 use perfquilt_model::observation::{Meter, Metric};
 
-/// The standard deviation of the log ratio of two counts: what counts of real servers vary by from start
-/// to start is less (docs/results), and more is believed when it is seen.
+/// The standard deviation of the log ratio of two counts. Counts of real servers vary less from start to start
+/// (docs/results); a larger observed deviation replaces it.
 const COUNTED_SD: f64 = 0.0005;
 
-/// The preset where none is named.
+/// The default preset.
 pub const DEFAULT_PRESET: &str = "quick";
 
 /// The settings of a bisection.
 #[derive(Debug, Clone)]
 pub struct BisectRequest {
-    /// What the servers are asked to do.
+    /// The workload to run.
     pub workload: String,
-    /// What is read.
+    /// The metric to compare.
     pub meter: Metric,
-    /// Which changes are looked for.
+    /// The direction of the changes to find.
     pub direction: Direction,
-    /// The smallest change looked for, as a fraction of speed.
+    /// The smallest change to find, as a fraction of speed.
     pub size: f64,
     /// The error rate.
     pub error: f64,
-    /// The most blocks of one comparison.
+    /// The maximum number of blocks of one comparison.
     pub most_blocks: usize,
-    /// How is built and measured.
+    /// Preset for building and measuring.
     pub preset: Preset,
     /// The preset's name.
     pub preset_name: String,
-    /// The recipe in the place of the preset's, if another one was asked for.
+    /// The recipe that replaces the preset's, if any.
     pub recipe: Option<String>,
-    /// Leave stored measurements alone and begin a new session.
+    /// Whether to ignore stored measurements and begin a new session.
     pub fresh: bool,
-    /// Look which functions a change that was found made dearer or cheaper.
+    /// Whether to profile which functions a found change made more or less expensive.
     pub profile: bool,
     /// Words a decision for the progress output.
     pub describe: fn(&Question, &Decision) -> String,
 }
 
 impl BisectRequest {
-    /// The options with which a further command takes the same preset and recipe: none for the usual ones.
+    /// Returns the options that give a further command the same preset and recipe; empty for the defaults.
     pub(super) fn with_preset(&self) -> String {
         let preset = if self.preset_name == DEFAULT_PRESET {
             String::new()
@@ -54,7 +54,7 @@ impl BisectRequest {
         }
     }
 
-    /// The option with which `profile`, which takes no preset, takes the same recipe.
+    /// Returns the option that gives `profile`, which takes no preset, the same recipe.
     pub(super) fn with_recipe(&self) -> String {
         if self.with_preset().is_empty() {
             String::new()
@@ -63,7 +63,7 @@ impl BisectRequest {
         }
     }
 
-    /// The question about states of no release in particular.
+    /// Returns the question about states of no particular release.
     pub(super) fn question_of(&self, states: &[State]) -> Question {
         Question {
             states: states.to_vec(),

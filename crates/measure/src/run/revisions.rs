@@ -1,4 +1,4 @@
-//! Where the states of a bisection come from.
+//! The sources of a bisection's states.
 
 use super::request::BisectRequest;
 use super::{Prepared, build_item};
@@ -7,30 +7,31 @@ use perfquilt_machine::build::BuildItem;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 
-/// The sources of a bisection's states.
+/// Provides the states of a bisection and their sources.
 pub trait Revisions {
-    /// The release they belong to.
+    /// Returns the release they belong to.
     fn release(&self) -> &str;
 
-    /// The states in order, with their trees where these are known without work.
+    /// Returns the states in order, with their trees where these are available without work.
     fn states(&self) -> &[State];
 
-    /// What there is to build for a state; its tree is made now if need be.
+    /// Returns the build input of a state; makes its tree if necessary.
     ///
     /// # Errors
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the state has no sources: the series does not
     /// apply to it.
     fn item(&self, state: usize) -> Result<BuildItem>;
 
-    /// What a change is called: `patch` or `commit`.
+    /// Returns the noun for a change: `patch` or `commit`.
     fn noun(&self) -> &'static str;
 
-    /// How to name another end of the range, of which `which` (`good` or `bad`) cannot be measured.
+    /// Returns the hint for choosing another end of the range instead of `which` (`good` or `bad`), which
+    /// cannot be measured.
     fn another_end(&self, which: &str) -> String {
         format!("name another one with `--{which}`")
     }
 
-    /// The commands to be suggested after these changes were found with the settings `request`.
+    /// Returns the commands to suggest after these changes were found with the settings `request`.
     fn next(
         &self,
         from: usize,
@@ -39,7 +40,7 @@ pub trait Revisions {
     ) -> Vec<perfquilt_judge::bisect::NextCommand>;
 }
 
-/// The points of a series between two of them.
+/// The points of a series from one to another.
 #[derive(Debug)]
 pub struct SeriesStates<'a> {
     prepared: &'a Prepared,
@@ -49,11 +50,11 @@ pub struct SeriesStates<'a> {
 }
 
 impl<'a> SeriesStates<'a> {
-    /// The points from `good` (by default the bare release) to `bad` (by default the whole series).
-    /// `version` is the release the user named, if one was.
+    /// Selects the points from `good` (by default the bare release) to `bad` (by default the whole series).
+    /// `version` is the release the user named, if any.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when these are no two points in this order.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when these are not two points in this order.
     pub fn new(
         prepared: &'a Prepared,
         version: Option<&str>,

@@ -1,4 +1,4 @@
-//! Where the sessions of bisections are kept: one JSON file each, written whole.
+//! Stores the sessions of bisections: one JSON file each, replaced atomically.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use perfquilt_system::locks::{self, Lock};
 #[derive(Debug)]
 pub struct StoredSession {
     path: PathBuf,
-    /// Held while the session is carried out.
+    /// Held while the session runs.
     _lock: Option<Lock>,
     /// Its name: the file's.
     pub name: String,
@@ -31,20 +31,20 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// The sessions of `ws`.
+    /// Returns the sessions of `ws`.
     pub fn of(ws: &Workspace) -> Self {
         Sessions {
             folder: ws.state().join("bisect"),
         }
     }
 
-    /// The session that asks `question` in `context` (machine, harness, settings, recipe), begun now or
-    /// before; with `fresh`, one that uses no stored measurement and is not finished. One whose end could
-    /// not be used is over: whatever that was may be mended. `store` has the observations.
+    /// Opens the session that asks `question` in `context` (machine, harness, settings, recipe), or begins it;
+    /// with `fresh`, an unfinished one that uses no stored measurement. A session with an unusable end is not
+    /// reopened, since its cause may have been fixed. `store` has the observations.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when files cannot be read or written;
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process carries it out.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process runs it.
     pub fn open(
         &self,
         question: &Question,
@@ -61,10 +61,10 @@ impl Sessions {
                 _ => format!("{}-{number}", &digest[..12]),
             };
             let path = self.path(&name);
-            // Held before the file is looked at: another process may be about to write it.
+            // Taken before the first look at the file: another process may be about to write it.
             let lock = self.lock(&name)?;
             if !path.is_file() {
-                // The file was removed: a session of this name would take what that one measured for its own.
+                // The file was removed: a new session of this name would take the old observations for its own.
                 if store.begun(&key(&name))?.is_some() {
                     continue;
                 }
@@ -98,7 +98,7 @@ impl Sessions {
         Err(Error::internal("there are too many sessions"))
     }
 
-    /// The session called `name`, by default the one that was written last.
+    /// Loads the session called `name`, by default the one written last.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none.
@@ -127,7 +127,7 @@ impl Sessions {
         }
     }
 
-    /// The names of all sessions, the one that was written last first. What else lies in the folder is none.
+    /// Returns the names of all sessions, the last written first. Skips other files of the folder.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the folder cannot be read.
@@ -152,7 +152,7 @@ impl Sessions {
         Ok(found.into_iter().map(|(_, name)| name).collect())
     }
 
-    /// Keeps other processes from carrying out the same session.
+    /// Keeps other processes from running the same session.
     fn lock(&self, name: &str) -> Result<Option<Lock>> {
         match locks::try_now(&self.folder.join(format!("{name}.lock"))) {
             Ok(None) => Err(Error::usage(format!(
@@ -160,7 +160,7 @@ impl Sessions {
             ))
             .hint("`perfquilt bisect log` shows how far it is")),
             Ok(held) => Ok(held),
-            // A file system without locks is no reason to give up.
+            // Sessions work on a file system without locks too.
             Err(_) => Ok(None),
         }
     }
@@ -170,12 +170,12 @@ impl Sessions {
     }
 }
 
-/// Under what the session called `name` keeps its observations.
+/// Returns the key under which the session called `name` stores its observations.
 pub(super) fn key(name: &str) -> String {
     format!("bisect {name}")
 }
 
-/// Whether a session may have this name.
+/// Returns whether a session may have this name.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
@@ -223,7 +223,7 @@ mod tests {
         (sessions, Store::open(&folder.join("bisect.db")).unwrap())
     }
 
-    /// Opens the session, tells it `events` and puts it away; returns its name, and whether it is fresh.
+    /// Opens the session, applies `events` and writes it; returns its name, and whether it is fresh.
     fn told(
         (sessions, store): &(Sessions, Store),
         context: &str,
@@ -245,14 +245,14 @@ mod tests {
         assert_eq!(open(false, &[]), (first.clone(), false));
         let (elsewhere, _) = told(&sessions, "another recipe", false, &[]);
         assert_ne!(elsewhere, first);
-        // One that may use stored measurements is not gone on with where none are to be used, and one
-        // that may not goes on so.
+        // A fresh request does not continue a session that may use stored measurements; any request continues a
+        // fresh one.
         let second = format!("{first}-2");
         assert_eq!(open(true, &[]), (second.clone(), true));
         for fresh in [true, false] {
             assert_eq!(open(fresh, &[]), (second.clone(), true));
         }
-        // An end that could not be used is tried again.
+        // A session with an unusable end is not reopened.
         let unusable = Event::Unusable {
             state: 1,
             reason: "no compiler".into(),
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(open(false, &[unusable]).0, second);
         let third = format!("{first}-3");
         assert_eq!(open(false, &[]), (third.clone(), false));
-        // What is finished is answered again, unless a new answer is wanted.
+        // A finished session answers again, unless the request is fresh.
         let built = |state: usize| Event::Built {
             state,
             identity: "one".into(),
@@ -284,7 +284,7 @@ mod tests {
         std::fs::remove_file(sessions.path(&first)).unwrap();
         let second = format!("{first}-2");
         assert_eq!(told(&all, "here", true, &[]), (second.clone(), true));
-        // It goes on as any other.
+        // A fresh session continues like any other.
         assert_eq!(told(&all, "here", false, &[]), (second, true));
     }
 

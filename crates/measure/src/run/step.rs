@@ -1,4 +1,4 @@
-//! Commits of any git repository as states: the good one, the one checked out, the bad one.
+//! Commits of any git repository as states: good, `HEAD` and bad.
 
 use std::path::Path;
 
@@ -15,21 +15,22 @@ use perfquilt_patches::upstream::Objects;
 use perfquilt_store::Store;
 use perfquilt_system::git::Git;
 
-/// Which side of the change the middle one of three states is on.
+/// The side of the change that the middle one of three states is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Side {
-    /// The good one's.
+    /// The side of the good state.
     Good,
-    /// The bad one's, or a change lies before it and another one behind.
+    /// The side of the bad state, or between two changes.
     Bad,
-    /// It cannot be built or measured, or what was measured does not tell: why, as a fragment.
+    /// Undecided, with the reason as a fragment: the state cannot be built or measured, or the measurements do
+    /// not decide.
     Unknown(String),
 }
 
-/// Tells on which side of the change the middle one of three states is.
+/// Returns the side of the change that the middle one of three states is on.
 ///
 /// # Errors
-/// As [`bisect`](super::bisect::bisect); [`Kind::Inconclusive`] when good and bad do not differ.
+/// The errors of [`bisect`](super::bisect::bisect); [`Kind::Inconclusive`] when good and bad do not differ.
 pub fn side(
     ws: &Workspace,
     states: &dyn Revisions,
@@ -54,7 +55,7 @@ pub fn side(
     })
 }
 
-/// What the path of a bisection over three states says about the middle one.
+/// Returns the side of the middle one of three states by the path of their bisection.
 fn answer(path: &[Decision]) -> Option<Side> {
     let unknown = |why: &str| Some(Side::Unknown(why.to_owned()));
     path.iter().find_map(|decision| match &decision.how {
@@ -71,7 +72,7 @@ fn answer(path: &[Decision]) -> Option<Side> {
     })
 }
 
-/// Three commits of the repository that somebody bisects with git.
+/// Three commits of a repository that is being bisected with git.
 #[derive(Debug)]
 pub struct CommitsHere {
     release: String,
@@ -79,11 +80,11 @@ pub struct CommitsHere {
 }
 
 impl CommitsHere {
-    /// The commits `good`, `HEAD` and `bad` of the repository at `folder`. Their files are copied into the
-    /// object store of `ws`, unless they are there.
+    /// Reads the commits `good`, `HEAD` and `bad` of the repository at `folder`. Copies their files into the
+    /// object store of `ws`, unless it has them.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when `folder` is no repository or has no such commits.
+    /// [`Kind::Usage`] when `folder` is no repository or does not have these commits.
     pub fn new(ws: &Workspace, folder: &Path, (good, bad): (&str, &str)) -> Result<Self> {
         let git = Git::new(folder);
         let source = ws.config.release(None)?;
@@ -122,7 +123,7 @@ fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<S
     };
     let (commit, tree) = (of("commit")?, of("tree")?);
     if !has(store, &tree)? {
-        // The files alone, without the history: a commit without parents.
+        // A commit without parents transfers the files without the history.
         let name = [
             "-c",
             "user.name=perfquilt",
@@ -141,7 +142,7 @@ fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<S
         let to = ws.object_store();
         let to = std::path::absolute(&to).map_err(|e| Error::io("find", &to, &e))?;
         let refspec = format!("{alone}:refs/measured/{tree}");
-        // What the user's pushes ask of a server, a folder does not offer.
+        // A local folder does not support what the user's push settings may request of a server.
         let settings = [
             "-c",
             "push.gpgSign=false",
@@ -166,7 +167,7 @@ fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<S
     })
 }
 
-/// Whether the store has a tree with everything in it, as far as that is known.
+/// Returns whether the store is known to have a tree with all its files.
 fn has(store: &Objects, tree: &str) -> Result<bool> {
     Ok(store.reference(&format!("refs/measured/{tree}"))?.is_some() || store.has_named(tree)?)
 }
@@ -218,7 +219,7 @@ mod tests {
         };
         assert_eq!(told(skipped(1)), Some(Side::Unknown(reason.clone())));
         assert_eq!(told(skipped(2)), None);
-        // Two changes that have the size only together.
+        // Two changes that reach the size only together.
         let named = told(DecisionKind::Named { from: 0, to: 2 });
         assert!(matches!(named, Some(Side::Unknown(why)) if why.contains("neither part")));
         assert_eq!(told(DecisionKind::Named { from: 0, to: 1 }), None);

@@ -1,4 +1,4 @@
-//! A server somebody named: a point of a release built with a recipe, or a folder.
+//! A server given by name: a point of a release built with a recipe, or a folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,26 +11,26 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 
-/// A server that is there now.
+/// A server that exists now.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// What it is, for people.
+    /// Its description, for display.
     pub label: String,
-    /// The recipe it was built with; empty where nobody knows.
+    /// The recipe it was built with; empty if unknown.
     pub recipe: String,
     /// The server.
     pub built: Built,
     /// The release whose configuration and clients it gets.
     pub release: String,
-    /// What its data is known by: servers of the same release share it.
+    /// The key of its data: servers of the same release share it.
     pub data: String,
-    /// The folder of the built server that makes the data, if it is not there.
+    /// The folder of the built server that prepares the data, if it does not exist.
     pub base: PathBuf,
-    /// The git tree of its source, where it is known.
+    /// The git tree of its source, if known.
     pub tree: Option<String>,
 }
 
-/// What a name says.
+/// The parts of a server's name.
 #[derive(Debug, PartialEq, Eq)]
 struct Name<'a> {
     release: Option<&'a str>,
@@ -39,7 +39,7 @@ struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// `[RELEASE:]POINT[@RECIPE]`.
+    /// Parses `[RELEASE:]POINT[@RECIPE]`.
     fn parse(text: &'a str) -> Option<Self> {
         let (text, recipe) = match text.rsplit_once('@') {
             Some((text, recipe)) if !recipe.is_empty() => (text, Some(recipe)),
@@ -62,11 +62,11 @@ impl<'a> Name<'a> {
 }
 
 impl Target {
-    /// The server that `text` names: `[RELEASE:]POINT[@RECIPE]`, which is built if need be (`recipe` where
-    /// none is named), or the folder of one built elsewhere.
+    /// Finds the server that `text` names: `[RELEASE:]POINT[@RECIPE]`, built if necessary (with `recipe` where
+    /// the name has none), or the folder of one built elsewhere.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a name that means nothing; [`Kind::Build`] when it cannot be built.
+    /// [`Kind::Usage`] for an unknown name; [`Kind::Build`] when it cannot be built.
     pub fn find(ws: &Workspace, text: &str, recipe: &str, progress: &dyn Progress) -> Result<Self> {
         match Name::parse(text) {
             Some(name) => Self::point(ws, &name, recipe, progress),
@@ -98,7 +98,7 @@ impl Target {
                 .ok_or_else(|| Error::new(Kind::Internal, "nothing was built"))?;
             Ok((server.label, server.built?))
         };
-        // The data is always made by the bare release as it is built by default, whatever is looked at.
+        // The default build of the bare release always prepares the data, whatever the target is.
         let base = build(recipe, Point::BASE)?;
         let (label, built) = match name.point {
             Point::BASE | Point::Control if own == recipe => base.clone(),
@@ -127,7 +127,7 @@ impl Target {
             label: dir.display().to_string(),
             recipe: String::new(),
             release: format!("{}-{}", upstream.name, upstream.current),
-            // Nobody knows whether another server's data would do.
+            // Data of another server may not be compatible.
             data: format!("elsewhere-{}", &built.identity[..16]),
             base: absolute,
             built,
@@ -136,7 +136,7 @@ impl Target {
     }
 }
 
-/// A server built elsewhere: what it runs may be any file of its folder, so all of them are its identity.
+/// Returns a server built elsewhere. It may run any file of its folder, so its identity covers all of them.
 fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
     let path = dir.join(binary);
     let refused = |why: &str| {
@@ -159,15 +159,15 @@ fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
     })
 }
 
-/// The files below `dir` by relative path, with their sizes, but for what the cache of built servers adds. Links
-/// are followed; what is neither file nor folder is left out.
+/// Returns the files below `dir` by relative path, with their sizes, without those that the cache of built
+/// servers adds. Follows links; skips anything that is neither file nor folder.
 fn files(dir: &Path) -> Result<BTreeMap<String, u64>> {
     let mut files = BTreeMap::new();
     let mut seen = BTreeSet::new();
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
         let unread = |e: &std::io::Error| Error::io("read", &folder, e);
-        // A link may lead to a folder that it is in.
+        // A link may lead to a folder that contains it.
         if !seen.insert(std::fs::canonicalize(&folder).map_err(|e| unread(&e))?) {
             continue;
         }

@@ -1,9 +1,9 @@
-//! A question for the tests of this folder.
+//! A question for the tests of this module.
 
 use perfquilt_judge::bisect::{Direction, Question, State};
 use perfquilt_model::observation::Meter;
 
-/// A question over so many states: slower by 0.5 % or more.
+/// Returns a question over `states` states: slower by 0.5 % or more.
 pub fn question(states: usize) -> Question {
     Question {
         states: (0..states)

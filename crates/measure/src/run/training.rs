@@ -15,28 +15,29 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::digest::hex;
 
-/// Every training draws the same numbers.
+/// The seed of every training run, so that all draw the same numbers.
 const SEED: u64 = 1;
 
-/// A builder of `prepared`'s points with the recipe called `recipe`, which trains what the recipe wants trained.
+/// Returns a builder of `prepared`'s points with the recipe called `recipe`, which trains the profiles that the
+/// recipe needs.
 ///
 /// # Errors
-/// As [`Builder::guided`].
+/// The errors of [`Builder::guided`].
 pub fn builder(ws: &Workspace, recipe: &str, prepared: &Prepared) -> Result<Builder> {
     builder_on(ws, recipe, &super::build_item(prepared, Point::BASE)?)
 }
 
-/// [`builder`], with `base` for the bare release.
+/// Returns a builder like that of [`builder`], with `base` as the bare release.
 ///
 /// # Errors
-/// As [`Builder::guided`].
+/// The errors of [`Builder::guided`].
 pub fn builder_on(ws: &Workspace, recipe: &str, base: &BuildItem) -> Result<Builder> {
     Builder::guided(ws, recipe, base, &|profile| {
         Ok(Arc::new(Trainer::new(ws, profile, &base.release)?))
     })
 }
 
-/// Starts a server and has the workloads of a profile done on it.
+/// Starts a server and runs the workloads of a profile on it.
 #[derive(Debug)]
 struct Trainer {
     ws: Workspace,
@@ -108,7 +109,7 @@ impl Training for Trainer {
                 )));
             }
         }
-        // Killed, it would write nothing. Its data has done its duty.
+        // A killed server would not write its profile.
         running.stop_cleanly()?;
         std::fs::remove_dir_all(&dir).map_err(|error| Error::io("remove", &dir, &error))
     }
