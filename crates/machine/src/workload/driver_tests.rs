@@ -255,10 +255,7 @@ end
     let run = Run::new(script, 1, &[]);
     assert!(run.output.success());
     let error = read_slices(&run.path("slices"), &POINTS).unwrap_err();
-    assert!(
-        error.message().starts_with("no round can be used"),
-        "{error}"
-    );
+    assert!(error.message().starts_with("no usable round"), "{error}");
 }
 
 #[test]
