@@ -47,7 +47,7 @@ pub struct Service {
     pub repository: Repository,
     /// The secret that GitHub signs webhooks with.
     pub secret: Secret,
-    /// The configuration, which says who may give which commands.
+    /// The configuration, with the permissions for commands.
     pub config: Config,
     /// The path of the queue's file.
     pub queue: std::path::PathBuf,

@@ -119,7 +119,7 @@ impl Real {
 }
 
 /// Runs `repeats` experiments of `preset` on `copies` of the bare release, each from fresh servers. Stores
-/// finished experiments and blocks apart from the results, and does not measure them again.
+/// finished experiments and blocks in a store separate from the results, and reuses them.
 ///
 /// Calls `each` with the results so far after each experiment.
 ///

@@ -218,7 +218,7 @@ pub struct Closest {
     pub result: u8,
 }
 
-/// A patch that is to be dropped, or was set aside, with the reason.
+/// A patch to drop, or one that was set aside, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PatchRemoval {
     /// Its place in the series, from 1.

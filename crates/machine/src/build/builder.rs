@@ -386,7 +386,7 @@ impl Builder {
     }
 
     /// Returns [`Builder::values`] for the recipe's section `relink`; its own placeholders stay, since every link
-    /// expands them anew.
+    /// expands them again.
     fn relink_values(&self, dir: &Path) -> BTreeMap<String, String> {
         let mut values = self.values(dir, self.jobs);
         for name in ["output", "seed"] {

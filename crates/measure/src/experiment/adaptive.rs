@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::collected::Collected;
 use super::driver::Driver;
 use super::fingerprint::{self, Fingerprint};
 use super::machine::{Setup, ThisMachine};
@@ -69,6 +70,8 @@ pub struct AdaptiveRunner<'a> {
     /// Releases whose servers need data of their own, by state: the release, and the state whose server
     /// prepares it.
     data: BTreeMap<usize, (String, usize)>,
+    /// The observations of this experiment, from the first call of [`AdaptiveRunner::measure`] on.
+    collected: Option<Collected>,
 }
 
 impl<'a> AdaptiveRunner<'a> {
@@ -119,6 +122,7 @@ impl<'a> AdaptiveRunner<'a> {
             id,
             servers: BTreeMap::new(),
             data: BTreeMap::new(),
+            collected: None,
         })
     }
 
@@ -133,6 +137,7 @@ impl<'a> AdaptiveRunner<'a> {
         self.settled = true;
         self.header.harness = identity::harness(self.ws, self.counter.as_ref(), self.layouts)?;
         self.id = self.store.begin(&self.header, &self.key)?;
+        self.collected = None;
         Ok(())
     }
 
@@ -238,7 +243,11 @@ impl<'a> AdaptiveRunner<'a> {
             workloads: vec![&self.workload],
         };
         let margin = Meter::default_margin;
-        let mut driver = Driver::new(self.store, self.id, readings, Vec::new(), &margin)?;
+        let collected = match self.collected.take() {
+            Some(collected) => collected,
+            None => Collected::load(self.store, self.id, Vec::new(), &readings)?,
+        };
+        let mut driver = Driver::new(self.store, self.id, readings, collected, &margin)?;
         let (seed, reading) = (identity::seed(&self.key), self.reading());
         let draw = |number: u32, points: &[Point]| {
             let scope = Scope {
@@ -255,6 +264,7 @@ impl<'a> AdaptiveRunner<'a> {
         let points = states.iter().map(|&state| Point::Step(state)).collect();
         let mut strategy = RequestedBlocks::new(numbers, points, draw);
         let (failed, end) = driver.drive(&mut strategy, &mut machine, progress);
+        self.collected = Some(driver.into_collected());
         end?;
         let failed = failed
             .into_iter()

@@ -10,7 +10,7 @@ use super::progress::words;
 use super::recorder::{Readings, Recorded, Recorder};
 use super::strategy::{SoFar, Strategy};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{Meter, PlannedBlocks};
+use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Step};
 use perfquilt_store::{ExperimentId, Store};
@@ -24,7 +24,7 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Continues experiment `id` of `store`. `planned` gives its stopping rule, `margin` the equivalence
+    /// Continues experiment `id` of `store`, whose observations are `collected`. `margin` gives the equivalence
     /// margins as fractions of speed.
     ///
     /// # Errors
@@ -33,14 +33,19 @@ impl<'a> Driver<'a> {
         store: &'a Store,
         id: ExperimentId,
         readings: Readings<'a>,
-        planned: Vec<PlannedBlocks>,
+        collected: Collected,
         margin: &'a dyn Fn(Meter) -> f64,
     ) -> Result<Self> {
         Ok(Driver {
-            collected: Collected::load(store, id, planned, &readings)?,
             recorder: Recorder::new(store, id, readings)?,
+            collected,
             margin,
         })
+    }
+
+    /// Returns the observations, those of the measured blocks included.
+    pub fn into_collected(self) -> Collected {
+        self.collected
     }
 
     /// Returns whether `strategy` has no block left without the `failed` points.

@@ -40,6 +40,7 @@ use perfquilt_model::progress::Progress;
 use perfquilt_store::{ExperimentId, Store};
 
 use candidate::Candidate;
+use collected::Collected;
 use driver::Driver;
 use key::ExperimentKey;
 pub(crate) use key::{ComparisonKey, FreshQuestion};
@@ -278,7 +279,10 @@ fn run_on(
         counted: counted.clone(),
         workloads: workloads.clone(),
     };
-    let driver = || Driver::new(store, id, readings.clone(), planned.clone(), &margin);
+    let driver = || {
+        let collected = Collected::load(store, id, planned.clone(), &readings)?;
+        Driver::new(store, id, readings.clone(), collected, &margin)
+    };
     let strategy = || PlannedExperiment::new(&blocks, preset.block_seconds);
     let mut driving = driver()?;
     // Only the base and its control are left: every other point is the same binary or was not built.

@@ -105,13 +105,23 @@ impl<'a> Recorder<'a> {
     pub fn rest(&self, block: &Block, failed: &BTreeMap<Point, Error>) -> Block {
         let mut rest = block.clone();
         rest.points.retain(|point| !failed.contains_key(point));
-        rest.workloads.retain(|workload| {
-            self.readings
-                .meters(block.reading)
-                .iter()
-                .any(|&meter| !self.is_done(workload, meter, block))
-        });
+        rest.workloads
+            .retain(|workload| self.is_open(workload, block));
         rest
+    }
+
+    /// Returns whether every meter of every workload of `block` is stored.
+    pub fn is_stored(&self, block: &Block) -> bool {
+        !block
+            .workloads
+            .iter()
+            .any(|workload| self.is_open(workload, block))
+    }
+
+    /// Returns whether some meter of `workload` in `block` is not stored.
+    fn is_open(&self, workload: &str, block: &Block) -> bool {
+        let mut meters = self.readings.meters(block.reading).iter();
+        meters.any(|&meter| !self.is_done(workload, meter, block))
     }
 
     /// Stores an event of `block`.

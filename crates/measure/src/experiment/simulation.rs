@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::collected::Collected;
 use super::driver::Driver;
 use super::executor::{Event, Executor, Report};
 use super::plan::{Block, Reading, Scope, plan};
@@ -249,7 +250,8 @@ impl Fixture {
             counted: vec![Meter::Instructions],
             workloads,
         };
-        let mut driver = Driver::new(&self.store, self.id(), readings, planned, &margin).unwrap();
+        let collected = Collected::load(&self.store, self.id(), planned, &readings).unwrap();
+        let mut driver = Driver::new(&self.store, self.id(), readings, collected, &margin).unwrap();
         let strategy = || PlannedExperiment::new(&blocks, 1.0);
         let outcome = driver.drive(&mut strategy(), simulation, &Silent);
         if outcome.1.is_ok() {

@@ -115,10 +115,7 @@ impl<'p> PlannedExperiment<'p> {
     ) -> Announcement {
         let left: Vec<&Block> = self.blocks[self.place..]
             .iter()
-            .filter(|block| {
-                let rest = so_far.recorder.rest(block, so_far.failed);
-                !rest.workloads.is_empty()
-            })
+            .filter(|block| !so_far.recorder.is_stored(block))
             .collect();
         let coming = self.forecast.milliseconds(&left, state);
         let kind = match block.reading {

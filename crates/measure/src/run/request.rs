@@ -83,27 +83,11 @@ impl BisectRequest {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::request;
     use super::*;
 
     #[test]
     fn further_commands_build_and_measure_alike() {
-        let request = |preset: &str, recipe: Option<&str>| BisectRequest {
-            workload: "load".into(),
-            meter: Meter::Time.into(),
-            direction: Direction::Slower,
-            size: 0.005,
-            error: 0.01,
-            most_blocks: 400,
-            preset: toml::from_str(
-                "recipe = \"make\"\nworkloads = []\nmeters = []\nblocks = 5\nblock_seconds = 1.0\n",
-            )
-            .unwrap(),
-            preset_name: preset.into(),
-            recipe: recipe.map(str::to_owned),
-            fresh: false,
-            profile: true,
-            describe: |_, _| String::new(),
-        };
         let options = |request: BisectRequest| (request.with_preset(), request.with_recipe());
         let told = |run: &str, profile: &str| (run.to_owned(), profile.to_owned());
         assert_eq!(options(request("quick", None)), told("", ""));

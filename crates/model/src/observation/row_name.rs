@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The name of a workload, or of an operation that a client times apart, stored as `workload/operation`.
+/// The name of a workload, or of an operation that a client times separately, stored as `workload/operation`.
 ///
 /// A workload's own name may contain a slash too: only beside observations of `workload` itself is the rest an
 /// operation.
