@@ -77,10 +77,7 @@ impl Case {
         header.series = (1..=patches).map(|k| format!("{k}.patch")).collect();
         let settings = "description = \"\"\nkind = \"sysbench\"\n[sysbench]\nscript = \"x\"\n";
         let workloads: Vec<Workload> = (0..workloads)
-            .map(|place| Workload {
-                name: format!("w{place}"),
-                ..toml::from_str(settings).unwrap()
-            })
+            .map(|place| Workload::parse(&format!("w{place}"), settings).unwrap())
             .collect();
         let planned = workloads.iter().map(|workload| PlannedBlocks {
             min_blocks: Some(10),

@@ -22,6 +22,7 @@ use perfquilt_model::error::Kind;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
 use perfquilt_system::process::Command;
+use serde::Deserialize;
 use serde_json::Value;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -47,6 +48,14 @@ struct Arguments {
     /// What cargo adds
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+/// The settings of a sysbench workload that a plain run of sysbench uses.
+#[derive(Deserialize)]
+struct SysbenchSettings {
+    script: String,
+    #[serde(default)]
+    options: toml::Table,
 }
 
 /// Two servers that are the same, and how to ask them.
@@ -101,7 +110,7 @@ impl<'a> Bench<'a> {
 
     /// Logarithm of the seconds a transaction takes, in a plain run of sysbench.
     fn seconds_per_transaction(&self, running: &Running, seconds: u32) -> f64 {
-        let settings = self.workload.sysbench.as_ref().unwrap();
+        let settings: SysbenchSettings = self.workload.settings.parse().unwrap().unwrap();
         let options = settings.options.iter().map(|(name, value)| {
             let value = match value {
                 toml::Value::String(text) => text.clone(),

@@ -130,6 +130,7 @@ fn header(patches: usize) -> ExperimentHeader {
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),
         failed: BTreeMap::new(),
+        start_timeouts: BTreeMap::new(),
         started: "2026-01-02T03:04:05Z".into(),
         reused: Vec::new(),
     }

@@ -147,9 +147,10 @@ impl Context {
     /// Opens the workspace of `--directory` or the current folder, and finishes what a killed command left undone.
     ///
     /// # Errors
-    /// Those of [`Workspace::open`], and when an interrupted write cannot be finished.
+    /// Those of [`Workspace::open`] and [`perfquilt_machine::check`], and when an interrupted write cannot be finished.
     pub fn workspace(&self) -> Result<Workspace> {
         let ws = Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))?;
+        perfquilt_machine::check(&ws.config)?;
         if perfquilt_patches::edit::publish::recover(&ws)? {
             let progress = self.output.progress();
             progress.warn(

@@ -1,7 +1,6 @@
 //! `perfquilt run`: builds every point, measures, and reports.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,15 +12,12 @@ use super::form::ReportOptions;
 use super::report;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::sandbox::{self, ProcessEnd, Sandbox};
 use perfquilt_measure::run::run as run_job;
+use perfquilt_measure::run::run_in_sandbox;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_patches::series::SeriesLocation;
-use perfquilt_patches::upstream;
 use perfquilt_results::outcome;
 use perfquilt_store::Store;
-use perfquilt_system::process::Sink;
 
 /// Arguments of `perfquilt run`.
 #[derive(Debug, Args)]
@@ -42,7 +38,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
     /// Folder to write the outcome to, for `perfquilt post`: raw observations and failures
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", overrides_with = "outcome")]
     outcome: Option<PathBuf>,
     /// Commit to record in the outcome (default: the workspace's)
     #[arg(long, value_name = "COMMIT", requires = "outcome")]
@@ -50,6 +46,9 @@ pub struct Arguments {
     /// Build and measure without access to network, home and secrets (needs bubblewrap)
     #[arg(long, conflicts_with_all = ["output", "flame_graph"])]
     sandbox: bool,
+    /// The command runs in the sandbox that --sandbox creates
+    #[arg(long, hide = true, requires = "sandbox")]
+    in_sandbox: bool,
     #[command(flatten)]
     form: ReportOptions,
 }
@@ -72,7 +71,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
             return context.output.combine(Err(error), written);
         }
     };
-    match (arguments.sandbox, target) {
+    match (arguments.sandbox && !arguments.in_sandbox, target) {
         (true, Some((folder, head))) => {
             run_sandboxed_for_outcome(context, &ws, arguments, folder, head)
         }
@@ -179,90 +178,21 @@ fn run_sandboxed_for_outcome(
     context.output.combine(done, written)
 }
 
-/// Fetches the release, and runs the same command in a sandbox without network; it writes its outcome to `outcome`, a
-/// folder of the workspace's state.
+/// Runs the same command in a sandbox; it writes its outcome to `outcome`, a folder of the workspace's state.
 fn run_sandboxed(
     context: &Context,
     ws: &Workspace,
     arguments: &Arguments,
     outcome: Option<&Path>,
 ) -> Result<ExitCode> {
-    sandbox::check_support().map_err(|why| {
-        Error::usage(format!("there is no sandbox: {why}"))
-            .hint("`perfquilt doctor` lists what is missing")
-    })?;
     let release = arguments.measuring.release.as_deref();
-    upstream::ensure(ws, release, context.output.progress())?;
-    let root = ws.root();
-    let mut sandbox = allow_series(Sandbox::new(&ws.config.sandbox), ws, release)?;
-    for folder in [&ws.state(), ws.cache()] {
-        std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
-        sandbox = sandbox.write(folder);
+    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    // The last of two values counts.
+    words.push("--in-sandbox".into());
+    if let Some(folder) = outcome {
+        words.extend(["--outcome".into(), folder.into()]);
     }
-    sandbox = sandbox.env("XDG_CACHE_HOME", ws.cache().parent().unwrap_or(root));
-    let here = std::env::current_dir().map_err(|e| Error::io("find", Path::new("."), &e))?;
-    let tool = std::env::current_exe()
-        .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
-    let words = sandboxed_command_line(std::env::args_os().skip(1), outcome);
-    let mut inside = sandbox.start(&tool, &words, &here, (Sink::Inherit, Sink::Inherit))?;
-    let status = match sandbox::supervise(&mut inside, &|| false)? {
-        ProcessEnd::Exited(status) | ProcessEnd::Interrupted(status) => status,
-        ProcessEnd::LimitExceeded(what) => {
-            return Err(Error::bench(format!("the sandbox was ended: {what}"))
-                .hint("[sandbox] of the configuration sets its limits"));
-        }
-        ProcessEnd::Cancelled => return Err(Error::interrupted()),
-    };
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.map(ExitCode::from)
-        .ok_or_else(|| match status.signal() {
-            Some(signal) => Error::internal(format!("the sandbox was ended by signal {signal}")),
-            None => Error::internal("the sandbox ended unexpectedly"),
-        })
-}
-
-/// Returns the command line to run in the sandbox: the same without `--sandbox`, and with another folder for the
-/// outcome.
-fn sandboxed_command_line(
-    words: impl Iterator<Item = OsString>,
-    outcome: Option<&Path>,
-) -> Vec<OsString> {
-    let mut words = words.filter(|word| word != "--sandbox");
-    let mut found = Vec::new();
-    while let Some(word) = words.next() {
-        let apart = word == "--outcome";
-        let joined = word.to_string_lossy().starts_with("--outcome=");
-        match outcome {
-            Some(folder) if apart || joined => {
-                if apart {
-                    words.next();
-                }
-                found.extend(["--outcome".into(), folder.into()]);
-            }
-            _ => found.push(word),
-        }
-    }
-    found
-}
-
-/// Makes the series of `release` readable in the sandbox, with the files and variables that locate it: those of the
-/// configuration and of quilt.
-fn allow_series(sandbox: Sandbox, ws: &Workspace, release: Option<&str>) -> Result<Sandbox> {
-    let series = SeriesLocation::of(ws, release)?;
-    let mut sandbox = sandbox
-        .read(&ws.bench_config())
-        .read(&series.file)
-        .read(&series.folder);
-    for name in ["QUILT_PC", "QUILT_PATCHES", "QUILT_SERIES"] {
-        if let Some(value) = std::env::var_os(name) {
-            sandbox = sandbox.env(name, value);
-        }
-    }
-    let given = std::env::var_os("QUILT_PC").filter(|value| !value.is_empty());
-    let noted = ws.root().join(given.unwrap_or_else(|| ".pc".into()));
-    Ok(sandbox
-        .read(&noted.join(".quilt_patches"))
-        .read(&noted.join(".quilt_series")))
+    run_in_sandbox(ws, release, &words, context.output.progress()).map(ExitCode::from)
 }
 
 /// Runs without a sandbox; `target` is the folder of the outcome and the commit to record in it.
@@ -303,29 +233,4 @@ fn run_directly(
         .chain(points.map(|(_, error)| error));
     let done = context.output.errors(errors.collect());
     context.output.combine(done, written)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_command_runs_inside() {
-        let words = |line: &str, outcome: Option<&str>| {
-            let words = line.split(' ').map(OsString::from);
-            let found = sandboxed_command_line(words, outcome.map(Path::new));
-            let found: Vec<String> = found
-                .into_iter()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect();
-            found.join(" ")
-        };
-        let line = "-C ws run --sandbox --outcome out --blocks 2";
-        let expected = "-C ws run --outcome /kept --blocks 2";
-        assert_eq!(words(line, Some("/kept")), expected);
-        let line = "run --outcome=out --blocks 2 --sandbox";
-        let expected = "run --outcome /kept --blocks 2";
-        assert_eq!(words(line, Some("/kept")), expected);
-        assert_eq!(words("run --sandbox", None), "run");
-    }
 }

@@ -2,6 +2,11 @@
 
 use serde::Deserialize;
 
+use super::Config;
+use super::document::Document;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::repository::Repository;
+
 /// `[bot]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -136,6 +141,25 @@ impl Default for Bot {
 }
 
 impl Bot {
+    pub(super) fn check(&self, config: &Config, document: &Document) -> Result<()> {
+        if *self != Bot::default() {
+            let at = |error: Error| document.locate(&["bot"], error);
+            self.repository.parse::<Repository>().map_err(at)?;
+            config.preset(&self.preset).map_err(at)?;
+        }
+        for (index, pattern) in self.steering.iter().enumerate() {
+            let name = pattern.strip_suffix('/').unwrap_or(pattern);
+            if name.is_empty() || name.contains('/') {
+                let fault = format!("`{pattern}` in `steering` is not a name");
+                let error = document.error(&["bot", "steering", &index.to_string()], fault);
+                return Err(error.hint(
+                    "a name means files of that name in every folder, `NAME/` everything in folders of that name",
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the file at `path` is a build-steering file.
     pub fn steers(&self, path: &str) -> bool {
         let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));

@@ -2,6 +2,9 @@
 
 use serde::Deserialize;
 
+use super::document::Document;
+use perfquilt_model::error::Result;
+
 /// `[commands]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -25,6 +28,17 @@ impl Default for Commands {
                 Association::Collaborator,
             ],
         }
+    }
+}
+
+impl Commands {
+    pub(super) fn check(&self, document: &Document) -> Result<()> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        if self.name.is_empty() || !self.name.bytes().all(is_plain) {
+            let fault = format!("`{}` cannot be used as a name after an @", self.name);
+            return Err(document.error(&["commands", "name"], fault));
+        }
+        Ok(())
     }
 }
 

@@ -1,15 +1,25 @@
 //! Loading and merging of the configuration. Every error names the file and, if known, the line.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 
-use super::check::{check, check_workload, line_of};
-use super::{Config, Recipe, ReleaseSource, SeriesFiles, Workload};
+use super::document::{Document, SettingPath};
+use super::{Config, Recipe, ReleaseSource, SeriesFiles, Workload, recipe, workload};
 use crate::CONFIG_FILE;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::files::read_text;
+
+/// The part of the configuration that names the adapter's section.
+#[derive(Deserialize)]
+struct AdapterOnly {
+    #[serde(default)]
+    server: ServerOnly,
+}
+
+#[derive(Default, Deserialize)]
+struct ServerOnly {
+    adapter: Option<String>,
+}
 
 impl Config {
     /// Reads the configuration and the workloads of the workspace at `root`.
@@ -18,13 +28,46 @@ impl Config {
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the file and, if known, the line;
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
     pub fn load(root: &Path) -> Result<Config> {
-        let file = root.join(CONFIG_FILE);
-        let text = read_text(&file, CONFIG_FILE)?;
-        let mut config: Config = parse(CONFIG_FILE, &text)?;
-        config.recipe = resolve_inheritance(&config.recipe, &text)?;
-        config.workloads = load_workloads(root)?;
-        check(&config, &text)?;
+        let document = Document::read(&root.join(CONFIG_FILE), CONFIG_FILE)?;
+        let adapter = document.parse::<AdapterOnly>(&[])?.server.adapter;
+        let adapter = adapter.unwrap_or_default();
+        let section: SettingPath<'_> = &["server", &adapter];
+        let mut config: Config = document.parse(&[section])?;
+        config.server.settings = document.section(section);
+        for (name, recipe) in &config.recipe {
+            recipe.check_own(name, &document)?;
+        }
+        config.recipe = recipe::resolve_inheritance(&config.recipe, &document)?;
+        config.workloads = workload::load(root)?;
+        config.check(&document)?;
+        config.document = document;
         Ok(config)
+    }
+
+    fn check(&self, document: &Document) -> Result<()> {
+        self.upstream.check(document)?;
+        for (name, recipe) in &self.recipe {
+            recipe.check(name, self, document)?;
+        }
+        for (name, preset) in &self.preset {
+            preset.check(name, self, document)?;
+        }
+        self.server.check(document)?;
+        self.bot.check(self, document)?;
+        self.commands.check(document)?;
+        for (meter, margin) in &self.margin {
+            if !(margin.is_finite() && *margin > 0.0 && *margin < 1.0) {
+                let fault = format!("margin of {meter} must lie between 0 and 1");
+                return Err(document.error(&["margin", meter.name()], fault));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the place of a setting of `bench-config/perfquilt.toml` to an error: the file, and the line of the setting
+    /// or of the nearest table around it.
+    pub fn locate(&self, setting: SettingPath<'_>, error: Error) -> Error {
+        self.document.locate(setting, error)
     }
 
     /// Returns the configured release with a version or a name such as `mariadb-10.11.18`; `None` selects the
@@ -103,101 +146,6 @@ impl Config {
     }
 }
 
-fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T> {
-    toml::from_str(text).map_err(|error| {
-        let line = error
-            .span()
-            .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        let mut lines = error.message().lines();
-        Error::usage(lines.next().unwrap_or("malformed").to_owned())
-            .details(lines.map(str::to_owned))
-            .at(file, line)
-    })
-}
-
-fn load_workloads(root: &Path) -> Result<BTreeMap<String, Workload>> {
-    let folder = root.join("bench-config/workloads");
-    let entries = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(Error::io("read", &folder, &error)),
-    };
-    let mut workloads = BTreeMap::new();
-    for entry in entries {
-        let path = entry.map_err(|e| Error::io("read", &folder, &e))?.path();
-        if path.extension().is_none_or(|extension| extension != "toml") {
-            continue;
-        }
-        let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else {
-            continue;
-        };
-        let shown = format!("bench-config/workloads/{name}.toml");
-        let text = read_text(&path, &shown)?;
-        let mut workload: Workload = parse(&shown, &text)?;
-        workload.name = name.to_owned();
-        check_workload(&workload, &shown, &text)?;
-        workloads.insert(name.to_owned(), workload);
-    }
-    Ok(workloads)
-}
-
-fn resolve_inheritance(
-    recipes: &BTreeMap<String, Recipe>,
-    text: &str,
-) -> Result<BTreeMap<String, Recipe>> {
-    recipes
-        .keys()
-        .map(|name| {
-            let mut chain = vec![name.as_str()];
-            let mut resolved = recipes[name].clone();
-            let mut parent = resolved.inherits.clone();
-            while let Some(parent_name) = parent.take() {
-                let at = line_of(text, &format!("[recipe.{}]", chain[chain.len() - 1]));
-                let Some((key, recipe)) = recipes.get_key_value(&parent_name) else {
-                    return Err(
-                        Error::unknown("recipe", &parent_name, recipes.keys()).at(CONFIG_FILE, at)
-                    );
-                };
-                if chain.contains(&key.as_str()) {
-                    return Err(Error::usage(format!(
-                        "recipes inherit in a circle: {} → {key}",
-                        chain.join(" → ")
-                    ))
-                    .at(CONFIG_FILE, at));
-                }
-                chain.push(key);
-                resolved = merge(recipe, resolved);
-                parent = recipe.inherits.clone();
-            }
-            Ok((name.clone(), resolved))
-        })
-        .collect()
-}
-
-fn merge(parent: &Recipe, child: Recipe) -> Recipe {
-    let join = |a: &[String], b: Vec<String>| a.iter().cloned().chain(b).collect();
-    let map = |a: &BTreeMap<String, String>, b: BTreeMap<String, String>| {
-        a.clone().into_iter().chain(b).collect()
-    };
-    let commands = |a: &[Vec<String>], b: Vec<Vec<String>>| a.iter().cloned().chain(b).collect();
-    Recipe {
-        description: child.description,
-        inherits: child.inherits,
-        system: child.system.or(parent.system),
-        cmake_args: join(&parent.cmake_args, child.cmake_args),
-        cmake_include: child.cmake_include.or_else(|| parent.cmake_include.clone()),
-        linker: child.linker.or(parent.linker),
-        targets: join(&parent.targets, child.targets),
-        configure: commands(&parent.configure, child.configure),
-        build: commands(&parent.build, child.build),
-        install: map(&parent.install, child.install),
-        binary: child.binary.or_else(|| parent.binary.clone()),
-        env: map(&parent.env, child.env),
-        relink: child.relink.or_else(|| parent.relink.clone()),
-        profile: child.profile.or_else(|| parent.profile.clone()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,6 +192,12 @@ kind = "command"
 run = ["true"]
 transactions = 10
 "#;
+
+    /// Returns the number of the first line that contains `needle`, from 1.
+    fn line_of(text: &str, needle: &str) -> Option<usize> {
+        let index = text.lines().position(|line| line.contains(needle));
+        index.map(|index| index + 1)
+    }
 
     fn load(config: &str, workload: &str) -> Result<Config> {
         let root = tempfile::tempdir().unwrap();
@@ -327,16 +281,9 @@ transactions = 10
             let (line, message) = refused(&config);
             assert_eq!(line, line_of(&config, wrong), "{bad}: {message}");
         }
-        for (good, bad) in [
-            ("[[\"make\"]]", "[[]]"),
-            ("ready = [\"true\"]", "ready = []"),
-        ] {
-            let (line, message) = refused(&GOOD.replace(good, bad));
-            assert!(
-                line.is_some() && message.contains("empty command"),
-                "{message}"
-            );
-        }
+        let (line, message) = refused(&GOOD.replace("[[\"make\"]]", "[[]]"));
+        assert_eq!(line, line_of(GOOD, "[recipe.base]"));
+        assert!(message.contains("empty command"), "{message}");
     }
 
     #[test]
@@ -388,38 +335,5 @@ transactions = 10
             assert_eq!(line, wanted, "{message}");
             assert!(message.contains("there are {build}, {config}"), "{message}");
         }
-    }
-
-    #[test]
-    fn invalid_values_of_workloads_name_their_line() {
-        let handler = "description = \"x\"\nkind = \"handler\"\n\n[handler]\nengine = \"Aria\"\nform = \"text\"\n";
-        let sysbench = "description = \"x\"\nkind = \"sysbench\"\n\n[sysbench]\nscript = \"a\"\n";
-        for (text, wrong) in [
-            (WORKLOAD.replace("= 10", "= 0"), "transactions = 0"),
-            (
-                WORKLOAD.replace("= 10", "= 9223372036854775807"),
-                "transactions",
-            ),
-            (WORKLOAD.replace("[\"true\"]", "[]"), "run = []"),
-            (format!("{WORKLOAD}prepare = []\n"), "prepare"),
-            (format!("{WORKLOAD}rate = '('\n"), "rate"),
-            (format!("{WORKLOAD}seconds = 'no group'\n"), "seconds = 'no"),
-            (format!("{WORKLOAD}limit_seconds = 0\n"), "limit_seconds"),
-            (format!("{handler}rows = 0\n"), "rows"),
-            (format!("{handler}threads = 0\n"), "threads"),
-            (format!("{sysbench}threads = 0\n"), "threads"),
-        ] {
-            let error = load(GOOD, &text).unwrap_err();
-            assert_eq!(error.kind(), Kind::Usage, "{error}");
-            let line = line_of(&text, wrong).unwrap();
-            let place = format!("bench-config/workloads/ping.toml:{line}: ");
-            assert!(error.to_string().starts_with(&place), "{place}{error}");
-        }
-    }
-
-    #[test]
-    fn workload_kind_and_section_agree() {
-        let error = load(GOOD, "description = \"x\"\nkind = \"sysbench\"\n").unwrap_err();
-        assert!(error.to_string().contains("workloads/ping.toml"), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{BuildSystem, Config, WorkloadKind};
+use perfquilt_config::{BuildSystem, Config};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::read_text;
 use perfquilt_system::process::{Command, find_program};
@@ -159,8 +159,8 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
         }),
         "debian" => when(|config| config.upstream.release.iter().any(|r| r.debian.is_some())),
         "git" => when(|config| config.upstream.release.iter().any(|r| r.git.is_some())),
-        "sysbench" => when(|config| has_workload(config, WorkloadKind::Sysbench)),
-        "sql-bench" => when(|config| has_workload(config, WorkloadKind::SqlBench)),
+        "sysbench" => when(|config| has_workload(config, "sysbench")),
+        "sql-bench" => when(|config| has_workload(config, "sql-bench")),
         "instructions" => when(|config| {
             let mut meters = config.preset.values().flat_map(|preset| &preset.meters);
             meters.any(|meter| !meter.is_timed())
@@ -169,7 +169,7 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
     })
 }
 
-fn has_workload(config: &Config, kind: WorkloadKind) -> bool {
+fn has_workload(config: &Config, kind: &str) -> bool {
     let mut workloads = config.workloads.values();
     workloads.any(|workload| workload.kind == kind)
 }

@@ -6,6 +6,7 @@ mod explain;
 pub mod releases;
 pub mod request;
 pub mod revisions;
+mod sandboxed;
 pub mod sessions;
 pub mod step;
 mod target;
@@ -30,6 +31,7 @@ use perfquilt_patches::stack::{self, Stack, TreeDigests, Worktree};
 use perfquilt_patches::upstream::{self, Release};
 use perfquilt_store::{ExperimentId, Store};
 
+pub use sandboxed::run_in_sandbox;
 pub use target::Target;
 pub use training::{builder, builder_on};
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,7 @@ struct Inner {
     details: Vec<String>,
     hint: Option<String>,
     transient: bool,
+    start_timeout: Option<Duration>,
 }
 
 impl Error {
@@ -100,6 +102,7 @@ impl Error {
                 details: Vec::new(),
                 hint: None,
                 transient: false,
+                start_timeout: None,
             }),
         }
     }
@@ -205,6 +208,18 @@ impl Error {
     /// Whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         self.inner.transient
+    }
+
+    /// Records that a server did not become ready within `timeout`.
+    #[must_use]
+    pub fn start_timeout(mut self, timeout: Duration) -> Self {
+        self.inner.start_timeout = Some(timeout);
+        self
+    }
+
+    /// The time within which a server did not become ready; `None` for other errors.
+    pub fn exceeded_start_timeout(&self) -> Option<Duration> {
+        self.inner.start_timeout
     }
 
     /// The category, which determines the exit code.

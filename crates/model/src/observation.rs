@@ -218,6 +218,9 @@ pub struct ExperimentHeader {
     /// Points that could not be built or measured, with the reason in one line.
     #[serde(default)]
     pub failed: BTreeMap<Point, String>,
+    /// Those of `failed` whose server did not become ready in time, with this time in seconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub start_timeouts: BTreeMap<Point, f64>,
     /// Start time of the experiment, RFC 3339 in UTC; empty if unknown.
     #[serde(default)]
     pub started: String,
@@ -254,6 +257,7 @@ impl ExperimentHeader {
             harness: String::new(),
             identical: BTreeMap::new(),
             failed: BTreeMap::new(),
+            start_timeouts: BTreeMap::new(),
             started: jiff::Timestamp::now()
                 .strftime("%Y-%m-%dT%H:%M:%SZ")
                 .to_string(),

@@ -64,6 +64,7 @@ impl Experiment {
                 harness: "perfquilt 0.1.0 4f2a".into(),
                 identical: BTreeMap::new(),
                 failed: BTreeMap::new(),
+                start_timeouts: BTreeMap::new(),
                 started: "2026-01-02T03:04:05Z".into(),
                 reused: Vec::new(),
             },

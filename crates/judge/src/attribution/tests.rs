@@ -25,6 +25,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),
         failed: BTreeMap::new(),
+        start_timeouts: BTreeMap::new(),
         started: String::new(),
         reused: Vec::new(),
     }

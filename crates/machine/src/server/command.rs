@@ -6,12 +6,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::running::{ListenAddress, Running, StartPlan, Stop};
 use super::start_failure::start_timeout;
-use super::{ClientThreads, Launch, ServerAdapter, copy_tree};
-use perfquilt_config::{CommandServer, config_files, expand, expand_word};
+use super::{AdapterKind, ClientThreads, Launch, ServerAdapter, copy_tree};
+use perfquilt_config::{Section, Server, config_files, expand, expand_word};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::digest::{self, hex};
@@ -21,6 +22,76 @@ use perfquilt_system::process::Command;
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Attempts to start if another process takes the chosen port before the server does.
 const PORT_ATTEMPTS: usize = 3;
+
+/// The adapter `command`.
+pub(super) const KIND: AdapterKind = AdapterKind {
+    name: "command",
+    check: |server| CommandServer::read(server).map(drop),
+    adapter: |setup| {
+        let commands = CommandServer::read(setup.server)?;
+        Ok(Box::new(CommandAdapter::new(
+            commands,
+            setup.bench_config.clone(),
+            setup.server.start_seconds,
+            setup.logs.clone(),
+        )))
+    },
+};
+
+/// `[server.command]`: commands with the placeholders `{server}` (folder of the built server),
+/// `{dir}` (fresh folder of this start: data, logs), `{socket}` (a Unix socket path, short enough for
+/// the kernel), `{port}` (a free loopback port, for servers that require one) and `{config}`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandServer {
+    /// Starts the server in the foreground.
+    pub start: Vec<String>,
+    /// Exits with 0 once the server is ready; repeated until then.
+    pub ready: Vec<String>,
+    /// Asks the server to stop; by default perfquilt sends SIGTERM.
+    pub stop: Option<Vec<String>>,
+    /// Additional environment variables of the server.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+}
+
+impl CommandServer {
+    fn read(server: &Server) -> Result<Self> {
+        let section = &server.settings;
+        let commands: CommandServer = section.parse()?.ok_or_else(|| {
+            section.error(&[], "adapter `command` needs a [server.command] section")
+        })?;
+        commands.check(section)?;
+        Ok(commands)
+    }
+
+    /// Refuses empty commands, unknown placeholders, and a server that listens on a fixed address.
+    pub(super) fn check(&self, section: &Section) -> Result<()> {
+        let sample: BTreeMap<String, String> = ["server", "dir", "socket", "port", "config"]
+            .map(|name| (name.to_owned(), String::new()))
+            .into();
+        for (key, words) in [
+            ("start", Some(&self.start)),
+            ("ready", Some(&self.ready)),
+            ("stop", self.stop.as_ref()),
+        ] {
+            let Some(words) = words else { continue };
+            if words.first().is_none_or(String::is_empty) {
+                let fault = format!("`{key}` of the server is an empty command");
+                return Err(section.error(&[key], fault));
+            }
+            expand(words, &sample).map_err(|error| section.locate(&[key], error))?;
+        }
+        // Several servers run at once, and a fixed address could belong to an unrelated server.
+        if !uses(&self.start, "{socket}") && !uses(&self.start, "{port}") {
+            let fault = "`start` of [server.command] mentions neither {socket} nor {port}";
+            return Err(section
+                .error(&["start"], fault)
+                .hint("tell the server to listen on {socket}, or on {port} if it has no sockets"));
+        }
+        Ok(())
+    }
+}
 
 /// Runs a server with the commands of `[server.command]`.
 #[derive(Debug)]
@@ -34,43 +105,18 @@ pub struct CommandAdapter {
 impl CommandAdapter {
     /// Creates an adapter for `commands`; `config` is the workspace's `bench-config/`, and `logs` is the folder
     /// for logs of failed servers.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when a command is empty or has an unknown placeholder, or when `start` contains
-    /// neither `{socket}` nor `{port}`.
     pub fn new(
         commands: CommandServer,
         config: PathBuf,
         start_seconds: f64,
         logs: PathBuf,
-    ) -> Result<Self> {
-        let sample: BTreeMap<String, String> = ["server", "dir", "socket", "port", "config"]
-            .map(|name| (name.to_owned(), String::new()))
-            .into();
-        let given = [
-            Some(&commands.start),
-            Some(&commands.ready),
-            commands.stop.as_ref(),
-        ];
-        for words in given.into_iter().flatten() {
-            if words.is_empty() {
-                return Err(Error::usage("[server.command] has an empty command"));
-            }
-            expand(words, &sample)?;
-        }
-        // Several servers run at once, and a fixed address could belong to an unrelated server.
-        if !uses(&commands.start, "{socket}") && !uses(&commands.start, "{port}") {
-            return Err(Error::usage(
-                "`start` of [server.command] mentions neither {socket} nor {port}",
-            )
-            .hint("tell the server to listen on {socket}, or on {port} if it has no sockets"));
-        }
-        Ok(CommandAdapter {
+    ) -> Self {
+        CommandAdapter {
             commands,
             config,
             start_seconds,
             logs,
-        })
+        }
     }
 
     fn start_once(&self, launch: &Launch<'_>) -> Result<Running> {

@@ -18,15 +18,15 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use perfquilt_config::Adapter;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
 pub use copy::{copy_tree, size_of_tree};
 pub use running::{Endpoint, Running, vgdb_prefix};
 pub use scratch::Scratch;
-pub use start_failure::StartFailure;
+pub use start_failure::may_start_with;
 pub use template::prepare_template;
 
 /// Instrumentation of a running server.
@@ -128,31 +128,60 @@ pub trait ServerAdapter: Send + Sync {
     fn client_threads(&self) -> ClientThreads;
 }
 
+/// The adapters. A new one is a file with its [`ServerAdapter`] and a line here.
+pub const ADAPTERS: &[AdapterKind] = &[mariadb::KIND, command::KIND];
+
+/// A kind of server adapter.
+#[derive(Debug, Clone, Copy)]
+pub struct AdapterKind {
+    /// The value of `adapter` in `[server]`. Its settings are in the section `[server.NAME]`.
+    pub name: &'static str,
+    /// Checks these settings.
+    pub check: fn(&Server) -> Result<()>,
+    /// Creates the adapter.
+    pub adapter: fn(&AdapterSetup<'_>) -> Result<Box<dyn ServerAdapter>>,
+}
+
+/// What an adapter is created for.
+#[derive(Debug, Clone)]
+pub struct AdapterSetup<'a> {
+    /// `[server]`.
+    pub server: &'a Server,
+    /// The workspace's `bench-config/`.
+    pub bench_config: PathBuf,
+    /// The folder for logs of failed servers.
+    pub logs: PathBuf,
+}
+
+/// Checks `[server]`.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line, for an unknown adapter and for invalid
+/// settings.
+pub fn check(config: &Config) -> Result<()> {
+    (kind(config)?.check)(&config.server)
+}
+
 /// Returns the adapter named in `[server]`.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the section or its files are wrong.
 pub fn adapter(ws: &Workspace) -> Result<Box<dyn ServerAdapter>> {
-    let server = &ws.config.server;
-    Ok(match server.adapter {
-        Adapter::Mariadb => Box::new(mariadb::Mariadb::new(
-            ws.bench_config(),
-            server.config.as_deref(),
-            server.start_seconds,
-            logs(ws),
-        )?),
-        Adapter::Command => Box::new(command::CommandAdapter::new(
-            server.command.clone().ok_or_else(|| {
-                Error::usage("adapter `command` needs a [server.command] section")
-            })?,
-            ws.bench_config(),
-            server.start_seconds,
-            logs(ws),
-        )?),
+    (kind(&ws.config)?.adapter)(&AdapterSetup {
+        server: &ws.config.server,
+        bench_config: ws.bench_config(),
+        logs: ws.state().join("logs"),
     })
 }
 
-/// Returns the folder for logs of failed servers.
-fn logs(ws: &Workspace) -> PathBuf {
-    ws.state().join("logs")
+fn kind(config: &Config) -> Result<&'static AdapterKind> {
+    let name = &config.server.adapter;
+    let kind = ADAPTERS.iter().find(|kind| kind.name == name);
+    kind.ok_or_else(|| {
+        let names: Vec<String> = ADAPTERS.iter().map(|kind| kind.name.to_owned()).collect();
+        config.locate(
+            &["server", "adapter"],
+            Error::unknown("adapter", name, names.iter()),
+        )
+    })
 }

@@ -184,7 +184,7 @@ impl Running {
             }
             check_interrupted()?;
             if started.elapsed() > timeout {
-                return Err(self.start_failure(StartFailure::not_ready(timeout)));
+                return Err(self.start_failure(StartFailure::NotReady(timeout)));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -319,13 +319,13 @@ impl Running {
         let error = self.failure(&failure.to_string());
         match failure {
             StartFailure::Ended(_) => error,
-            StartFailure::NotReady { .. } => {
+            StartFailure::NotReady(timeout) => {
                 let slower = "a slower machine may need a larger `start_seconds` in [server]";
                 let hint = match error.hint_text() {
                     Some(log) => format!("{slower}; {log}"),
                     None => slower.to_owned(),
                 };
-                error.hint(hint)
+                error.hint(hint).start_timeout(timeout)
             }
         }
     }

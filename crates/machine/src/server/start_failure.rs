@@ -9,52 +9,36 @@ use perfquilt_system::process::describe_exit;
 
 /// Factor by which valgrind slows down a start.
 const VALGRIND_SLOWDOWN: f64 = 8.0;
-/// Words between the server and the time in the sentence of [`StartFailure::NotReady`].
-const NOT_READY: &str = "was not ready within ";
 
 /// Why a server did not become ready.
-///
-/// An experiment stores the reason of a failed point as a sentence; [`StartFailure::of_reason`] reads it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StartFailure {
+pub(super) enum StartFailure {
     /// The process ended before it accepted connections.
     Ended(ExitStatus),
-    /// The server did not accept connections in time.
-    NotReady {
-        /// The time it had, rounded to seconds.
-        seconds: u64,
-    },
-}
-
-impl StartFailure {
-    /// The failure to become ready within `timeout`.
-    pub(super) fn not_ready(timeout: Duration) -> Self {
-        StartFailure::NotReady {
-            seconds: timeout.as_secs_f64().round() as u64,
-        }
-    }
-
-    /// Returns the timeout in the stored `reason` of a failed point; `None` if the point failed for another reason.
-    pub fn of_reason(reason: &str) -> Option<Self> {
-        let (_, time) = reason.rsplit_once(NOT_READY)?;
-        let seconds = time.strip_suffix(" s")?.parse().ok()?;
-        Some(StartFailure::NotReady { seconds })
-    }
-
-    /// Whether a new start with `start_seconds` may succeed because it has another timeout, plain or under callgrind.
-    pub fn may_pass_with(self, start_seconds: f64) -> bool {
-        let same = |slowdown: f64| self == Self::not_ready(duration(start_seconds * slowdown));
-        matches!(self, StartFailure::NotReady { .. }) && !same(1.0) && !same(VALGRIND_SLOWDOWN)
-    }
+    /// The server did not accept connections within this time.
+    NotReady(Duration),
 }
 
 impl fmt::Display for StartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartFailure::Ended(status) => write!(f, "{} at start", describe_exit(*status)),
-            StartFailure::NotReady { seconds } => write!(f, "{NOT_READY}{seconds} s"),
+            StartFailure::NotReady(timeout) => {
+                let seconds = timeout.as_secs_f64().round();
+                write!(f, "was not ready within {seconds} s")
+            }
         }
     }
+}
+
+/// Whether a server that was not ready within `timeout` may start with `start_seconds`, because it has another timeout
+/// then, plain or under callgrind.
+pub fn may_start_with(start_seconds: f64, timeout: Duration) -> bool {
+    let same = |slowdown: f64| {
+        let now = duration(start_seconds * slowdown);
+        now.abs_diff(timeout) < Duration::from_millis(1)
+    };
+    !same(1.0) && !same(VALGRIND_SLOWDOWN)
 }
 
 /// Returns the time in which a server with `start_seconds` must become ready.
@@ -75,23 +59,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_is_read_back_from_the_stored_reason() {
-        let failure = StartFailure::not_ready(Duration::from_secs(20));
-        let reason = format!("server of 2 (x.patch) {failure}");
-        assert_eq!(reason, "server of 2 (x.patch) was not ready within 20 s");
-        assert_eq!(StartFailure::of_reason(&reason), Some(failure));
-        let other = "server of 2 (x.patch) exited with 1 at start";
-        assert_eq!(StartFailure::of_reason(other), None);
-    }
-
-    #[test]
     fn only_another_timeout_may_pass() {
-        let failure = StartFailure::not_ready(Duration::from_secs(20));
-        assert!(failure.may_pass_with(30.0));
-        assert!(!failure.may_pass_with(20.0));
+        let timeout = Duration::from_secs(20);
+        assert!(may_start_with(30.0, timeout));
+        assert!(!may_start_with(20.0, timeout));
         // Under callgrind a start has eight times as long.
-        assert!(!failure.may_pass_with(2.5));
-        let ended = StartFailure::Ended(ExitStatus::default());
-        assert!(!ended.may_pass_with(30.0));
+        assert!(!may_start_with(2.5, timeout));
     }
 }

@@ -5,9 +5,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::command::CommandAdapter;
+use super::command::CommandServer;
 use super::mariadb::Mariadb;
 use super::*;
-use perfquilt_config::CommandServer;
+use perfquilt_config::Section;
 use perfquilt_model::error::Kind;
 use perfquilt_model::progress::{Silent, Step};
 use perfquilt_system::locks;
@@ -42,7 +43,7 @@ impl World {
             stop: stop.map(words),
             env: [("GREETING".to_owned(), "from {socket}".to_owned())].into(),
         };
-        CommandAdapter::new(commands, self.base.path().into(), 5.0, self.logs()).unwrap()
+        CommandAdapter::new(commands, self.base.path().into(), 5.0, self.logs())
     }
 
     /// `$0` is the socket, `$1` the data folder.
@@ -211,13 +212,11 @@ fn a_server_that_is_never_ready_times_out() {
         stop: None,
         env: Default::default(),
     };
-    let adapter =
-        CommandAdapter::new(commands, world.base.path().into(), 0.2, world.logs()).unwrap();
+    let adapter = CommandAdapter::new(commands, world.base.path().into(), 0.2, world.logs());
     let error = world.start(&adapter).unwrap_err();
-    assert_eq!(
-        StartFailure::of_reason(&error.to_string()),
-        Some(StartFailure::NotReady { seconds: 0 })
-    );
+    assert!(error.message().ends_with("was not ready within 0 s"));
+    let timeout = error.exceeded_start_timeout();
+    assert_eq!(timeout, Some(Duration::from_millis(200)));
     assert!(error.hint_text().unwrap().contains("start_seconds"));
 }
 
@@ -232,8 +231,7 @@ fn a_ready_command_that_hangs_gets_no_more_time_than_the_start() {
         stop: None,
         env: Default::default(),
     };
-    let adapter =
-        CommandAdapter::new(commands, world.base.path().into(), 0.5, world.logs()).unwrap();
+    let adapter = CommandAdapter::new(commands, world.base.path().into(), 0.5, world.logs());
     let started = Instant::now();
     let error = world.start(&adapter).unwrap_err();
     assert!(error.message().contains("was not ready within"), "{error}");
@@ -276,7 +274,7 @@ fn a_server_at_a_fixed_address_is_refused() {
         stop: None,
         env: Default::default(),
     };
-    let new = |start: &[&str]| CommandAdapter::new(commands(start), "/".into(), 1.0, "/".into());
+    let new = |start: &[&str]| commands(start).check(&Section::default());
     assert!(new(&["server", "--port=6379"]).is_err());
     assert!(new(&["server", "{socket}", "{sokcet}"]).is_err());
     assert!(new(&[]).is_err());

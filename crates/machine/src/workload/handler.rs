@@ -12,11 +12,15 @@ use mysql::{Conn, OptsBuilder, Row, Statement};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
+use serde::Deserialize;
 
+use super::client::{check_count, one, settings};
 use super::rounds::rounds;
-use super::{BlockSlices, ClientFailure, Clients, Placement, TimedBlock};
+use super::{
+    BlockSlices, Client, ClientFailure, Environment, Placement, Requests, TimedBlock, WorkloadKind,
+};
 use crate::server::Running;
-use perfquilt_config::{HandlerForm, HandlerWorkload};
+use perfquilt_config::Workload;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::CLIENT_OPERATION;
 use perfquilt_model::observation::Slices;
@@ -38,10 +42,95 @@ const CALIBRATION_SLICES: usize = 3;
 /// Timeout for an answer of the server.
 const READ_TIMEOUT: Duration = Duration::from_secs(120);
 /// Part of the workload's identity: raised whenever the timed work changes.
-pub(super) const VERSION: u32 = 2;
+const VERSION: u32 = 2;
+
+/// The kind `handler`.
+pub(super) const KIND: WorkloadKind = WorkloadKind {
+    name: "handler",
+    client: |workload| Ok(Box::new(HandlerClient::new(workload)?)),
+};
+
+/// `[handler]`: settings of a `HANDLER` workload.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HandlerSettings {
+    /// The table's engine.
+    engine: String,
+    /// How the client sends a read.
+    form: HandlerForm,
+    /// Number of rows in the table.
+    #[serde(default = "ten_thousand")]
+    rows: u32,
+    /// Number of connections, each in its own client thread.
+    #[serde(default = "one")]
+    threads: u32,
+}
+
+/// How the client sends `HANDLER … READ`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum HandlerForm {
+    /// As text.
+    Text,
+    /// Prepared with SQL's `PREPARE` and executed with `EXECUTE` as text.
+    Prepare,
+    /// Prepared through the binary protocol.
+    Binary,
+}
+
+fn ten_thousand() -> u32 {
+    10_000
+}
+
+/// A workload of `HANDLER` reads.
+#[derive(Debug)]
+struct HandlerClient {
+    settings: HandlerSettings,
+}
+
+impl HandlerClient {
+    fn new(workload: &Workload) -> Result<Self> {
+        let settings: HandlerSettings = settings(workload)?;
+        check_count(&workload.settings, "rows", settings.rows)?;
+        check_count(&workload.settings, "threads", settings.threads)?;
+        Ok(HandlerClient { settings })
+    }
+}
+
+impl Client for HandlerClient {
+    fn threads(&self) -> u32 {
+        self.settings.threads
+    }
+
+    fn identity(&self, _bench_config: &Path) -> Result<Vec<Vec<u8>>> {
+        Ok(vec![format!("{:?} {VERSION}", self.settings).into_bytes()])
+    }
+
+    fn after_start(&self, _environment: &Environment, running: &Running) -> Result<()> {
+        prepare(&self.settings, running)
+    }
+
+    fn interleave(
+        &self,
+        environment: &Environment,
+        servers: &mut [(Point, Running)],
+        block: &TimedBlock<'_>,
+    ) -> Result<BlockSlices, ClientFailure> {
+        interleave(environment, servers, block, &self.settings)
+    }
+
+    fn connect<'a>(
+        &'a self,
+        _environment: &'a Environment,
+        running: &Running,
+        seed: u64,
+    ) -> Result<Box<dyn Requests + 'a>> {
+        Ok(Box::new(Reader::new(&self.settings, running, seed)?))
+    }
+}
 
 /// Creates and fills the table.
-pub(super) fn prepare(settings: &HandlerWorkload, running: &Running) -> Result<()> {
+fn prepare(settings: &HandlerSettings, running: &Running) -> Result<()> {
     let mut connection = connect(&running.endpoint.socket)?;
     let mut run = |statement: String| {
         connection
@@ -325,13 +414,13 @@ fn run_thread(
 }
 
 /// Measures all `servers`, alternating between them.
-pub(super) fn interleave(
-    clients: &Clients,
+fn interleave(
+    environment: &Environment,
     servers: &mut [(Point, Running)],
     item: &TimedBlock<'_>,
-    settings: &HandlerWorkload,
+    settings: &HandlerSettings,
 ) -> Result<BlockSlices, ClientFailure> {
-    let placement = clients.placement();
+    let placement = environment.placement();
     for (_, running) in servers.iter() {
         placement.settle(running.pid(), settings.threads);
     }
@@ -359,7 +448,7 @@ pub(super) fn interleave(
     })
 }
 
-fn sessions(servers: &[Server], settings: &HandlerWorkload) -> Result<Vec<Session>, ClientFailure> {
+fn sessions(servers: &[Server], settings: &HandlerSettings) -> Result<Vec<Session>, ClientFailure> {
     let open = |server: &Server| {
         Session::open(&server.socket, settings.form).map_err(|error| ClientFailure {
             point: Some(server.point),
@@ -372,7 +461,7 @@ fn sessions(servers: &[Server], settings: &HandlerWorkload) -> Result<Vec<Sessio
 fn measure_single(
     servers: &[Server],
     item: &TimedBlock<'_>,
-    settings: &HandlerWorkload,
+    settings: &HandlerSettings,
 ) -> Result<BlockSlices, ClientFailure> {
     let mut connections = SingleConnections {
         sessions: sessions(servers, settings)?,
@@ -384,7 +473,7 @@ fn measure_single(
 fn measure_concurrent(
     servers: &[Server],
     item: &TimedBlock<'_>,
-    settings: &HandlerWorkload,
+    settings: &HandlerSettings,
     placement: &Placement,
 ) -> Result<BlockSlices, ClientFailure> {
     let threads = settings.threads as usize;
@@ -494,30 +583,27 @@ fn calibrate<E>(
 }
 
 /// A connection that reads on request.
-pub(super) struct Reader {
+struct Reader {
     session: Session,
     rows: u32,
     random: StdRng,
 }
 
-impl std::fmt::Debug for Reader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").finish_non_exhaustive()
-    }
-}
-
 impl Reader {
-    pub(super) fn new(settings: &HandlerWorkload, running: &Running, seed: u64) -> Result<Self> {
+    fn new(settings: &HandlerSettings, running: &Running, seed: u64) -> Result<Self> {
         Ok(Reader {
             session: Session::open(&running.endpoint.socket, settings.form)?,
             rows: settings.rows,
             random: StdRng::seed_from_u64(seed),
         })
     }
+}
 
-    pub(super) fn reads(&mut self, count: u64) -> Result<u64> {
-        self.session.reads(count, self.rows, &mut self.random)?;
-        Ok(count)
+impl Requests for Reader {
+    fn run(&mut self, _running: &Running, transactions: u64) -> Result<u64> {
+        self.session
+            .reads(transactions, self.rows, &mut self.random)?;
+        Ok(transactions)
     }
 }
 

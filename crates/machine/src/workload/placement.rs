@@ -2,7 +2,7 @@
 
 use perfquilt_system::process::{Command, cpu_set, may_set_real_time, set_real_time};
 
-/// Processors for servers and clients.
+/// Processors for servers and environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     cpus: Vec<usize>,
@@ -56,7 +56,7 @@ impl Placement {
         }
     }
 
-    /// Moves the calling thread to the processors of clients, with the scheduling of the servers.
+    /// Moves the calling thread to the processors of environment, with the scheduling of the servers.
     pub(super) fn settle_this_thread(&self, threads: u32) {
         let id = rustix::thread::gettid();
         if !self.cpus.is_empty() {

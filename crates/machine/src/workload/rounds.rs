@@ -16,7 +16,7 @@ const MIN_ROUNDS: usize = 2;
 ///
 /// Without `warm_up` every round counts and a block may consist of a single one: with long slices, another start is
 /// more informative than a second slice on the same start.
-pub(super) fn rounds<S: Clone + Default>(
+pub fn rounds<S: Clone + Default>(
     servers: usize,
     item: &TimedBlock<'_>,
     warm_up: bool,

@@ -2,15 +2,27 @@
 //!
 //! All points use the programs of the bare release, so that a patch cannot change its own benchmark.
 
+use std::borrow::Cow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use perfquilt_config::{CommandWorkload, SqlBenchWorkload, Workload};
+use serde::Deserialize;
+
+use super::client::settings;
+use super::command::{self, CommandSettings, Runs};
+use super::{
+    BlockSlices, Client, ClientFailure, Environment, Requests, Setup, TimedBlock, WorkloadKind,
+};
+use crate::server::Running;
+use perfquilt_config::Section;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Silent;
+use perfquilt_patches::upstream;
 use perfquilt_system::process::{Command, find_program};
 
 /// Folder of sql-bench in a release's tree.
-pub(super) const FOLDER: &str = "sql-bench";
+const FOLDER: &str = "sql-bench";
 
 /// Lines about operations, with the pattern of sql-bench's `run-all-tests` extended by exponents: with fractions of
 /// seconds enabled, Perl's Benchmark module writes `4.1e-05`.
@@ -22,8 +34,107 @@ const TOTAL: &str = r"(?mi)^total time:\s*([-+.e\d]+) ";
 /// Timeout of a program in seconds. The longest one took a quarter of an hour on spinning disks.
 const LIMIT_SECONDS: u64 = 7200;
 
+/// The kind `sql-bench`.
+pub(super) const KIND: WorkloadKind = WorkloadKind {
+    name: "sql-bench",
+    client: |workload| {
+        Ok(Box::new(SqlBench {
+            name: workload.name.clone(),
+            settings: settings(workload)?,
+            section: workload.settings.clone(),
+        }))
+    },
+};
+
+/// `[sql_bench]`: settings of a sql-bench workload.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SqlBenchSettings {
+    /// The program: `select` is `sql-bench/test-select` in the release's tree.
+    program: String,
+    /// The engine of its tables.
+    #[serde(default = "myisam")]
+    engine: String,
+    /// Whether the program does only about a hundredth of its work.
+    #[serde(default)]
+    small: bool,
+    /// Further command-line options of the program.
+    #[serde(default)]
+    options: Vec<String>,
+}
+
+fn myisam() -> String {
+    "MyISAM".to_owned()
+}
+
+/// A workload of one program of sql-bench.
+#[derive(Debug)]
+struct SqlBench {
+    name: String,
+    settings: SqlBenchSettings,
+    section: Section,
+}
+
+impl Client for SqlBench {
+    fn identity(&self, _bench_config: &Path) -> Result<Vec<Vec<u8>>> {
+        Ok(vec![format!("{:?}", self.settings).into_bytes()])
+    }
+
+    fn words(&self) -> Vec<String> {
+        self.settings.options.clone()
+    }
+
+    fn set_up(&self, setup: &Setup<'_>) -> Result<()> {
+        let folder = setup.folder.join(FOLDER);
+        if !folder.exists() {
+            unpack_release(setup, &folder)?;
+        }
+        check(&self.settings, &self.section, &folder)
+    }
+
+    fn after_start(&self, environment: &Environment, running: &Running) -> Result<()> {
+        let command = command(&self.settings, &environment.folder().join(FOLDER));
+        command::prepare(&self.name, &command, running)
+    }
+
+    fn interleave(
+        &self,
+        environment: &Environment,
+        servers: &mut [(Point, Running)],
+        block: &TimedBlock<'_>,
+    ) -> Result<BlockSlices, ClientFailure> {
+        let command = command(&self.settings, &environment.folder().join(FOLDER));
+        command::interleave(environment, servers, block, &command)
+    }
+
+    fn connect<'a>(
+        &'a self,
+        environment: &'a Environment,
+        _running: &Running,
+        _seed: u64,
+    ) -> Result<Box<dyn Requests + 'a>> {
+        let command = command(&self.settings, &environment.folder().join(FOLDER));
+        Ok(Box::new(Runs {
+            workload: &self.name,
+            settings: Cow::Owned(command),
+        }))
+    }
+}
+
+/// Unpacks the sql-bench of the measured release into `folder`.
+fn unpack_release(setup: &Setup<'_>, folder: &Path) -> Result<()> {
+    let release = upstream::ensure(setup.workspace, Some(setup.release), &Silent)?;
+    let Some(files) = upstream::files_of(setup.workspace, &release, FOLDER)? else {
+        let fault = format!("{} comes without {FOLDER}", release.name);
+        return Err(
+            Error::usage(fault).hint("choose workloads of another kind, or a release that has it")
+        );
+    };
+    unpack(&files, folder)
+}
+
 /// Writes the programs into `folder` under their installed names, without `.sh`.
-pub(super) fn unpack(files: &[(PathBuf, Vec<u8>)], folder: &Path) -> Result<()> {
+fn unpack(files: &[(PathBuf, Vec<u8>)], folder: &Path) -> Result<()> {
     for (path, content) in files {
         let path = match path.extension() {
             Some(extension) if extension == "sh" => path.with_extension(""),
@@ -44,16 +155,15 @@ pub(super) fn unpack(files: &[(PathBuf, Vec<u8>)], folder: &Path) -> Result<()> 
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the release has no such program, or Perl or its
 /// driver are missing.
-pub(super) fn check(workload: &Workload, settings: &SqlBenchWorkload, folder: &Path) -> Result<()> {
-    let file = format!("bench-config/workloads/{}.toml", workload.name);
+fn check(settings: &SqlBenchSettings, section: &Section, folder: &Path) -> Result<()> {
     if !folder.join(program(settings)).is_file() {
         let programs = programs(folder);
         let error = Error::usage(format!(
             "this release's {FOLDER} has no program `{}`",
             settings.program
         ));
-        return Err(error
-            .at(file, None)
+        return Err(section
+            .locate(&["program"], error)
             .hint(format!("there are: {}", programs.join(", "))));
     }
     let Some(perl) = find_program("perl") else {
@@ -93,7 +203,7 @@ fn driver(folder: &Path) -> String {
     named.unwrap_or("MariaDB").to_owned()
 }
 
-fn program(settings: &SqlBenchWorkload) -> String {
+fn program(settings: &SqlBenchSettings) -> String {
     format!("test-{}", settings.program)
 }
 
@@ -111,7 +221,7 @@ fn programs(folder: &Path) -> Vec<String> {
 }
 
 /// Returns the program as a client command; `folder` is where sql-bench was unpacked.
-pub(super) fn command(settings: &SqlBenchWorkload, folder: &Path) -> CommandWorkload {
+fn command(settings: &SqlBenchSettings, folder: &Path) -> CommandSettings {
     let mut run: Vec<String> = [
         "perl",
         // Enables fractions of seconds; the programs' own --hires has no effect.
@@ -133,7 +243,7 @@ pub(super) fn command(settings: &SqlBenchWorkload, folder: &Path) -> CommandWork
     run.extend(settings.small.then(|| "--small-test".to_owned()));
     run.extend(settings.options.iter().cloned());
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    CommandWorkload {
+    CommandSettings {
         prepare: Some(words(&[
             "{server}/bin/mariadb",
             "--no-defaults",

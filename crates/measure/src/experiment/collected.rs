@@ -10,6 +10,7 @@ use super::recorder::Readings;
 use perfquilt_config::Workload;
 use perfquilt_judge::attribution::{Collector, Stopping};
 use perfquilt_judge::stats;
+use perfquilt_machine::workload;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement,
@@ -197,18 +198,16 @@ impl Collected {
     /// Returns how many transactions a counted block of `workload` counts: about the same work for all
     /// workloads, by the time of the release's transactions.
     pub fn transactions(&self, workload: &Workload) -> u64 {
-        let of_sysbench = workload.sysbench.as_ref();
-        let of_sysbench = of_sysbench.map(|settings| u64::from(settings.count_transactions));
-        // A command cannot do less than one run, whose size its configuration chose.
-        let of_command = workload.command.as_ref();
-        let of_command = of_command.map(|settings| settings.transactions);
-        let configured = of_sysbench.or(of_command).unwrap_or(0);
+        // A workload that was measured has valid settings.
+        let client = workload::client(workload).ok();
+        if let Some(configured) = client.and_then(|client| client.counted_transactions()) {
+            return configured;
+        }
         let times = self.base_times.get(&workload.name);
         let mut times = times.cloned().unwrap_or_default();
-        match (configured, stats::median(&mut times)) {
-            (0, Some(time)) => round_number(COUNTED_NANOSECONDS / time),
-            (0, None) => COUNTED_BY_DEFAULT,
-            (configured, _) => configured,
+        match stats::median(&mut times) {
+            Some(time) => round_number(COUNTED_NANOSECONDS / time),
+            None => COUNTED_BY_DEFAULT,
         }
     }
 }

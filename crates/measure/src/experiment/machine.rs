@@ -307,7 +307,10 @@ impl<'a> ThisMachine<'a> {
         item: &TimedBlock<'_>,
         report: &mut Report<'_>,
     ) -> Result<Option<(BlockSlices, HostSample)>> {
-        let cpus = self.clients.placement().of(item.workload.threads());
+        let cpus = self
+            .clients
+            .placement()
+            .of(self.clients.threads(item.workload));
         while servers.len() > 1 {
             let monitor =
                 HostMonitor::begin(cpus, servers.iter().map(|(_, running)| running.pid()));

@@ -26,13 +26,14 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::attribution::Stopping;
 use perfquilt_machine::build::{Built, Relink};
 use perfquilt_machine::meter::Counter;
-use perfquilt_machine::server::StartFailure;
+use perfquilt_machine::server::may_start_with;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
@@ -238,9 +239,13 @@ fn run_on(
     let _claim = ExperimentLock::of(&ws.state(), &key)?;
     let measured: Vec<Point> = candidates.keys().copied().collect();
     let begun = store.begun(&key)?;
-    let mut failed_before = begun.map(|begun| begun.failed).unwrap_or_default();
+    let (mut failed_before, mut start_timeouts) = begun
+        .map(|begun| (begun.failed, begun.start_timeouts))
+        .unwrap_or_default();
     failed_before.retain(|point, _| measured.contains(point));
+    start_timeouts.retain(|point, _| failed_before.contains_key(point));
     header.failed.extend(failed_before.clone());
+    header.start_timeouts = start_timeouts;
     let failed_before: BTreeMap<Point, Error> = failed_before
         .into_iter()
         .map(|(point, reason)| {
@@ -297,6 +302,7 @@ fn run_on(
         // The rest of the experiment tries these points again.
         let failed = &mut header.failed;
         failed.retain(|point, _| !failed_before.contains_key(point));
+        header.start_timeouts.clear();
         store.begin(&header, &key)?;
         driving = driver()?;
     }
@@ -313,6 +319,9 @@ fn run_on(
     if !failed.is_empty() {
         for (point, error) in &failed {
             header.failed.insert(*point, error.to_string());
+            if let Some(timeout) = error.exceeded_start_timeout() {
+                header.start_timeouts.insert(*point, timeout.as_secs_f64());
+            }
         }
         store.begin(&header, &key)?;
     }
@@ -325,11 +334,11 @@ fn run_on(
 /// only setting of a server's start that is not part of the experiment's key.
 fn failed_for_time(ws: &Workspace, begun: &ExperimentHeader) -> bool {
     let start_seconds = ws.config.server.start_seconds;
-    let mut failures = begun
-        .failed
-        .values()
-        .filter_map(|reason| StartFailure::of_reason(reason));
-    failures.any(|failure| failure.may_pass_with(start_seconds))
+    begun.start_timeouts.values().any(|&timeout| {
+        // Observation files may hold any number.
+        let timeout = Duration::try_from_secs_f64(timeout).unwrap_or_default();
+        may_start_with(start_seconds, timeout)
+    })
 }
 
 /// Returns the points of the closure check: the release and the last step that was built; none when no other

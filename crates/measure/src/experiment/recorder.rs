@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::executor::Event;
 use super::plan::{Block, Reading};
 use super::values::{functions_of, observation, transactions_of};
-use perfquilt_config::{Workload, WorkloadKind};
+use perfquilt_config::Workload;
 use perfquilt_judge::stats::{self, BlockValue};
 use perfquilt_machine::meter::CountResult;
 use perfquilt_machine::workload::BlockSlices;
@@ -190,13 +190,9 @@ impl<'a> Recorder<'a> {
             };
             let values = stats::reduce_block(slices);
             if values.len() != slices.len() || values.is_empty() {
-                let name = match self.readings.workload(workload).map(|w| w.kind) {
-                    Some(WorkloadKind::Sysbench) => "the driver",
-                    _ => "the client",
-                };
                 return Err(Error::new(
                     Kind::Bench,
-                    format!("{name} of workload {workload} returned no usable {meter} slices"),
+                    format!("the client of workload {workload} returned no usable {meter} slices"),
                 ));
             }
             for (copy, reduced, slices) in numbered(values, slices) {

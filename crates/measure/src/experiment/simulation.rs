@@ -11,7 +11,7 @@ use super::executor::{Event, Executor, Report};
 use super::plan::{Block, Reading, Scope, plan};
 use super::recorder::Readings;
 use super::strategy::PlannedExperiment;
-use perfquilt_config::{Workload, WorkloadKind};
+use perfquilt_config::Workload;
 use perfquilt_judge::attribution::{self, Attribution, EffectKind, Interval, Verdict};
 use perfquilt_machine::meter::{CountResult, MeterReading};
 use perfquilt_machine::workload::BlockSlices;
@@ -153,16 +153,8 @@ fn measured(points: &[Point], shift: &[f64], random: &mut StdRng) -> BlockSlices
 }
 
 fn workload(name: &str) -> Workload {
-    Workload {
-        name: name.into(),
-        description: String::new(),
-        kind: WorkloadKind::Command,
-        exercises: Vec::new(),
-        sysbench: None,
-        command: None,
-        sql_bench: None,
-        handler: None,
-    }
+    let text = "description = \"\"\nkind = \"sysbench\"\n[sysbench]\nscript = \"x\"\n";
+    Workload::parse(name, text).unwrap()
 }
 
 /// An experiment in a store of its own.

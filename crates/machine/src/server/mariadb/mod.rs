@@ -13,7 +13,10 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::running::{Endpoint, ListenAddress, Running, StartPlan, Stop};
-use super::{ClientThreads, Instrumentation, Launch, ServerAdapter, command, copy_tree};
+use super::{
+    AdapterKind, ClientThreads, Instrumentation, Launch, ServerAdapter, command, copy_tree,
+};
+use perfquilt_config::Server;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::digest::hex;
@@ -36,6 +39,30 @@ const SHARE_FOLDERS: [&str; 5] = ["", "mariadb", "mysql", "scripts", "sql"];
 
 /// Part of the identity: changes with the options on the command line.
 const OPTIONS_VERSION: u32 = 1;
+
+/// The adapter `mariadb`.
+pub(super) const KIND: AdapterKind = AdapterKind {
+    name: "mariadb",
+    check: check_settings,
+    adapter: |setup| {
+        Ok(Box::new(Mariadb::new(
+            setup.bench_config.clone(),
+            setup.server.config.as_deref(),
+            setup.server.start_seconds,
+            setup.logs.clone(),
+        )?))
+    },
+};
+
+/// Refuses a section of its own, since the adapter has no settings.
+fn check_settings(server: &Server) -> Result<()> {
+    match server.settings.parse::<toml::Table>()? {
+        None => Ok(()),
+        Some(_) => Err(server
+            .settings
+            .error(&[], "adapter `mariadb` has no settings")),
+    }
+}
 
 /// Runs `bin/mariadbd` of a built server.
 #[derive(Debug)]

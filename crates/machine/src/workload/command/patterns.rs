@@ -2,35 +2,35 @@
 
 use regex::Regex;
 
-use super::CommandWorkload;
+use super::CommandSettings;
 
-/// The compiled patterns of a [`CommandWorkload`].
+/// The compiled patterns of a [`CommandSettings`].
 #[derive(Debug)]
-pub struct Patterns {
+pub(super) struct Patterns {
     /// Captures transactions per second.
-    pub rate: Option<Regex>,
+    pub(super) rate: Option<Regex>,
     /// Captures seconds.
-    pub seconds: Option<Regex>,
+    pub(super) seconds: Option<Regex>,
     /// Captures `name`, `seconds` and, optionally, `commands`, one operation per match.
-    pub operations: Option<Regex>,
+    pub(super) operations: Option<Regex>,
 }
 
 /// A setting with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidSetting {
+pub(super) struct InvalidSetting {
     /// The key in its section.
-    pub key: &'static str,
+    pub(super) key: &'static str,
     /// The fault, as a fragment that names the key.
-    pub message: String,
+    pub(super) message: String,
 }
 
-impl CommandWorkload {
-    /// Compiles the patterns.
+impl Patterns {
+    /// Compiles the patterns of `settings`.
     ///
     /// # Errors
     /// [`InvalidSetting`] for a pattern that does not compile or lacks a group, and for `rate` together with `seconds`.
-    pub fn patterns(&self) -> Result<Patterns, InvalidSetting> {
-        let operations = compile("operations", self.operations.as_deref())?;
+    pub(super) fn new(settings: &CommandSettings) -> Result<Self, InvalidSetting> {
+        let operations = compile("operations", settings.operations.as_deref())?;
         if let Some(operations) = &operations {
             let has = |wanted: &str| operations.capture_names().flatten().any(|n| n == wanted);
             for group in ["name", "seconds"] {
@@ -42,15 +42,15 @@ impl CommandWorkload {
                 }
             }
         }
-        if self.rate.is_some() && self.seconds.is_some() {
+        if settings.rate.is_some() && settings.seconds.is_some() {
             return Err(bad(
                 "rate",
                 "`rate` and `seconds` exclude each other".to_owned(),
             ));
         }
         Ok(Patterns {
-            rate: compile("rate", self.rate.as_deref())?,
-            seconds: compile("seconds", self.seconds.as_deref())?,
+            rate: compile("rate", settings.rate.as_deref())?,
+            seconds: compile("seconds", settings.seconds.as_deref())?,
             operations,
         })
     }

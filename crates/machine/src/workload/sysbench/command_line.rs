@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use perfquilt_config::{SysbenchWorkload, Workload};
+use super::SysbenchSettings;
+use perfquilt_config::Section;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{Command, find_program, missing};
 
@@ -44,39 +45,46 @@ pub(super) fn option_value(value: &toml::Value) -> Option<String> {
     }
 }
 
-/// Refuses invalid settings before anything is built or started for them.
-pub(super) fn check(
-    bench_config: &Path,
-    workload: &Workload,
-    settings: &SysbenchWorkload,
-) -> Result<()> {
-    let file = format!("bench-config/workloads/{}.toml", workload.name);
-    let wrong = |message: String| Err(Error::usage(message).at(file.clone(), None));
-    for (name, value) in &settings.options {
-        let name = option_name(name);
+/// Refuses options that perfquilt sets itself or that sysbench cannot read.
+pub(super) fn check_options(settings: &SysbenchSettings, section: &Section) -> Result<()> {
+    for (key, value) in &settings.options {
+        let name = option_name(key);
+        let complain = |fault: String| Err(section.error(&["options", key], fault));
         if RESERVED.contains(&name.as_str()) {
-            return wrong(format!("option `{name}` is set by perfquilt itself"));
+            return complain(format!("option `{name}` is set by perfquilt itself"));
         }
         if option_value(value).is_none() {
-            return wrong(format!(
+            return complain(format!(
                 "option `{name}` must be a string, a number or a boolean"
             ));
         }
     }
-    if settings.threads == 0 || settings.threads > 1024 {
-        return wrong(format!(
-            "threads is {}, it must be between 1 and 1024",
-            settings.threads
-        ));
-    }
+    Ok(())
+}
+
+/// Checks that sysbench is installed and that the scripts exist.
+pub(super) fn check_files(
+    bench_config: &Path,
+    settings: &SysbenchSettings,
+    section: &Section,
+) -> Result<()> {
     find_program("sysbench").ok_or_else(|| missing("sysbench"))?;
-    for script in [Some(&settings.script), settings.prepare.as_ref()]
-        .into_iter()
-        .flatten()
-    {
-        find_script(bench_config, script).map_err(|e| e.at(file.clone(), None))?;
+    for (key, script) in [
+        ("script", Some(&settings.script)),
+        ("prepare", settings.prepare.as_ref()),
+    ] {
+        if let Some(script) = script {
+            find_script(bench_config, script).map_err(|error| section.locate(&[key], error))?;
+        }
     }
     Ok(())
+}
+
+/// Returns the names of a workload's scripts.
+pub(super) fn scripts(settings: &SysbenchSettings) -> impl Iterator<Item = &String> {
+    [Some(&settings.script), settings.prepare.as_ref()]
+        .into_iter()
+        .flatten()
 }
 
 /// Returns the path of a script in the workspace; `None` for sysbench's own scripts.
@@ -147,7 +155,7 @@ pub(super) fn command(script: &Path, sockets: &str, database: &str) -> Command {
 }
 
 /// Returns the script's options, restricted to `only` if given.
-pub(super) fn options(settings: &SysbenchWorkload, only: Option<&[&str]>) -> Vec<String> {
+pub(super) fn options(settings: &SysbenchSettings, only: Option<&[&str]>) -> Vec<String> {
     settings
         .options
         .iter()
@@ -171,32 +179,22 @@ pub(super) fn error_lines(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_config::WorkloadKind;
 
-    fn workload(options: &str) -> Workload {
-        let settings: SysbenchWorkload =
-            toml::from_str(&format!("script = \"a.lua\"\n[options]\n{options}")).unwrap();
-        Workload {
-            name: "w".into(),
-            description: String::new(),
-            kind: WorkloadKind::Sysbench,
-            exercises: Vec::new(),
-            sysbench: Some(settings),
-            command: None,
-            sql_bench: None,
-            handler: None,
-        }
+    fn settings(options: &str) -> SysbenchSettings {
+        toml::from_str(&format!("script = \"a.lua\"\n[options]\n{options}")).unwrap()
     }
 
     #[test]
     fn options_have_sysbenchs_format() {
-        let workload = workload("skip_trx = true\ntable-size = 5\nstatement = 'a b'");
-        let settings = workload.sysbench.as_ref().unwrap();
+        let settings = settings("skip_trx = true\ntable-size = 5\nstatement = 'a b'");
         assert_eq!(
-            options(settings, None),
+            options(&settings, None),
             ["--skip-trx=on", "--statement=a b", "--table-size=5"]
         );
-        assert_eq!(options(settings, Some(&["table-size"])), ["--table-size=5"]);
+        assert_eq!(
+            options(&settings, Some(&["table-size"])),
+            ["--table-size=5"]
+        );
     }
 
     #[test]
@@ -205,14 +203,12 @@ mod tests {
         std::fs::create_dir(folder.path().join("sysbench")).unwrap();
         std::fs::write(folder.path().join("sysbench/a.lua"), "").unwrap();
         let said = |text: &str| {
-            let workload = workload(text);
-            check(
-                folder.path(),
-                &workload,
-                workload.sysbench.as_ref().unwrap(),
-            )
-            .err()
-            .map(|error| error.to_string())
+            let settings = settings(text);
+            let section = Section::default();
+            check_options(&settings, &section)
+                .and_then(|()| check_files(folder.path(), &settings, &section))
+                .err()
+                .map(|error| error.to_string())
         };
         assert_eq!(said("tables = 2"), None);
         assert!(said("mysql_socket = 'x'").unwrap().contains("itself"));

@@ -4,17 +4,9 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use perfquilt_config::{CommandWorkload, Workload};
+use super::patterns::Patterns;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::Output;
-
-/// The patterns of a workload.
-#[derive(Debug)]
-pub(super) struct Patterns<'a> {
-    workload: &'a Workload,
-    transactions: u64,
-    patterns: perfquilt_config::Patterns,
-}
 
 /// An operation that the client timed separately.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -34,50 +26,41 @@ pub(super) struct ClientReport {
     pub(super) operations: BTreeMap<String, OperationTime>,
 }
 
-impl<'a> Patterns<'a> {
-    /// Compiles the patterns of `settings`.
-    pub(super) fn new(workload: &'a Workload, settings: &CommandWorkload) -> Result<Self> {
-        let patterns = settings.patterns().map_err(|bad| {
-            let file = format!("bench-config/workloads/{}.toml", workload.name);
-            Error::usage(bad.message).at(file, None)
-        })?;
-        Ok(Patterns {
-            workload,
-            transactions: settings.transactions.max(1),
-            patterns,
-        })
-    }
-
-    /// Extracts the measurements from `output`.
+impl ClientReport {
+    /// Extracts the measurements of a run of `transactions` from its output; `workload` is its name in messages.
     ///
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a pattern finds no match.
-    pub(super) fn read(&self, output: &Output) -> Result<ClientReport> {
+    pub(super) fn read(
+        output: &Output,
+        patterns: &Patterns,
+        transactions: u64,
+        workload: &str,
+    ) -> Result<ClientReport> {
         let text = output.stdout_text();
         let missing = |what: &str, key: &str| {
             Error::bench(format!(
-                "workload {}: no {what} in the client's output",
-                self.workload.name
+                "workload {workload}: no {what} in the client's output"
             ))
             .details(output.tail(8))
             .hint(format!("check `{key}` against this output"))
         };
-        let seconds = match (&self.patterns.rate, &self.patterns.seconds) {
+        let seconds = match (&patterns.rate, &patterns.seconds) {
             (Some(rate), _) => {
                 let rate = last_number(rate, &text)
                     .ok_or_else(|| missing("transactions per second", "rate"))?;
-                self.transactions as f64 / rate
+                transactions.max(1) as f64 / rate
             }
             (None, Some(seconds)) => {
                 last_number(seconds, &text).ok_or_else(|| missing("seconds", "seconds"))?
             }
             (None, None) => output.elapsed.as_secs_f64(),
         };
-        let operations = match &self.patterns.operations {
+        let operations = match &patterns.operations {
             Some(pattern) => operations(pattern, &text),
             None => BTreeMap::new(),
         };
-        if self.patterns.operations.is_some() && operations.is_empty() {
+        if patterns.operations.is_some() && operations.is_empty() {
             return Err(missing("operation", "operations"));
         }
         Ok(ClientReport {

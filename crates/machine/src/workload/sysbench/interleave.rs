@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{BlockSlices, ClientFailure, Clients, TimedBlock, data, result, sysbench};
+use super::{SysbenchSettings, command_line, data, result};
 use crate::server::Running;
-use perfquilt_config::SysbenchWorkload;
+use crate::workload::{BlockSlices, ClientFailure, Environment, TimedBlock};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_system::process::{Command, Sink};
@@ -15,9 +15,9 @@ const EXTRA_SECONDS: f64 = 120.0;
 
 /// Returns the command that runs sysbench with the driver, which writes its results to `folder`.
 pub(super) fn driver(
-    clients: &Clients,
+    environment: &Environment,
     servers: &[(Point, &Running)],
-    settings: &SysbenchWorkload,
+    settings: &SysbenchSettings,
     folder: &Path,
     seed: u64,
 ) -> Result<Command> {
@@ -39,11 +39,11 @@ pub(super) fn driver(
             "a socket's path has a comma: {sockets}"
         )));
     }
-    let script = sysbench::find_script(&clients.bench_config, &settings.script)?;
-    let database = data::database(&data::key(clients, settings)?);
-    let driver = clients.script("driver.lua");
-    let command = sysbench::command(&driver, &sockets, &database)
-        .args(sysbench::options(settings, None))
+    let script = command_line::find_script(environment.bench_config(), &settings.script)?;
+    let database = data::database(&data::key(environment, settings)?);
+    let driver = environment.folder().join("driver.lua");
+    let command = command_line::command(&driver, &sockets, &database)
+        .args(command_line::options(settings, None))
         .arg(format!("--threads={}", settings.threads))
         .args(["--time=0", "--events=0", "run"])
         .env("PERFQUILT_SCRIPT", &script)
@@ -58,21 +58,23 @@ pub(super) fn driver(
 }
 
 pub(super) fn run(
-    clients: &Clients,
+    environment: &Environment,
     servers: &mut [(Point, Running)],
     item: &TimedBlock<'_>,
-    settings: &SysbenchWorkload,
+    settings: &SysbenchSettings,
 ) -> Result<BlockSlices, ClientFailure> {
-    let folder = clients.results_folder()?;
+    let folder = environment.results_folder()?;
     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
     let references: Vec<(Point, &Running)> = servers
         .iter()
         .map(|(point, running)| (*point, running))
         .collect();
     for (_, running) in &references {
-        clients.placement.settle(running.pid(), settings.threads);
+        environment
+            .placement()
+            .settle(running.pid(), settings.threads);
     }
-    let command = driver(clients, &references, settings, folder.path(), item.seed)?
+    let command = driver(environment, &references, settings, folder.path(), item.seed)?
         .env("PERFQUILT_MODE", "interleave")
         .env("PERFQUILT_SECONDS", item.seconds.to_string())
         .env("PERFQUILT_WARMUP_SECONDS", item.warm_up_seconds.to_string())
@@ -80,8 +82,8 @@ pub(super) fn run(
             "PERFQUILT_SLICE_TRANSACTIONS",
             settings.slice_transactions.to_string(),
         );
-    let mut child = clients
-        .placement
+    let mut child = environment
+        .placement()
         .client(command, settings.threads)
         .spawn()?;
     let limit = item.warm_up_seconds + 4.0 * item.seconds + EXTRA_SECONDS;
@@ -104,7 +106,7 @@ pub(super) fn failure(folder: &Path, workload: &str, points: &[Point]) -> Client
     let log = std::fs::read(folder.join("log")).unwrap_or_default();
     let (server, lines) = result::read_failure(&folder.join("error")).unwrap_or_else(|| {
         let log = String::from_utf8_lossy(&log);
-        (0, sysbench::error_lines(&log))
+        (0, command_line::error_lines(&log))
     });
     ClientFailure {
         point: server

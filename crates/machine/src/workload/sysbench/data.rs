@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::{Clients, sysbench};
+use super::{SysbenchSettings, command_line};
 use crate::server::Running;
-use perfquilt_config::SysbenchWorkload;
+use crate::workload::Environment;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::digest::hex;
 use perfquilt_system::process::Command;
@@ -27,7 +27,7 @@ const TABLE_OPTIONS: [&str; 7] = [
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Returns the script that prepares the data, and the options it gets (`None`: all).
-fn preparation(settings: &SysbenchWorkload) -> (&str, Option<&'static [&'static str]>) {
+fn preparation(settings: &SysbenchSettings) -> (&str, Option<&'static [&'static str]>) {
     match &settings.prepare {
         Some(script) => (script, Some(&TABLE_OPTIONS)),
         None if settings.script.ends_with(".lua") => (&settings.script, None),
@@ -38,14 +38,14 @@ fn preparation(settings: &SysbenchWorkload) -> (&str, Option<&'static [&'static 
 }
 
 /// Returns the digest of everything that determines the data.
-pub(super) fn key(clients: &Clients, settings: &SysbenchWorkload) -> Result<String> {
+pub(super) fn key(environment: &Environment, settings: &SysbenchSettings) -> Result<String> {
     let (script, only) = preparation(settings);
     let mut digest = Sha256::new();
     digest.update(script);
-    for option in sysbench::options(settings, only) {
+    for option in command_line::options(settings, only) {
         digest.update(format!("\n{option}"));
     }
-    if let Some(path) = sysbench::own_script(&clients.bench_config, script) {
+    if let Some(path) = command_line::own_script(environment.bench_config(), script) {
         digest.update(std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?);
     }
     Ok(hex(&digest.finalize())[..16].to_owned())
@@ -56,29 +56,28 @@ pub(super) fn database(key: &str) -> String {
     format!("perfquilt_{key}")
 }
 
-/// Creates the data set `key` on a running server.
+/// Creates the data set on a running server.
 pub(super) fn fill(
-    clients: &Clients,
-    key: &str,
-    settings: &SysbenchWorkload,
+    environment: &Environment,
+    settings: &SysbenchSettings,
     running: &Running,
 ) -> Result<()> {
     let (script, only) = preparation(settings);
     let socket = running.endpoint.socket.to_string_lossy();
-    let database = database(key);
-    let sql = clients.script("sql.lua");
+    let database = database(&key(environment, settings)?);
+    let sql = environment.folder().join("sql.lua");
     // Every installation has this database.
-    run(sysbench::command(&sql, &socket, "mysql")
+    run(command_line::command(&sql, &socket, "mysql")
         .env("PERFQUILT_DATABASE", &database)
         .arg("create"))?;
-    let script = sysbench::find_script(&clients.bench_config, script)?;
-    run(sysbench::command(&script, &socket, &database)
-        .args(sysbench::options(settings, only))
+    let script = command_line::find_script(environment.bench_config(), script)?;
+    run(command_line::command(&script, &socket, &database)
+        .args(command_line::options(settings, only))
         .arg("--threads=1")
         // A fixed seed makes the data reproducible.
         .arg("--rand-seed=1")
         .arg("prepare"))?;
-    run(sysbench::command(&sql, &socket, &database).arg("analyze"))
+    run(command_line::command(&sql, &socket, &database).arg("analyze"))
 }
 
 fn run(command: Command) -> Result<()> {
@@ -94,6 +93,6 @@ fn run(command: Command) -> Result<()> {
             output.describe_exit()
         ),
     )
-    .details(sysbench::error_lines(&text))
+    .details(command_line::error_lines(&text))
     .hint(format!("the command was: {}", command.shown())))
 }

@@ -1,0 +1,275 @@
+//! A configuration file with the positions of its settings.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::files::read_text;
+
+/// A configuration file.
+#[derive(Clone, Default)]
+pub struct Document {
+    /// The path in messages.
+    shown: Arc<str>,
+    text: Arc<str>,
+}
+
+/// A setting's name below a document or section: the keys of its tables and its own, and decimal indices of arrays.
+pub type SettingPath<'a> = &'a [&'a str];
+
+impl Document {
+    /// Reads the file `path`; messages call it `shown`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is not UTF-8.
+    pub fn read(path: &Path, shown: &str) -> Result<Self> {
+        Ok(Self::new(shown, &read_text(path, shown)?))
+    }
+
+    /// Returns the document with this content; messages call it `shown`.
+    pub fn new(shown: &str, text: &str) -> Self {
+        Document {
+            shown: shown.into(),
+            text: text.into(),
+        }
+    }
+
+    /// Deserialises the document without the tables at `sections`, which have other readers ([`Section`]).
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the line.
+    pub(crate) fn parse<T: DeserializeOwned>(&self, sections: &[SettingPath<'_>]) -> Result<T> {
+        let mut document = DeTable::parse(&self.text).map_err(|error| self.malformed(&error))?;
+        for section in sections {
+            remove(document.get_mut(), section);
+        }
+        T::deserialize(document.into_deserializer()).map_err(|error| self.malformed(&error))
+    }
+
+    /// Returns the table at `path` as a section of its own.
+    pub(crate) fn section(&self, path: SettingPath<'_>) -> Section {
+        Section {
+            document: self.clone(),
+            path: path.iter().map(|&key| key.to_owned()).collect(),
+            overrides: toml::Table::new(),
+        }
+    }
+
+    /// Returns a usage error at the line of the setting at `path`, or of the nearest table around it.
+    pub(crate) fn error(&self, path: SettingPath<'_>, message: impl Into<String>) -> Error {
+        self.locate(path, Error::usage(message))
+    }
+
+    /// Adds the line of the setting at `path` to an error, or that of the nearest table around it.
+    pub(crate) fn locate(&self, path: SettingPath<'_>, error: Error) -> Error {
+        error.at(&*self.shown, self.line(path))
+    }
+
+    /// Returns the line of the setting at `path`, or of the nearest table around it, from 1; `None` if the document
+    /// has neither.
+    fn line(&self, path: SettingPath<'_>) -> Option<usize> {
+        let document = DeTable::parse(&self.text).ok()?;
+        let (key, rest) = path.split_first()?;
+        let (key, mut value) = document.get_ref().get_key_value(*key)?;
+        let mut span = key.span();
+        for key in rest {
+            let found = match value.get_ref() {
+                DeValue::Table(table) => table
+                    .get_key_value(*key)
+                    .map(|(key, value)| (key.span(), value)),
+                DeValue::Array(array) => {
+                    let index = key.parse::<usize>().ok();
+                    let item = index.and_then(|index| array.get(index));
+                    item.map(|item| (item.span(), item))
+                }
+                _ => None,
+            };
+            let Some(found) = found else { break };
+            (span, value) = found;
+        }
+        Some(self.line_at(&span))
+    }
+
+    fn line_at(&self, span: &Range<usize>) -> usize {
+        let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
+        before.iter().filter(|&&byte| byte == b'\n').count() + 1
+    }
+
+    /// Converts an error of the TOML parser.
+    fn malformed(&self, error: &toml::de::Error) -> Error {
+        let line = error.span().map(|span| self.line_at(&span));
+        let mut lines = error.message().lines();
+        Error::usage(lines.next().unwrap_or("malformed").to_owned())
+            .details(lines.map(str::to_owned))
+            .at(&*self.shown, line)
+    }
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Document({})", self.shown)
+    }
+}
+
+/// Removes the table at `path`.
+fn remove(table: &mut DeTable<'_>, path: SettingPath<'_>) {
+    match path {
+        [] => {}
+        [key] => {
+            if table
+                .get(*key)
+                .is_some_and(|value| value.get_ref().is_table())
+            {
+                table.remove(*key);
+            }
+        }
+        [key, rest @ ..] => {
+            if let Some(DeValue::Table(inner)) = table.get_mut(*key).map(Spanned::get_mut) {
+                remove(inner, rest);
+            }
+        }
+    }
+}
+
+/// A table of the configuration whose settings belong to the code that uses them: that of a workload's client or
+/// of a server's adapter.
+#[derive(Debug, Clone, Default)]
+pub struct Section {
+    document: Document,
+    path: Vec<String>,
+    /// Settings that replace those of the file.
+    overrides: toml::Table,
+}
+
+impl Section {
+    /// Returns the section at `path` of a document with the content `text`, for tests and benchmarks.
+    pub fn new(shown: &str, text: &str, path: SettingPath<'_>) -> Self {
+        Document::new(shown, text).section(path)
+    }
+
+    /// Returns the name of the section, without brackets: `server.command`.
+    pub fn name(&self) -> String {
+        self.path.join(".")
+    }
+
+    /// Replaces settings of the section.
+    #[must_use]
+    pub fn with(mut self, overrides: &toml::Table) -> Self {
+        let overrides = overrides.clone();
+        self.overrides.extend(overrides);
+        self
+    }
+
+    /// Deserialises the settings; `None` if the document has no such table.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the line.
+    pub fn parse<S: DeserializeOwned>(&self) -> Result<Option<S>> {
+        let malformed = |error| self.document.malformed(&error);
+        let document = DeTable::parse(&self.document.text).map_err(malformed)?;
+        let span = document.span();
+        let mut value = Spanned::new(span, DeValue::Table(document.into_inner()));
+        for key in &self.path {
+            let DeValue::Table(mut table) = value.into_inner() else {
+                return Ok(None);
+            };
+            match table.remove(key.as_str()) {
+                Some(inner) => value = inner,
+                None => return Ok(None),
+            }
+        }
+        if self.overrides.is_empty() {
+            return S::deserialize(value.into_deserializer())
+                .map(Some)
+                .map_err(malformed);
+        }
+        let mut table = toml::Table::deserialize(value.into_deserializer()).map_err(malformed)?;
+        table.extend(self.overrides.clone());
+        // The overrides are in another file, so the error has no line in this one.
+        table
+            .try_into()
+            .map(Some)
+            .map_err(|error: toml::de::Error| {
+                Error::usage(error.message().to_owned()).at(&*self.document.shown, None)
+            })
+    }
+
+    /// Returns a usage error at the line of a setting of this section, or of the nearest table around it.
+    pub fn error(&self, setting: SettingPath<'_>, message: impl Into<String>) -> Error {
+        self.locate(setting, Error::usage(message))
+    }
+
+    /// Adds the line of a setting of this section to an error, or that of the nearest table around it.
+    pub fn locate(&self, setting: SettingPath<'_>, error: Error) -> Error {
+        let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
+        self.document.locate(&[&path, setting].concat(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# The setting is `b.c`: c = 3\n[a]\nx = 1\n\n[[b]]\nc = 2\n\n[[b]]\n\"c\" = [\n  1,\n  2,\n]\nd = { e = 4 }\n";
+
+    #[test]
+    fn settings_are_found_by_their_path() {
+        let document = Document::new("x.toml", TEXT);
+        for (path, line) in [
+            (&["a"][..], Some(2)),
+            (&["a", "x"], Some(3)),
+            (&["a", "missing", "deeper"], Some(2)),
+            (&["b", "0", "c"], Some(6)),
+            (&["b", "1", "c"], Some(9)),
+            (&["b", "1", "c", "1"], Some(11)),
+            (&["b", "1", "d", "e"], Some(13)),
+            (&["c"], None),
+            (&[], None),
+        ] {
+            assert_eq!(document.line(path), line, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_section_is_read_apart_from_its_document() {
+        #[derive(Debug, Deserialize, PartialEq)]
+        #[serde(deny_unknown_fields)]
+        struct Outer {
+            kind: String,
+        }
+        #[derive(Debug, Deserialize, PartialEq)]
+        #[serde(deny_unknown_fields)]
+        struct Inner {
+            size: u32,
+        }
+        let document = Document::new("x.toml", "kind = 'k'\n\n[k]\nsize = 1\n");
+        let kind = "k".to_owned();
+        assert_eq!(document.parse::<Outer>(&[&["k"]]).unwrap(), Outer { kind });
+        let line = |error: Error| error.place().and_then(|place| place.line);
+        assert_eq!(line(document.parse::<Outer>(&[]).unwrap_err()), Some(3));
+        let section = document.section(&["k"]);
+        assert_eq!(section.parse().unwrap(), Some(Inner { size: 1 }));
+        let overridden = section.clone().with(&toml::toml! { size = 2 });
+        assert_eq!(overridden.parse().unwrap(), Some(Inner { size: 2 }));
+        assert!(
+            overridden
+                .with(&toml::toml! { sise = 2 })
+                .parse::<Inner>()
+                .is_err()
+        );
+        assert_eq!(line(section.error(&["size"], "too small")), Some(4));
+        assert_eq!(
+            document.section(&["l"]).parse::<Inner>().unwrap(),
+            None,
+            "no such table"
+        );
+    }
+}

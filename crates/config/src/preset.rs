@@ -1,0 +1,171 @@
+//! `[preset.NAME]`: settings of experiments.
+
+use serde::Deserialize;
+
+use super::document::Document;
+use super::{Config, Workload, seconds};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
+
+/// How the timed blocks vary the layout of code and data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layouts {
+    /// No variation: servers run as they were linked
+    Off,
+    /// Random padding between functions and data, which keep their order
+    Padded,
+    /// Random order of functions and data
+    Shuffled,
+}
+
+/// `[preset.NAME]`: the settings of an experiment.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preset {
+    /// One-line description.
+    #[serde(default)]
+    pub description: String,
+    /// The recipe.
+    pub recipe: String,
+    /// Workload names.
+    pub workloads: Vec<String>,
+    /// The meters.
+    pub meters: Vec<Meter>,
+    /// Blocks of the timed meters for each workload; every block restarts every server. With `resolution`,
+    /// this is the maximum.
+    pub blocks: u32,
+    /// Ends the experiment when the 95 % interval of every patch's effect, on the first timed meter,
+    /// is at most ± this, as a fraction of speed.
+    pub resolution: Option<f64>,
+    /// The minimum number of blocks of an experiment with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or
+    /// `blocks` if that is smaller.
+    pub min_blocks: Option<u32>,
+    /// Measuring time in seconds of one block of one workload, all points together.
+    pub block_seconds: f64,
+    /// Blocks of the counting meters (`instructions`, …).
+    #[serde(default = "default_count_blocks")]
+    pub count_blocks: u32,
+    /// How the timed blocks vary the servers' code layouts; by default [`Layouts::Padded`] if the servers can
+    /// be relinked.
+    pub layouts: Option<Layouts>,
+    /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads.
+    #[serde(default)]
+    pub sql_bench: toml::Table,
+}
+
+fn default_count_blocks() -> u32 {
+    3
+}
+
+/// The largest resolution, as a share of the margin, at which at least eight of ten patches without effect are
+/// reported as such. `perfquilt calibrate` determined it for intervals of exactly that width, four patches and two
+/// one-sided tests with Holm's correction.
+pub const MAX_RESOLUTION_PER_MARGIN: f64 = 0.55;
+
+/// The default minimum number of blocks before an experiment may stop early. From here on, intervals keep their
+/// coverage under early stopping (checked by `perfquilt calibrate`).
+pub const DEFAULT_MIN_BLOCKS: u32 = 10;
+
+impl Preset {
+    /// Returns the workload called `name` with this preset's overrides.
+    ///
+    /// # Errors
+    /// See [`Config::workload`].
+    pub fn workload(&self, config: &Config, name: &str) -> Result<Workload> {
+        let mut workload = config.workload(name)?.clone();
+        if workload.kind == "sql-bench" {
+            workload.settings = workload.settings.with(&self.sql_bench);
+        }
+        Ok(workload)
+    }
+
+    /// Returns a warning if the resolution is too coarse for the margin of the first timed meter, so that patches
+    /// without effect are seldom reported as such; `margin` returns a meter's margin as a fraction of speed.
+    pub fn unreachable_margin(&self, margin: &dyn Fn(Meter) -> f64) -> Option<String> {
+        let resolution = self.resolution?;
+        let mut timed = Meter::ALL.into_iter().filter(|meter| meter.is_timed());
+        let meter = timed.find(|meter| self.meters.contains(meter))?;
+        let margin = margin(meter);
+        let enough = MAX_RESOLUTION_PER_MARGIN * margin;
+        let percent = |fraction: f64| {
+            let text = format!("{:.3}", 100.0 * fraction);
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        };
+        (resolution > enough * (1.0 + 1e-9)).then(|| {
+            format!(
+                "with a resolution of {} % and a margin of ±{} % for {meter}, patches without effect are seldom \
+                 called so: choose `resolution = {}` or less, or a wider margin in [margin]",
+                percent(resolution),
+                percent(margin),
+                enough,
+            )
+        })
+    }
+
+    /// Returns the minimum number of blocks of an experiment with early stopping; `None` for a fixed number of
+    /// blocks.
+    pub fn min_blocks(&self) -> Option<u32> {
+        self.resolution?;
+        Some(
+            self.min_blocks
+                .unwrap_or(DEFAULT_MIN_BLOCKS)
+                .min(self.blocks),
+        )
+    }
+
+    /// Checks the preset called `name`.
+    pub(super) fn check(&self, name: &str, config: &Config, document: &Document) -> Result<()> {
+        let own = ["preset", name];
+        let at = |error: Error| document.locate(&own, error);
+        let recipe = config.recipe(&self.recipe).map_err(at)?;
+        if recipe.system.is_none() {
+            let fault = format!("recipe `{}` has no `system`", self.recipe);
+            return Err(document.error(&own, fault));
+        }
+        for workload in &self.workloads {
+            config.workload(workload).map_err(at)?;
+        }
+        if self.workloads.is_empty() || self.meters.is_empty() || self.blocks < 2 {
+            let fault = format!("preset `{name}` needs a workload, a meter and at least 2 blocks");
+            return Err(document.error(&own, fault));
+        }
+        let shown = format!("preset `{name}`: `block_seconds`");
+        let path = ["preset", name, "block_seconds"];
+        seconds::check(document, &path, self.block_seconds, &shown)?;
+        match self.fault() {
+            Some((key, fault)) => {
+                let fault = format!("preset `{name}`: {fault}");
+                Err(document.error(&["preset", name, key], fault))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the key of an invalid setting and a description of the fault.
+    fn fault(&self) -> Option<(&'static str, String)> {
+        if self.count_blocks == 0 {
+            let fault = "`count_blocks` must be at least 1".to_owned();
+            return Some(("count_blocks", fault));
+        }
+        if self
+            .resolution
+            .is_some_and(|resolution| !(resolution > 0.0 && resolution < 1.0))
+        {
+            let fault = "`resolution` is a fraction of speed, as 0.005 for ±0.5 %";
+            return Some(("resolution", fault.to_owned()));
+        }
+        match self.min_blocks {
+            Some(_) if self.resolution.is_none() => {
+                let fault = "`min_blocks` has no effect without `resolution`";
+                Some(("min_blocks", fault.to_owned()))
+            }
+            Some(least) if least < 2 || least > self.blocks => {
+                let most = self.blocks;
+                let fault = format!("`min_blocks` is at least 2 and at most `blocks` ({most})");
+                Some(("min_blocks", fault))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `[recipe.NAME]`: how points are built.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::document::Document;
+use super::{Config, expand_word};
+use perfquilt_model::error::{Error, Result};
+
+/// Placeholders of recipes.
+const PLACEHOLDERS: &[&str] = &["src", "build", "jobs", "config", "profile"];
+/// Additional placeholders of the section `relink`.
+const RELINK_PLACEHOLDERS: &[&str] = &["output", "seed"];
+
+/// The build system of a recipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BuildSystem {
+    /// CMake with Ninja, out of tree.
+    Cmake,
+    /// Commands in the configuration, run in a separate source tree.
+    Command,
+}
+
+/// The linker of a recipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Linker {
+    /// The fastest available: mold, else lld, else the compiler's default.
+    Auto,
+    /// The compiler's default.
+    Default,
+    /// The mold linker.
+    Mold,
+    /// LLVM's lld.
+    Lld,
+}
+
+/// `[recipe.NAME]`: how a point is built.
+///
+/// In commands and paths, `{src}` is the source tree, `{build}` the build tree (the same as `{src}`
+/// for [`BuildSystem::Command`]), `{jobs}` the number of parallel jobs and `{config}` the workspace's
+/// `bench-config/`. Other names in braces are refused.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Recipe {
+    /// One-line description.
+    pub description: String,
+    /// A parent recipe that supplies the settings missing here; lists are appended to the parent's lists.
+    pub inherits: Option<String>,
+    /// The build system.
+    pub system: Option<BuildSystem>,
+    /// Arguments of `cmake` (only [`BuildSystem::Cmake`]).
+    pub cmake_args: Vec<String>,
+    /// A CMake file included by every `project()` of the tree (`CMAKE_PROJECT_INCLUDE`), relative to
+    /// `bench-config/`: it can change targets without touching the upstream tree.
+    pub cmake_include: Option<PathBuf>,
+    /// The linker (only [`BuildSystem::Cmake`]); by default the compiler's default or the one given in
+    /// `cmake_args`.
+    pub linker: Option<Linker>,
+    /// Ninja targets that make up the server.
+    pub targets: Vec<String>,
+    /// Commands run before the first compilation, and for points with different build files (only
+    /// [`BuildSystem::Command`]).
+    pub configure: Vec<Vec<String>>,
+    /// Commands run for every point (only [`BuildSystem::Command`]).
+    pub build: Vec<Vec<String>>,
+    /// Files of the runnable server: maps a path inside the result to the path of the file or folder to copy,
+    /// with placeholders. Stars in the last part of the source path copy every matching file into the folder
+    /// that the key names.
+    pub install: BTreeMap<String, String>,
+    /// The measured executable inside the result.
+    pub binary: Option<String>,
+    /// Additional environment variables of every command.
+    pub env: BTreeMap<String, String>,
+    /// How to relink the measured executable (only [`BuildSystem::Command`]; for CMake builds, ninja provides
+    /// the command).
+    pub relink: Option<Relink>,
+    /// Profile-guided optimisation.
+    pub profile: Option<Profile>,
+}
+
+/// `[recipe.NAME.profile]`: profile-guided optimisation. perfquilt adds the compiler's flags to `CFLAGS`,
+/// `CXXFLAGS` and `LDFLAGS` of the recipe.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Training workloads of the instrumented server, run one after the other.
+    pub workloads: Vec<String>,
+    /// Transactions of each training workload.
+    pub transactions: u64,
+    /// The profile that a point is compiled with.
+    #[serde(default)]
+    pub of: ProfileSource,
+}
+
+/// The profile that a point is compiled with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProfileSource {
+    /// The bare release's profile, so that points differ only in their patches. Changed code then has no
+    /// profile.
+    #[default]
+    Base,
+    /// The point's own profile, as it would be shipped.
+    Point,
+}
+
+/// File in a built point that describes the build.
+pub const BUILD_RECORD: &str = "build.json";
+/// Folder in a built point with the files for relinking its executable.
+pub const RELINK_FOLDER: &str = "relink";
+/// File in [`RELINK_FOLDER`] with the link command, or the reason why relinking is impossible.
+pub const RELINK_RECORD: &str = "link.json";
+
+/// Reserved first components of paths in [`Recipe::install`].
+pub const INSTALL_RESERVED: &[&str] = &[BUILD_RECORD, RELINK_FOLDER];
+/// Reserved first components of names in [`Relink::keep`].
+pub const KEEP_RESERVED: &[&str] = &[RELINK_RECORD];
+
+/// `[recipe.NAME.relink]`: relinks the measured executable, so that the code layout can be varied without
+/// compiling anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relink {
+    /// Inputs of the link, kept beside the built server: maps a name to the path of the file to copy, with
+    /// placeholders. Stars in the last part of the path copy every matching file into a folder of that name.
+    pub keep: BTreeMap<String, String>,
+    /// The link command, run in the folder with these inputs. `{output}` is the executable to write.
+    pub command: Vec<String>,
+    /// Arguments added to the command to shuffle sections. `{seed}` is a number from 1 to 2³¹ − 1 that
+    /// determines the order.
+    #[serde(default)]
+    pub shuffle: Vec<String>,
+}
+
+impl Recipe {
+    /// Checks the recipe called `name` as it was written, without the settings of its parents.
+    pub(super) fn check_own(&self, name: &str, document: &Document) -> Result<()> {
+        let of_recipe = |error: Error| error.details([format!("in recipe `{name}`")]);
+        self.check_names(name, document).map_err(of_recipe)?;
+        self.check_placeholders(name, document).map_err(of_recipe)
+    }
+
+    /// Refuses names of installed or kept files that lead out of the result or are reserved.
+    fn check_names(&self, name: &str, document: &Document) -> Result<()> {
+        let check = |section: &[&str], file: &str, reserved: &[&str]| {
+            let path = Path::new(file);
+            let complain = |message: String| {
+                let setting = [&["recipe", name], section, &[file]].concat();
+                Err(document.error(&setting, message))
+            };
+            let mut parts = path.components();
+            if file.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
+                return complain(format!("`{file}` is not a path inside the result"));
+            }
+            if reserved.iter().any(|taken| path.starts_with(taken)) {
+                return complain(format!("`{file}` is reserved for perfquilt"));
+            }
+            Ok(())
+        };
+        let mut installed = self.install.keys();
+        installed.try_for_each(|file| check(&["install"], file, INSTALL_RESERVED))?;
+        let mut kept = self.relink.iter().flat_map(|relink| relink.keep.keys());
+        kept.try_for_each(|file| check(&["relink", "keep"], file, KEEP_RESERVED))
+    }
+
+    /// Refuses unknown placeholders.
+    fn check_placeholders(&self, name: &str, document: &Document) -> Result<()> {
+        let values = |names: &[&str]| -> BTreeMap<String, String> {
+            let names = names.iter().map(|&name| name.to_owned());
+            names.map(|name| (name, String::new())).collect()
+        };
+        let of_recipe = values(PLACEHOLDERS);
+        let of_relink = values(&[PLACEHOLDERS, RELINK_PLACEHOLDERS].concat());
+        let mut words: Vec<(Vec<String>, &str)> = Vec::new();
+        list("cmake_args", &self.cmake_args, &mut words);
+        list("targets", &self.targets, &mut words);
+        for (key, commands) in [("configure", &self.configure), ("build", &self.build)] {
+            for (index, command) in commands.iter().enumerate() {
+                list(&format!("{key}.{index}"), command, &mut words);
+            }
+        }
+        for (section, table) in [("install", &self.install), ("env", &self.env)] {
+            words.extend(table.iter().map(|(key, word)| {
+                let path = vec![section.to_owned(), key.clone()];
+                (path, word.as_str())
+            }));
+        }
+        let own = words.len();
+        if let Some(relink) = &self.relink {
+            list("relink.command", &relink.command, &mut words);
+            list("relink.shuffle", &relink.shuffle, &mut words);
+            words.extend(relink.keep.iter().map(|(key, word)| {
+                let path = vec!["relink".to_owned(), "keep".to_owned(), key.clone()];
+                (path, word.as_str())
+            }));
+        }
+        for (index, (path, word)) in words.iter().enumerate() {
+            let values = if index < own { &of_recipe } else { &of_relink };
+            expand_word(word, values).map_err(|error| {
+                let mut setting = vec!["recipe", name];
+                setting.extend(path.iter().map(String::as_str));
+                document.locate(&setting, error)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Checks the recipe called `name` with the settings of its parents.
+    pub(super) fn check(&self, name: &str, config: &Config, document: &Document) -> Result<()> {
+        self.check_result(name, document)?;
+        if let Some(relink) = &self.relink {
+            let complain =
+                |message: String| Err(document.error(&["recipe", name, "relink"], message));
+            if self.system == Some(BuildSystem::Cmake) {
+                return complain(format!(
+                    "recipe `{name}` needs no `relink`: ninja knows how its executable is linked"
+                ));
+            }
+            let has =
+                |words: &[String], placeholder| words.iter().any(|word| word.contains(placeholder));
+            if !has(&relink.command, "{output}") {
+                return complain(format!(
+                    "`relink` of recipe `{name}` needs {{output}} in its command"
+                ));
+            }
+            if !relink.shuffle.is_empty() && !has(&relink.shuffle, "{seed}") {
+                return complain(format!(
+                    "`shuffle` of recipe `{name}` needs {{seed}}, or every order is the same"
+                ));
+            }
+        }
+        if let Some(profile) = &self.profile {
+            let section = ["recipe", name, "profile"];
+            for workload in &profile.workloads {
+                config
+                    .workload(workload)
+                    .map_err(|error| document.locate(&section, error))?;
+            }
+            if profile.workloads.is_empty() || profile.transactions == 0 {
+                let fault = format!(
+                    "the profile of recipe `{name}` needs a workload and some transactions"
+                );
+                return Err(document.error(&section, fault));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the recipe builds a server; a recipe without `system` only serves as a parent.
+    fn check_result(&self, name: &str, document: &Document) -> Result<()> {
+        let complain = |message: String| Err(document.error(&["recipe", name], message));
+        if self.system.is_none() {
+            return Ok(());
+        }
+        if self.install.is_empty() {
+            return complain(format!("recipe `{name}` installs nothing"));
+        }
+        let binary = self.binary.as_ref();
+        if !binary.is_some_and(|binary| self.install.contains_key(binary)) {
+            return complain(format!(
+                "recipe `{name}` needs `binary`, one of the paths it installs"
+            ));
+        }
+        let mut commands = self.configure.iter().chain(&self.build);
+        if commands.any(|words| words.first().is_none_or(String::is_empty)) {
+            return complain(format!("recipe `{name}` has an empty command"));
+        }
+        Ok(())
+    }
+}
+
+/// Appends the words of the list at `path`, keys separated by dots, each with its path.
+fn list<'w>(path: &str, list: &'w [String], words: &mut Vec<(Vec<String>, &'w str)>) {
+    for (index, word) in list.iter().enumerate() {
+        let mut path: Vec<String> = path.split('.').map(str::to_owned).collect();
+        path.push(index.to_string());
+        words.push((path, word));
+    }
+}
+
+/// Returns the recipes with the settings of their parents.
+pub(super) fn resolve_inheritance(
+    recipes: &BTreeMap<String, Recipe>,
+    document: &Document,
+) -> Result<BTreeMap<String, Recipe>> {
+    recipes
+        .keys()
+        .map(|name| {
+            let mut chain = vec![name.as_str()];
+            let mut resolved = recipes[name].clone();
+            let mut parent = resolved.inherits.clone();
+            while let Some(parent_name) = parent.take() {
+                let place = ["recipe", chain[chain.len() - 1], "inherits"];
+                let Some((key, recipe)) = recipes.get_key_value(&parent_name) else {
+                    let unknown = Error::unknown("recipe", &parent_name, recipes.keys());
+                    return Err(document.locate(&place, unknown));
+                };
+                if chain.contains(&key.as_str()) {
+                    let circle = chain.join(" → ");
+                    let fault = format!("recipes inherit in a circle: {circle} → {key}");
+                    return Err(document.error(&place, fault));
+                }
+                chain.push(key);
+                resolved = merge(recipe, resolved);
+                parent = recipe.inherits.clone();
+            }
+            Ok((name.clone(), resolved))
+        })
+        .collect()
+}
+
+fn merge(parent: &Recipe, child: Recipe) -> Recipe {
+    let join = |a: &[String], b: Vec<String>| a.iter().cloned().chain(b).collect();
+    let map = |a: &BTreeMap<String, String>, b: BTreeMap<String, String>| {
+        a.clone().into_iter().chain(b).collect()
+    };
+    let commands = |a: &[Vec<String>], b: Vec<Vec<String>>| a.iter().cloned().chain(b).collect();
+    Recipe {
+        description: child.description,
+        inherits: child.inherits,
+        system: child.system.or(parent.system),
+        cmake_args: join(&parent.cmake_args, child.cmake_args),
+        cmake_include: child.cmake_include.or_else(|| parent.cmake_include.clone()),
+        linker: child.linker.or(parent.linker),
+        targets: join(&parent.targets, child.targets),
+        configure: commands(&parent.configure, child.configure),
+        build: commands(&parent.build, child.build),
+        install: map(&parent.install, child.install),
+        binary: child.binary.or_else(|| parent.binary.clone()),
+        env: map(&parent.env, child.env),
+        relink: child.relink.or_else(|| parent.relink.clone()),
+        profile: child.profile.or_else(|| parent.profile.clone()),
+    }
+}

@@ -1,0 +1,125 @@
+//! `[upstream]` and `[series]`: releases and the files of the series.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::document::Document;
+use perfquilt_model::error::Result;
+
+/// `[upstream]`: the server's name and its releases.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Upstream {
+    /// The server's name, the first part of release names (`mariadb` in `mariadb-10.11.18`).
+    pub name: String,
+    /// The version of the release the series is for.
+    pub current: String,
+    /// `[[upstream.release]]`: the releases.
+    #[serde(default)]
+    pub release: Vec<ReleaseSource>,
+}
+
+/// One release: its version and exactly one source.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseSource {
+    /// The upstream version, for example `10.11.18`.
+    pub version: String,
+    /// A Debian source package, fetched by the machine's own apt.
+    pub debian: Option<DebianSource>,
+    /// A tarball.
+    pub tarball: Option<TarballSource>,
+    /// A tag in a git repository.
+    pub git: Option<GitSource>,
+    /// An unpacked tree; a relative path starts at the workspace.
+    pub directory: Option<PathBuf>,
+    /// A folder with a separate series for this release: a file `series` and its patches. A relative path
+    /// starts at the workspace. By default, the release uses the series of `[series]`.
+    pub patches: Option<PathBuf>,
+}
+
+/// A Debian source package.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DebianSource {
+    /// The source package's name.
+    pub package: String,
+    /// The suite, for example `bookworm`.
+    pub suite: String,
+    /// The source archive, for example `debian-security`; the default is the archive of the machine's own
+    /// suite.
+    pub archive: Option<String>,
+}
+
+/// A tarball, given by path or URL.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TarballSource {
+    /// A path (relative to the workspace) or a URL.
+    pub url: String,
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
+}
+
+/// A tag in a git repository.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitSource {
+    /// Any remote that `git fetch` accepts.
+    pub remote: String,
+    /// The tag.
+    pub tag: String,
+}
+
+/// `[series]`: paths of the series and its patches, relative to the workspace.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SeriesFiles {
+    /// The series file.
+    pub file: PathBuf,
+    /// The folder of the patches.
+    pub patches: PathBuf,
+    /// Fuzz: the number of context lines that may be ignored if a hunk does not apply otherwise.
+    pub fuzz: usize,
+}
+
+impl Default for SeriesFiles {
+    fn default() -> Self {
+        SeriesFiles {
+            file: "series".into(),
+            patches: "patches".into(),
+            fuzz: 0,
+        }
+    }
+}
+
+impl Upstream {
+    pub(super) fn check(&self, document: &Document) -> Result<()> {
+        for (index, release) in self.release.iter().enumerate() {
+            let version = &release.version;
+            let place = index.to_string();
+            let complain = |message: String| {
+                Err(document.error(&["upstream", "release", &place, "version"], message))
+            };
+            if self.release[..index]
+                .iter()
+                .any(|other| other.version == *version)
+            {
+                return complain(format!("release {version} is configured twice"));
+            }
+            let sources = [
+                release.debian.is_some(),
+                release.tarball.is_some(),
+                release.git.is_some(),
+                release.directory.is_some(),
+            ];
+            if sources.iter().filter(|given| **given).count() != 1 {
+                return complain(format!(
+                    "release {version} needs exactly one of debian, tarball, git and directory"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! What a kind of workload is made of.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use super::environment::Environment;
+use crate::server::Running;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Section, Workload};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Slices;
+use perfquilt_model::point::Point;
+
+/// The largest of a workload's counts, so that their sums do not overflow.
+const MAX_COUNT: u64 = 1_000_000_000_000;
+
+/// A kind of workload.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkloadKind {
+    /// The value of `kind` in a workload's file. Its section has the same name, with `_` in place of `-`.
+    pub name: &'static str,
+    /// Reads and checks the settings of a workload of this kind.
+    pub client: fn(&Workload) -> Result<Box<dyn Client>>,
+}
+
+/// Sends a workload's requests to servers.
+pub trait Client: fmt::Debug + Send + Sync {
+    /// Returns the number of concurrent client threads, which determines the processors of client and servers.
+    fn threads(&self) -> u32 {
+        1
+    }
+
+    /// Returns how many transactions a counted block counts; `None` if perfquilt chooses their number.
+    fn counted_transactions(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns everything that determines the requests, except the files of [`Client::words`].
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
+    fn identity(&self, bench_config: &Path) -> Result<Vec<Vec<u8>>>;
+
+    /// Returns the words of its commands, which may name files of the configuration as `{config}/PATH`.
+    fn words(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Checks that the client can run, and writes the files it needs, before anything is built or started for it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a program or a script is missing.
+    fn set_up(&self, _setup: &Setup<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns the key of the data to prepare before a server starts from a copy of it; `None` for none. Workloads
+    /// with the same key share their data.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a script cannot be read.
+    fn data_key(&self, _environment: &Environment) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Fills a running server with that data.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the client's error messages.
+    fn fill(&self, _environment: &Environment, _running: &Running) -> Result<()> {
+        Ok(())
+    }
+
+    /// Prepares a server that was just started.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the client's error messages.
+    fn after_start(&self, _environment: &Environment, _running: &Running) -> Result<()> {
+        Ok(())
+    }
+
+    /// Measures all `servers`, which are at least one, alternating between them.
+    ///
+    /// # Errors
+    /// A [`ClientFailure`] that names the server if the client knows which one failed.
+    fn interleave(
+        &self,
+        environment: &Environment,
+        servers: &mut [(Point, Running)],
+        block: &TimedBlock<'_>,
+    ) -> Result<BlockSlices, ClientFailure>;
+
+    /// Connects to a server that is to run transactions on request; `seed` determines them.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client cannot connect.
+    fn connect<'a>(
+        &'a self,
+        environment: &'a Environment,
+        running: &Running,
+        seed: u64,
+    ) -> Result<Box<dyn Requests + 'a>>;
+}
+
+/// A client connected to one server, which runs transactions on request. Dropping it ends the client.
+pub trait Requests {
+    /// Runs about `transactions`, rounded up to what the client can run, and returns their number. The n-th request
+    /// runs the same transactions in every client with the same seed.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client fails.
+    fn run(&mut self, running: &Running, transactions: u64) -> Result<u64>;
+
+    /// Whether transactions of the last request were restarted (a deadlock, a duplicate key), so that the server
+    /// executed more than requested.
+    fn restarted(&self) -> bool {
+        false
+    }
+}
+
+/// Where a client runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// The workspace.
+    pub workspace: &'a Workspace,
+    /// The measured release, a name in the configuration.
+    pub release: &'a str,
+    /// Folder for the clients' files, removed after measuring. All clients share it.
+    pub folder: &'a Path,
+}
+
+/// Parameters of a timed block of one workload.
+#[derive(Debug, Clone)]
+pub struct TimedBlock<'a> {
+    /// The workload.
+    pub workload: &'a Workload,
+    /// Seconds of measuring, for all servers together.
+    pub seconds: f64,
+    /// Seconds of unmeasured running before that.
+    pub warm_up_seconds: f64,
+    /// Seed of the transactions and of the order of the servers.
+    pub seed: u64,
+}
+
+/// Slices of a timed block of one workload: one row per slice for each server, with rows aligned by round.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct BlockSlices {
+    /// Wall-clock time of the slices.
+    pub time: Vec<Slices>,
+    /// Processor time of the server's process in the same slices; empty if the kernel does not report
+    /// it.
+    pub cpu: Vec<Slices>,
+    /// Wall-clock time of the operations that the client times separately, by operation; 0 in slices without it.
+    pub operations: BTreeMap<String, Vec<Slices>>,
+    /// Number of measured rounds.
+    pub rounds: u64,
+    /// Rounds discarded because a transaction on some server was restarted.
+    pub discarded_rounds: u64,
+}
+
+/// Why a block of a workload could not be measured.
+#[derive(Debug, Clone)]
+pub struct ClientFailure {
+    /// The server the client was connected to, if known.
+    pub point: Option<Point>,
+    /// What happened.
+    pub error: Error,
+}
+
+impl From<Error> for ClientFailure {
+    fn from(error: Error) -> Self {
+        ClientFailure { point: None, error }
+    }
+}
+
+/// Returns the settings of a workload from the section of its kind.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line, when the section is missing or a setting is
+/// unknown or of the wrong type.
+pub(super) fn settings<S: serde::de::DeserializeOwned>(workload: &Workload) -> Result<S> {
+    workload.settings.parse()?.ok_or_else(|| {
+        let (kind, section) = (&workload.kind, workload.settings.name());
+        let fault = format!("kind `{kind}` needs a [{section}] section");
+        workload.locate(&["kind"], Error::usage(fault))
+    })
+}
+
+/// Checks that a setting that counts something is at least 1, and small enough to be added up.
+pub(super) fn check_count(section: &Section, key: &str, count: impl Into<u64>) -> Result<()> {
+    match count.into() {
+        0 => Err(section.error(&[key], format!("`{key}` must be at least 1"))),
+        1..=MAX_COUNT => Ok(()),
+        _ => Err(section.error(&[key], format!("`{key}` must be at most {MAX_COUNT}"))),
+    }
+}
+
+/// The default number of client threads.
+pub(super) fn one() -> u32 {
+    1
+}

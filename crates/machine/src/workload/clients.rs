@@ -1,0 +1,190 @@
+//! The clients of an experiment's workloads.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    BlockSlices, Client, ClientFailure, Environment, KINDS, Placement, Requests, Setup, TimedBlock,
+    WorkloadKind, client_of,
+};
+use crate::server::{Running, ServerAdapter};
+use perfquilt_config::Workload;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
+use perfquilt_system::digest::hex;
+
+/// Runs clients, with their scripts and the placement of clients and servers on processors.
+#[derive(Debug)]
+pub struct Clients {
+    environment: Environment,
+    /// The clients by workload.
+    clients: BTreeMap<String, Box<dyn Client>>,
+}
+
+impl Clients {
+    /// Creates clients for the workloads of `ws` on the servers of `release`, a name in its configuration.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a workload's settings are invalid, or its script or its
+    /// client does not exist;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a temporary folder cannot be created.
+    pub fn new(ws: &Workspace, release: &str, workloads: &[&Workload]) -> Result<Self> {
+        Self::of_kinds(KINDS, ws, release, workloads)
+    }
+
+    /// Creates clients for workloads of `kinds`.
+    ///
+    /// # Errors
+    /// See [`Clients::new`].
+    pub fn of_kinds(
+        kinds: &[WorkloadKind],
+        ws: &Workspace,
+        release: &str,
+        workloads: &[&Workload],
+    ) -> Result<Self> {
+        let environment = Environment::new(ws.bench_config())?;
+        let mut clients = BTreeMap::new();
+        for workload in workloads {
+            let client = client_of(workload, kinds)?;
+            client.set_up(&Setup {
+                workspace: ws,
+                release,
+                folder: environment.folder(),
+            })?;
+            clients.insert(workload.name.clone(), client);
+        }
+        Ok(Clients {
+            environment,
+            clients,
+        })
+    }
+
+    /// Returns the placement of servers and clients.
+    pub fn placement(&self) -> &Placement {
+        self.environment.placement()
+    }
+
+    /// Returns the number of a workload's concurrent client threads.
+    pub fn threads(&self, workload: &Workload) -> u32 {
+        self.clients
+            .get(&workload.name)
+            .map_or(1, |client| client.threads())
+    }
+
+    /// Measures one workload on all `servers`, alternating between them.
+    ///
+    /// # Errors
+    /// A [`ClientFailure`] that names the server if the client knows which one failed. The caller checks
+    /// whether a server has crashed.
+    pub fn interleave(
+        &self,
+        servers: &mut [(Point, Running)],
+        item: &TimedBlock<'_>,
+    ) -> Result<BlockSlices, ClientFailure> {
+        if servers.is_empty() {
+            return Err(Error::internal("no server to measure").into());
+        }
+        let client = self.client(item.workload)?;
+        client.interleave(&self.environment, servers, item)
+    }
+
+    /// Prepares a server that was just started from its template for a workload.
+    ///
+    /// # Errors
+    /// Failures of the workload's `prepare` command.
+    pub fn after_start(&self, workload: &Workload, running: &Running) -> Result<()> {
+        self.client(workload)?
+            .after_start(&self.environment, running)
+    }
+
+    /// Starts a client connected to `running` that runs transactions on request.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client cannot connect.
+    pub fn serve(&self, running: &Running, workload: &Workload, seed: u64) -> Result<Serving<'_>> {
+        let requests = self
+            .client(workload)?
+            .connect(&self.environment, running, seed)?;
+        Ok(Serving(RefCell::new(requests)))
+    }
+
+    fn client(&self, workload: &Workload) -> Result<&dyn Client> {
+        let client = self.clients.get(&workload.name).map(AsRef::as_ref);
+        client.ok_or_else(|| Error::internal(format!("no client for workload `{}`", workload.name)))
+    }
+
+    /// Returns the key of the prepared data of `workload`; `None` if it needs none before the start.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when its script cannot be read.
+    pub fn data_key(&self, workload: &Workload) -> Result<Option<String>> {
+        self.client(workload)?.data_key(&self.environment)
+    }
+
+    /// Returns the key of the prepared data of `workloads`: a digest of the release that creates it, the identity of
+    /// the adapter and every data set.
+    ///
+    /// # Errors
+    /// See [`Clients::data_key`] and [`ServerAdapter::identity`].
+    pub fn template_key(
+        &self,
+        release: &str,
+        adapter: &dyn ServerAdapter,
+        workloads: &[&Workload],
+    ) -> Result<String> {
+        let mut sets = BTreeSet::new();
+        for workload in workloads {
+            sets.extend(self.data_key(workload)?);
+        }
+        let mut digest = Sha256::new();
+        digest.update(format!("{release}\n{}\n", adapter.identity()?));
+        sets.iter()
+            .for_each(|set| digest.update(format!("{set}\n")));
+        Ok(format!("{release}-{}", &hex(&digest.finalize())[..16]))
+    }
+
+    /// Fills a running server with the data of all `workloads`, each data set once, in a database of
+    /// its own.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the client's error messages.
+    pub fn fill(&self, workloads: &[&Workload], running: &Running) -> Result<()> {
+        let mut sets = BTreeMap::new();
+        for workload in workloads {
+            let client = self.client(workload)?;
+            if let Some(key) = client.data_key(&self.environment)? {
+                sets.insert(key, client);
+            }
+        }
+        let mut clients = sets.into_values();
+        clients.try_for_each(|client| client.fill(&self.environment, running))
+    }
+}
+
+/// A client connected to one server. Dropping it ends the client.
+pub struct Serving<'a>(RefCell<Box<dyn Requests + 'a>>);
+
+impl Serving<'_> {
+    /// See [`Requests::run`].
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client fails.
+    pub fn request(&self, running: &Running, transactions: u64) -> Result<u64> {
+        self.0.borrow_mut().run(running, transactions)
+    }
+
+    /// See [`Requests::restarted`].
+    pub fn restarted(&self) -> bool {
+        self.0.borrow().restarted()
+    }
+}
+
+impl fmt::Debug for Serving<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,316 @@
+//! Runs workloads that are commands. They alternate between servers by whole client runs.
+
+mod patterns;
+mod reading;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use serde::Deserialize;
+
+use super::client::{check_count, one, settings};
+use super::rounds::rounds;
+use super::{BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind};
+use crate::server::Running;
+use perfquilt_config::Workload;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::Slices;
+use perfquilt_model::point::Point;
+use perfquilt_system::process::{Command, Output};
+
+use patterns::Patterns;
+use reading::{ClientReport, OperationTime};
+
+/// The kind `command`.
+pub(super) const KIND: WorkloadKind = WorkloadKind {
+    name: "command",
+    client: |workload| Ok(Box::new(CommandClient::new(workload)?)),
+};
+
+/// `[command]`: settings of a command workload, with the placeholders of the server's commands.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CommandSettings {
+    /// Prepares the server's data once after each start.
+    #[serde(default)]
+    pub(super) prepare: Option<Vec<String>>,
+    /// Runs one slice.
+    pub(super) run: Vec<String>,
+    /// The working directory of `run`.
+    #[serde(default)]
+    pub(super) directory: Option<String>,
+    /// Transactions per slice.
+    pub(super) transactions: u64,
+    /// Number of concurrent client threads or connections. With several, client and server may use all
+    /// processors.
+    #[serde(default = "one")]
+    pub(super) threads: u32,
+    /// A regular expression with one group over the client's output that captures transactions per
+    /// second; by default the slice's wall-clock time counts.
+    #[serde(default)]
+    pub(super) rate: Option<String>,
+    /// A regular expression with one group over the client's output that captures the seconds of the
+    /// slice, instead of `rate`.
+    #[serde(default)]
+    pub(super) seconds: Option<String>,
+    /// A regular expression with groups `name`, `seconds` and, optionally, `commands` over the client's
+    /// output; each match is an operation that the client times separately.
+    #[serde(default)]
+    pub(super) operations: Option<String>,
+    /// Whether additional slices warm the server up before each block; if false, a block may have a single
+    /// round.
+    #[serde(default = "yes")]
+    pub(super) warm_up: bool,
+    /// Timeout of a slice in seconds.
+    #[serde(default = "ten_minutes")]
+    pub(super) limit_seconds: u64,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn ten_minutes() -> u64 {
+    600
+}
+
+/// A workload that is a command.
+#[derive(Debug)]
+struct CommandClient {
+    name: String,
+    settings: CommandSettings,
+}
+
+impl CommandClient {
+    fn new(workload: &Workload) -> Result<Self> {
+        let own: CommandSettings = settings(workload)?;
+        let section = &workload.settings;
+        check_count(section, "transactions", own.transactions)?;
+        check_count(section, "limit_seconds", own.limit_seconds)?;
+        check_count(section, "threads", own.threads)?;
+        let is_empty = |words: &[String]| words.first().is_none_or(String::is_empty);
+        for (key, words) in [("run", Some(&own.run)), ("prepare", own.prepare.as_ref())] {
+            if words.is_some_and(|words| is_empty(words)) {
+                return Err(section.error(&[key], format!("`{key}` is an empty command")));
+            }
+        }
+        Patterns::new(&own).map_err(|bad| section.error(&[bad.key], bad.message))?;
+        Ok(CommandClient {
+            name: workload.name.clone(),
+            settings: own,
+        })
+    }
+}
+
+impl Client for CommandClient {
+    fn threads(&self) -> u32 {
+        self.settings.threads
+    }
+
+    /// A command cannot do less than one run, whose size its configuration chose.
+    fn counted_transactions(&self) -> Option<u64> {
+        Some(self.settings.transactions)
+    }
+
+    fn identity(&self, _bench_config: &Path) -> Result<Vec<Vec<u8>>> {
+        Ok(vec![format!("{:?}", self.settings).into_bytes()])
+    }
+
+    fn words(&self) -> Vec<String> {
+        let settings = &self.settings;
+        let words = settings
+            .run
+            .iter()
+            .chain(settings.prepare.iter().flatten())
+            .chain(&settings.directory);
+        words.cloned().collect()
+    }
+
+    fn after_start(&self, _environment: &Environment, running: &Running) -> Result<()> {
+        prepare(&self.name, &self.settings, running)
+    }
+
+    fn interleave(
+        &self,
+        environment: &Environment,
+        servers: &mut [(Point, Running)],
+        block: &TimedBlock<'_>,
+    ) -> Result<BlockSlices, ClientFailure> {
+        interleave(environment, servers, block, &self.settings)
+    }
+
+    fn connect<'a>(
+        &'a self,
+        _environment: &'a Environment,
+        _running: &Running,
+        _seed: u64,
+    ) -> Result<Box<dyn Requests + 'a>> {
+        Ok(Box::new(Runs {
+            workload: &self.name,
+            settings: Cow::Borrowed(&self.settings),
+        }))
+    }
+}
+
+/// Runs a workload's command on request.
+pub(super) struct Runs<'a> {
+    /// The workload's name.
+    pub(super) workload: &'a str,
+    pub(super) settings: Cow<'a, CommandSettings>,
+}
+
+impl Requests for Runs<'_> {
+    /// Runs whole client runs.
+    fn run(&mut self, running: &Running, transactions: u64) -> Result<u64> {
+        let settings = &self.settings;
+        let each = settings.transactions.max(1);
+        let runs = transactions.div_ceil(each);
+        let command = command(settings, &settings.run, running)?;
+        for _ in 0..runs {
+            run_client(self.workload, settings, &command)?;
+        }
+        Ok(runs.saturating_mul(each))
+    }
+}
+
+/// Returns the client's command for one server.
+fn command(settings: &CommandSettings, words: &[String], running: &Running) -> Result<Command> {
+    let command = Command::from_words(&running.expand(words)?)?;
+    Ok(match &settings.directory {
+        Some(directory) => {
+            let words = running.expand(std::slice::from_ref(directory))?;
+            command.directory(Path::new(&words.concat()))
+        }
+        None => command,
+    })
+}
+
+fn run_client(workload: &str, settings: &CommandSettings, command: &Command) -> Result<Output> {
+    let output = command
+        .run_within(Duration::from_secs(settings.limit_seconds))
+        .map_err(|error| match error.kind() {
+            Kind::Bench => Error::bench(format!("workload {workload}: {}", error.message())).hint(
+                "raise `limit_seconds` in [command] of the workload if the client needs more time",
+            ),
+            _ => error,
+        })?;
+    if output.success() {
+        return Ok(output);
+    }
+    Err(Error::bench(format!(
+        "workload {workload}: the client {}",
+        output.describe_exit()
+    ))
+    .details(output.tail(8))
+    .hint(format!("the command was: {}", command.shown())))
+}
+
+/// Runs the `prepare` command on a server that was just started.
+pub(super) fn prepare(workload: &str, settings: &CommandSettings, running: &Running) -> Result<()> {
+    match &settings.prepare {
+        None => Ok(()),
+        Some(words) => {
+            let command = command(settings, words, running)?;
+            run_client(workload, settings, &command).map(drop)
+        }
+    }
+}
+
+/// One client run: wall-clock nanoseconds, processor nanoseconds of the server, and operations timed by the
+/// client.
+#[derive(Debug, Clone, Default)]
+struct Slice {
+    time: f32,
+    cpu: Option<f32>,
+    operations: BTreeMap<String, OperationTime>,
+}
+
+pub(super) fn interleave(
+    environment: &Environment,
+    servers: &mut [(Point, Running)],
+    item: &TimedBlock<'_>,
+    settings: &CommandSettings,
+) -> Result<BlockSlices, ClientFailure> {
+    let patterns = Patterns::new(settings).map_err(|bad| Error::usage(bad.message))?;
+    let workload = &item.workload.name;
+    let mut commands = Vec::with_capacity(servers.len());
+    for (_, running) in servers.iter() {
+        let command = command(settings, &settings.run, running)?;
+        commands.push(environment.placement().client(command, settings.threads));
+        environment
+            .placement()
+            .settle(running.pid(), settings.threads);
+    }
+    let mut slice = |index: usize, _: u64| -> Result<Slice, ClientFailure> {
+        let (point, running) = &servers[index];
+        let named = |error| ClientFailure {
+            point: Some(*point),
+            error,
+        };
+        let before = running.processor_time();
+        let output = run_client(workload, settings, &commands[index]).map_err(named)?;
+        let after = running.processor_time();
+        let report = ClientReport::read(&output, &patterns, settings.transactions, workload)
+            .map_err(named)?;
+        Ok(Slice {
+            time: (report.seconds * 1e9) as f32,
+            cpu: before
+                .zip(after)
+                .and_then(|(before, after)| after.checked_sub(before))
+                .filter(|spent| !spent.is_zero())
+                .map(|spent| spent.as_nanos() as f32),
+            operations: report.operations,
+        })
+    };
+    let mut random = StdRng::seed_from_u64(item.seed);
+    let warm_up = settings.warm_up;
+    let rounds = rounds(servers.len(), item, warm_up, &mut random, &mut slice)?;
+    let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+    Ok(block_slices(&points, &rounds, settings.transactions.max(1)))
+}
+
+/// Returns the slices of all rounds, one row per round, by point.
+fn block_slices(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> BlockSlices {
+    let rows = |transactions: u64, value: &dyn Fn(&Slice) -> f32| -> Vec<Slices> {
+        let row = |(index, &point): (usize, &Point)| Slices {
+            point,
+            nanoseconds: rounds.iter().map(|round| value(&round[index])).collect(),
+            transactions_per_slice: transactions,
+        };
+        points.iter().enumerate().map(row).collect()
+    };
+    // The block's value skips slices without processor time; only a kernel that reports none at all yields no rows.
+    let has_cpu = rounds.iter().flatten().any(|slice| slice.cpu.is_some());
+    let operations = |slice: &Slice| slice.operations.clone();
+    let commands: BTreeMap<String, u64> = rounds
+        .iter()
+        .flatten()
+        .flat_map(operations)
+        .map(|(name, operation)| (name, operation.commands))
+        .collect();
+    let of_operation = |(name, commands): (String, u64)| {
+        let value = |slice: &Slice| {
+            let operation = slice.operations.get(&name).copied().unwrap_or_default();
+            // Scale a run with more or fewer commands to the number of commands of the other runs.
+            let each = operation.seconds / operation.commands.max(1) as f64;
+            (each * commands as f64 * 1e9) as f32
+        };
+        let rows = rows(commands, &value);
+        (name, rows)
+    };
+    BlockSlices {
+        time: rows(transactions, &|slice| slice.time),
+        cpu: if has_cpu {
+            rows(transactions, &|slice| slice.cpu.unwrap_or(0.0))
+        } else {
+            Vec::new()
+        },
+        operations: commands.into_iter().map(of_operation).collect(),
+        rounds: rounds.len() as u64,
+        discarded_rounds: 0,
+    }
+}

@@ -1,0 +1,59 @@
+//! Where clients run.
+
+use std::path::{Path, PathBuf};
+
+use super::Placement;
+use perfquilt_model::error::{Error, Result};
+
+/// Where clients run: their files, and the processors of clients and servers.
+#[derive(Debug)]
+pub struct Environment {
+    bench_config: PathBuf,
+    /// Removed when dropped.
+    folder: tempfile::TempDir,
+    placement: Placement,
+}
+
+impl Environment {
+    /// Creates the environment of clients on this machine, for the workspace with this `bench-config/`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a temporary folder cannot be created.
+    pub fn new(bench_config: PathBuf) -> Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("perfquilt-")
+            .tempdir()
+            .map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), &e))?;
+        Ok(Environment {
+            bench_config,
+            folder,
+            placement: Placement::of_this_machine(),
+        })
+    }
+
+    /// Returns the placement of servers and clients.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Returns the workspace's `bench-config/`.
+    pub fn bench_config(&self) -> &Path {
+        &self.bench_config
+    }
+
+    /// Returns the folder of the clients' files, which all clients share; it is removed after measuring.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Creates an empty folder for the results of one run of a client.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created.
+    pub fn results_folder(&self) -> Result<tempfile::TempDir> {
+        tempfile::Builder::new()
+            .prefix("run-")
+            .tempdir_in(self.folder())
+            .map_err(|e| Error::io("create a folder in", self.folder(), &e))
+    }
+}
