@@ -9,8 +9,8 @@ use clap::Args;
 
 use super::Context;
 use super::bench::{MeasuringOptions, with_recipe};
-use super::form::ReportOptions;
 use super::report;
+use super::report_options::ReportOptions;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_machine::sandbox::{self, ProcessEnd, Sandbox};
@@ -51,7 +51,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["output", "flame_graph"])]
     sandbox: bool,
     #[command(flatten)]
-    form: ReportOptions,
+    report: ReportOptions,
 }
 
 /// Runs `perfquilt run`.
@@ -116,7 +116,7 @@ fn open_workspace(
             .unwrap_or_default(),
     };
     let ws = ws?;
-    arguments.form.check(context)?;
+    arguments.report.check(context)?;
     let preset = arguments.measuring.preset(&ws)?;
     let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
     Ok((ws, preset))
@@ -294,7 +294,7 @@ fn run_directly(
     if let Some(error) = outcome.stopped {
         return context.output.combine(Err(error), written);
     }
-    let judged = report::show_stored(context, &arguments.form, ws, &store, outcome.experiment);
+    let judged = report::show_stored(context, &arguments.report, ws, &store, outcome.experiment);
     // Build errors come last, so that they determine the exit code.
     let points = outcome.failed.into_iter().chain(outcome.build_errors);
     let errors = judged
