@@ -6,8 +6,10 @@
 mod sysbench;
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use perfquilt_report::EXPORTERS;
 use serde_json::Value;
 
 const OBSERVATIONS: &str = "docs/results/2026-11-21-mariadb-10.11.18.jsonl.gz";
@@ -42,31 +44,51 @@ fn possible_values(args: &[&str]) -> Vec<String> {
 }
 
 /// Every format of a report, with a file that has something to show in it.
-fn formats() -> Vec<(String, &'static str)> {
-    let formats = possible_values(&["analyse", OBSERVATIONS, "--format"]);
-    assert!(formats.len() >= 12, "{formats:?}");
-    let input = |format: &str| match format {
-        "sql-bench" => OPERATIONS,
-        _ => OBSERVATIONS,
-    };
-    let with_input = |format: String| {
-        let input = input(&format);
-        (format, input)
-    };
-    formats.into_iter().map(with_input).collect()
+fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
+    EXPORTERS.iter().map(|format| match format.name() {
+        "sql-bench" => ("sql-bench", OPERATIONS),
+        name => (name, OBSERVATIONS),
+    })
+}
+
+#[test]
+fn every_format_is_on_the_command_line_and_in_the_documents() {
+    let names: Vec<&str> = EXPORTERS.iter().map(|format| format.name()).collect();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/formats.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("| format | what | for |").unwrap();
+    let table = table.split("\n\n").next().unwrap();
+    let (mut first_column, mut helps) = (String::new(), Vec::new());
+    for row in table.lines() {
+        first_column.push_str(row.split(" | ").next().unwrap());
+    }
+    for format in EXPORTERS {
+        let name = format.name();
+        assert!(first_column.contains(&format!("`{name}`")), "{name}");
+        helps.push(format!("- {name}:"));
+    }
+    for command in ["analyse", "report", "run", "bench"] {
+        assert_eq!(possible_values(&[command, "--format"]), names, "{command}");
+        let help = output(&[command, "--help"]);
+        // Long lines are wrapped, after the format's name at the earliest.
+        let mut lines = help.lines().map(str::trim_start);
+        for (format, start) in EXPORTERS.iter().zip(&helps) {
+            let line = lines.find(|line| line.starts_with(start)).unwrap();
+            let word = format.help().split(' ').next().unwrap();
+            assert!(line.contains(word), "{command}: {line}");
+        }
+    }
 }
 
 #[test]
 fn every_format_is_written_to_a_file_as_to_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
     for (format, input) in formats() {
-        let printed = output(&["analyse", input, "--format", &format]);
+        let printed = output(&["analyse", input, "--format", format]);
         assert!(!printed.is_empty(), "{format}");
-        let file = folder.path().join(&format);
+        let file = folder.path().join(format);
         let name = file.to_str().unwrap();
-        let quiet = output(&[
-            "-q", "analyse", input, "--format", &format, "--output", name,
-        ]);
+        let quiet = output(&["-q", "analyse", input, "--format", format, "--output", name]);
         assert_eq!(quiet, "", "{format}");
         assert_eq!(printed, std::fs::read_to_string(&file).unwrap(), "{format}");
     }
@@ -97,7 +119,7 @@ fn every_format_is_written_to_a_file_as_to_a_pipe() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     for (format, input) in formats() {
-        let mut child = command(&["analyse", input, "--format", &format])
+        let mut child = command(&["analyse", input, "--format", format])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

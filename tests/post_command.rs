@@ -8,7 +8,7 @@ mod github;
 use std::path::PathBuf;
 
 use github::{GitHub, TOKEN};
-use perfquilt_store::jsonl;
+use perfquilt_model::observation::{ObservationFile, Supplement};
 
 const FIRST: &str = "1111111111111111111111111111111111111111";
 
@@ -22,7 +22,12 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         let (header, observations) = experiment::of(&[0.01, -0.02]);
         let mut bytes = Vec::new();
-        jsonl::write(&mut bytes, &header, &Default::default(), &observations).unwrap();
+        let written = ObservationFile {
+            header,
+            supplement: Supplement::default(),
+            observations,
+        };
+        written.write(&mut bytes).unwrap();
         std::fs::write(folder.path().join("observations.jsonl"), bytes).unwrap();
         Place { folder }
     }

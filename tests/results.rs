@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, PlannedBlocks};
+use perfquilt_model::observation::{
+    ExperimentHeader, Meter, Observation, ObservationFile, PlannedBlocks, Supplement,
+};
 use perfquilt_model::point::Point;
-use perfquilt_store::{SliceBlob, Store, jsonl};
+use perfquilt_store::{SliceBlob, Store};
 
 const CONFIG: &str = r#"
 [upstream]
@@ -106,13 +108,12 @@ impl Place {
 
     fn write(&self, name: &str, gains: &[f64], noise: f64) -> String {
         let mut file = std::fs::File::create(self.path(name)).unwrap();
-        jsonl::write(
-            &mut file,
-            &header(gains.len()),
-            &Default::default(),
-            &observations(gains, noise),
-        )
-        .unwrap();
+        let written = ObservationFile {
+            header: header(gains.len()),
+            supplement: Supplement::default(),
+            observations: observations(gains, noise),
+        };
+        written.write(&mut file).unwrap();
         name.to_owned()
     }
 }
@@ -395,7 +396,12 @@ fn changed(place: &Place, value: impl Fn(u32, Point, f64) -> Option<f64>) {
         new.is_some()
     });
     let mut file = std::fs::File::create(place.path("changed.jsonl")).unwrap();
-    jsonl::write(&mut file, &header(2), &Default::default(), &all).unwrap();
+    let written = ObservationFile {
+        header: header(2),
+        supplement: Supplement::default(),
+        observations: all,
+    };
+    written.write(&mut file).unwrap();
 }
 
 #[test]

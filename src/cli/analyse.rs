@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Context;
-use super::form::{self, ReportInput, ReportOptions, print_attribution, show};
+use super::report_options::{self, ReportInput, ReportOptions, print_attribution, show};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
+use perfquilt_report::RequiredInput;
 use perfquilt_results::analyse;
 use perfquilt_store::{import, jsonl, sql_bench};
 
@@ -31,7 +32,7 @@ pub struct Arguments {
     #[arg(long, value_name = "METER=PERCENT", value_parser = parse_margin)]
     margin: Vec<(Meter, f64)>,
     #[command(flatten)]
-    form: ReportOptions,
+    report: ReportOptions,
 }
 
 /// Runs `perfquilt analyse`.
@@ -40,14 +41,14 @@ pub struct Arguments {
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with file and line for a bad input, and when the report would
 /// overwrite an input; those of [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let format = arguments.form.format(context)?;
+    let required = arguments.report.format(context)?.0.required_input();
     let input = analyse::open(&arguments.file)?;
-    arguments.form.check(context)?;
+    arguments.report.check(context)?;
     arguments
-        .form
+        .report
         .refuse_overwrite(std::iter::once(&arguments.file).chain(&arguments.further))?;
     let ws = context.workspace_if_any()?;
-    let usual = form::margin(ws.as_ref());
+    let usual = report_options::margin(ws.as_ref());
     let margin = |meter| {
         let given = arguments.margin.iter().rfind(|(m, _)| *m == meter);
         given.map_or_else(|| usual(meter), |(_, margin)| *margin)
@@ -69,12 +70,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     } else if sql_bench::is_table(&head) {
         let table = sql_bench::read(input, &arguments.file)?;
         (table.file, Some(table.rows))
-    } else if format.needs_observations() {
+    } else if required >= RequiredInput::Observations {
         (jsonl::read(input, &arguments.file)?, None)
     } else {
         // Observations are read one by one, so that a large file need not fit into memory.
         let attribution = analyse::read(input, &arguments.file, &margin)?;
-        return print_attribution(context, &arguments.form, &attribution);
+        return print_attribution(context, &arguments.report, &attribution);
     };
     let shown = ReportInput {
         file,
@@ -82,7 +83,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         distributions: Vec::new(),
         stored: false,
     };
-    show(context, &arguments.form, &shown, &margin)
+    show(context, &arguments.report, &shown, &margin)
 }
 
 fn parse_margin(text: &str) -> Result<(Meter, f64), String> {

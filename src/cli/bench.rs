@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::Context;
 use super::choices;
-use super::form::ReportOptions;
 use super::report;
+use super::report_options::ReportOptions;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_machine::build::Built;
@@ -147,7 +147,7 @@ pub struct Arguments {
           conflicts_with_all = ["points", "release", "effects"])]
     servers: Vec<(Point, String)>,
     #[command(flatten)]
-    form: ReportOptions,
+    report: ReportOptions,
 }
 
 fn parse_server(text: &str) -> Result<(Point, String), String> {
@@ -167,7 +167,7 @@ fn parse_server(text: &str) -> Result<(Point, String), String> {
 /// measured.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
-    arguments.form.check(context)?;
+    arguments.report.check(context)?;
     let progress = context.output.progress();
     let preset = arguments.measuring.preset(&ws)?;
     let (points, header, data) = if arguments.servers.is_empty() {
@@ -183,7 +183,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let store = Store::open(&ws.results())?;
     let outcome = experiment::run(&ws, &preset, &request, header, &store, progress)?;
-    let judged = report::show_stored(context, &arguments.form, &ws, &store, outcome.id);
+    let judged = report::show_stored(context, &arguments.report, &ws, &store, outcome.id);
     let errors = judged.err().into_iter().chain(outcome.failed.into_values());
     context.output.errors(errors.collect())
 }

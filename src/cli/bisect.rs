@@ -12,7 +12,7 @@ use clap::{ArgMatches, Args, Subcommand};
 use super::Context;
 use super::bench::with_recipe;
 use super::choices;
-use super::form::{TextFormat, TextReportOptions};
+use super::report_options::{TextFormat, TextReportOptions};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::LossSource;
 use perfquilt_judge::bisect::{
@@ -140,7 +140,7 @@ struct SeriesSearch {
     #[arg(long, value_name = "COMMIT", requires = "outcome")]
     head: Option<String>,
     #[command(flatten)]
-    form: TextReportOptions,
+    report: TextReportOptions,
 }
 
 #[derive(Debug, Args)]
@@ -157,7 +157,7 @@ struct Releases {
     #[command(flatten)]
     comparison: ComparisonOptions,
     #[command(flatten)]
-    form: TextReportOptions,
+    report: TextReportOptions,
 }
 
 #[derive(Debug, Args)]
@@ -174,7 +174,7 @@ struct Commits {
     #[command(flatten)]
     culprit: CulpritOptions,
     #[command(flatten)]
-    form: TextReportOptions,
+    report: TextReportOptions,
 }
 
 #[derive(Debug, Args)]
@@ -213,7 +213,7 @@ struct Log {
     #[arg(long, conflicts_with = "format")]
     raw: bool,
     #[command(flatten)]
-    form: TextReportOptions,
+    report: TextReportOptions,
 }
 
 #[derive(Debug, Args)]
@@ -223,7 +223,7 @@ struct Replay {
     /// Log printed by `bisect log --raw`; - is standard input
     file: PathBuf,
     #[command(flatten)]
-    form: TextReportOptions,
+    report: TextReportOptions,
 }
 
 /// Parses a fraction, as such or in per cent.
@@ -387,7 +387,7 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
 }
 
 fn bisect_series(context: &Context, options: &SeriesSearch) -> Result<()> {
-    options.form.format(context)?;
+    options.report.format(context)?;
     let ws = context.workspace()?;
     let Some(folder) = &options.outcome else {
         return search_series(context, options, &ws, &mut None);
@@ -440,12 +440,12 @@ fn search_series(
                 .to_owned(),
         );
     }
-    show(context, &options.form, &finished.outcome)?;
+    show(context, &options.report, &finished.outcome)?;
     require_decision(&finished.outcome)
 }
 
 fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
-    let format = arguments.form.format(context)?;
+    let format = arguments.report.format(context)?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
     let request = arguments.comparison.request(&ws)?;
@@ -472,14 +472,14 @@ fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
 }
 
 fn bisect_commits(context: &Context, arguments: &Commits) -> Result<()> {
-    arguments.form.format(context)?;
+    arguments.report.format(context)?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
     let request = arguments.culprit.request(&ws)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
     let states = CommitStates::new(&ws, releases, arguments.bare, progress)?;
     let finished = bisect(&ws, &states, &request, progress)?;
-    show(context, &arguments.form, &finished.outcome)?;
+    show(context, &arguments.report, &finished.outcome)?;
     require_decision(&finished.outcome)
 }
 
@@ -493,7 +493,7 @@ fn show_log(context: &Context, log: &Log) -> Result<()> {
     if log.raw {
         return context.output.print_json(&stored.session);
     }
-    show(context, &log.form, &stored.session.replay().outcome())
+    show(context, &log.report, &stored.session.replay().outcome())
 }
 
 fn list(context: &Context, sessions: &Sessions) -> Result<()> {
@@ -536,16 +536,16 @@ fn replay_log(context: &Context, replay: &Replay) -> Result<()> {
         })?
     };
     let outcome = Session::parse(&text)?.replay().outcome();
-    show(context, &replay.form, &outcome)
+    show(context, &replay.report, &outcome)
 }
 
 /// Prints a bisection in the requested format.
 ///
 /// # Errors
 /// Those of [`TextReportOptions::format`].
-pub fn show(context: &Context, form: &TextReportOptions, outcome: &BisectOutcome) -> Result<()> {
+pub fn show(context: &Context, options: &TextReportOptions, outcome: &BisectOutcome) -> Result<()> {
     let output = &context.output;
-    match form.format(context)? {
+    match options.format(context)? {
         TextFormat::Terminal => output.print(&perfquilt_report::bisect::terminal(
             outcome,
             output.width(),

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Context;
 use super::bench::with_blocks;
-use super::form::writable;
+use super::output_file::writable;
 use perfquilt_calibrate::{Page, Real, Simulated};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::files::write_file;

@@ -1,10 +1,13 @@
 //! Parsers of options whose values are words for variants of the library's types.
 
+use std::fmt;
+
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use perfquilt_config::Layouts;
 use perfquilt_judge::bisect::Direction;
 use perfquilt_measure::run::Effects;
+use perfquilt_report::{EXPORTERS, Exporter};
 
 /// A word, its help and its value.
 type Choice<T> = (&'static str, &'static str, T);
@@ -62,6 +65,37 @@ pub fn effects() -> impl TypedValueParser<Value = Effects> {
     parser(EFFECTS)
 }
 
+/// A format of a report on an experiment.
+#[derive(Clone, Copy)]
+pub struct ReportFormat(pub &'static dyn Exporter);
+
+impl PartialEq for ReportFormat {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name() == other.0.name()
+    }
+}
+
+impl fmt::Debug for ReportFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReportFormat").field(&self.0.name()).finish()
+    }
+}
+
+/// Parses the format of a report: the name of one of [`EXPORTERS`].
+pub fn report_format() -> impl TypedValueParser<Value = ReportFormat> {
+    let formats = EXPORTERS.iter().map(|format| {
+        let name = PossibleValue::new(format.name());
+        name.help(format.help())
+    });
+    PossibleValuesParser::new(formats).try_map(|word| {
+        let mut formats = EXPORTERS.iter();
+        let chosen = formats.find(|format| format.name() == word);
+        chosen
+            .map(|format| ReportFormat(*format))
+            .ok_or_else(|| not_a_choice(&word))
+    })
+}
+
 fn parser<T: Clone + Send + Sync>(
     choices: &'static [Choice<T>],
 ) -> impl TypedValueParser<Value = T> {
@@ -72,6 +106,10 @@ fn parser<T: Clone + Send + Sync>(
         let chosen = choices.iter().find(|choice| choice.0 == word);
         chosen
             .map(|choice| choice.2.clone())
-            .ok_or_else(|| format!("`{word}` is not among the choices"))
+            .ok_or_else(|| not_a_choice(&word))
     })
+}
+
+fn not_a_choice(word: &str) -> String {
+    format!("`{word}` is not among the choices")
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Context;
-use super::form::{choose_format, deliver, writable};
+use super::output_file::{deliver, writable};
+use super::report_options::choose_format;
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;

@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::form::{FailOn, margin};
 use super::report::find_experiment;
+use super::report_options::{FailOn, margin};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Context;
-use super::form::choose_format;
+use super::report_options::choose_format;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::profile::{CallEdge, HotLine, ProfileDifference};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Context;
-use super::form::{TextFormat, TextReportOptions};
 use super::output::{counted, shown};
 use super::plain::plain_lines;
+use super::report_options::{TextFormat, TextReportOptions};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -57,7 +57,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "write")]
     abort: bool,
     #[command(flatten)]
-    form: TextReportOptions,
+    report: TextReportOptions,
 }
 
 /// Runs the subcommand.
@@ -66,7 +66,7 @@ pub struct Arguments {
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) while there are open decisions; those of
 /// [`rebase::rebase`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let format = arguments.form.format(context)?;
+    let format = arguments.report.format(context)?;
     let ws = context.workspace()?;
     let progress = context.output.progress();
     let request = RebaseRequest {

@@ -6,12 +6,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
-use super::form::{ReportFormat, ReportInput, ReportOptions, show};
 use super::output::counted;
 use super::plain::plain;
+use super::report_options::{ReportInput, ReportOptions, show};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_report::Distribution;
+use perfquilt_report::{Distribution, RequiredInput};
 use perfquilt_results::analyse;
 use perfquilt_store::{ExperimentId, ExperimentSummary, Store};
 
@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["experiment", "format", "fail_on", "output", "flame_graph"])]
     list: bool,
     #[command(flatten)]
-    form: ReportOptions,
+    report: ReportOptions,
 }
 
 /// Runs `perfquilt report`.
@@ -44,9 +44,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if arguments.list {
         return list(context, &store.list()?);
     }
-    arguments.form.check(context)?;
+    arguments.report.check(context)?;
     let id = find_experiment(&store, arguments.experiment.as_deref())?;
-    show_stored(context, &arguments.form, &workspace, &store, id)
+    show_stored(context, &arguments.report, &workspace, &store, id)
 }
 
 /// Returns the experiment called `name`, else the latest.
@@ -69,16 +69,18 @@ pub fn find_experiment(store: &Store, name: Option<&str>) -> Result<ExperimentId
 /// Those of [`show`], and [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
 pub fn show_stored(
     context: &Context,
-    form: &ReportOptions,
+    options: &ReportOptions,
     workspace: &Workspace,
     store: &Store,
     id: ExperimentId,
 ) -> Result<()> {
     let file = analyse::stored(store, id)?;
     let margin = |meter| workspace.config.margin(meter);
-    let distributions = match form.format(context)? {
-        ReportFormat::Html => distributions(store, id)?,
-        _ => Vec::new(),
+    let required = options.format(context)?.0.required_input();
+    let distributions = if required >= RequiredInput::Distributions {
+        distributions(store, id)?
+    } else {
+        Vec::new()
     };
     let shown = ReportInput {
         file,
@@ -86,7 +88,7 @@ pub fn show_stored(
         distributions,
         stored: true,
     };
-    show(context, form, &shown, &margin)
+    show(context, options, &shown, &margin)
 }
 
 /// Returns the distributions of the slices of all workloads.

@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::Context;
 use super::bench::{MeasuringOptions, with_recipe};
-use super::form::ReportOptions;
 use super::report;
+use super::report_options::ReportOptions;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::run::run as run_job;
@@ -50,7 +50,7 @@ pub struct Arguments {
     #[arg(long, hide = true, requires = "sandbox")]
     in_sandbox: bool,
     #[command(flatten)]
-    form: ReportOptions,
+    report: ReportOptions,
 }
 
 /// Runs `perfquilt run`.
@@ -115,7 +115,7 @@ fn open_workspace(
             .unwrap_or_default(),
     };
     let ws = ws?;
-    arguments.form.check(context)?;
+    arguments.report.check(context)?;
     let preset = arguments.measuring.preset(&ws)?;
     let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
     Ok((ws, preset))
@@ -224,7 +224,7 @@ fn run_directly(
     if let Some(error) = outcome.stopped {
         return context.output.combine(Err(error), written);
     }
-    let judged = report::show_stored(context, &arguments.form, ws, &store, outcome.experiment);
+    let judged = report::show_stored(context, &arguments.report, ws, &store, outcome.experiment);
     // Build errors come last, so that they determine the exit code.
     let points = outcome.failed.into_iter().chain(outcome.build_errors);
     let errors = judged

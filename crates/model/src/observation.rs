@@ -3,6 +3,7 @@
 mod borrowed;
 mod check;
 mod conditions;
+mod file;
 mod metric;
 mod origin;
 mod recorded;
@@ -22,6 +23,7 @@ use crate::point::Point;
 pub use borrowed::ObservationRef;
 pub use check::{MOST_PATCHES, SCHEMA};
 pub use conditions::{Conditions, HostSample, Share};
+pub use file::{FirstLine, ObservationFile};
 pub use metric::{Metric, Statistic};
 pub use origin::ReusedFrom;
 pub use recorded::{RecordedRow, RowLevel};

@@ -16,7 +16,6 @@ mod number;
 mod origin;
 mod page;
 mod profile;
-mod rates;
 pub mod rebase;
 mod sentences;
 mod sql_bench;
@@ -28,33 +27,17 @@ mod text;
 pub mod two_way;
 mod view;
 
-use perfquilt_judge::attribution::{Attribution, SUITE};
-use perfquilt_model::error::{Error, Result};
+use perfquilt_judge::attribution::SUITE;
 use perfquilt_model::observation::Conditions;
 
 pub use comment::{Notice, PendingApproval, comment};
-pub use export::{bencher, csv, github_action_benchmark, go_benchmark, openmetrics};
+pub use export::{EXPORTERS, ExportedReport, Exporter, JSON, ReportData, RequiredInput, TERMINAL};
 pub use flame_graph::flame_graph;
+pub use html::Distribution;
 pub use html::frame::{Name, page, scroll};
-pub use html::{Distribution, MOST_EMBEDDED, PageContent, RawData, html};
-pub use markdown::markdown;
 pub use next::next_command;
 pub use profile::{AnnotatedFunction, ProfileReport, SourceLine, profile, profile_markdown};
-pub use rates::rates;
-pub use sql_bench::sql_bench;
-pub use terminal::terminal;
 pub use text::{capital, clean, fit, fit_end, is_deceptive, width, wrap};
-
-/// Returns the attribution document as indented JSON with a line end.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written as JSON.
-pub fn json(attribution: &Attribution) -> Result<String> {
-    let mut text = serde_json::to_string_pretty(attribution)
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-    text.push('\n');
-    Ok(text)
-}
 
 /// Returns the display name of a workload.
 fn workload_words(workload: &str) -> &str {

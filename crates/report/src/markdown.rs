@@ -12,7 +12,7 @@ use perfquilt_judge::attribution::Attribution;
 /// machine, builds and the commands that reproduce it are folded away. Names and titles cannot introduce markup,
 /// links, mentions or HTML. `stored` says whether the experiment is in a workspace's store, so that further commands
 /// can use it.
-pub fn markdown(attribution: &Attribution, stored: bool) -> String {
+pub(super) fn markdown(attribution: &Attribution, stored: bool) -> String {
     let view = View::new(attribution);
     let mut page = String::new();
     let _ = writeln!(page, "## {}\n", view.headline());

@@ -15,7 +15,7 @@ const NARROWEST: usize = 40;
 const MIN_TABLE: usize = 60;
 
 /// Returns the report as text of at most `columns` columns; `color` allows ANSI colours.
-pub fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
+pub(super) fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
     let view = View::new(attribution);
     let mut page = TextPage::new(columns.max(NARROWEST), color);
     let scope = view.scope(&|name| clean(name));

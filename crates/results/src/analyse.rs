@@ -8,18 +8,18 @@ use perfquilt_judge::attribution::{
     Attribution, Collector, ObservationFault, WithinBlocks, function_changes,
 };
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{Meter, Observation, Supplement};
+use perfquilt_model::observation::{Meter, Observation, ObservationFile, Supplement};
 use perfquilt_store::{ExperimentId, Store, jsonl};
 
 /// Returns a stored experiment in the form of an observation file.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
-pub fn stored(store: &Store, id: ExperimentId) -> Result<jsonl::File> {
+pub fn stored(store: &Store, id: ExperimentId) -> Result<ObservationFile> {
     let (header, observations) = store.load(id)?;
     let mut supplement = supplement(store, id)?;
     supplement.functions = function_changes(&header, &store.functions(id)?);
-    Ok(jsonl::File {
+    Ok(ObservationFile {
         header,
         supplement,
         observations,

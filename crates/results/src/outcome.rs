@@ -17,7 +17,7 @@ use perfquilt_judge::bisect;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Meter;
-use perfquilt_store::{ExperimentId, Store, jsonl};
+use perfquilt_store::{ExperimentId, Store};
 use perfquilt_system::files::write_file;
 use perfquilt_system::git::Git;
 
@@ -305,7 +305,7 @@ pub fn write(
     experiment: Option<(&Store, ExperimentId)>,
 ) -> Result<()> {
     let packed = match experiment {
-        Some((store, id)) => Some(jsonl::compressed(&analyse::stored(store, id)?)?),
+        Some((store, id)) => Some(analyse::stored(store, id)?.compressed()?),
         None => None,
     };
     put(dir, head, failures, OutcomePart::Run(packed.as_deref()))

@@ -1,43 +1,21 @@
-//! Observation files: a header line, then one observation per line (docs/json.md).
+//! Reads observation files: a header line, then one observation per line (docs/json.md). `ObservationFile` of `model`
+//! writes them.
 
 use std::collections::HashMap;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::line;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, Meter, Observation, ObservationRef, Supplement,
+    ExperimentHeader, FirstLine, Meter, Observation, ObservationFile, ObservationRef, Supplement,
 };
 use perfquilt_model::point::Point;
 
 /// The longest line in bytes. A longer line is not an observation, and is not read into memory.
 const LONGEST_LINE: u64 = 16 << 20;
-
-/// The first line: the header and the supplement.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct FirstLine {
-    #[serde(flatten)]
-    header: ExperimentHeader,
-    #[serde(flatten)]
-    supplement: Supplement,
-}
-
-/// The content of an observation file.
-#[derive(Debug, Clone)]
-pub struct File {
-    /// The experiment.
-    pub header: ExperimentHeader,
-    /// The supplement: plans, builds, conditions and other facts about it.
-    pub supplement: Supplement,
-    /// The observations in the file's order.
-    pub observations: Vec<Observation>,
-}
 
 /// Reads a whole observation file; `shown` is its name in errors.
 ///
@@ -45,7 +23,7 @@ pub struct File {
 /// The errors of [`Reader::new`] and [`Reader::next_observation`], and
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an observation that does not fit the header or
 /// occurs twice.
-pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
+pub fn read(input: impl BufRead, shown: &Path) -> Result<ObservationFile> {
     let mut reader = Reader::new(input, shown)?;
     let mut observations: Vec<Observation> = Vec::new();
     let mut seen = Seen::default();
@@ -61,7 +39,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<File> {
         }
         observations.push(observation);
     }
-    Ok(File {
+    Ok(ObservationFile {
         header: reader.header,
         supplement: reader.supplement,
         observations,
@@ -238,70 +216,6 @@ fn parse(text: &[u8], complete: bool) -> Result<ObservationRef<'_>> {
         return Err(Error::usage(fault));
     }
     serde_json::from_slice(text).map_err(|error| malformed(&error, text, complete))
-}
-
-/// Writes an observation file that [`read`] reads back to the same.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when `output` cannot be written to.
-pub fn write(
-    output: &mut impl Write,
-    header: &ExperimentHeader,
-    supplement: &Supplement,
-    observations: &[Observation],
-) -> Result<()> {
-    let first = FirstLine {
-        header: header.clone(),
-        supplement: supplement.clone(),
-    };
-    write_line(output, &first)?;
-    write_lines(output, observations)
-}
-
-/// Number of observations per gzip member; members are compressed in parallel.
-const MEMBER: usize = 1 << 16;
-
-/// Returns the output of [`write()`] compressed with gzip.
-///
-/// # Errors
-/// The errors of [`write()`].
-pub fn compressed(file: &File) -> Result<Vec<u8>> {
-    let (first, rest) = file
-        .observations
-        .split_at(file.observations.len().min(MEMBER));
-    let mut bytes = member(|output| write(output, &file.header, &file.supplement, first))?;
-    let rest: Vec<&[Observation]> = rest.chunks(MEMBER).collect();
-    let members = rest
-        .par_iter()
-        .map(|lines| member(|output| write_lines(output, lines)));
-    for member in members.collect::<Result<Vec<_>>>()? {
-        bytes.extend(member);
-    }
-    Ok(bytes)
-}
-
-/// Returns the output of `write` as a gzip member.
-fn member(write: impl Fn(&mut GzEncoder<Vec<u8>>) -> Result<()>) -> Result<Vec<u8>> {
-    let mut output = GzEncoder::new(Vec::new(), Compression::default());
-    write(&mut output)?;
-    output
-        .finish()
-        .map_err(|error| Error::internal(format!("cannot compress the observations: {error}")))
-}
-
-fn write_lines(output: &mut impl Write, observations: &[Observation]) -> Result<()> {
-    observations
-        .iter()
-        .try_for_each(|observation| write_line(output, observation))
-}
-
-fn write_line(output: &mut impl Write, value: &impl Serialize) -> Result<()> {
-    let mut bytes = serde_json::to_vec(value)
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-    bytes.push(b'\n');
-    output
-        .write_all(&bytes)
-        .map_err(|error| Error::internal(format!("cannot write the observations: {error}")))
 }
 
 const HEADER_HINT: &str = r#"the first line says what the rest is of, for example {"schema":1,"experiment":"x","series":["0001-a.patch"],"release":"mariadb-10.11.18","machine":{},"harness":"by hand"}"#;
@@ -484,29 +398,3 @@ impl Seen {
 
 /// Experiment, direct, block, point, workload, meter.
 type Cell = (usize, bool, u32, Point, usize, Meter);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_members_are_one_file() {
-        let header = r#"{"schema":1,"experiment":"x","series":["a.patch"],"release":"r","machine":{},"harness":"h"}"#;
-        let first = r#"{"schema":1,"experiment":"x","block":0,"order":0,"point":"0","layout":0,"workload":"w","meter":"time","unit":"ns/txn","value":1.5,"n":1}"#;
-        let shown = Path::new("x.jsonl");
-        let mut file = read(format!("{header}\n{first}\n").as_bytes(), shown).unwrap();
-        let one = file.observations[0].clone();
-        file.observations = (0..3 * MEMBER as u32 + 7)
-            .map(|block| Observation {
-                block,
-                ..one.clone()
-            })
-            .collect();
-        let bytes = compressed(&file).unwrap();
-        let unpacked = std::io::BufReader::new(flate2::read::MultiGzDecoder::new(&bytes[..]));
-        assert_eq!(
-            read(unpacked, shown).unwrap().observations,
-            file.observations
-        );
-    }
-}

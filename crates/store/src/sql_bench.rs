@@ -7,11 +7,10 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use super::jsonl::File;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExcludedReadings, ExperimentHeader, Meter, Observation, RecordedRow, RowLevel, SCHEMA,
-    Supplement,
+    ExcludedReadings, ExperimentHeader, Meter, Observation, ObservationFile, RecordedRow, RowLevel,
+    SCHEMA, Supplement,
 };
 use perfquilt_model::point::Point;
 
@@ -25,7 +24,7 @@ pub struct RecordedTable {
     pub rows: Vec<RecordedRow>,
     /// The observations: the base as block 0, and each run of the changed server as a block of its own,
     /// because no two of them ran at the same time.
-    pub file: File,
+    pub file: ObservationFile,
 }
 
 /// Returns whether a file that begins with `line` is such a table.
@@ -116,7 +115,7 @@ fn row(line: &str, runs: usize) -> Result<RecordedRow, String> {
     })
 }
 
-fn file(name: &str, rows: &[RecordedRow]) -> File {
+fn file(name: &str, rows: &[RecordedRow]) -> ObservationFile {
     let header = ExperimentHeader {
         series: vec!["the changed server".to_owned()],
         experiment: name.to_owned(),
@@ -168,7 +167,7 @@ fn file(name: &str, rows: &[RecordedRow]) -> File {
             });
         }
     }
-    File {
+    ObservationFile {
         header,
         supplement,
         observations,

@@ -3,7 +3,9 @@ use std::io::{BufRead, BufReader, Write};
 
 use super::*;
 use perfquilt_model::error::Kind;
-use perfquilt_model::observation::{HostSample, Meter, Supplement, WithinBlockError};
+use perfquilt_model::observation::{
+    HostSample, Meter, ObservationFile, Supplement, WithinBlockError,
+};
 
 mod files;
 
@@ -236,16 +238,15 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
         ]
     );
     // An observation file of it is complete, too.
+    let written = ObservationFile {
+        header: store.header(id).unwrap(),
+        supplement: Supplement::default(),
+        observations,
+    };
     let mut bytes = Vec::new();
-    jsonl::write(
-        &mut bytes,
-        &store.header(id).unwrap(),
-        &Supplement::default(),
-        &observations,
-    )
-    .unwrap();
+    written.write(&mut bytes).unwrap();
     let file = jsonl::read(&bytes[..], "f".as_ref()).unwrap();
-    assert_eq!(file.observations, observations);
+    assert_eq!(file.observations, written.observations);
     assert_eq!(file.header.reused, new.reused);
 }
 

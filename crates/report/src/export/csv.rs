@@ -2,10 +2,27 @@
 
 use serde::Serialize;
 
-use super::{effects, failed, one_line};
+use super::{ExportedReport, Exporter, ReportData, effects, failed, one_line};
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Interval, Verdict};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Statistic;
+
+/// Every effect of the document, one per row.
+pub(super) struct Csv;
+
+impl Exporter for Csv {
+    fn name(&self) -> &'static str {
+        "csv"
+    }
+
+    fn help(&self) -> &'static str {
+        "Every effect as comma-separated values"
+    }
+
+    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+        Ok(csv(data.attribution)?.into())
+    }
+}
 
 /// The header: the names of the fields of a [`CsvRow`].
 const HEAD: [&str; 36] = [
@@ -82,10 +99,7 @@ type TailCells = (Option<f64>, Option<f64>, Option<f64>, Option<Verdict>);
 
 /// Returns every effect of the document, one per row and unrounded: those of the patches, of operations, the total and
 /// the control.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
-pub fn csv(attribution: &Attribution) -> Result<String> {
+pub(super) fn csv(attribution: &Attribution) -> Result<String> {
     // The header is written explicitly, so that it is there even without data rows.
     let mut writer = csv::WriterBuilder::new()
         .has_headers(false)

@@ -1,19 +1,169 @@
-//! Results in the formats of other tools.
+//! The formats of a report on an experiment: one file and one line of [`EXPORTERS`] each.
 
-mod bencher;
+mod bmf;
 mod csv;
-mod go;
+mod github_action_benchmark;
+mod gobench;
+mod html;
+mod json;
+mod jsonl;
+mod markdown;
 mod openmetrics;
+mod rates;
+mod sql_bench;
+mod terminal;
 
+use super::html::Distribution;
 use super::text::is_deceptive;
-use perfquilt_judge::attribution::{Attribution, Effect, PatchEffects};
+use perfquilt_judge::attribution::{Attribution, Effect, PatchEffects, TransactionCost};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ObservationFile, RecordedRow};
 use perfquilt_model::point::Point;
 
-pub use bencher::{bencher, github_action_benchmark};
-pub use csv::csv;
-pub use go::go_benchmark;
-pub use openmetrics::openmetrics;
+/// The text for terminals, which is the default format.
+pub const TERMINAL: &dyn Exporter = &terminal::Terminal;
+
+/// The attribution document, the format for programs.
+pub const JSON: &dyn Exporter = &json::Json;
+
+/// All formats, in the order in which `--help` lists them.
+pub const EXPORTERS: &[&dyn Exporter] = &[
+    TERMINAL,
+    &markdown::Markdown,
+    &html::Html,
+    JSON,
+    &jsonl::Jsonl,
+    &csv::Csv,
+    &gobench::GoBenchmark,
+    &bmf::Bencher,
+    &github_action_benchmark::GithubActionBenchmark,
+    &openmetrics::OpenMetrics,
+    &sql_bench::SqlBench,
+    &rates::Rates,
+];
+
+/// A format of a report on an experiment.
+pub trait Exporter: Sync {
+    /// Returns the name of the format, a value of `--format`: lower case, unique among the formats.
+    fn name(&self) -> &'static str;
+
+    /// Returns the line about the format in `--help`, without a full stop.
+    fn help(&self) -> &'static str;
+
+    /// Returns the parts of [`ReportData`] that the format needs; the caller may leave out the others.
+    fn required_input(&self) -> RequiredInput {
+        RequiredInput::Attribution
+    }
+
+    /// Returns whether people can read the output on a terminal. If not, the program refuses to write it there.
+    fn is_for_terminals(&self) -> bool {
+        true
+    }
+
+    /// Returns whether the output includes a flame graph if one is given.
+    fn includes_flame_graph(&self) -> bool {
+        false
+    }
+
+    /// Renders the report.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the format does not suit the experiment;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the output cannot be encoded, and for a part of
+    /// the data that [`Exporter::required_input`] did not ask for.
+    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport>;
+}
+
+/// The input of a format; each level includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequiredInput {
+    /// The attribution document.
+    Attribution,
+    /// The observations.
+    Observations,
+    /// The distributions of the slices.
+    Distributions,
+}
+
+/// The data of a report.
+#[derive(Debug, Clone, Copy)]
+pub struct ReportData<'a> {
+    /// The attribution document.
+    pub attribution: &'a Attribution,
+    /// The observations that it was computed from, if they were kept in memory.
+    pub file: Option<&'a ObservationFile>,
+    /// The distributions of the experiment's slices, if any are stored.
+    pub distributions: &'a [Distribution],
+    /// The table of sql-bench results that the observations were imported from, if any.
+    pub recorded: Option<&'a [RecordedRow]>,
+    /// The flame graph to include (SVG), if any.
+    pub flame_graph: Option<&'a [u8]>,
+    /// Whether the experiment is in a workspace's store, so that further commands can use it.
+    pub stored: bool,
+    /// Width of text for terminals, in columns.
+    pub columns: usize,
+    /// Whether text for terminals may have ANSI colours.
+    pub color: bool,
+    /// Name of the file that [`ExportedReport::companion`] is written to, if there can be one: not beside a pipe.
+    pub companion: Option<&'a str>,
+}
+
+impl<'a> ReportData<'a> {
+    /// Creates the data of a report on `attribution` alone, 80 columns wide and without colours.
+    pub fn new(attribution: &'a Attribution) -> Self {
+        ReportData {
+            attribution,
+            file: None,
+            distributions: &[],
+            recorded: None,
+            flame_graph: None,
+            stored: false,
+            columns: 80,
+            color: false,
+            companion: None,
+        }
+    }
+
+    /// Returns the observations, for formats that require them.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they were left out, because the format's
+    /// [`Exporter::required_input`] does not ask for them.
+    pub fn observations(&self) -> Result<&'a ObservationFile> {
+        let missing = || Error::internal("the format did not ask for the observations it exports");
+        self.file.ok_or_else(missing)
+    }
+}
+
+/// A rendered report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportedReport {
+    /// The report.
+    pub text: String,
+    /// Content of the file [`ReportData::companion`] beside the report, which the text refers to.
+    pub companion: Option<Vec<u8>>,
+}
+
+impl From<String> for ExportedReport {
+    fn from(text: String) -> Self {
+        ExportedReport {
+            text,
+            companion: None,
+        }
+    }
+}
+
+/// Returns the display name of a transaction cost in services that track results: workload and point.
+fn benchmark_name(attribution: &Attribution, cost: &TransactionCost) -> String {
+    let point = point_words(attribution, cost.point);
+    format!("{}/{}", one_line(&cost.workload), one_line(&point))
+}
+
+/// Returns `value` as indented JSON with a line end.
+fn indented_json(value: &impl serde::Serialize) -> Result<String> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| failed("JSON", &error))?;
+    Ok(text + "\n")
+}
 
 /// Returns the last patch of a point, or the one it is alone with or without.
 fn patch_of(attribution: &Attribution, point: Point) -> Option<&PatchEffects> {
@@ -61,11 +211,6 @@ fn one_line(text: &str) -> String {
 
 fn failed(what: &str, error: &dyn std::fmt::Display) -> Error {
     Error::internal(format!("cannot write {what}: {error}"))
-}
-
-fn json(value: &impl serde::Serialize) -> Result<String> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| failed("JSON", &error))?;
-    Ok(text + "\n")
 }
 
 #[cfg(test)]

@@ -2,7 +2,26 @@
 
 use std::fmt::Write;
 
+use super::{ExportedReport, Exporter, ReportData, effects, one_line};
 use perfquilt_judge::attribution::{Attribution, Effect};
+use perfquilt_model::error::Result;
+
+/// Every effect with its interval, and the cost of every point, as gauges.
+pub(super) struct OpenMetrics;
+
+impl Exporter for OpenMetrics {
+    fn name(&self) -> &'static str {
+        "openmetrics"
+    }
+
+    fn help(&self) -> &'static str {
+        "Effects and costs as OpenMetrics text"
+    }
+
+    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+        Ok(openmetrics(data.attribution).into())
+    }
+}
 
 /// A family of gauges: its name, its help text, and its value for an effect.
 type Family = (&'static str, &'static str, fn(&Effect) -> Option<f64>);
@@ -26,7 +45,7 @@ const EFFECTS: [Family; 3] = [
 ];
 
 /// Returns every effect with its interval, the cost of every point, and whether the experiment is complete.
-pub fn openmetrics(attribution: &Attribution) -> String {
+pub(super) fn openmetrics(attribution: &Attribution) -> String {
     let mut text = String::new();
     let common = labels(&[
         ("experiment", &attribution.experiment),
@@ -41,7 +60,7 @@ pub fn openmetrics(attribution: &Attribution) -> String {
     );
     let complete = i32::from(attribution.is_complete());
     let _ = writeln!(text, "perfquilt_complete{{{common}}} {complete}");
-    let effects: Vec<(&str, &Effect)> = super::effects(attribution)
+    let effects: Vec<(&str, &Effect)> = effects(attribution)
         .map(|(patch, effect)| (patch.map_or("", |patch| patch.name.as_str()), effect))
         .collect();
     for (family, help, value) in EFFECTS {
@@ -97,7 +116,7 @@ fn labels(labels: &[(&str, &str)]) -> String {
             .replace('\\', "\\\\")
             .replace('"', "\\\"")
             .replace('\n', "\\n");
-        format!("{name}=\"{}\"", super::one_line(&value))
+        format!("{name}=\"{}\"", one_line(&value))
     };
     labels.iter().map(label).collect::<Vec<_>>().join(",")
 }

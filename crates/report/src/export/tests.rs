@@ -1,8 +1,13 @@
+use super::bmf::bencher;
+use super::csv::csv;
+use super::github_action_benchmark::github_action_benchmark;
+use super::gobench::go_benchmark;
+use super::openmetrics::openmetrics;
 use super::*;
 use crate::tests::Experiment;
 use perfquilt_judge::attribution::attribute_with;
 use perfquilt_judge::attribution::{Operation, Provenance};
-use perfquilt_model::observation::{Meter, Observation, ReusedFrom};
+use perfquilt_model::observation::{Meter, Observation, ObservationFile, ReusedFrom};
 
 fn hostile() -> Experiment {
     let mut experiment = Experiment::new(&[(0.02, 0.01), (-0.01, 0.0)]);
@@ -232,4 +237,104 @@ fn metrics_are_well_formed() {
         }
     }
     assert!(values > 3 * attribution.total.len());
+}
+
+#[test]
+fn every_format_exports_from_the_input_it_requires() {
+    let mut experiment = Experiment::new(&[(0.02, 0.01)]);
+    experiment.workloads = vec!["program"];
+    let file = ObservationFile {
+        header: experiment.header.clone(),
+        supplement: experiment.supplement.clone(),
+        observations: experiment.observations(),
+    };
+    let mut attribution = experiment.attribution();
+    // The format sql-bench needs a client that timed operations.
+    attribution.operations = vec![Operation {
+        workload: "program".into(),
+        operation: "join".into(),
+        meter: Meter::Time,
+        effects: Vec::new(),
+    }];
+    let bare = ReportData::new(&attribution);
+    let whole = ReportData {
+        file: Some(&file),
+        ..bare
+    };
+    let mut names = std::collections::BTreeSet::new();
+    for format in EXPORTERS {
+        let name = format.name();
+        assert!(names.insert(name), "two formats are called {name}");
+        let plain = |c: char| c.is_ascii_lowercase() || c == '-';
+        assert!(name.chars().all(plain), "{name}");
+        let help = format.help();
+        assert!(!help.is_empty() && !help.ends_with('.') && !help.contains('\n'));
+        let required = format.required_input() >= RequiredInput::Observations;
+        let data = if required { &whole } else { &bare };
+        let exported = format.export(data).unwrap();
+        assert!(exported.text.ends_with('\n'), "{name}: {}", exported.text);
+        assert_eq!(exported.companion, None, "{name}");
+        if required {
+            let fault = format.export(&bare).unwrap_err();
+            assert!(
+                fault.message().contains("did not ask for"),
+                "{name}: {fault}"
+            );
+        }
+    }
+    for format in [TERMINAL, JSON] {
+        assert!(names.contains(format.name()), "{}", format.name());
+        assert!(format.is_for_terminals(), "{}", format.name());
+    }
+}
+
+/// Observations that take more than [`html::MOST_EMBEDDED`] bytes even when compressed.
+fn large() -> ObservationFile {
+    let experiment = Experiment::new(&[(0.02, 0.01)]);
+    let mut observations = experiment.observations();
+    let one = observations[0].clone();
+    // Digits of a generator of Marsaglia's, which no compression shortens.
+    let mut state = 88_172_645_463_325_252_u64;
+    observations.extend((1000..150_000).map(|block| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        Observation {
+            block,
+            value: 1e5 + state as f64 / 1e15,
+            ..one.clone()
+        }
+    }));
+    ObservationFile {
+        header: experiment.header,
+        supplement: experiment.supplement,
+        observations,
+    }
+}
+
+#[test]
+fn too_many_observations_go_to_a_file_beside_the_page() {
+    let file = large();
+    let attribution = Experiment::new(&[(0.02, 0.01)]).attribution();
+    let data = ReportData {
+        file: Some(&file),
+        companion: Some("report.observations.jsonl.gz"),
+        ..ReportData::new(&attribution)
+    };
+    let exported = html::Html.export(&data).unwrap();
+    assert_eq!(exported.companion, Some(file.compressed().unwrap()));
+    let link = "href=\"report.observations.jsonl.gz\"";
+    assert!(exported.text.contains(link), "{}", exported.text.len());
+    // A pipe has no file beside it.
+    let piped = ReportData {
+        companion: None,
+        ..data
+    };
+    let exported = html::Html.export(&piped).unwrap();
+    assert_eq!(exported.companion, None);
+    assert!(
+        exported
+            .text
+            .contains("observations are too much for a page")
+    );
 }

@@ -29,24 +29,24 @@ pub use raw::Distribution;
 
 /// The content of a page besides the attribution document.
 #[derive(Debug, Clone, Copy)]
-pub struct PageContent<'a> {
+pub(crate) struct PageContent<'a> {
     /// The experiment.
-    pub header: &'a ExperimentHeader,
+    pub(crate) header: &'a ExperimentHeader,
     /// Its observations.
-    pub observations: &'a [Observation],
+    pub(crate) observations: &'a [Observation],
     /// The distributions of its slices; empty if none are stored.
-    pub distributions: &'a [Distribution],
+    pub(crate) distributions: &'a [Distribution],
     /// The raw observations for download.
-    pub data: RawData<'a>,
+    pub(crate) data: RawData<'a>,
     /// A flame graph (SVG), if one was given.
-    pub flame_graph: Option<&'a [u8]>,
+    pub(crate) flame_graph: Option<&'a [u8]>,
     /// Whether the experiment is in a workspace's store, so that further commands can use it.
-    pub stored: bool,
+    pub(crate) stored: bool,
 }
 
 /// The location of the raw observations of a page.
 #[derive(Debug, Clone, Copy)]
-pub enum RawData<'a> {
+pub(crate) enum RawData<'a> {
     /// In the page: an observation file, compressed with gzip.
     Embedded(&'a [u8]),
     /// In a file beside the page, with this name and size in bytes, because they are too large to embed.
@@ -55,15 +55,12 @@ pub enum RawData<'a> {
     Command,
 }
 
-/// Maximum size of embedded compressed data, in bytes; it keeps a page below 3 MB.
-pub const MOST_EMBEDDED: usize = 1_100_000;
-
 /// Renders the report as a page: the verdict first, then every effect as drawing and table, then raw slices and blocks,
 /// noise, and the data. Names and titles cannot introduce markup.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing or document cannot be written.
-pub fn html(attribution: &Attribution, content: &PageContent<'_>) -> Result<String> {
+pub(crate) fn html(attribution: &Attribution, content: &PageContent<'_>) -> Result<String> {
     let view = View::new(attribution);
     let functions = details::functions(attribution)?;
     let flame_graph = flame_graph(content, !functions.0.is_empty());

@@ -23,7 +23,7 @@ const NARROWEST: usize = 72;
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no client timed operations in this experiment.
-pub fn sql_bench(
+pub(super) fn sql_bench(
     attribution: &Attribution,
     recorded: Option<&[RecordedRow]>,
     columns: usize,

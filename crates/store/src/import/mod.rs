@@ -11,11 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
-use super::jsonl::File;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExcludedReadings, ExperimentHeader, MOST_PATCHES, Meter, Observation, ReusedFrom, SCHEMA,
-    Supplement,
+    ExcludedReadings, ExperimentHeader, MOST_PATCHES, Meter, Observation, ObservationFile,
+    ReusedFrom, SCHEMA, Supplement,
 };
 use perfquilt_model::point::Point;
 
@@ -80,7 +79,7 @@ struct ImportedServer {
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, for a file in another format;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
-pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<File> {
+pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<ObservationFile> {
     let mut servers = Vec::new();
     let mut name = String::new();
     for (path, input) in inputs {
@@ -130,7 +129,7 @@ pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<File
     file(&name, servers)
 }
 
-fn file(name: &str, servers: Vec<ImportedServer>) -> Result<File> {
+fn file(name: &str, servers: Vec<ImportedServer>) -> Result<ObservationFile> {
     let mut header = ExperimentHeader {
         experiment: name.to_owned(),
         started: String::new(),
@@ -207,7 +206,7 @@ fn file(name: &str, servers: Vec<ImportedServer>) -> Result<File> {
         let most = counts.into_values().max().unwrap_or(0);
         first_block = first_block.saturating_add(most);
     }
-    Ok(File {
+    Ok(ObservationFile {
         header,
         supplement,
         observations,

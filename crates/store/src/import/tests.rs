@@ -1,7 +1,8 @@
 use super::*;
 use perfquilt_judge::attribution::{Attribution, SUITE, Verdict, attribute_with};
+use perfquilt_report::{EXPORTERS, ReportData};
 
-fn of(form: Form, files: &[(&str, &str)]) -> Result<File> {
+fn of(form: Form, files: &[(&str, &str)]) -> Result<ObservationFile> {
     let inputs = files.iter().map(|(name, text)| {
         let bytes: Box<dyn BufRead> = Box::new(std::io::Cursor::new(text.as_bytes().to_vec()));
         (PathBuf::from(name), bytes)
@@ -110,7 +111,19 @@ fn benchmarks_of_a_server_share_its_blocks_so_that_all_together_have_a_figure() 
     assert!(result.is_regression() && !result.is_inconclusive());
 }
 
-fn attribution(file: &File) -> Attribution {
+/// The file in Go's benchmark format, as `perfquilt report --format gobench` writes it.
+fn go_benchmark(file: &ObservationFile) -> String {
+    let mut formats = EXPORTERS.iter();
+    let format = formats.find(|format| format.name() == "gobench").unwrap();
+    let attribution = attribution(file);
+    let data = ReportData {
+        file: Some(file),
+        ..ReportData::new(&attribution)
+    };
+    format.export(&data).unwrap().text
+}
+
+fn attribution(file: &ObservationFile) -> Attribution {
     let (header, supplement) = (&file.header, &file.supplement);
     attribute_with(header, &file.observations, supplement, &|_| 0.005).unwrap()
 }
@@ -150,7 +163,12 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
             }
         }
     }
-    let text = perfquilt_report::go_benchmark(&header, &observations);
+    let exported = ObservationFile {
+        header,
+        supplement: Supplement::default(),
+        observations,
+    };
+    let text = go_benchmark(&exported);
     let file = of(Form::GoBenchmark, &[("y.txt", &text)]).unwrap();
     assert_eq!(file.header.experiment, "x");
     assert_eq!(file.header.reused, [origin("y")]);

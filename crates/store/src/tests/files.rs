@@ -28,7 +28,7 @@ fn line(field: &str, value: &str) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-fn read(text: &str) -> Result<jsonl::File> {
+fn read(text: &str) -> Result<ObservationFile> {
     jsonl::read(text.as_bytes(), "f.jsonl".as_ref())
 }
 
@@ -42,13 +42,17 @@ fn written_files_read_back_the_same() {
         }],
         ..Supplement::default()
     };
-    let observations = [observation(0, 0), observation(0, 1), observation(1, 0)];
+    let written = ObservationFile {
+        header: header(3),
+        supplement,
+        observations: vec![observation(0, 0), observation(0, 1), observation(1, 0)],
+    };
     let mut bytes = Vec::new();
-    jsonl::write(&mut bytes, &header(3), &supplement, &observations).unwrap();
+    written.write(&mut bytes).unwrap();
     let file = jsonl::read(&bytes[..], "f".as_ref()).unwrap();
-    assert_eq!(file.header, header(3));
-    assert_eq!(file.supplement, supplement);
-    assert_eq!(file.observations, observations);
+    assert_eq!(file.header, written.header);
+    assert_eq!(file.supplement, written.supplement);
+    assert_eq!(file.observations, written.observations);
 }
 
 #[test]

@@ -2,18 +2,37 @@
 
 use std::fmt::Write;
 
-use super::escape::markdown;
-use super::legend::level;
-use super::markdown::sentence;
-use super::number;
-use super::workload_words;
+use super::{ExportedReport, Exporter, ReportData};
+use crate::escape::markdown;
+use crate::legend::level;
+use crate::markdown::sentence;
+use crate::number;
+use crate::workload_words;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost};
+use perfquilt_model::error::Result;
 use perfquilt_model::observation::{CLIENT_OPERATION, Meter};
 use perfquilt_model::point::Point;
 
+/// Absolute figures of each point.
+pub(super) struct Rates;
+
+impl Exporter for Rates {
+    fn name(&self) -> &'static str {
+        "rates"
+    }
+
+    fn help(&self) -> &'static str {
+        "Transactions per second and other costs of each point, as Markdown"
+    }
+
+    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+        Ok(rates(data.attribution).into())
+    }
+}
+
 /// Returns the rates of an experiment as Markdown: one table per meter, one row per workload and point, with the
 /// effect against point 0. Times are shown as transactions per second, other meters as costs.
-pub fn rates(attribution: &Attribution) -> String {
+pub(super) fn rates(attribution: &Attribution) -> String {
     let mut text = format!("## {}\n", markdown(attribution.base()));
     for meter in Meter::ALL {
         let costs: Vec<&TransactionCost> = attribution
@@ -171,8 +190,8 @@ fn gain(attribution: &Attribution, cost: &TransactionCost) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Experiment;
     use super::*;
+    use crate::tests::Experiment;
     use perfquilt_model::observation::PlannedBlocks;
 
     #[test]

@@ -3,8 +3,31 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::one_line;
+use super::{ExportedReport, Exporter, ReportData, RequiredInput, one_line};
+use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, RowName};
+
+/// Every used observation as a benchmark result.
+pub(super) struct GoBenchmark;
+
+impl Exporter for GoBenchmark {
+    fn name(&self) -> &'static str {
+        "gobench"
+    }
+
+    fn help(&self) -> &'static str {
+        "Raw observations in Go's benchmark format, for `benchstat -col /point`"
+    }
+
+    fn required_input(&self) -> RequiredInput {
+        RequiredInput::Observations
+    }
+
+    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+        let file = data.observations()?;
+        Ok(go_benchmark(&file.header, &file.observations).into())
+    }
+}
 
 /// Returns every used observation as a benchmark result, in which an operation is a transaction:
 /// `BenchmarkServer/workload=W/point=K N VALUE ns/op`, with `/operation=O` after the workload for a part of it.
@@ -12,7 +35,7 @@ use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, RowName
 /// `benchstat -col /point` compares the points; it knows nothing of blocks, so its intervals are wider than this
 /// program's. Reused observations follow under the name of their own experiment, which `benchstat` separates. Stale
 /// observations are left out, as are those of points that failed or have the binary of another point.
-pub fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> String {
+pub(super) fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> String {
     let mut text = String::new();
     let facts = [
         ("release", &header.release),

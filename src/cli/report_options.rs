@@ -1,25 +1,24 @@
 //! The options of a report: its format, its destination and the exit code of its verdicts.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use rustix::fs::{Access, access};
 
 use super::Context;
+use super::choices::{self, ReportFormat};
+use super::output_file::{deliver, identity, writable};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::{Meter, RecordedRow};
-use perfquilt_report::{Distribution, PageContent, RawData};
-use perfquilt_store::jsonl;
+use perfquilt_model::observation::{Meter, ObservationFile, RecordedRow};
+use perfquilt_report::{Distribution, EXPORTERS, JSON, ReportData, TERMINAL};
 use perfquilt_system::files::write_file;
 
 /// Report options, shared by the commands that end in a report.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ReportOptions {
     /// Format of the report (--json is short for json)
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = choices::report_format())]
     format: Option<ReportFormat>,
     /// File to write the report to instead of standard output
     #[arg(short, long, value_name = "FILE")]
@@ -41,12 +40,17 @@ impl ReportOptions {
         let format = choose_format(
             context,
             self.format,
-            ReportFormat::Json,
-            ReportFormat::Terminal,
+            ReportFormat(JSON),
+            ReportFormat(TERMINAL),
         )?;
-        if self.flame_graph.is_some() && format != ReportFormat::Html {
-            let fault = Error::usage("only HTML reports can include a flame graph");
-            return Err(fault.hint("--format html"));
+        if self.flame_graph.is_some() && !format.0.includes_flame_graph() {
+            let including = EXPORTERS.iter().filter(|of| of.includes_flame_graph());
+            let names: Vec<&str> = including.map(|of| of.name()).collect();
+            let fault = Error::usage(format!(
+                "only {} reports can include a flame graph",
+                names.join(" and ").to_uppercase()
+            ));
+            return Err(fault.hint(format!("--format {}", names.join(" or "))));
         }
         Ok(format)
     }
@@ -57,9 +61,9 @@ impl ReportOptions {
     /// [`Kind::Usage`] as for [`ReportOptions::format`] and [`writable`], when a page would go to a terminal, and when the
     /// flame graph cannot be read.
     pub fn check(&self, context: &Context) -> Result<()> {
-        if self.format(context)? == ReportFormat::Html {
-            self.page_flame_graph(context)?;
-        }
+        let format = self.format(context)?;
+        self.check_destination(context, format)?;
+        self.read_flame_graph()?;
         self.output.as_deref().map_or(Ok(()), writable)
     }
 
@@ -89,13 +93,18 @@ impl ReportOptions {
         }
     }
 
-    /// Reads the flame graph of a page; refuses to write the page to a terminal.
-    fn page_flame_graph(&self, context: &Context) -> Result<Option<Vec<u8>>> {
-        if self.output.is_none() && context.output.is_terminal() {
-            return Err(
-                Error::usage("refusing to write HTML to a terminal").hint("--output report.html")
-            );
+    /// Refuses to write to a terminal what nobody can read there.
+    fn check_destination(&self, context: &Context, format: ReportFormat) -> Result<()> {
+        let to_terminal = self.output.is_none() && context.output.is_terminal();
+        if format.0.is_for_terminals() || !to_terminal {
+            return Ok(());
         }
+        let name = format.0.name();
+        let fault = format!("refusing to write {} to a terminal", name.to_uppercase());
+        Err(Error::usage(fault).hint(format!("--output report.{name}")))
+    }
+
+    fn read_flame_graph(&self) -> Result<Option<Vec<u8>>> {
         self.flame_graph
             .as_deref()
             .map(read_flame_graph)
@@ -152,45 +161,6 @@ impl TextReportOptions {
     }
 }
 
-/// A report format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
-    /// Table for a terminal
-    Terminal,
-    /// The same as Markdown, with noise, method and machine folded away
-    Markdown,
-    /// One page with drawings and the data, for browsers
-    Html,
-    /// Attribution document
-    Json,
-    /// Raw observations
-    Jsonl,
-    /// Every effect as comma-separated values
-    Csv,
-    /// Raw observations in Go's benchmark format, for `benchstat -col /point`
-    Gobench,
-    /// Costs of all points in the Bencher Metric Format
-    Bmf,
-    /// Costs for github-action-benchmark's tool `customSmallerIsBetter`
-    GithubActionBenchmark,
-    /// Effects and costs as OpenMetrics text
-    Openmetrics,
-    /// Every operation of sql-bench's programs, as sql-bench prints them and with intervals and verdicts
-    SqlBench,
-    /// Transactions per second and other costs of each point, as Markdown
-    Rates,
-}
-
-impl ReportFormat {
-    /// Returns whether the format needs the raw observations besides the attribution.
-    pub fn needs_observations(self) -> bool {
-        matches!(
-            self,
-            ReportFormat::Html | ReportFormat::Jsonl | ReportFormat::Gobench
-        )
-    }
-}
-
 /// A result that ends the program with an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FailOn {
@@ -203,10 +173,10 @@ pub enum FailOn {
 /// An experiment to report on.
 pub struct ReportInput {
     /// The header, supplement and observations.
-    pub file: jsonl::File,
+    pub file: ObservationFile,
     /// The table of sql-bench results that the observations were imported from, if any.
     pub recorded: Option<Vec<RecordedRow>>,
-    /// The distributions of its slices, for a page.
+    /// The distributions of its slices, for formats that require them.
     pub distributions: Vec<Distribution>,
     /// Whether the experiment is in the workspace's store, so that further commands can use it.
     pub stored: bool,
@@ -219,34 +189,29 @@ pub struct ReportInput {
 /// not fit the header.
 pub fn show(
     context: &Context,
-    form: &ReportOptions,
+    options: &ReportOptions,
     input: &ReportInput,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<()> {
-    let jsonl::File {
+    let ObservationFile {
         header,
         supplement,
         observations,
     } = &input.file;
     let attribution = attribution::attribute_with(header, observations, supplement, margin)?;
-    let format = form.format(context)?;
-    let text = match format {
-        ReportFormat::Html => render_page(context, form, input, &attribution)?,
-        ReportFormat::Jsonl => {
-            let mut bytes = Vec::new();
-            jsonl::write(&mut bytes, header, supplement, observations)?;
-            String::from_utf8_lossy(&bytes).into_owned()
-        }
-        ReportFormat::Gobench => perfquilt_report::go_benchmark(header, observations),
-        ReportFormat::Markdown => perfquilt_report::markdown(&attribution, input.stored),
-        _ => render_attribution(context, format, &attribution, input.recorded.as_deref())?,
+    let data = ReportData {
+        file: Some(&input.file),
+        distributions: &input.distributions,
+        recorded: input.recorded.as_deref(),
+        stored: input.stored,
+        ..ReportData::new(&attribution)
     };
-    deliver(context, form.output.as_deref(), &text)?;
-    if input.stored && format == ReportFormat::Terminal {
+    export(context, options, &data)?;
+    if input.stored && options.format(context)? == ReportFormat(TERMINAL) {
         let next = perfquilt_report::next_command(&attribution);
         context.output.progress().note(&next);
     }
-    fail_on_verdict(&attribution, &form.fail_on)
+    fail_on_verdict(&attribution, &options.fail_on)
 }
 
 /// Prints the report of an attribution, without its observations, in the requested format.
@@ -255,93 +220,42 @@ pub fn show(
 /// Those of [`show`].
 pub fn print_attribution(
     context: &Context,
-    form: &ReportOptions,
+    options: &ReportOptions,
     attribution: &Attribution,
 ) -> Result<()> {
-    let text = render_attribution(context, form.format(context)?, attribution, None)?;
-    deliver(context, form.output.as_deref(), &text)?;
-    fail_on_verdict(attribution, &form.fail_on)
+    export(context, options, &ReportData::new(attribution))?;
+    fail_on_verdict(attribution, &options.fail_on)
 }
 
-fn render_attribution(
-    context: &Context,
-    format: ReportFormat,
-    attribution: &Attribution,
-    recorded: Option<&[RecordedRow]>,
-) -> Result<String> {
-    let output = &context.output;
-    Ok(match format {
-        ReportFormat::Terminal => {
-            perfquilt_report::terminal(attribution, output.width(), output.color())
-        }
-        ReportFormat::Markdown => perfquilt_report::markdown(attribution, false),
-        ReportFormat::Json => perfquilt_report::json(attribution)?,
-        ReportFormat::SqlBench => {
-            perfquilt_report::sql_bench(attribution, recorded, output.width(), output.color())?
-        }
-        ReportFormat::Rates => perfquilt_report::rates(attribution),
-        ReportFormat::Csv => perfquilt_report::csv(attribution)?,
-        ReportFormat::Bmf => perfquilt_report::bencher(attribution)?,
-        ReportFormat::GithubActionBenchmark => {
-            perfquilt_report::github_action_benchmark(attribution)?
-        }
-        ReportFormat::Openmetrics => perfquilt_report::openmetrics(attribution),
-        ReportFormat::Html | ReportFormat::Jsonl | ReportFormat::Gobench => {
-            return Err(Error::internal("there are no raw observations to print"));
-        }
-    })
-}
-
-/// Renders the page; writes the observations to a file beside it if they are too many to embed.
-fn render_page(
-    context: &Context,
-    form: &ReportOptions,
-    input: &ReportInput,
-    attribution: &Attribution,
-) -> Result<String> {
-    let flame_graph = form.page_flame_graph(context)?;
-    let mut content = PageContent {
-        header: &input.file.header,
-        observations: &input.file.observations,
-        distributions: &input.distributions,
-        data: RawData::Command,
-        flame_graph: flame_graph.as_deref(),
-        stored: input.stored,
-    };
+/// Renders `data` in the requested format, and writes the result with the file beside it if it has one.
+fn export(context: &Context, options: &ReportOptions, data: &ReportData<'_>) -> Result<()> {
+    let format = options.format(context)?;
+    options.check_destination(context, format)?;
+    let flame_graph = options.read_flame_graph()?;
     // A device or a pipe has no file beside it.
-    let output = form.output.as_deref();
-    let output = output.filter(|output| output.is_file() || !output.exists());
-    // Too many observations are not compressed when there is no file to write them to.
-    let few = input.file.observations.len() <= perfquilt_report::MOST_EMBEDDED / LEAST_BYTES;
-    let bytes = if few || output.is_some() {
-        Some(jsonl::compressed(&input.file)?)
-    } else {
-        None
-    };
-    match (bytes, output) {
-        (Some(bytes), _) if bytes.len() <= perfquilt_report::MOST_EMBEDDED => {
-            content.data = RawData::Embedded(&bytes);
-            perfquilt_report::html(attribution, &content)
-        }
-        (Some(bytes), Some(output)) => {
-            let file = beside_page(output);
-            write_file(&file, &bytes)?;
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            content.data = RawData::File(&name, bytes.len() as u64);
-            perfquilt_report::html(attribution, &content)
-        }
-        _ => perfquilt_report::html(attribution, &content),
+    let output = options.output.as_deref();
+    let plain = output.filter(|output| output.is_file() || !output.exists());
+    let companion = plain.map(companion_path);
+    let name = companion.as_deref().and_then(Path::file_name);
+    let name = name.map(|name| name.to_string_lossy());
+    let exported = format.0.export(&ReportData {
+        flame_graph: flame_graph.as_deref(),
+        columns: context.output.width(),
+        color: context.output.color(),
+        companion: name.as_deref(),
+        ..*data
+    })?;
+    if let (Some(file), Some(bytes)) = (companion, &exported.companion) {
+        write_file(&file, bytes)?;
     }
+    deliver(context, output, &exported.text)
 }
 
-/// Returns the path of the observations of the page `output`. It is not `report.jsonl.gz`, which may be the page's
-/// own input.
-fn beside_page(output: &Path) -> PathBuf {
+/// Returns the path of the observations beside the report `output`. It is not `report.jsonl.gz`, which may be the
+/// report's own input.
+fn companion_path(output: &Path) -> PathBuf {
     output.with_extension("observations.jsonl.gz")
 }
-
-/// Lower bound of the size of a compressed observation, in bytes.
-const LEAST_BYTES: usize = 8;
 
 /// Largest flame graph that a page includes, in bytes.
 const MAX_FLAME_GRAPH: usize = 8 << 20;
@@ -359,63 +273,6 @@ fn read_flame_graph(file: &Path) -> Result<Vec<u8>> {
         return Err(Error::usage("the flame graph is larger than 8 MiB").at(file, None));
     }
     Ok(bytes)
-}
-
-/// Prints a result, or writes it to `file`.
-///
-/// # Errors
-/// [`Kind::Internal`] when it cannot be written.
-pub fn deliver(context: &Context, file: Option<&Path>, text: &str) -> Result<()> {
-    let Some(file) = file else {
-        return context.output.print(text);
-    };
-    write(file, text.as_bytes())?;
-    let note = format!("wrote {}", file.display());
-    context.output.progress().note(&note);
-    Ok(())
-}
-
-fn write(file: &Path, bytes: &[u8]) -> Result<()> {
-    // A plain file is replaced atomically, so that the old report stays until the new one is whole; devices, pipes and
-    // links are written to directly.
-    let plain = std::fs::symlink_metadata(file).is_ok_and(|found| found.is_file());
-    if plain && access(folder_of(file), Access::WRITE_OK).is_ok() {
-        write_file(file, bytes)
-    } else {
-        std::fs::write(file, bytes).map_err(|error| Error::io("write", file, &error))
-    }
-}
-
-/// Checks that `file` can be written, before any work is done for it.
-///
-/// # Errors
-/// [`Kind::Usage`] when `file` is a folder, its folder does not exist, or permissions forbid writing it.
-pub fn writable(file: &Path) -> Result<()> {
-    let refused = |why: &str| Error::usage(format!("cannot write {}: {why}", file.display()));
-    let folder = folder_of(file);
-    if file.is_dir() {
-        return Err(refused("it is a folder"));
-    }
-    if !folder.is_dir() {
-        let fault = refused(&format!("there is no folder {}", folder.display()));
-        return Err(fault.hint(format!("mkdir -p {}", folder.display())));
-    }
-    let place = if file.exists() { file } else { folder };
-    access(place, Access::WRITE_OK)
-        .map_err(|error| refused(&std::io::Error::from(error).to_string()))
-}
-
-fn folder_of(file: &Path) -> &Path {
-    match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-/// Returns device and inode of a plain file.
-fn identity(file: &Path) -> Option<(u64, u64)> {
-    let found = std::fs::metadata(file).ok()?;
-    found.is_file().then(|| (found.dev(), found.ino()))
 }
 
 /// Returns the margins of the workspace, or the default ones without a workspace.
@@ -507,39 +364,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_path_is_refused_before_the_work() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("report.md");
-        let refused = |file: &Path| writable(file).unwrap_err();
-        assert!(writable(&file).is_ok());
-        assert!(writable(Path::new("/dev/null")).is_ok());
-        assert!(refused(folder.path()).message().ends_with("it is a folder"));
-        let nowhere = refused(&folder.path().join("none/report.md"));
-        assert_eq!(nowhere.kind(), Kind::Usage);
-        assert!(nowhere.message().contains("there is no folder"));
-        assert!(
-            nowhere
-                .hint_text()
-                .is_some_and(|hint| hint.starts_with("mkdir -p "))
-        );
-    }
-
-    #[test]
-    fn an_old_report_is_replaced_and_a_link_written_through() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("report.md");
-        let link = folder.path().join("link.md");
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        for (to, text) in [(&file, "first"), (&file, "second"), (&link, "third")] {
-            write(to, text.as_bytes()).unwrap();
-            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
-        }
-        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
-    }
-
-    #[test]
     fn the_observations_of_a_page_never_overwrite_its_input() {
-        let beside = beside_page(Path::new("out/report.html"));
+        let beside = companion_path(Path::new("out/report.html"));
         assert_eq!(beside, Path::new("out/report.observations.jsonl.gz"));
     }
 }

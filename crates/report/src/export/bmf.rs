@@ -1,0 +1,66 @@
+//! The Bencher Metric Format of the service Bencher.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{ExportedReport, Exporter, ReportData, benchmark_name, indented_json};
+use perfquilt_judge::attribution::Attribution;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::Meter;
+
+/// The cost of a transaction at each point, by workload, for Bencher.
+pub(super) struct Bencher;
+
+impl Exporter for Bencher {
+    fn name(&self) -> &'static str {
+        "bmf"
+    }
+
+    fn help(&self) -> &'static str {
+        "Costs of all points in the Bencher Metric Format"
+    }
+
+    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+        Ok(bencher(data.attribution)?.into())
+    }
+}
+
+/// A measure of the Bencher Metric Format.
+#[derive(Serialize)]
+struct Metric {
+    value: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lower_value: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upper_value: Option<f64>,
+}
+
+/// Returns the name of a measure; `latency` is predefined by Bencher, in nanoseconds.
+fn measure(meter: Meter) -> &'static str {
+    match meter {
+        Meter::Time => "latency",
+        Meter::Cpu => "cpu-time",
+        Meter::Instructions => "instructions",
+        Meter::Cycles => "cycles",
+        Meter::L1iMisses => "l1i-misses",
+        Meter::BranchMisses => "branch-misses",
+        Meter::FrontendBound => "frontend-bound",
+    }
+}
+
+/// Returns the cost of a transaction at each point, by workload, in the Bencher Metric Format.
+pub(super) fn bencher(attribution: &Attribution) -> Result<String> {
+    let mut benchmarks: BTreeMap<String, BTreeMap<&str, Metric>> = BTreeMap::new();
+    for cost in &attribution.costs {
+        let name = benchmark_name(attribution, cost);
+        let metric = Metric {
+            value: cost.estimate,
+            lower_value: cost.low,
+            upper_value: cost.high,
+        };
+        let measures = benchmarks.entry(name).or_default();
+        measures.insert(measure(cost.meter), metric);
+    }
+    indented_json(&benchmarks)
+}

@@ -1,0 +1,60 @@
+//! The input of github-action-benchmark's tool `customSmallerIsBetter`.
+
+use serde::Serialize;
+
+use super::{ExportedReport, Exporter, ReportData, benchmark_name, indented_json, one_line};
+use crate::number::significant;
+use perfquilt_judge::attribution::{Attribution, TransactionCost};
+use perfquilt_model::error::Result;
+
+/// The cost of a transaction at each point, by workload and meter, for github-action-benchmark.
+pub(super) struct GithubActionBenchmark;
+
+impl Exporter for GithubActionBenchmark {
+    fn name(&self) -> &'static str {
+        "github-action-benchmark"
+    }
+
+    fn help(&self) -> &'static str {
+        "Costs for github-action-benchmark's tool `customSmallerIsBetter`"
+    }
+
+    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+        Ok(github_action_benchmark(data.attribution)?.into())
+    }
+}
+
+/// A benchmark of github-action-benchmark's tool `customSmallerIsBetter`.
+#[derive(Serialize)]
+struct Benchmark {
+    name: String,
+    unit: &'static str,
+    value: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range: Option<String>,
+    extra: String,
+}
+
+/// Returns the cost of a transaction at each point, by workload and meter, for github-action-benchmark's tool
+/// `customSmallerIsBetter`.
+pub(super) fn github_action_benchmark(attribution: &Attribution) -> Result<String> {
+    let benchmark = |cost: &TransactionCost| {
+        let half = cost
+            .low
+            .zip(cost.high)
+            .map(|(low, high)| (high - low) / 2.0);
+        Benchmark {
+            name: format!("{} ({})", benchmark_name(attribution, cost), cost.meter),
+            unit: cost.meter.unit(),
+            value: cost.estimate,
+            range: half.map(|half| format!("± {}", significant(half))),
+            extra: format!(
+                "experiment {}, {} blocks",
+                one_line(&attribution.experiment),
+                cost.blocks
+            ),
+        }
+    };
+    let benchmarks: Vec<Benchmark> = attribution.costs.iter().map(benchmark).collect();
+    indented_json(&benchmarks)
+}

@@ -1,0 +1,22 @@
+//! The report as Markdown.
+
+use super::{ExportedReport, Exporter, ReportData};
+use crate::markdown::markdown;
+use perfquilt_model::error::Result;
+
+/// The report as GitHub-flavoured Markdown.
+pub(super) struct Markdown;
+
+impl Exporter for Markdown {
+    fn name(&self) -> &'static str {
+        "markdown"
+    }
+
+    fn help(&self) -> &'static str {
+        "The same as Markdown, with noise, method and machine folded away"
+    }
+
+    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+        Ok(markdown(data.attribution, data.stored).into())
+    }
+}

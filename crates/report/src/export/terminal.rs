@@ -1,0 +1,22 @@
+//! The report as text for a terminal.
+
+use super::{ExportedReport, Exporter, ReportData};
+use crate::terminal::terminal;
+use perfquilt_model::error::Result;
+
+/// The report as text, as wide as the terminal.
+pub(super) struct Terminal;
+
+impl Exporter for Terminal {
+    fn name(&self) -> &'static str {
+        "terminal"
+    }
+
+    fn help(&self) -> &'static str {
+        "Table for a terminal"
+    }
+
+    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+        Ok(terminal(data.attribution, data.columns, data.color).into())
+    }
+}
