@@ -1,12 +1,19 @@
 //! The examples of CONTRIBUTING.md: each Rust block is a file below `tests/contributing/`, which is compiled and run
-//! here.
+//! here, or lines of the program.
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use perfquilt_config::Workload;
+use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::attribute_with;
+use perfquilt_machine::server::Scratch;
+use perfquilt_machine::workload::Clients;
 use perfquilt_model::observation::Meter;
+use perfquilt_model::point::Point;
 use perfquilt_report::{EXPORTERS, Exporter, ReportData};
 use serde_json::Value;
 
@@ -18,6 +25,32 @@ mod export {
     mod badge;
 
     pub const BADGE: &dyn Exporter = &badge::Badge;
+}
+
+/// `crates/machine/src/workload/` with the example of a client.
+#[path = "contributing"]
+mod workload {
+    pub use perfquilt_machine::workload::{
+        BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind,
+        check_count, rounds, settings,
+    };
+
+    mod line;
+
+    pub const LINE: WorkloadKind = line::KIND;
+}
+
+/// `crates/machine/src/server/` with the example of an adapter.
+#[path = "contributing"]
+mod server {
+    pub use perfquilt_machine::server::{
+        AdapterKind, AdapterSetup, ClientThreads, Launch, ListenAddress, Running, ServerAdapter,
+        StartPlan, Stop, copy_tree, placeholder_values,
+    };
+
+    mod line_server;
+
+    pub const LINE_SERVER: AdapterKind = line_server::KIND;
 }
 
 /// The Rust blocks of a page: the path in the comment `<!-- PATH -->` on the line before the block, and its text.
@@ -48,9 +81,10 @@ fn the_examples_are_the_files_they_name() {
     for (path, text) in examples {
         let path = path.unwrap_or_else(|| panic!("no comment names the file of\n{text}"));
         let file = std::fs::read_to_string(root.join(path)).unwrap();
+        let is_example = path.starts_with("tests/contributing/");
         assert!(
-            text == file,
-            "{path} is not the block in CONTRIBUTING.md:\n{text}"
+            text == file || (!is_example && file.contains(&text)),
+            "{path} is not or does not have the block in CONTRIBUTING.md:\n{text}"
         );
         shown.push(root.join(path));
     }
@@ -106,4 +140,121 @@ fn the_example_of_a_format_exports_published_results() {
     empty.total.clear();
     let fault = export::BADGE.export(&ReportData::new(&empty)).unwrap_err();
     assert_eq!(fault.message(), "the whole series was not measured");
+}
+
+/// A server that answers lines over a Unix socket.
+const LINE_SERVER: &str = r#"#!/usr/bin/perl
+use strict;
+use IO::Select;
+use IO::Socket::UNIX;
+my $listener = IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 5) or die;
+my $ready = IO::Select->new($listener);
+while (1) {
+    for my $socket ($ready->can_read) {
+        if ($socket == $listener) {
+            $ready->add($listener->accept);
+        } elsif (sysread($socket, my $request, 4096)) {
+            syswrite($socket, "answer to $request");
+        } else {
+            $ready->remove($socket);
+            close($socket);
+        }
+    }
+}
+"#;
+
+/// A workspace whose server and workload are the examples.
+fn line_workspace(root: &Path) -> Workspace {
+    let config = root.join("bench-config");
+    std::fs::create_dir_all(config.join("workloads")).unwrap();
+    let text = r#"
+[upstream]
+name = "line"
+current = "1.0"
+
+[recipe.quick]
+system = "command"
+binary = "bin/line-server"
+install = { "bin/line-server" = "{build}/line-server" }
+
+[server]
+adapter = "line"
+
+[preset.quick]
+recipe = "quick"
+workloads = ["hello"]
+meters = ["time"]
+blocks = 4
+block_seconds = 1.0
+"#;
+    std::fs::write(config.join("perfquilt.toml"), text).unwrap();
+    let workload =
+        "description = 'says hello'\nkind = 'line'\n\n[line]\nrequest = 'hello'\nslice = 20\n";
+    std::fs::write(config.join("workloads/hello.toml"), workload).unwrap();
+    Workspace::open_with_cache(root, root.join("cache")).unwrap()
+}
+
+#[test]
+fn the_examples_of_an_adapter_and_a_client_measure_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let ws = line_workspace(folder.path());
+    // Neither is in the product's lists.
+    assert!(perfquilt_machine::server::check(&ws.config).is_err());
+    assert!(perfquilt_machine::workload::check(&ws.config).is_err());
+
+    let built = folder.path().join("built");
+    std::fs::create_dir_all(built.join("bin")).unwrap();
+    let program = built.join("bin/line-server");
+    std::fs::write(&program, LINE_SERVER).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+
+    let kind = server::LINE_SERVER;
+    (kind.check)(&ws.config.server).unwrap();
+    let adapter = (kind.adapter)(&server::AdapterSetup {
+        server: &ws.config.server,
+        bench_config: ws.bench_config(),
+        logs: folder.path().join("logs"),
+    })
+    .unwrap();
+    let scratch = Scratch::open(&ws, 2, 0).unwrap();
+    let start = |point: Point| {
+        let dir = scratch.fresh().unwrap();
+        let running = adapter.start(&server::Launch::new("line", &built, &dir));
+        (point, running.unwrap())
+    };
+    let mut servers = [start(Point::BASE), start(Point::Control)];
+
+    let workload = ws.config.workload("hello").unwrap();
+    let kinds = [workload::LINE];
+    let clients = Clients::of_kinds(&kinds, &ws, "1.0", &[workload]).unwrap();
+    let block = workload::TimedBlock {
+        workload,
+        seconds: 0.2,
+        warm_up_seconds: 0.05,
+        seed: 1,
+    };
+    let slices = clients.interleave(&mut servers, &block).unwrap();
+    assert!(slices.rounds >= 2);
+    let points: Vec<Point> = slices.time.iter().map(|row| row.point).collect();
+    assert_eq!(points, [Point::BASE, Point::Control]);
+    for row in &slices.time {
+        assert_eq!(row.nanoseconds.len() as u64, slices.rounds);
+        assert_eq!(row.transactions_per_slice, 20);
+        assert!(row.nanoseconds.iter().all(|&time| time > 0.0));
+    }
+    let running = &servers[0].1;
+    let serving = clients.serve(running, workload, 1).unwrap();
+    assert_eq!(serving.request(running, 50).unwrap(), 50);
+}
+
+#[test]
+fn the_example_of_a_client_names_the_line_of_a_fault() {
+    let text = "description = ''\nkind = 'line'\n[line]\nrequest = 'x'\nslice = 0\n";
+    let workload = Workload::parse("w", text).unwrap();
+    let error = (workload::LINE.client)(&workload).unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.starts_with("bench-config/workloads/w.toml:5: "),
+        "{message}"
+    );
 }

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use perfquilt_model::observation::Meter;
 use serde_json::Value;
 
 fn document(file: &Path) -> Value {
@@ -97,4 +98,19 @@ fn what_may_be_absent_fits_too() {
     document["noise"]["mood"] = "calm".into();
     document.as_object_mut().unwrap().remove("warnings");
     assert_eq!(faults(&document).len(), 3);
+}
+
+#[test]
+fn every_meter_is_documented() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let read = |name: &str| std::fs::read_to_string(docs.join(name)).unwrap();
+    let schema: Value = serde_json::from_str(&read("attribution.schema.json")).unwrap();
+    let names: Vec<&str> = Meter::ALL.iter().map(|meter| meter.name()).collect();
+    assert_eq!(schema["$defs"]["meter"]["enum"], serde_json::json!(names));
+    for page in ["reference.md", "json.md", "method.md"] {
+        let text = read(page);
+        for name in &names {
+            assert!(text.contains(&format!("`{name}`")), "{name} in {page}");
+        }
+    }
 }

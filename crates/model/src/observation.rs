@@ -4,6 +4,7 @@ mod borrowed;
 mod check;
 mod conditions;
 mod file;
+mod meter;
 mod metric;
 mod origin;
 mod recorded;
@@ -12,18 +13,16 @@ mod slices;
 mod supplement;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
 use crate::point::Point;
 
 pub use borrowed::ObservationRef;
 pub use check::{MOST_PATCHES, SCHEMA};
 pub use conditions::{Conditions, HostSample, Share};
 pub use file::{FirstLine, ObservationFile};
+pub use meter::Meter;
 pub use metric::{Metric, Statistic};
 pub use origin::ReusedFrom;
 pub use recorded::{RecordedRow, RowLevel};
@@ -36,114 +35,6 @@ pub use supplement::{
 
 /// Name of the client's own processor time among the operations of a workload.
 pub const CLIENT_OPERATION: &str = "client";
-
-/// A quantity read while a server works. All meters are costs: less is faster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Meter {
-    /// Wall-clock nanoseconds per transaction.
-    Time,
-    /// Processor nanoseconds per transaction.
-    Cpu,
-    /// Instructions per transaction.
-    Instructions,
-    /// Processor cycles per transaction.
-    Cycles,
-    /// First-level instruction-cache misses per transaction.
-    L1iMisses,
-    /// Mispredicted branches per transaction.
-    BranchMisses,
-    /// The share of the processor's issue slots that its front end left empty, from 0 to 1.
-    FrontendBound,
-}
-
-impl Meter {
-    /// Returns the default equivalence margin of this meter, as a fraction of speed.
-    pub fn default_margin(self) -> f64 {
-        match self {
-            Meter::Time | Meter::Cpu | Meter::Cycles => 0.01,
-            Meter::Instructions => 0.001,
-            Meter::L1iMisses | Meter::BranchMisses | Meter::FrontendBound => 0.01,
-        }
-    }
-
-    /// Every meter, in the order in which reports show them.
-    pub const ALL: [Meter; 7] = [
-        Meter::Time,
-        Meter::Cpu,
-        Meter::Instructions,
-        Meter::Cycles,
-        Meter::L1iMisses,
-        Meter::BranchMisses,
-        Meter::FrontendBound,
-    ];
-
-    /// Returns the name in configuration, command line and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Meter::Time => "time",
-            Meter::Cpu => "cpu",
-            Meter::Instructions => "instructions",
-            Meter::Cycles => "cycles",
-            Meter::L1iMisses => "l1i_misses",
-            Meter::BranchMisses => "branch_misses",
-            Meter::FrontendBound => "frontend_bound",
-        }
-    }
-
-    /// Whether the meter is read from slices; the others are counted.
-    pub fn is_timed(self) -> bool {
-        matches!(self, Meter::Time | Meter::Cpu)
-    }
-
-    /// Returns the unit of [`Observation::value`].
-    pub fn unit(self) -> &'static str {
-        match self {
-            Meter::Time | Meter::Cpu => "ns/txn",
-            Meter::Instructions => "instructions/txn",
-            Meter::Cycles => "cycles/txn",
-            Meter::L1iMisses | Meter::BranchMisses => "misses/txn",
-            Meter::FrontendBound => "ratio",
-        }
-    }
-
-    /// Returns the unit in Go's benchmark format, where an operation is a transaction.
-    pub fn go_unit(self) -> &'static str {
-        match self {
-            Meter::Time => "ns/op",
-            Meter::Cpu => "cpu-ns/op",
-            Meter::Instructions => "instructions/op",
-            Meter::Cycles => "cycles/op",
-            Meter::L1iMisses => "L1i-misses/op",
-            Meter::BranchMisses => "branch-misses/op",
-            Meter::FrontendBound => "frontend-bound",
-        }
-    }
-}
-
-impl fmt::Display for Meter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Meter {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Meter::ALL
-            .into_iter()
-            .find(|meter| meter.name() == text)
-            .ok_or_else(|| {
-                let names: Vec<_> = Meter::ALL.iter().map(|meter| meter.name()).collect();
-                // The message lists the meters because clap shows no hint.
-                Error::usage(format!(
-                    "`{text}` is not a meter; meters are {}",
-                    names.join(", ")
-                ))
-            })
-    }
-}
 
 /// One value of one point in one block: a line of an observation file.
 ///

@@ -126,7 +126,7 @@ impl CommandAdapter {
             .any(|words| uses(words, "{port}"));
         let port = wants_port.then(free_port).transpose()?;
         let address = ListenAddress::new(launch.dir, port)?;
-        let values = values(launch, &address, &self.config);
+        let values = placeholder_values(launch, &address, &self.config);
         let env = self
             .commands
             .env
@@ -239,8 +239,8 @@ fn uses(words: &[String], placeholder: &str) -> bool {
     words.iter().any(|word| word.contains(placeholder))
 }
 
-/// Returns the values of the placeholders for one start.
-pub(super) fn values(
+/// Returns the values of the placeholders of a server's and its clients' commands for one start.
+pub fn placeholder_values(
     launch: &Launch<'_>,
     address: &ListenAddress,
     config: &Path,

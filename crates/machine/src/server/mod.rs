@@ -23,8 +23,9 @@ use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
+pub use command::placeholder_values;
 pub use copy::{copy_tree, size_of_tree};
-pub use running::{Endpoint, Running, vgdb_prefix};
+pub use running::{Endpoint, ListenAddress, Running, StartPlan, Stop, vgdb_prefix};
 pub use scratch::Scratch;
 pub use start_failure::may_start_with;
 pub use template::prepare_template;

@@ -48,7 +48,7 @@ pub struct Running {
 
 /// How a server is asked to shut down.
 #[derive(Debug, Clone)]
-pub(super) enum Stop {
+pub enum Stop {
     /// SIGTERM.
     Signal {
         /// Whether death by the signal counts as success, for servers without a handler.
@@ -75,32 +75,43 @@ impl Drop for StartFolder {
 }
 
 /// An adapter's description of a start before there is a process.
-pub(super) struct StartPlan<'a> {
-    pub(super) launch: &'a Launch<'a>,
+pub struct StartPlan<'a> {
+    /// The start.
+    pub launch: &'a Launch<'a>,
     /// Program and arguments, in the foreground.
-    pub(super) words: Vec<OsString>,
-    pub(super) env: BTreeMap<String, String>,
-    pub(super) address: ListenAddress,
-    pub(super) stop: Stop,
-    pub(super) start_seconds: f64,
-    pub(super) kept_logs: PathBuf,
+    pub words: Vec<OsString>,
+    /// Additional environment variables.
+    pub env: BTreeMap<String, String>,
+    /// The address to listen on.
+    pub address: ListenAddress,
+    /// How the server is asked to shut down.
+    pub stop: Stop,
+    /// Timeout in seconds until the server is ready.
+    pub start_seconds: f64,
+    /// The folder for the log of a failed server.
+    pub kept_logs: PathBuf,
     /// Functions that callgrind does not count, including their callees.
-    pub(super) uncounted: &'static [&'static str],
+    pub uncounted: &'static [&'static str],
     /// Values of the placeholders in the configuration's commands.
-    pub(super) values: BTreeMap<String, String>,
+    pub values: BTreeMap<String, String>,
 }
 
 /// The address on which a server is to listen.
-pub(super) struct ListenAddress {
-    pub(super) socket: PathBuf,
-    pub(super) port: Option<u16>,
+pub struct ListenAddress {
+    /// A Unix socket, with a path short enough for the kernel.
+    pub socket: PathBuf,
+    /// A port on the loopback interface, if the server needs one.
+    pub port: Option<u16>,
     /// Holds the socket if the start's own path is too long.
     folder: Option<Scratch>,
 }
 
 impl ListenAddress {
     /// Chooses the socket of a start in `dir`.
-    pub(super) fn new(dir: &Path, port: Option<u16>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when no folder with a short path can be created.
+    pub fn new(dir: &Path, port: Option<u16>) -> Result<Self> {
         let (parent, folder) = socket_folder(dir)?;
         Ok(ListenAddress {
             socket: parent.join("s.sock"),
@@ -112,7 +123,11 @@ impl ListenAddress {
 
 impl Running {
     /// Starts the process of `plan` and waits until `ready` returns that it accepts connections.
-    pub(super) fn begin(
+    ///
+    /// # Errors
+    /// [`Kind::Bench`] with the log's tail when the server ends or is not ready in time; [`Kind::Usage`] when its program
+    /// is missing; those of `ready`.
+    pub fn begin(
         plan: StartPlan<'_>,
         ready: &mut dyn FnMut(&Endpoint) -> Result<bool>,
     ) -> Result<Running> {

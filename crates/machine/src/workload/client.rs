@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use super::environment::Environment;
 use crate::server::Running;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Section, Workload};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::Slices;
+use perfquilt_model::observation::{Meter, Slices};
 use perfquilt_model::point::Point;
 
 /// The largest of a workload's counts, so that their sums do not overflow.
@@ -159,6 +160,38 @@ pub struct BlockSlices {
     pub discarded_rounds: u64,
 }
 
+impl BlockSlices {
+    /// Returns the slices of a timed meter; none of a counted one.
+    pub fn of(&self, meter: Meter) -> &[Slices] {
+        match meter {
+            Meter::Time => &self.time,
+            Meter::Cpu => &self.cpu,
+            Meter::Instructions
+            | Meter::Cycles
+            | Meter::L1iMisses
+            | Meter::BranchMisses
+            | Meter::FrontendBound => &[],
+        }
+    }
+
+    /// Returns the slices of measured rounds of `transactions` each: the wall-clock times on `points`, in this order.
+    pub fn of_rounds(points: &[Point], rounds: &[Vec<Duration>], transactions: u64) -> Self {
+        let row = |(index, &point): (usize, &Point)| Slices {
+            point,
+            nanoseconds: rounds
+                .iter()
+                .map(|round| round[index].as_nanos() as f32)
+                .collect(),
+            transactions_per_slice: transactions,
+        };
+        BlockSlices {
+            time: points.iter().enumerate().map(row).collect(),
+            rounds: rounds.len() as u64,
+            ..BlockSlices::default()
+        }
+    }
+}
+
 /// Why a block of a workload could not be measured.
 #[derive(Debug, Clone)]
 pub struct ClientFailure {
@@ -179,7 +212,7 @@ impl From<Error> for ClientFailure {
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line, when the section is missing or a setting is
 /// unknown or of the wrong type.
-pub(super) fn settings<S: serde::de::DeserializeOwned>(workload: &Workload) -> Result<S> {
+pub fn settings<S: serde::de::DeserializeOwned>(workload: &Workload) -> Result<S> {
     workload.settings.parse()?.ok_or_else(|| {
         let (kind, section) = (&workload.kind, workload.settings.name());
         let fault = format!("kind `{kind}` needs a [{section}] section");
@@ -188,7 +221,10 @@ pub(super) fn settings<S: serde::de::DeserializeOwned>(workload: &Workload) -> R
 }
 
 /// Checks that a setting that counts something is at least 1, and small enough to be added up.
-pub(super) fn check_count(section: &Section, key: &str, count: impl Into<u64>) -> Result<()> {
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line.
+pub fn check_count(section: &Section, key: &str, count: impl Into<u64>) -> Result<()> {
     match count.into() {
         0 => Err(section.error(&[key], format!("`{key}` must be at least 1"))),
         1..=MAX_COUNT => Ok(()),

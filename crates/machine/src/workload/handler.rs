@@ -14,10 +14,11 @@ use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
-use super::client::{check_count, one, settings};
+use super::client::one;
 use super::rounds::rounds;
 use super::{
     BlockSlices, Client, ClientFailure, Environment, Placement, Requests, TimedBlock, WorkloadKind,
+    check_count, settings,
 };
 use crate::server::Running;
 use perfquilt_config::Workload;

@@ -25,7 +25,10 @@ use perfquilt_config::{Config, Workload, config_files};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::digest::{self, hex};
 
-pub use client::{BlockSlices, Client, ClientFailure, Requests, Setup, TimedBlock, WorkloadKind};
+pub use client::{
+    BlockSlices, Client, ClientFailure, Requests, Setup, TimedBlock, WorkloadKind, check_count,
+    settings,
+};
 pub use clients::{Clients, Serving};
 pub use environment::Environment;
 pub use placement::{Placement, allowed_cpus};

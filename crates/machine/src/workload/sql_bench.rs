@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::client::settings;
 use super::command::{self, CommandSettings, Runs};
 use super::{
     BlockSlices, Client, ClientFailure, Environment, Requests, Setup, TimedBlock, WorkloadKind,
+    settings,
 };
 use crate::server::Running;
 use perfquilt_config::Section;

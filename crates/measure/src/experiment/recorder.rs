@@ -183,11 +183,7 @@ impl<'a> Recorder<'a> {
             if self.is_done(workload, meter, block) {
                 continue;
             }
-            let slices = if meter == Meter::Cpu {
-                &measured.cpu
-            } else {
-                &measured.time
-            };
+            let slices = measured.of(meter);
             let values = stats::reduce_block(slices);
             if values.len() != slices.len() || values.is_empty() {
                 return Err(Error::new(

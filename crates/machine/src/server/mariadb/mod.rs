@@ -234,7 +234,7 @@ impl ServerAdapter for Mariadb {
         if matches!(launch.instrumentation, Instrumentation::Callgrind { .. }) {
             words.extend(CALLGRIND_OPTIONS.map(OsString::from));
         }
-        let values = command::values(launch, &address, &self.bench_config);
+        let values = command::placeholder_values(launch, &address, &self.bench_config);
         let plan = StartPlan {
             launch,
             words,

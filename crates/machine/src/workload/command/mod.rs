@@ -12,9 +12,12 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::Deserialize;
 
-use super::client::{check_count, one, settings};
+use super::client::one;
 use super::rounds::rounds;
-use super::{BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind};
+use super::{
+    BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind,
+    check_count, settings,
+};
 use crate::server::Running;
 use perfquilt_config::Workload;
 use perfquilt_model::error::{Error, Kind, Result};

@@ -13,9 +13,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::client::{check_count, one, settings};
+use super::client::one;
 use super::{
     BlockSlices, Client, ClientFailure, Environment, Requests, Setup, TimedBlock, WorkloadKind,
+    check_count, settings,
 };
 use crate::server::Running;
 use perfquilt_config::{Section, Workload};
