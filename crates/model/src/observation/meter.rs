@@ -1,0 +1,164 @@
+//! Quantities read while a server works.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// The facts about a meter.
+struct Facts {
+    name: &'static str,
+    unit: &'static str,
+    go_unit: &'static str,
+    default_margin: f64,
+    is_timed: bool,
+}
+
+/// Defines [`Meter`] with one entry a meter, so that none can lack a fact.
+macro_rules! meters {
+    ($($(#[$doc:meta])* $variant:ident { $($fact:ident: $value:expr,)* })*) => {
+        /// A quantity read while a server works. All meters are costs: less is faster.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Meter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Meter {
+            /// Every meter, in the order in which reports show them.
+            pub const ALL: [Meter; [$(Meter::$variant),*].len()] = [$(Meter::$variant),*];
+
+            const fn facts(self) -> Facts {
+                match self {
+                    $(Meter::$variant => Facts { $($fact: $value,)* },)*
+                }
+            }
+        }
+    };
+}
+
+meters! {
+    /// Wall-clock nanoseconds per transaction.
+    Time {
+        name: "time",
+        unit: "ns/txn",
+        go_unit: "ns/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// Processor nanoseconds per transaction.
+    Cpu {
+        name: "cpu",
+        unit: "ns/txn",
+        go_unit: "cpu-ns/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// Instructions per transaction.
+    Instructions {
+        name: "instructions",
+        unit: "instructions/txn",
+        go_unit: "instructions/op",
+        default_margin: 0.001,
+        is_timed: false,
+    }
+    /// Processor cycles per transaction.
+    Cycles {
+        name: "cycles",
+        unit: "cycles/txn",
+        go_unit: "cycles/op",
+        default_margin: 0.01,
+        is_timed: false,
+    }
+    /// First-level instruction-cache misses per transaction.
+    L1iMisses {
+        name: "l1i_misses",
+        unit: "misses/txn",
+        go_unit: "L1i-misses/op",
+        default_margin: 0.01,
+        is_timed: false,
+    }
+    /// Mispredicted branches per transaction.
+    BranchMisses {
+        name: "branch_misses",
+        unit: "misses/txn",
+        go_unit: "branch-misses/op",
+        default_margin: 0.01,
+        is_timed: false,
+    }
+    /// The share of the processor's issue slots that its front end left empty, from 0 to 1.
+    FrontendBound {
+        name: "frontend_bound",
+        unit: "ratio",
+        go_unit: "frontend-bound",
+        default_margin: 0.01,
+        is_timed: false,
+    }
+}
+
+impl Meter {
+    /// Returns the name in configuration, command line and files.
+    pub fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// Returns the unit of [`Observation::value`](super::Observation::value).
+    pub fn unit(self) -> &'static str {
+        self.facts().unit
+    }
+
+    /// Returns the unit in Go's benchmark format, where an operation is a transaction.
+    pub fn go_unit(self) -> &'static str {
+        self.facts().go_unit
+    }
+
+    /// Returns the equivalence margin, as a fraction of speed, that applies unless the configuration sets one.
+    pub fn default_margin(self) -> f64 {
+        self.facts().default_margin
+    }
+
+    /// Whether the meter is read from slices; the others are counted.
+    pub fn is_timed(self) -> bool {
+        self.facts().is_timed
+    }
+}
+
+impl fmt::Display for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Meter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Meter::ALL
+            .into_iter()
+            .find(|meter| meter.name() == text)
+            .ok_or_else(|| {
+                let names: Vec<_> = Meter::ALL.iter().map(|meter| meter.name()).collect();
+                // The message lists the meters because clap shows no hint.
+                Error::usage(format!(
+                    "`{text}` is not a meter; meters are {}",
+                    names.join(", ")
+                ))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_files() {
+        for meter in Meter::ALL {
+            let json = serde_json::to_string(&meter).unwrap();
+            assert_eq!(json, format!("\"{meter}\""));
+            assert_eq!(meter.name().parse::<Meter>().unwrap(), meter);
+        }
+    }
+}
