@@ -14,7 +14,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::profile::{CallEdge, HotLine, ProfileDifference};
 use perfquilt_machine::meter::Counter;
 use perfquilt_machine::meter::samples::SamplingEvent;
-use perfquilt_machine::profile::{self, CostSource, CostTables, Subject};
+use perfquilt_machine::profile::{self, CostSource, CostTables, ProfileRequest, Subject};
 use perfquilt_measure::run::Target;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
@@ -179,14 +179,16 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let after = Target::find(&ws, &arguments.after, recipe, progress)?;
     let pair = profile::measure(
         &ws,
-        &workload,
-        source,
+        &ProfileRequest {
+            workload: &workload,
+            source,
+            transactions: arguments.transactions,
+            runs: arguments.runs,
+        },
         [
             &subject(&ws, &before, recipe)?,
             &subject(&ws, &after, recipe)?,
         ],
-        arguments.transactions,
-        arguments.runs,
         progress,
     )?;
     let difference = difference([&before, &after], &workload, source, &pair);

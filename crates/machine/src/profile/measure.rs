@@ -78,22 +78,37 @@ pub struct CostTables {
     pub transactions: u64,
 }
 
-/// Profiles both servers `runs` times, each time from fresh starts, with `transactions` (`None`: as many as fit in a
-/// few seconds). Under callgrind both run in parallel; sampled, they run one after the other, in alternating
-/// order.
+/// How two servers are profiled.
+#[derive(Debug, Clone)]
+pub struct ProfileRequest<'a> {
+    /// The workload.
+    pub workload: &'a Workload,
+    /// The source of the costs.
+    pub source: CostSource,
+    /// Transactions of each run; with `None`, as many as fit in a few seconds.
+    pub transactions: Option<u64>,
+    /// Number of runs on each server, each from a fresh start.
+    pub runs: u32,
+}
+
+/// Profiles both servers. Under callgrind both run in parallel; sampled, they run one after the other, in
+/// alternating order.
 ///
 /// # Errors
 /// [`Kind::Usage`] when valgrind, perf or a workload's script is missing; [`Kind::Bench`] when a server or client
 /// fails.
 pub fn measure(
     ws: &Workspace,
-    workload: &Workload,
-    source: CostSource,
+    request: &ProfileRequest<'_>,
     [before, after]: [&Subject; 2],
-    transactions: Option<u64>,
-    runs: u32,
     progress: &dyn Progress,
 ) -> Result<CostTables> {
+    let &ProfileRequest {
+        workload,
+        source,
+        transactions,
+        runs,
+    } = request;
     // Report missing programs before starting anything.
     if source == CostSource::Callgrind {
         Counter::callgrind()?;

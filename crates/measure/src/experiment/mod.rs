@@ -102,13 +102,16 @@ pub fn run(
         identical,
         ..header
     };
-    let servers = Servers { points, candidates };
-    let past = if asked.fresh {
-        ReusePolicy::Repeat
-    } else {
-        ReusePolicy::Reuse
+    let servers = Servers {
+        points,
+        candidates,
+        reuse: if asked.fresh {
+            ReusePolicy::Repeat
+        } else {
+            ReusePolicy::Reuse
+        },
     };
-    run_on(ws, preset, servers, header, past, store, progress)
+    run_on(ws, preset, servers, header, store, progress)
 }
 
 /// How an experiment treats earlier measurements of the same servers.
@@ -145,16 +148,9 @@ pub fn against_itself(
     let servers = Servers {
         points: &points,
         candidates,
+        reuse: ReusePolicy::Separate,
     };
-    run_on(
-        ws,
-        preset,
-        servers,
-        header,
-        ReusePolicy::Separate,
-        store,
-        progress,
-    )
+    run_on(ws, preset, servers, header, store, progress)
 }
 
 fn run_on(
@@ -163,9 +159,9 @@ fn run_on(
     Servers {
         points,
         mut candidates,
+        reuse,
     }: Servers<'_>,
     header: ExperimentHeader,
-    past: ReusePolicy,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
@@ -203,12 +199,12 @@ fn run_on(
     header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
     let mut key = ExperimentKey {
         identity: identity::key(ws, &header, preset, &workloads, points)?,
-        fresh: past != ReusePolicy::Reuse,
+        fresh: reuse != ReusePolicy::Reuse,
         attempt: 1,
     };
     let asked = planned(preset, &timed, &counted);
     let identity = identity::of(ws, &header, preset, &workloads, points)?;
-    if past == ReusePolicy::Reuse {
+    if reuse == ReusePolicy::Reuse {
         let query = ReuseQuery {
             header: &header,
             identity: &identity,
@@ -232,7 +228,7 @@ fn run_on(
         candidates.retain(|point, _| left.contains(point));
         header.reused = carried;
     }
-    if past == ReusePolicy::Repeat {
+    if reuse == ReusePolicy::Repeat {
         key = key.first(|key| Ok(!store.is_finished(&key.to_string())?))?;
     }
     let key = key.to_string();
@@ -272,7 +268,7 @@ fn run_on(
         blocks: blocks_of(&timed, preset.blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
         layouts: layouts != Layouts::Off,
-        direct: &match past {
+        direct: &match reuse {
             // A release against itself has no series, hence no total to check.
             ReusePolicy::Separate => Vec::new(),
             _ => direct(points, &header, &measured),
@@ -424,6 +420,8 @@ type Candidates = BTreeMap<Point, Candidate>;
 struct Servers<'a> {
     points: &'a [(Point, Built)],
     candidates: Candidates,
+    /// How earlier measurements of them are treated.
+    reuse: ReusePolicy,
 }
 
 /// Returns the servers to measure, and maps every other point to the measured point with the same binary.

@@ -8,6 +8,7 @@ use super::values::{functions_of, observation, transactions_of};
 use perfquilt_config::Workload;
 use perfquilt_judge::stats::{self, BlockValue};
 use perfquilt_machine::meter::CountResult;
+use perfquilt_machine::meter::MeterReading;
 use perfquilt_machine::workload::BlockSlices;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{HostSample, Meter, Observation, RowName, Slices};
@@ -157,14 +158,12 @@ impl<'a> Recorder<'a> {
         &self,
         block: &Block,
         workload: &str,
-        meter: Meter,
         point: Point,
-        value: f64,
-        n: u64,
+        reading: MeterReading,
     ) -> Observation {
         Observation {
             experiment: self.experiment.clone(),
-            ..observation(block, workload, meter, point, value, n)
+            ..observation(block, workload, point, reading)
         }
     }
 
@@ -193,14 +192,18 @@ impl<'a> Recorder<'a> {
             }
             for (copy, reduced, slices) in numbered(values, slices) {
                 let point = reduced.point;
-                let n = transactions_of(slices);
+                let reading = MeterReading {
+                    meter,
+                    value: reduced.value,
+                    n: transactions_of(slices),
+                };
                 observations.push(Observation {
                     block: block.stored_as(copy),
                     layout: block.layout(point, copy),
                     mean: reduced.tail.map(|tail| tail.mean),
                     slow: reduced.tail.map(|tail| tail.slow),
                     p99: reduced.tail.and_then(|tail| tail.p99),
-                    ..self.observation(block, workload, meter, point, reduced.value, n)
+                    ..self.observation(block, workload, point, reading)
                 });
             }
         }
@@ -209,12 +212,17 @@ impl<'a> Recorder<'a> {
             // A server without slices of an operation has no value for it.
             let rows: Vec<Slices> = rows.into_iter().filter(has_slices).collect();
             for (copy, reduced, row) in numbered(stats::reduce_block(&rows), &rows) {
-                let (point, n) = (reduced.point, transactions_of(row));
+                let point = reduced.point;
+                let reading = MeterReading {
+                    meter: Meter::Time,
+                    value: reduced.value,
+                    n: transactions_of(row),
+                };
                 let part = RowName::operation(workload, &name).to_string();
                 observations.push(Observation {
                     block: block.stored_as(copy),
                     layout: block.layout(point, copy),
-                    ..self.observation(block, &part, Meter::Time, point, reduced.value, n)
+                    ..self.observation(block, &part, point, reading)
                 });
             }
         }
@@ -266,14 +274,7 @@ impl<'a> Recorder<'a> {
                 let wanted = self.readings.counted.contains(&reading.meter)
                     && !self.is_done(workload, reading.meter, block);
                 if wanted {
-                    observations.push(self.observation(
-                        block,
-                        workload,
-                        reading.meter,
-                        point,
-                        reading.value,
-                        reading.n,
-                    ));
+                    observations.push(self.observation(block, workload, point, *reading));
                 }
             }
         }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::plan::Block;
+use perfquilt_machine::meter::MeterReading;
 use perfquilt_machine::meter::{CountResult, plain_name};
 use perfquilt_model::observation::Slices;
-use perfquilt_model::observation::{Meter, Observation, PointFunctions, SCHEMA};
+use perfquilt_model::observation::{Observation, PointFunctions, SCHEMA};
 use perfquilt_model::point::Point;
 
 /// Returns the instructions per transaction of each function, where the meter distinguishes them.
@@ -39,10 +40,8 @@ pub(super) fn transactions_of(slices: &Slices) -> u64 {
 pub(super) fn observation(
     block: &Block,
     workload: &str,
-    meter: Meter,
     point: Point,
-    value: f64,
-    n: u64,
+    MeterReading { meter, value, n }: MeterReading,
 ) -> Observation {
     let order = block.points.iter().position(|other| *other == point);
     Observation {

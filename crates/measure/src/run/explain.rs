@@ -7,7 +7,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution;
 use perfquilt_judge::bisect::FileStat;
 use perfquilt_machine::build::Built;
-use perfquilt_machine::profile::{self, Subject};
+use perfquilt_machine::profile::{self, CostSource, ProfileRequest, Subject};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::FunctionChange;
 use perfquilt_model::profile::CostTable;
@@ -58,14 +58,16 @@ pub(super) fn functions(
     let workload = request.preset.workload(&ws.config, &request.workload)?;
     let pair = profile::measure(
         ws,
-        &workload,
-        profile::CostSource::Callgrind,
+        &ProfileRequest {
+            workload: &workload,
+            source: CostSource::Callgrind,
+            transactions: None,
+            runs: RUNS,
+        },
         [
             &subject("without the change", before),
             &subject("with the change", after),
         ],
-        None,
-        RUNS,
         progress,
     )?;
     let own = |tables: &[CostTable]| -> Vec<BTreeMap<String, f64>> {
