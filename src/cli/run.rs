@@ -230,11 +230,11 @@ fn sandboxed_command_line(
     let mut words = words.filter(|word| word != "--sandbox");
     let mut found = Vec::new();
     while let Some(word) = words.next() {
-        let apart = word == "--outcome";
+        let separate = word == "--outcome";
         let joined = word.to_string_lossy().starts_with("--outcome=");
         match outcome {
-            Some(folder) if apart || joined => {
-                if apart {
+            Some(folder) if separate || joined => {
+                if separate {
                     words.next();
                 }
                 found.extend(["--outcome".into(), folder.into()]);

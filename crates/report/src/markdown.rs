@@ -31,7 +31,7 @@ pub(super) fn markdown(attribution: &Attribution, stored: bool) -> String {
     let _ = writeln!(page, "\n{}", view.legend());
     provenance(&mut page, &view);
     warnings(&mut page, attribution);
-    apart(&mut page, &view);
+    separate_effects(&mut page, &view);
     tails(&mut page, &view);
     striking(&mut page, &view);
     all_workloads(&mut page, &view);
@@ -111,8 +111,8 @@ pub(super) fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
     columns(page, &view.heads(), "verdict", rows);
 }
 
-pub(super) fn apart(page: &mut String, view: &View<'_>) {
-    for table in &view.apart {
+pub(super) fn separate_effects(page: &mut String, view: &View<'_>) {
+    for table in &view.separate_effects {
         let mut body = String::new();
         let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
         columns(
@@ -396,7 +396,7 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
     let mut body = String::from(
         "| point | configure | compile | link | units | tool's own |\n|:--|--:|--:|--:|--:|--:|\n",
     );
-    if let Some(words) = super::guided::words(attribution, &escape) {
+    if let Some(words) = super::profile_guided::describe(attribution, &escape) {
         body = format!("{words}\n\n{body}");
     }
     for build in &attribution.builds {

@@ -35,7 +35,7 @@ pub(super) fn terminal(attribution: &Attribution, columns: usize, color: bool) -
     page.paragraph(&view.legend(), DIM);
     page.provenance(&view);
     page.warnings(attribution);
-    page.apart(&view);
+    page.separate_effects(&view);
     page.workloads(&view);
     page.functions(attribution);
     page.noise(attribution);
@@ -215,8 +215,8 @@ impl TextPage {
         }
     }
 
-    fn apart(&mut self, view: &View<'_>) {
-        for table in &view.apart {
+    fn separate_effects(&mut self, view: &View<'_>) {
+        for table in &view.separate_effects {
             self.blank();
             self.paragraph(&format!("{SEPARATELY} ({}):", table.meter), "");
             let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
@@ -350,7 +350,7 @@ impl TextPage {
                 "",
             );
         }
-        if let Some(words) = super::guided::words(attribution, &clean) {
+        if let Some(words) = super::profile_guided::describe(attribution, &clean) {
             self.paragraph(&words, "");
         }
     }
@@ -406,7 +406,7 @@ mod tests {
     fn points_that_share_no_block_have_notes_in_their_rows() {
         let mut experiment = Experiment::new(&[(0.03, 0.03), (0.0, 0.0)]);
         experiment.workloads.truncate(1);
-        let apart = |experiment: &Experiment| {
+        let shown = |experiment: &Experiment| {
             let mut observations = experiment.observations();
             for observation in &mut observations {
                 if observation.point == Point::Step(1) {
@@ -415,7 +415,7 @@ mod tests {
             }
             words(experiment, &observations)
         };
-        let text = apart(&experiment);
+        let text = shown(&experiment);
         for words in [
             "no block has both points",
             "against the bare release, the last before it that shares blocks with it",
@@ -428,7 +428,7 @@ mod tests {
         experiment.header.series.truncate(1);
         experiment.header.titles.truncate(1);
         experiment.blocks = 1;
-        let text = apart(&experiment);
+        let text = shown(&experiment);
         let words = "a single run of each gives no interval";
         assert!(text.contains(words), "{text}");
     }

@@ -18,7 +18,7 @@ pub(super) struct View<'a> {
     /// Single workloads and further meters, in the order of the patches.
     pub(super) details: Vec<Row<'a>>,
     /// The effects of each patch by itself, one table per meter; empty unless such points were requested.
-    pub(super) apart: Vec<SeparateEffects<'a>>,
+    pub(super) separate_effects: Vec<SeparateEffects<'a>>,
 }
 
 /// Title of the tables of [`SeparateEffects`].
@@ -94,7 +94,7 @@ impl<'a> View<'a> {
             columns,
             rows: Vec::new(),
             details: Vec::new(),
-            apart: Vec::new(),
+            separate_effects: Vec::new(),
         };
         for patch in &attribution.patches {
             view.rows.push(view.patch(patch));
@@ -115,12 +115,12 @@ impl<'a> View<'a> {
                 view.details.push(row);
             }
         }
-        view.apart = view.apart();
+        view.separate_effects = view.separate_effects();
         view
     }
 
-    fn apart(&self) -> Vec<SeparateEffects<'a>> {
-        let asked = |patch: &PatchEffects| {
+    fn separate_effects(&self) -> Vec<SeparateEffects<'a>> {
+        let requested = |patch: &PatchEffects| {
             let separate = [Point::Alone(patch.index), Point::Without(patch.index)];
             let failed = &self.attribution.failed;
             separate.iter().any(|point| failed.contains_key(point))
@@ -133,7 +133,7 @@ impl<'a> View<'a> {
             .attribution
             .patches
             .iter()
-            .filter(|patch| asked(patch))
+            .filter(|patch| requested(patch))
             .collect();
         if patches.is_empty() {
             return Vec::new();
@@ -143,13 +143,13 @@ impl<'a> View<'a> {
             places,
             rows: patches
                 .iter()
-                .map(|patch| self.patch_apart(patch, meter, places))
+                .map(|patch| self.separate_row(patch, meter, places))
                 .collect(),
         };
         self.columns.iter().map(table).collect()
     }
 
-    fn patch_apart(&self, patch: &'a PatchEffects, meter: Meter, places: usize) -> Row<'a> {
+    fn separate_row(&self, patch: &'a PatchEffects, meter: Meter, places: usize) -> Row<'a> {
         let of = |kind| self.attribution.main_effect(&patch.effects, kind, meter);
         let effects = [EffectKind::InOrder, EffectKind::Alone, EffectKind::Without].map(of);
         let mut notes: Vec<String> = effects

@@ -74,7 +74,7 @@ pub fn comment(notice: &Notice<'_>, limit: usize) -> Comment {
     });
     let status = status::status(notice, view.as_ref());
     let title = status::title(notice, view.as_ref());
-    let sections = sections::of(notice, view.as_ref(), status, &title);
+    let sections = sections::sections(notice, view.as_ref(), status, &title);
     Comment {
         body: length::fit(sections, limit, &sections::shortened(notice)),
         title,

@@ -259,7 +259,7 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
         section aria-labelledby="builds" {
             h2 #builds { "Builds" }
             p { (number::seconds(all)) " in all." }
-            @if let Some(words) = super::super::guided::words(attribution, &clean) {
+            @if let Some(words) = super::super::profile_guided::describe(attribution, &clean) {
                 p { (words) }
             }
             @match chart::rows(about, "seconds", &lanes)? {

@@ -242,9 +242,9 @@ pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Ma
 }
 
 /// Renders the effects in order, alone and without, if such points were measured.
-pub(super) fn apart(view: &View<'_>) -> Result<Markup> {
+pub(super) fn separate_effects(view: &View<'_>) -> Result<Markup> {
     let mut tables = Vec::new();
-    for table in &view.apart {
+    for table in &view.separate_effects {
         let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
         let rows: Vec<&Row<'_>> = table.rows.iter().collect();
         let inks = [Ink::First, Ink::Second, Ink::Third];

@@ -67,7 +67,7 @@ pub(crate) fn html(attribution: &Attribution, content: &PageContent<'_>) -> Resu
     let sections = [
         ("patches", "Patches", patches(&view)),
         ("adds-up", "How it adds up", effects::waterfall(&view)?),
-        ("apart", "Each by itself", effects::apart(&view)?),
+        ("apart", "Each by itself", effects::separate_effects(&view)?),
         ("workloads", "Workloads", effects::forests(&view)?),
         (
             "tail",
