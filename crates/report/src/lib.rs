@@ -40,7 +40,7 @@ pub use profile::{AnnotatedFunction, ProfileReport, SourceLine, profile, profile
 pub use text::{capital, clean, fit, fit_end, is_deceptive, width, wrap};
 
 /// Returns the display name of a workload.
-fn workload_words(workload: &str) -> &str {
+fn workload_name(workload: &str) -> &str {
     match workload {
         SUITE => "all workloads",
         name => name,
@@ -48,7 +48,7 @@ fn workload_words(workload: &str) -> &str {
 }
 
 /// Describes the conditions on the machine in a sentence; of several workloads, the worst values.
-fn conditions_words(conditions: &[Conditions]) -> Option<String> {
+fn describe_conditions(conditions: &[Conditions]) -> Option<String> {
     let most = |of: fn(&Conditions) -> f64| conditions.iter().map(of).fold(0.0, f64::max);
     let share = |of: fn(&Conditions) -> f64| format!("{:.1} %", 100.0 * most(of));
     let pages: u64 = conditions.iter().map(|of| of.major_faults).sum();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::view::words_of;
+use super::view::point_name;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::ProfileUse;
 
@@ -15,7 +15,7 @@ pub(super) fn describe(attribution: &Attribution, name: &dyn Fn(&str) -> String)
         .collect();
     let (_, first) = guided.first()?;
     let digests: BTreeSet<&String> = guided.iter().map(|(_, profile)| &profile.digest).collect();
-    let which: Vec<String> = guided.iter().map(|(b, _)| words_of(b.point)).collect();
+    let which: Vec<String> = guided.iter().map(|(b, _)| point_name(b.point)).collect();
     let which = which.join(", ");
     let own = "profiles of their own, so an effect holds what its profile changed too";
     let mut text = match (guided.len() == attribution.builds.len(), digests.len()) {
@@ -40,7 +40,7 @@ pub(super) fn describe(attribution: &Attribution, name: &dyn Fn(&str) -> String)
             .filter(|(_, count)| *count > 0)
             .map(|(build, count)| {
                 let plural = if count == 1 { "" } else { "s" };
-                format!("{count} {noun}{plural} of {}", words_of(build.point))
+                format!("{count} {noun}{plural} of {}", point_name(build.point))
             })
             .collect();
         (!nonzero.is_empty()).then(|| nonzero.join(", "))

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, long, width};
-use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, words_of};
+use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, point_name};
 use super::{functions, number};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::Meter;
@@ -226,7 +226,7 @@ impl TextPage {
 
     fn workloads(&mut self, view: &View<'_>) {
         if view.has_suite() && view.has_intervals() {
-            let rows = view.striking();
+            let rows = view.rows_with_effect();
             let empty = |row: &&Row<'_>| row.effects.iter().all(Option::is_none);
             let without = view.details.iter().filter(empty).count();
             let others = view.details.len() - rows.len() - without;
@@ -259,7 +259,7 @@ impl TextPage {
         self.blank();
         self.paragraph("Further meters, where there is an effect:", "");
         for (index, meter, effect) in further {
-            let workload = clean(super::workload_words(&effect.workload));
+            let workload = clean(super::workload_name(&effect.workload));
             let figure = number::effect(effect, number::decimals(meter, [effect].into_iter()));
             self.indented(&format!("{index}  {meter} of {workload}: {figure}"), 1, "");
         }
@@ -314,7 +314,7 @@ impl TextPage {
         for line in lines {
             self.indented(&line, 2, "");
         }
-        if let Some(words) = super::conditions_words(&attribution.noise.conditions) {
+        if let Some(words) = super::describe_conditions(&attribution.noise.conditions) {
             self.paragraph(&words, "");
         }
         let timed = attribution
@@ -341,7 +341,7 @@ impl TextPage {
             self.indented(
                 &format!(
                     "{}: {}, {}, {}{from}",
-                    words_of(build.point),
+                    point_name(build.point),
                     number::seconds(build.configure),
                     number::seconds(build.compile),
                     number::seconds(build.link)

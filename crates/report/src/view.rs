@@ -211,7 +211,7 @@ impl<'a> View<'a> {
             if row.effects.iter().flatten().all(|effect| effect.identical) {
                 (row.verdict, row.tone) = ("no effect", Tone::Quiet);
             }
-            let again = format!("the binary of {} again, not measured", words_of(point));
+            let again = format!("the binary of {} again, not measured", point_name(point));
             row.notes.insert(0, again);
         }
         let mut effects = row.effects.iter().flatten();
@@ -222,7 +222,7 @@ impl<'a> View<'a> {
             } else {
                 "with figures"
             };
-            let against = words_of(effect.against);
+            let against = point_name(effect.against);
             row.notes
                 .push(format!("against {against}, the last before it {why}"));
         }
@@ -305,7 +305,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the rows of single workloads that are faster or slower in some column.
-    pub(super) fn striking(&self) -> Vec<&Row<'a>> {
+    pub(super) fn rows_with_effect(&self) -> Vec<&Row<'a>> {
         self.details
             .iter()
             .filter(|row| row.effects.iter().flatten().any(|e| e.is_shown()))
@@ -354,7 +354,7 @@ impl<'a> View<'a> {
             notes.push(agreement.words().to_owned());
         }
         let places = self.columns.first().map_or(2, |column| column.1);
-        if let Some(words) = main.and_then(|effect| tail::words(effect, places)) {
+        if let Some(words) = main.and_then(|effect| tail::describe(effect, places)) {
             // It comes first, as the agreement with instructions is about the typical time.
             notes.insert(0, words);
         }
@@ -412,7 +412,7 @@ impl<'a> View<'a> {
         if let Some(effect) = row.effects.iter().flatten().find(|e| e.point != full) {
             row.notes.push(format!(
                 "up to {}, the last with figures",
-                words_of(effect.point)
+                point_name(effect.point)
             ));
         }
         row
@@ -488,7 +488,7 @@ pub(super) fn no_interval(effect: &Effect) -> &'static str {
 }
 
 /// Returns the display name of a point.
-pub(super) fn words_of(point: Point) -> String {
+pub(super) fn point_name(point: Point) -> String {
     match point {
         Point::BASE => "the bare release".to_owned(),
         Point::Step(k) => format!("patch {k}"),

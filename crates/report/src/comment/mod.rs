@@ -117,7 +117,7 @@ fn mark_lost_effects(view: &mut View<'_>, notice: &Notice<'_>) {
             format!(
                 "no longer helps: {} of {} was {} on {}",
                 change.old.meter,
-                super::workload_words(&change.old.workload),
+                super::workload_name(&change.old.workload),
                 number::effect(change.old, places),
                 earlier.release
             ),

@@ -9,7 +9,7 @@ use crate::escape::{address, code, fenced};
 use crate::markdown as page;
 use crate::number;
 use crate::text::capital;
-use crate::view::{Label, Row, SeparateEffects, Tone, View, words_of};
+use crate::view::{Label, Row, SeparateEffects, Tone, View, point_name};
 use perfquilt_judge::attribution::{Attribution, SUITE};
 use perfquilt_model::error::Kind;
 use perfquilt_model::failure::Failure;
@@ -226,7 +226,7 @@ fn main_table(view: &View<'_>) -> Section {
     let mut keep = all.len();
     while keep > 2 {
         keep /= 2;
-        shorter.push(write(&most_telling(&all, keep)));
+        shorter.push(write(&most_important(&all, keep)));
     }
     Section {
         rank: 0,
@@ -275,7 +275,7 @@ fn with_effect_without<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
 
 /// Selects at most `keep` rows and returns them in their order. The total comes first, then slower or failed rows, faster
 /// rows, and the rest.
-fn most_telling<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
+fn most_important<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
     let weight = |row: &Row<'_>| match (row.label, row.tone) {
         (Label::Total, _) => 0,
         (_, Tone::Bad) => 1,
@@ -292,7 +292,7 @@ fn most_telling<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
 
 /// Renders the workloads on which a patch has an effect.
 fn workloads(text: &mut String, view: &View<'_>) {
-    let rows = view.striking();
+    let rows = view.rows_with_effect();
     if view.has_suite() && view.has_intervals() && !rows.is_empty() {
         let words = "By workload, where there is an effect";
         let mut table = String::new();
@@ -317,7 +317,7 @@ fn failures(failures: &[Failure]) -> String {
             continue;
         }
         let about = match failure.point {
-            Some(point) => format!("**{}**: ", capital(&words_of(point))),
+            Some(point) => format!("**{}**: ", capital(&point_name(point))),
             None => String::new(),
         };
         let place = match &failure.place {

@@ -333,13 +333,13 @@ pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
             }
         });
     }
-    let striking = view.striking();
+    let rows = view.rows_with_effect();
     Ok(html! {
         @if !drawings.is_empty() {
             section aria-labelledby="workloads" {
                 h2 #workloads { "Workload by workload" }
                 @if view.has_suite() && view.has_intervals() {
-                    p { @match striking.len() {
+                    p { @match rows.len() {
                         0 => "No single workload shows an effect.",
                         1 => "One pair of patch and workload shows an effect.",
                         n => { (n) " pairs of patch and workload show an effect." }
@@ -364,7 +364,7 @@ fn further(view: &View<'_>) -> Markup {
             ul { @for (index, meter, effect) in further {
                 li {
                     "patch " (index) ", " (meter) " of "
-                    (Name(super::super::workload_words(&effect.workload))) ": "
+                    (Name(super::super::workload_name(&effect.workload))) ": "
                     (figure_of(meter, effect))
                 }
             } }

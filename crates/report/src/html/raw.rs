@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::super::number;
 use super::super::text::clean;
-use super::super::view::{View, words_of};
+use super::super::view::{View, point_name};
 use super::chart::{self, Ink, Mark, Series};
 use super::frame::{Name, drawing, key, scroll};
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind};
@@ -180,7 +180,7 @@ fn tail_table(about: &str, base: &[(f64, f64)], full: &[(f64, f64)]) -> Markup {
 fn lane(one: &Distribution, scale: f64) -> chart::ChartRow {
     let [_, p5, p25, p50, p75, p95, _] = one.percentiles.map(|ns| ns / scale);
     chart::ChartRow {
-        label: words_of(one.point),
+        label: point_name(one.point),
         marks: vec![
             Mark::Bar((p5, p95), 2, Ink::First),
             Mark::Bar((p25, p75), 10, Ink::First),
@@ -210,7 +210,7 @@ fn distribution_table(about: &str, unit: &str, scale: f64, points: &[&Distributi
             } }
             tbody { @for one in points {
                 tr {
-                    th scope="row" { (words_of(one.point)) }
+                    th scope="row" { (point_name(one.point)) }
                     td.n { (one.slices) }
                     @for ns in one.percentiles { td.n { (format!("{:.4}", ns / scale)) } }
                 }
