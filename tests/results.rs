@@ -126,7 +126,7 @@ fn header(patches: usize) -> ExperimentHeader {
         titles: Vec::new(),
         release: "demo-1.0".into(),
         recipe: "quick".into(),
-        base: String::new(),
+        base: None,
         machine: BTreeMap::new(),
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),

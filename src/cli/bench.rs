@@ -269,7 +269,7 @@ fn named_servers(
     }
     let base = &targets[&Point::BASE];
     let mut header = ExperimentHeader::new(&base.release, &base.recipe);
-    header.base = base.label.clone();
+    header.base = Some(base.label.clone());
     let label = |target: &Target| target.label.clone();
     let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
     let last = targets

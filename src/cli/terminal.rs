@@ -201,7 +201,7 @@ impl BarLayout {
     }
 
     /// Returns the style of a step of predicted duration.
-    fn foretold(self) -> ProgressStyle {
+    fn predicted(self) -> ProgressStyle {
         style(if self.wide {
             "{prefix} [{bar:20}] {percent:>3} % {wide_msg}"
         } else {
@@ -241,7 +241,7 @@ impl Step for Bar {
     fn estimate(&self, share: f64, message: &str) {
         if self.bar.length() != Some(THOUSANDTHS) {
             self.bar.set_length(THOUSANDTHS);
-            self.bar.set_style(self.layout.foretold());
+            self.bar.set_style(self.layout.predicted());
         }
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         self.bar

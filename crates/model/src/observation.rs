@@ -14,7 +14,7 @@ mod supplement;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::point::Point;
 
@@ -97,9 +97,13 @@ pub struct ExperimentHeader {
     #[serde(default)]
     pub recipe: String,
     /// The name of point 0 if the servers were given by the user and the points are not a series of patches on
-    /// a release; otherwise empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub base: String,
+    /// a release; otherwise `None`.
+    #[serde(
+        default,
+        deserialize_with = "non_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub base: Option<String>,
     /// The machine: processor, cores, memory, kernel, virtualisation.
     pub machine: BTreeMap<String, String>,
     /// Identity of the measuring harness (perfquilt's version and a digest of its scripts and settings).
@@ -120,6 +124,12 @@ pub struct ExperimentHeader {
     /// Earlier experiments whose observations are reused for points of this one, in order of preference.
     #[serde(rename = "carried", default, skip_serializing_if = "Vec::is_empty")]
     pub reused: Vec<ReusedFrom>,
+}
+
+/// Reads a name; an empty one is `None`.
+fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Ok(Some(name).filter(|name| !name.is_empty()))
 }
 
 impl ExperimentHeader {
@@ -145,7 +155,7 @@ impl ExperimentHeader {
             titles: Vec::new(),
             release: release.to_owned(),
             recipe: recipe.to_owned(),
-            base: String::new(),
+            base: None,
             machine: BTreeMap::new(),
             harness: String::new(),
             identical: BTreeMap::new(),

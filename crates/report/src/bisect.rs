@@ -24,7 +24,7 @@ pub fn terminal(outcome: &BisectOutcome, columns: usize, color: bool) -> String 
     page.indented(&scope(&outcome.question), 0, "");
     for culprit in &outcome.culprits {
         page.blank();
-        page.indented(&culprit_words(&outcome.question, culprit), 0, "");
+        page.indented(&describe_culprit(&outcome.question, culprit), 0, "");
         for (name, title) in names(culprit) {
             page.indented(&format!("{name}  {title}"), 2, "");
         }
@@ -38,7 +38,7 @@ pub fn terminal(outcome: &BisectOutcome, columns: usize, color: bool) -> String 
     if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
         page.blank();
         for rest in &outcome.rest {
-            page.indented(&rest_words(&outcome.question, rest), 0, "");
+            page.indented(&describe_remaining_span(&outcome.question, rest), 0, "");
         }
     }
     for note in notes(outcome) {
@@ -71,7 +71,11 @@ pub fn markdown(outcome: &BisectOutcome) -> String {
         escape(&scope(question))
     );
     for culprit in &outcome.culprits {
-        let _ = writeln!(page, "\n{}:\n", escape(&culprit_words(question, culprit)));
+        let _ = writeln!(
+            page,
+            "\n{}:\n",
+            escape(&describe_culprit(question, culprit))
+        );
         for (name, title) in names(culprit) {
             let _ = writeln!(page, "- {} {}", code(&name), escape(&title));
         }
@@ -85,7 +89,11 @@ pub fn markdown(outcome: &BisectOutcome) -> String {
     if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
         page.push('\n');
         for rest in &outcome.rest {
-            let _ = writeln!(page, "- {}", escape(&rest_words(question, rest)));
+            let _ = writeln!(
+                page,
+                "- {}",
+                escape(&describe_remaining_span(question, rest))
+            );
         }
     }
     for note in notes(outcome) {
@@ -234,7 +242,7 @@ fn scope(question: &Question) -> String {
     )
 }
 
-fn culprit_words(question: &Question, culprit: &Culprit) -> String {
+fn describe_culprit(question: &Question, culprit: &Culprit) -> String {
     let which = capital(&changes(question, culprit.from, culprit.to));
     let figure = culprit
         .effect
@@ -252,7 +260,7 @@ fn culprit_words(question: &Question, culprit: &Culprit) -> String {
     }
 }
 
-fn rest_words(question: &Question, rest: &RemainingSpan) -> String {
+fn describe_remaining_span(question: &Question, rest: &RemainingSpan) -> String {
     let measured = &rest.measured;
     let which = capital(&changes(question, measured.from, measured.to));
     match rest.ending {

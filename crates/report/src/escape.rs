@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn shell_words() {
+    fn arguments_of_a_shell_are_quoted() {
         assert_eq!(shell("quick-1"), "quick-1");
         assert_eq!(shell("a b'; rm"), r"'a b'\''; rm'");
         assert_eq!(shell(""), "''");

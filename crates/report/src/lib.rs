@@ -6,7 +6,6 @@ mod escape;
 mod export;
 mod flame_graph;
 mod functions;
-mod guided;
 pub mod history;
 mod html;
 mod legend;
@@ -16,6 +15,7 @@ mod number;
 mod origin;
 mod page;
 mod profile;
+mod profile_guided;
 pub mod rebase;
 mod sentences;
 mod sql_bench;
@@ -40,7 +40,7 @@ pub use profile::{AnnotatedFunction, ProfileReport, SourceLine, profile, profile
 pub use text::{capital, clean, fit, fit_end, is_deceptive, width, wrap};
 
 /// Returns the display name of a workload.
-fn workload_words(workload: &str) -> &str {
+fn workload_name(workload: &str) -> &str {
     match workload {
         SUITE => "all workloads",
         name => name,
@@ -48,7 +48,7 @@ fn workload_words(workload: &str) -> &str {
 }
 
 /// Describes the conditions on the machine in a sentence; of several workloads, the worst values.
-fn conditions_words(conditions: &[Conditions]) -> Option<String> {
+fn describe_conditions(conditions: &[Conditions]) -> Option<String> {
     let most = |of: fn(&Conditions) -> f64| conditions.iter().map(of).fold(0.0, f64::max);
     let share = |of: fn(&Conditions) -> f64| format!("{:.1} %", 100.0 * most(of));
     let pages: u64 = conditions.iter().map(|of| of.major_faults).sum();

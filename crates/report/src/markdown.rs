@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::escape::{SENTENCE, code, fenced, is_commit, markdown as escape, shell};
 use super::text::clean;
-use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, words_of};
+use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, point_name};
 use super::{functions, number, tail};
 use perfquilt_judge::attribution::Attribution;
 
@@ -31,9 +31,9 @@ pub(super) fn markdown(attribution: &Attribution, stored: bool) -> String {
     let _ = writeln!(page, "\n{}", view.legend());
     provenance(&mut page, &view);
     warnings(&mut page, attribution);
-    apart(&mut page, &view);
+    separate_effects(&mut page, &view);
     tails(&mut page, &view);
-    striking(&mut page, &view);
+    workloads(&mut page, &view);
     all_workloads(&mut page, &view);
     changed_functions(&mut page, attribution);
     noise(&mut page, attribution);
@@ -89,12 +89,12 @@ pub(super) fn method(page: &mut String, attribution: &Attribution) {
     details(
         page,
         "How the figures come about",
-        &method_words(attribution),
+        &describe_method(attribution),
     );
 }
 
 /// Describes the method of an experiment; backticks are the only markup.
-pub(super) fn method_words(attribution: &Attribution) -> String {
+pub(super) fn describe_method(attribution: &Attribution) -> String {
     let layout = match attribution.noise.layouts {
         0 | 1 => LAYOUT.to_owned(),
         n => format!(
@@ -111,8 +111,8 @@ pub(super) fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
     columns(page, &view.heads(), "verdict", rows);
 }
 
-pub(super) fn apart(page: &mut String, view: &View<'_>) {
-    for table in &view.apart {
+pub(super) fn separate_effects(page: &mut String, view: &View<'_>) {
+    for table in &view.separate_effects {
         let mut body = String::new();
         let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
         columns(
@@ -235,17 +235,17 @@ pub(super) fn sentence(text: &str) -> String {
             .enumerate()
             .map(|(place, part)| match place % 2 {
                 1 => code(part),
-                _ => words(part),
+                _ => escape_words(part),
             })
             .collect()
     } else {
-        words(text)
+        escape_words(text)
     };
     shown + end
 }
 
 /// Escapes `text` word by word; only words that may become active change.
-fn words(text: &str) -> String {
+fn escape_words(text: &str) -> String {
     text.split(' ')
         .map(|word| {
             let word = clean(word);
@@ -270,8 +270,8 @@ pub(super) fn details(page: &mut String, summary: &str, body: &str) {
     );
 }
 
-fn striking(page: &mut String, view: &View<'_>) {
-    let rows = view.striking();
+fn workloads(page: &mut String, view: &View<'_>) {
+    let rows = view.rows_with_effect();
     if view.has_suite() && !rows.is_empty() {
         page.push_str("\nBy workload, where there is an effect:\n\n");
         table(page, view, &rows);
@@ -292,13 +292,13 @@ pub(super) fn further(page: &mut String, view: &View<'_>) {
             page,
             "- patch {index}, {} of {}: {figure}",
             code(meter.name()),
-            code(super::workload_words(&effect.workload)),
+            code(super::workload_name(&effect.workload)),
         );
     }
 }
 
 pub(super) fn all_workloads(page: &mut String, view: &View<'_>) {
-    if !view.has_suite() || view.striking().len() == view.details.len() {
+    if !view.has_suite() || view.rows_with_effect().len() == view.details.len() {
         return;
     }
     let mut body = String::new();
@@ -350,7 +350,7 @@ pub(super) fn noise(page: &mut String, attribution: &Attribution) {
             show(spread.within_sd)
         );
     }
-    if let Some(words) = super::conditions_words(&attribution.noise.conditions) {
+    if let Some(words) = super::describe_conditions(&attribution.noise.conditions) {
         let _ = writeln!(body, "\n{words}");
     }
     let controls = &attribution.noise.control;
@@ -396,7 +396,7 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
     let mut body = String::from(
         "| point | configure | compile | link | units | tool's own |\n|:--|--:|--:|--:|--:|--:|\n",
     );
-    if let Some(words) = super::guided::words(attribution, &escape) {
+    if let Some(words) = super::profile_guided::describe(attribution, &escape) {
         body = format!("{words}\n\n{body}");
     }
     for build in &attribution.builds {
@@ -408,7 +408,7 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
         let _ = writeln!(
             body,
             "| {}{from} | {} | {} | {} | {} | {} |",
-            words_of(build.point),
+            point_name(build.point),
             number::seconds(build.configure),
             number::seconds(build.compile),
             number::seconds(build.link),

@@ -7,7 +7,7 @@ use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Interval, Ve
 /// Returns the next useful command after the report of a stored experiment, with its purpose.
 pub fn next_command(attribution: &Attribution) -> String {
     // Servers named by hand are no points of a series.
-    let series = attribution.base.is_empty();
+    let series = attribution.base.is_none();
     let measure = if series {
         "perfquilt run"
     } else {
@@ -93,7 +93,7 @@ mod tests {
             "next: `perfquilt profile 1 2` shows which functions patch 2 made more expensive"
         );
         // Servers named by hand have no such points.
-        slower.header.base = "elsewhere".to_owned();
+        slower.header.base = Some("elsewhere".to_owned());
         assert!(next(&slower).contains("--format html"));
         let mut unclear = Experiment::new(&[(0.002, 0.0)]);
         unclear.noise = 0.05;

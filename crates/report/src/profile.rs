@@ -202,14 +202,14 @@ fn lines(text: &mut String, annotated: &AnnotatedFunction) {
                 file = &line.hot.file;
                 shown.push(file.to_owned());
             }
-            shown.push(line_words(line));
+            shown.push(format_source_line(line));
         }
         let _ = writeln!(text, "{}", fenced("text", &shown));
     }
 }
 
 /// Formats a line with cost and number: `     1,234      12  source`.
-fn line_words(line: &SourceLine) -> String {
+fn format_source_line(line: &SourceLine) -> String {
     let source = line.text.as_deref().unwrap_or_default();
     let source = source.replace('\t', "    ");
     format!(
@@ -369,7 +369,7 @@ impl TextPage {
                     file = &line.hot.file;
                     self.line(&fit(&clean(file), self.width), DIM);
                 }
-                let shown = clean(&line_words(line));
+                let shown = clean(&format_source_line(line));
                 self.line(&fit_end(&shown, self.width), "");
             }
         }

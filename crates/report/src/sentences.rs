@@ -10,7 +10,7 @@ use perfquilt_model::point::Point;
 impl View<'_> {
     /// Returns whether the points are servers named by hand instead of a series of patches.
     fn of_servers(&self) -> bool {
-        !self.attribution.base.is_empty()
+        self.attribution.base.is_some()
     }
 
     /// Returns the verdict on the series in one sentence without full stop.

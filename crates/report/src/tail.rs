@@ -8,7 +8,7 @@ use perfquilt_model::observation::{Meter, Statistic};
 
 /// Describes how the mean and the tail differ from the typical time: `faster typically, slower in the tail
 /// (99th percentile −38.0 % ± 3.1)`. `None` if they agree with it or show no effect.
-pub(super) fn words(effect: &Effect, places: usize) -> Option<String> {
+pub(super) fn describe(effect: &Effect, places: usize) -> Option<String> {
     let tail = effect.tail.as_deref()?;
     let shown = |statistic: Statistic| {
         let figure = tail.get(statistic)?;

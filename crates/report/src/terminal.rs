@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, long, width};
-use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, words_of};
+use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, point_name};
 use super::{functions, number};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::Meter;
@@ -35,7 +35,7 @@ pub(super) fn terminal(attribution: &Attribution, columns: usize, color: bool) -
     page.paragraph(&view.legend(), DIM);
     page.provenance(&view);
     page.warnings(attribution);
-    page.apart(&view);
+    page.separate_effects(&view);
     page.workloads(&view);
     page.functions(attribution);
     page.noise(attribution);
@@ -215,8 +215,8 @@ impl TextPage {
         }
     }
 
-    fn apart(&mut self, view: &View<'_>) {
-        for table in &view.apart {
+    fn separate_effects(&mut self, view: &View<'_>) {
+        for table in &view.separate_effects {
             self.blank();
             self.paragraph(&format!("{SEPARATELY} ({}):", table.meter), "");
             let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
@@ -226,7 +226,7 @@ impl TextPage {
 
     fn workloads(&mut self, view: &View<'_>) {
         if view.has_suite() && view.has_intervals() {
-            let rows = view.striking();
+            let rows = view.rows_with_effect();
             let empty = |row: &&Row<'_>| row.effects.iter().all(Option::is_none);
             let without = view.details.iter().filter(empty).count();
             let others = view.details.len() - rows.len() - without;
@@ -259,7 +259,7 @@ impl TextPage {
         self.blank();
         self.paragraph("Further meters, where there is an effect:", "");
         for (index, meter, effect) in further {
-            let workload = clean(super::workload_words(&effect.workload));
+            let workload = clean(super::workload_name(&effect.workload));
             let figure = number::effect(effect, number::decimals(meter, [effect].into_iter()));
             self.indented(&format!("{index}  {meter} of {workload}: {figure}"), 1, "");
         }
@@ -314,7 +314,7 @@ impl TextPage {
         for line in lines {
             self.indented(&line, 2, "");
         }
-        if let Some(words) = super::conditions_words(&attribution.noise.conditions) {
+        if let Some(words) = super::describe_conditions(&attribution.noise.conditions) {
             self.paragraph(&words, "");
         }
         let timed = attribution
@@ -341,7 +341,7 @@ impl TextPage {
             self.indented(
                 &format!(
                     "{}: {}, {}, {}{from}",
-                    words_of(build.point),
+                    point_name(build.point),
                     number::seconds(build.configure),
                     number::seconds(build.compile),
                     number::seconds(build.link)
@@ -350,7 +350,7 @@ impl TextPage {
                 "",
             );
         }
-        if let Some(words) = super::guided::words(attribution, &clean) {
+        if let Some(words) = super::profile_guided::describe(attribution, &clean) {
             self.paragraph(&words, "");
         }
     }
@@ -406,7 +406,7 @@ mod tests {
     fn points_that_share_no_block_have_notes_in_their_rows() {
         let mut experiment = Experiment::new(&[(0.03, 0.03), (0.0, 0.0)]);
         experiment.workloads.truncate(1);
-        let apart = |experiment: &Experiment| {
+        let shown = |experiment: &Experiment| {
             let mut observations = experiment.observations();
             for observation in &mut observations {
                 if observation.point == Point::Step(1) {
@@ -415,7 +415,7 @@ mod tests {
             }
             words(experiment, &observations)
         };
-        let text = apart(&experiment);
+        let text = shown(&experiment);
         for words in [
             "no block has both points",
             "against the bare release, the last before it that shares blocks with it",
@@ -428,7 +428,7 @@ mod tests {
         experiment.header.series.truncate(1);
         experiment.header.titles.truncate(1);
         experiment.blocks = 1;
-        let text = apart(&experiment);
+        let text = shown(&experiment);
         let words = "a single run of each gives no interval";
         assert!(text.contains(words), "{text}");
     }

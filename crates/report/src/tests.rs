@@ -19,7 +19,7 @@ pub(super) struct Experiment {
     /// By patch: log gain in time and in instructions.
     pub(super) gains: Vec<(f64, f64)>,
     /// Points beside the series and what they gain on both meters.
-    pub(super) apart: Vec<(Point, f64)>,
+    pub(super) separate_points: Vec<(Point, f64)>,
     /// Bias of the control.
     pub(super) control: f64,
     /// Standard deviation of a value of time.
@@ -58,7 +58,7 @@ impl Experiment {
                 titles: names.iter().map(|(_, title)| (*title).into()).collect(),
                 release: "mariadb-10.11.18".into(),
                 recipe: "quick".into(),
-                base: String::new(),
+                base: None,
                 machine: BTreeMap::from([
                     ("cores".into(), "2".into()),
                     ("memory".into(), "24 GiB".into()),
@@ -74,7 +74,7 @@ impl Experiment {
             workloads: vec!["oltp_point_select", "oltp_read_only"],
             blocks: 12,
             gains: gains.to_vec(),
-            apart: Vec::new(),
+            separate_points: Vec::new(),
             control: 0.0,
             noise: 0.002,
             stalled: None,
@@ -88,7 +88,7 @@ impl Experiment {
             .map(Point::Step)
             .filter(|point| !self.header.failed.contains_key(point))
             .filter(|point| !self.header.identical.contains_key(point))
-            .chain(self.apart.iter().map(|(point, _)| *point))
+            .chain(self.separate_points.iter().map(|(point, _)| *point))
             .chain([Point::Control]);
         let points: Vec<Point> = points.collect();
         let mut observations = Vec::new();
@@ -109,7 +109,7 @@ impl Experiment {
                                 .sum(),
                             Point::Alone(_) | Point::Without(_) => {
                                 let of = |(p, gain): &(Point, f64)| (*p == point).then_some(*gain);
-                                self.apart.iter().find_map(of).unwrap()
+                                self.separate_points.iter().find_map(of).unwrap()
                             }
                             _ if meter == Meter::Time => self.control,
                             _ => 0.0,
@@ -283,7 +283,7 @@ fn all_faster() {
 #[test]
 fn apart_from_each_other() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018), (0.008, 0.007)]);
-    experiment.apart = vec![
+    experiment.separate_points = vec![
         (Point::Alone(2), 0.019),
         (Point::Without(1), 0.034),
         (Point::Without(2), 0.02),
@@ -529,7 +529,7 @@ fn the_method_is_that_of_the_measurement() {
 #[test]
 fn stale_figures_beside_the_series_are_reported() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]);
-    experiment.apart = vec![(Point::Alone(1), 0.01), (Point::Alone(2), 0.02)];
+    experiment.separate_points = vec![(Point::Alone(1), 0.01), (Point::Alone(2), 0.02)];
     let mut attribution = experiment.attribution();
     let of_first = attribution.patches[0].effects.iter_mut();
     for effect in of_first.filter(|effect| effect.kind == EffectKind::Alone) {

@@ -18,7 +18,7 @@ pub(super) struct View<'a> {
     /// Single workloads and further meters, in the order of the patches.
     pub(super) details: Vec<Row<'a>>,
     /// The effects of each patch by itself, one table per meter; empty unless such points were requested.
-    pub(super) apart: Vec<SeparateEffects<'a>>,
+    pub(super) separate_effects: Vec<SeparateEffects<'a>>,
 }
 
 /// Title of the tables of [`SeparateEffects`].
@@ -94,7 +94,7 @@ impl<'a> View<'a> {
             columns,
             rows: Vec::new(),
             details: Vec::new(),
-            apart: Vec::new(),
+            separate_effects: Vec::new(),
         };
         for patch in &attribution.patches {
             view.rows.push(view.patch(patch));
@@ -115,12 +115,12 @@ impl<'a> View<'a> {
                 view.details.push(row);
             }
         }
-        view.apart = view.apart();
+        view.separate_effects = view.separate_effects();
         view
     }
 
-    fn apart(&self) -> Vec<SeparateEffects<'a>> {
-        let asked = |patch: &PatchEffects| {
+    fn separate_effects(&self) -> Vec<SeparateEffects<'a>> {
+        let requested = |patch: &PatchEffects| {
             let separate = [Point::Alone(patch.index), Point::Without(patch.index)];
             let failed = &self.attribution.failed;
             separate.iter().any(|point| failed.contains_key(point))
@@ -133,7 +133,7 @@ impl<'a> View<'a> {
             .attribution
             .patches
             .iter()
-            .filter(|patch| asked(patch))
+            .filter(|patch| requested(patch))
             .collect();
         if patches.is_empty() {
             return Vec::new();
@@ -143,13 +143,13 @@ impl<'a> View<'a> {
             places,
             rows: patches
                 .iter()
-                .map(|patch| self.patch_apart(patch, meter, places))
+                .map(|patch| self.separate_row(patch, meter, places))
                 .collect(),
         };
         self.columns.iter().map(table).collect()
     }
 
-    fn patch_apart(&self, patch: &'a PatchEffects, meter: Meter, places: usize) -> Row<'a> {
+    fn separate_row(&self, patch: &'a PatchEffects, meter: Meter, places: usize) -> Row<'a> {
         let of = |kind| self.attribution.main_effect(&patch.effects, kind, meter);
         let effects = [EffectKind::InOrder, EffectKind::Alone, EffectKind::Without].map(of);
         let mut notes: Vec<String> = effects
@@ -211,7 +211,7 @@ impl<'a> View<'a> {
             if row.effects.iter().flatten().all(|effect| effect.identical) {
                 (row.verdict, row.tone) = ("no effect", Tone::Quiet);
             }
-            let again = format!("the binary of {} again, not measured", words_of(point));
+            let again = format!("the binary of {} again, not measured", point_name(point));
             row.notes.insert(0, again);
         }
         let mut effects = row.effects.iter().flatten();
@@ -222,7 +222,7 @@ impl<'a> View<'a> {
             } else {
                 "with figures"
             };
-            let against = words_of(effect.against);
+            let against = point_name(effect.against);
             row.notes
                 .push(format!("against {against}, the last before it {why}"));
         }
@@ -305,7 +305,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the rows of single workloads that are faster or slower in some column.
-    pub(super) fn striking(&self) -> Vec<&Row<'a>> {
+    pub(super) fn rows_with_effect(&self) -> Vec<&Row<'a>> {
         self.details
             .iter()
             .filter(|row| row.effects.iter().flatten().any(|e| e.is_shown()))
@@ -354,7 +354,7 @@ impl<'a> View<'a> {
             notes.push(agreement.words().to_owned());
         }
         let places = self.columns.first().map_or(2, |column| column.1);
-        if let Some(words) = main.and_then(|effect| tail::words(effect, places)) {
+        if let Some(words) = main.and_then(|effect| tail::describe(effect, places)) {
             // It comes first, as the agreement with instructions is about the typical time.
             notes.insert(0, words);
         }
@@ -412,7 +412,7 @@ impl<'a> View<'a> {
         if let Some(effect) = row.effects.iter().flatten().find(|e| e.point != full) {
             row.notes.push(format!(
                 "up to {}, the last with figures",
-                words_of(effect.point)
+                point_name(effect.point)
             ));
         }
         row
@@ -488,7 +488,7 @@ pub(super) fn no_interval(effect: &Effect) -> &'static str {
 }
 
 /// Returns the display name of a point.
-pub(super) fn words_of(point: Point) -> String {
+pub(super) fn point_name(point: Point) -> String {
     match point {
         Point::BASE => "the bare release".to_owned(),
         Point::Step(k) => format!("patch {k}"),

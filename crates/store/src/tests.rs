@@ -17,7 +17,7 @@ fn header(patches: usize) -> ExperimentHeader {
         titles: Vec::new(),
         release: "mariadb-10.11.18".into(),
         recipe: "quick".into(),
-        base: String::new(),
+        base: None,
         machine: BTreeMap::from([("cores".into(), "2".into())]),
         harness: "perfquilt test".into(),
         identical: BTreeMap::from([(Point::Step(2), Point::Step(1))]),

@@ -24,9 +24,9 @@ pub struct Attribution {
     pub release: String,
     /// The recipe the points were built with; empty when unknown.
     pub recipe: String,
-    /// The name of point 0 if the user named the servers; else empty: the release.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub base: String,
+    /// The name of point 0 if the user named the servers; `None` for the release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// When the experiment began, RFC 3339 in UTC; empty when unknown.
     pub started: String,
     /// The machine.

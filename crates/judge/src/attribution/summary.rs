@@ -7,10 +7,7 @@ use perfquilt_model::observation::Meter;
 impl Attribution {
     /// Returns the baseline of all comparisons: the release, or the name of the server that the user gave.
     pub fn base(&self) -> &str {
-        match self.base.as_str() {
-            "" => &self.release,
-            base => base,
-        }
+        self.base.as_deref().unwrap_or(&self.release)
     }
 
     /// Returns the meter that verdicts refer to: time if it was read, otherwise the first meter.

@@ -20,7 +20,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         titles: Vec::new(),
         release: "mariadb-10.11.18".into(),
         recipe: "quick".into(),
-        base: String::new(),
+        base: None,
         machine: BTreeMap::new(),
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),

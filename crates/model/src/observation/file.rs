@@ -104,14 +104,29 @@ mod tests {
 
     use super::*;
 
+    const HEADER: &str = r#"{"schema":1,"experiment":"x","series":["a.patch"],"release":"r","machine":{},"harness":"h"}"#;
+
+    #[test]
+    fn an_empty_name_of_the_base_is_none() {
+        let read = |base: &str| -> FirstLine {
+            let line = HEADER.replace("\"schema\"", &format!("{base}\"schema\""));
+            serde_json::from_str(&line).unwrap()
+        };
+        assert_eq!(read("").header.base, None);
+        assert_eq!(read(r#""base":"","#).header.base, None);
+        let named = read(r#""base":"old","#);
+        assert_eq!(named.header.base.as_deref(), Some("old"));
+        let written = serde_json::to_value(&named).unwrap();
+        assert_eq!(written["base"], "old");
+    }
+
     #[test]
     fn many_members_are_one_file() {
-        let header = r#"{"schema":1,"experiment":"x","series":["a.patch"],"release":"r","machine":{},"harness":"h"}"#;
         let observation = r#"{"schema":1,"experiment":"x","block":0,"order":0,"point":"0","layout":0,"workload":"w","meter":"time","unit":"ns/txn","value":1.5,"n":1}"#;
         let one: Observation = serde_json::from_str(observation).unwrap();
         let blocks = 0..3 * MEMBER as u32 + 7;
         let file = ObservationFile {
-            header: serde_json::from_str(header).unwrap(),
+            header: serde_json::from_str(HEADER).unwrap(),
             supplement: Supplement::default(),
             observations: blocks
                 .map(|block| Observation {

@@ -74,7 +74,7 @@ pub fn comment(notice: &Notice<'_>, limit: usize) -> Comment {
     });
     let status = status::status(notice, view.as_ref());
     let title = status::title(notice, view.as_ref());
-    let sections = sections::of(notice, view.as_ref(), status, &title);
+    let sections = sections::sections(notice, view.as_ref(), status, &title);
     Comment {
         body: length::fit(sections, limit, &sections::shortened(notice)),
         title,
@@ -117,7 +117,7 @@ fn mark_lost_effects(view: &mut View<'_>, notice: &Notice<'_>) {
             format!(
                 "no longer helps: {} of {} was {} on {}",
                 change.old.meter,
-                super::workload_words(&change.old.workload),
+                super::workload_name(&change.old.workload),
                 number::effect(change.old, places),
                 earlier.release
             ),

@@ -9,7 +9,7 @@ use crate::escape::{address, code, fenced};
 use crate::markdown as page;
 use crate::number;
 use crate::text::capital;
-use crate::view::{Label, Row, SeparateEffects, Tone, View, words_of};
+use crate::view::{Label, Row, SeparateEffects, Tone, View, point_name};
 use perfquilt_judge::attribution::{Attribution, SUITE};
 use perfquilt_model::error::Kind;
 use perfquilt_model::failure::Failure;
@@ -26,52 +26,56 @@ const INTERRUPTED: &str =
 /// Digits of a commit's id that are shown.
 const SHORT_ID: usize = 12;
 
-pub(super) fn of(
+/// Returns the sections in the order of the comment; their ranks are the order of removal. Sections that need measured
+/// effects are empty without a view.
+pub(super) fn sections(
     notice: &Notice<'_>,
     view: Option<&View<'_>>,
     status: MeasurementStatus,
     title: &str,
 ) -> Vec<Section> {
-    let mut sections = vec![
-        Section::new(0, format!("## {} {title}\n", super::status::mark(status))),
+    let heading = format!("## {} {title}\n", super::status::mark(status));
+    let measured = |rank, append: &dyn Fn(&mut String, &View<'_>)| {
+        let mut text = String::new();
+        if let Some(view) = view {
+            append(&mut text, view);
+        }
+        Section::new(rank, text)
+    };
+    vec![
+        Section::new(0, heading),
         Section::new(1, introduction(notice, view)),
-    ];
-    if let Some(view) = view {
-        sections.push(main_table(view));
-    }
-    sections.push(Section::new(2, failures(notice.failures)));
-    if let Some(view) = view {
-        // The code has the order of the comment, the ranks the order of removal.
-        let mut part = |rank, write: &dyn Fn(&mut String)| {
-            let mut text = String::new();
-            write(&mut text);
-            sections.push(Section::new(rank, text));
-        };
-        part(2, &|text| {
-            let _ = writeln!(text, "\n{}", view.legend());
-            page::warnings(text, view.attribution);
-        });
-        part(4, &|text| page::provenance(text, view));
-        part(5, &|text| workloads(text, view));
-        part(2, &|text| text.push_str(&bisection(notice)));
-        part(7, &|text| page::apart(text, view));
-        part(13, &|text| page::all_workloads(text, view));
-        part(8, &|text| page::changed_functions(text, view.attribution));
-        part(9, &|text| page::noise(text, view.attribution));
-        part(11, &|text| page::method(text, view.attribution));
-        part(10, &|text| page::machine(text, view.attribution));
-        part(12, &|text| page::builds(text, view.attribution));
-        part(6, &|text| {
-            let mut lines = checkout(&notice.subject);
-            lines.extend(page::commands(view.attribution, "markdown", true));
-            page::reproduce(text, &lines);
-        });
-    }
-    if view.is_none() {
-        sections.push(Section::new(2, bisection(notice)));
-    }
-    sections.push(Section::new(1, links(&notice.subject)));
-    sections
+        view.map_or_else(|| Section::new(0, String::new()), main_table),
+        Section::new(2, failures(notice.failures)),
+        measured(2, &legend),
+        measured(4, &page::provenance),
+        measured(5, &workloads),
+        Section::new(2, bisection(notice)),
+        measured(7, &page::separate_effects),
+        measured(13, &page::all_workloads),
+        measured(8, &|text, view| {
+            page::changed_functions(text, view.attribution)
+        }),
+        measured(9, &|text, view| page::noise(text, view.attribution)),
+        measured(11, &|text, view| page::method(text, view.attribution)),
+        measured(10, &|text, view| page::machine(text, view.attribution)),
+        measured(12, &|text, view| page::builds(text, view.attribution)),
+        measured(6, &|text, view| reproduce(text, notice, view)),
+        Section::new(1, links(&notice.subject)),
+    ]
+}
+
+/// Appends the meaning of the table's figures, and the warnings.
+fn legend(text: &mut String, view: &View<'_>) {
+    let _ = writeln!(text, "\n{}", view.legend());
+    page::warnings(text, view.attribution);
+}
+
+/// Appends the commands that repeat the measurement.
+fn reproduce(text: &mut String, notice: &Notice<'_>, view: &View<'_>) {
+    let mut lines = checkout(&notice.subject);
+    lines.extend(page::commands(view.attribution, "markdown", true));
+    page::reproduce(text, &lines);
 }
 
 /// Returns the last line of a shortened comment, which says where the whole report is.
@@ -135,8 +139,8 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
 /// Renders the files to be reviewed, and the command that approves them.
 fn approval(pending_approval: &PendingApproval) -> String {
     let mut text = format!(
-        "\n> Not run yet: {} changes files that control the build. After a review, someone who may give commands can \
-         run it with `@{} approve {}`. A newer commit needs an approval of its own.\n",
+        "\n> Not run yet: {} changes files that control the build. After a review, an authorised user can run it \
+         with `@{} approve {}`. A newer commit needs an approval of its own.\n",
         commit(&pending_approval.head),
         pending_approval.name,
         pending_approval.head
@@ -222,7 +226,7 @@ fn main_table(view: &View<'_>) -> Section {
     let mut keep = all.len();
     while keep > 2 {
         keep /= 2;
-        shorter.push(write(&most_telling(&all, keep)));
+        shorter.push(write(&most_important(&all, keep)));
     }
     Section {
         rank: 0,
@@ -234,7 +238,10 @@ fn main_table(view: &View<'_>) -> Section {
 /// Returns the table of the main meter that has effects without a patch.
 fn without<'v, 'a>(view: &'v View<'a>) -> Option<&'v SeparateEffects<'a>> {
     let (meter, _) = view.columns.first()?;
-    let table = view.apart.iter().find(|table| table.meter == *meter)?;
+    let table = view
+        .separate_effects
+        .iter()
+        .find(|table| table.meter == *meter)?;
     let known = table
         .rows
         .iter()
@@ -250,8 +257,8 @@ fn with_effect_without<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
             Label::Patch { index, .. } => table
                 .rows
                 .iter()
-                .find(|apart| matches!(apart.label, Label::Patch { index: i, .. } if i == index))
-                .and_then(|apart| apart.effects[SeparateEffects::WITHOUT]),
+                .find(|row| matches!(row.label, Label::Patch { index: i, .. } if i == index))
+                .and_then(|row| row.effects[SeparateEffects::WITHOUT]),
             _ => None,
         };
         effects.insert(1, effect);
@@ -268,7 +275,7 @@ fn with_effect_without<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
 
 /// Selects at most `keep` rows and returns them in their order. The total comes first, then slower or failed rows, faster
 /// rows, and the rest.
-fn most_telling<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
+fn most_important<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
     let weight = |row: &Row<'_>| match (row.label, row.tone) {
         (Label::Total, _) => 0,
         (_, Tone::Bad) => 1,
@@ -285,7 +292,7 @@ fn most_telling<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
 
 /// Renders the workloads on which a patch has an effect.
 fn workloads(text: &mut String, view: &View<'_>) {
-    let rows = view.striking();
+    let rows = view.rows_with_effect();
     if view.has_suite() && view.has_intervals() && !rows.is_empty() {
         let words = "By workload, where there is an effect";
         let mut table = String::new();
@@ -310,7 +317,7 @@ fn failures(failures: &[Failure]) -> String {
             continue;
         }
         let about = match failure.point {
-            Some(point) => format!("**{}**: ", capital(&words_of(point))),
+            Some(point) => format!("**{}**: ", capital(&point_name(point))),
             None => String::new(),
         };
         let place = match &failure.place {

@@ -44,7 +44,7 @@ fn shown(comment: &Comment) -> String {
 #[test]
 fn all_faster() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018), (0.008, 0.007)]);
-    experiment.apart = vec![(Point::Without(1), 0.034), (Point::Without(2), 0.02)];
+    experiment.separate_points = vec![(Point::Without(1), 0.034), (Point::Without(2), 0.02)];
     let reason = "patch 3 (0003-hash-loop-registers.patch) is not separable: it needs patch 2 (0002-virtual-field-guards.patch)";
     experiment.header.failed = BTreeMap::from([(Point::Without(3), reason.into())]);
     let comment = of(&experiment.attribution());

@@ -155,7 +155,7 @@ impl From<String> for ExportedReport {
 
 /// Returns the display name of a transaction cost in services that track results: workload and point.
 fn benchmark_name(attribution: &Attribution, cost: &TransactionCost) -> String {
-    let point = point_words(attribution, cost.point);
+    let point = point_label(attribution, cost.point);
     format!("{}/{}", one_line(&cost.workload), one_line(&point))
 }
 
@@ -190,7 +190,7 @@ fn effects(attribution: &Attribution) -> impl Iterator<Item = (Option<&PatchEffe
 }
 
 /// Returns the display name of a point in other tools: its short form, and the name of its patch if it has one.
-fn point_words(attribution: &Attribution, point: Point) -> String {
+fn point_label(attribution: &Attribution, point: Point) -> String {
     match patch_of(attribution, point) {
         Some(patch) => format!("{point} {}", patch.name),
         None => point.to_string(),

@@ -7,7 +7,7 @@ use crate::escape::markdown;
 use crate::legend::level;
 use crate::markdown::sentence;
 use crate::number;
-use crate::workload_words;
+use crate::workload_name;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{CLIENT_OPERATION, Meter};
@@ -61,7 +61,7 @@ pub(super) fn rates(attribution: &Attribution) -> String {
             let _ = write!(
                 text,
                 "| {} | {} | {} | {} | {} |",
-                markdown(workload_words(&cost.workload)),
+                markdown(workload_name(&cost.workload)),
                 markdown(&server(attribution, cost.point)),
                 figure(meter, cost.estimate),
                 between(meter, cost),

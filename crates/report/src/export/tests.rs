@@ -210,7 +210,7 @@ fn name_of(
     attribution: &Attribution,
     cost: &perfquilt_judge::attribution::TransactionCost,
 ) -> String {
-    let point = one_line(&point_words(attribution, cost.point));
+    let point = one_line(&point_label(attribution, cost.point));
     format!("{}/{point}", cost.workload)
 }
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::super::text::clean;
-use super::super::view::words_of;
+use super::super::view::point_name;
 use super::super::{functions, number};
 use super::chart::{self, ChartRow, Ink, Mark};
 use super::frame::{Name, drawing, key, scroll};
@@ -144,7 +144,7 @@ pub(super) fn noise(attribution: &Attribution) -> Result<Markup> {
                      misses 0 in " (missed) " of " (controls.len()) " cases; one in twenty is to be expected."
                 }
             }
-            @if let Some(words) = super::super::conditions_words(&attribution.noise.conditions) {
+            @if let Some(words) = super::super::describe_conditions(&attribution.noise.conditions) {
                 p { (words) }
             }
             @match chart::rows(about, "%", &lanes)? {
@@ -223,7 +223,7 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
             };
             let taken = parts(build).into_iter().zip(inks);
             ChartRow {
-                label: words_of(build.point),
+                label: point_name(build.point),
                 marks: taken
                     .filter(|(seconds, _)| *seconds > 0.0)
                     .map(bar)
@@ -245,7 +245,7 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
             tbody { @for build in builds {
                 tr {
                     th scope="row" {
-                        (words_of(build.point)) @if build.cached { " (from the cache)" }
+                        (point_name(build.point)) @if build.cached { " (from the cache)" }
                     }
                     @for seconds in parts(build) { td.n { (number::seconds(seconds)) } }
                     td.n { (build.units) }
@@ -259,7 +259,7 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
         section aria-labelledby="builds" {
             h2 #builds { "Builds" }
             p { (number::seconds(all)) " in all." }
-            @if let Some(words) = super::super::guided::words(attribution, &clean) {
+            @if let Some(words) = super::super::profile_guided::describe(attribution, &clean) {
                 p { (words) }
             }
             @match chart::rows(about, "seconds", &lanes)? {

@@ -242,9 +242,9 @@ pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Ma
 }
 
 /// Renders the effects in order, alone and without, if such points were measured.
-pub(super) fn apart(view: &View<'_>) -> Result<Markup> {
+pub(super) fn separate_effects(view: &View<'_>) -> Result<Markup> {
     let mut tables = Vec::new();
-    for table in &view.apart {
+    for table in &view.separate_effects {
         let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
         let rows: Vec<&Row<'_>> = table.rows.iter().collect();
         let inks = [Ink::First, Ink::Second, Ink::Third];
@@ -333,13 +333,13 @@ pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
             }
         });
     }
-    let striking = view.striking();
+    let rows = view.rows_with_effect();
     Ok(html! {
         @if !drawings.is_empty() {
             section aria-labelledby="workloads" {
                 h2 #workloads { "Workload by workload" }
                 @if view.has_suite() && view.has_intervals() {
-                    p { @match striking.len() {
+                    p { @match rows.len() {
                         0 => "No single workload shows an effect.",
                         1 => "One pair of patch and workload shows an effect.",
                         n => { (n) " pairs of patch and workload show an effect." }
@@ -364,7 +364,7 @@ fn further(view: &View<'_>) -> Markup {
             ul { @for (index, meter, effect) in further {
                 li {
                     "patch " (index) ", " (meter) " of "
-                    (Name(super::super::workload_words(&effect.workload))) ": "
+                    (Name(super::super::workload_name(&effect.workload))) ": "
                     (figure_of(meter, effect))
                 }
             } }

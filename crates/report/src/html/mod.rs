@@ -16,10 +16,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use maud::{Markup, html};
 
-use super::markdown::{commands, method_words};
+use super::markdown::{commands, describe_method};
 use super::number;
 use super::text::clean;
-use super::view::{View, words_of};
+use super::view::{View, point_name};
 use frame::{Name, Sentence};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::error::{Error, Result};
@@ -67,7 +67,7 @@ pub(crate) fn html(attribution: &Attribution, content: &PageContent<'_>) -> Resu
     let sections = [
         ("patches", "Patches", patches(&view)),
         ("adds-up", "How it adds up", effects::waterfall(&view)?),
-        ("apart", "Each by itself", effects::apart(&view)?),
+        ("apart", "Each by itself", effects::separate_effects(&view)?),
         ("workloads", "Workloads", effects::forests(&view)?),
         (
             "tail",
@@ -135,7 +135,7 @@ fn alerts(attribution: &Attribution, stored: bool) -> Markup {
             div.alert role="note" {
                 strong { (attribution.failed.len()) " of the points could not be built or measured." }
                 ul { @for (point, reason) in &attribution.failed {
-                    li { (words_of(*point)) ": " (Sentence(reason)) }
+                    li { (point_name(*point)) ": " (Sentence(reason)) }
                 } }
             }
         }
@@ -202,7 +202,7 @@ fn method(attribution: &Attribution) -> Markup {
                     dt { "margin of " (meter) } dd { "±" (number::margin(*margin)) }
                 }
             }
-            p { (Sentence(&method_words(attribution))) }
+            p { (Sentence(&describe_method(attribution))) }
         }
     }
 }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::super::number;
 use super::super::text::clean;
-use super::super::view::{View, words_of};
+use super::super::view::{View, point_name};
 use super::chart::{self, Ink, Mark, Series};
 use super::frame::{Name, drawing, key, scroll};
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind};
@@ -31,8 +31,8 @@ pub struct Distribution {
     /// The 1st, 5th, 25th, 50th, 75th, 95th and 99th percentile, in nanoseconds per transaction.
     pub percentiles: [f64; 7],
     /// Pairs of a ratio and the share of slices that took at least this multiple of the release's typical time in the
-    /// same round; empty if the release was not measured.
-    pub slower_than: Vec<(f64, f64)>,
+    /// same round; `None` if the release was not measured.
+    pub slower_than: Option<Vec<(f64, f64)>>,
 }
 
 impl Distribution {
@@ -58,10 +58,7 @@ impl Distribution {
                 point,
                 slices: values.len(),
                 percentiles: percentiles(&mut values),
-                slower_than: histograms
-                    .get(&point)
-                    .map(Histogram::slower_than)
-                    .unwrap_or_default(),
+                slower_than: histograms.get(&point).map(Histogram::slower_than),
             })
             .collect()
     }
@@ -127,15 +124,14 @@ pub(super) fn tails(view: &View<'_>, distributions: &[Distribution]) -> Result<V
             let found = distributions
                 .iter()
                 .find(|one| one.workload == *workload && one.point == point);
-            found.filter(|one| !one.slower_than.is_empty())
+            found?.slower_than.as_deref()
         };
         let (Some(base), Some(full)) = (of(Point::BASE), of(last)) else {
             continue;
         };
-        let lines = [(base, Ink::First), (full, Ink::Second)].map(|(one, ink)| chart::Curve {
+        let lines = [(base, Ink::First), (full, Ink::Second)].map(|(shares, ink)| chart::Curve {
             ink,
-            points: one
-                .slower_than
+            points: shares
                 .iter()
                 .map(|&(ratio, share)| (ratio, share.max(RAREST / 2.0)))
                 .collect(),
@@ -156,9 +152,9 @@ pub(super) fn tails(view: &View<'_>, distributions: &[Distribution]) -> Result<V
     Ok(drawings)
 }
 
-fn tail_table(about: &str, base: &Distribution, full: &Distribution) -> Markup {
-    let share = |of: &Distribution, ratio: f64| {
-        let mut shares = of.slower_than.iter();
+fn tail_table(about: &str, base: &[(f64, f64)], full: &[(f64, f64)]) -> Markup {
+    let share = |shares: &[(f64, f64)], ratio: f64| {
+        let mut shares = shares.iter();
         let found = shares.find(|(at, _)| *at >= ratio * 0.999);
         format!("{:.3} %", 100.0 * found.map_or(0.0, |(_, share)| *share))
     };
@@ -184,7 +180,7 @@ fn tail_table(about: &str, base: &Distribution, full: &Distribution) -> Markup {
 fn lane(one: &Distribution, scale: f64) -> chart::ChartRow {
     let [_, p5, p25, p50, p75, p95, _] = one.percentiles.map(|ns| ns / scale);
     chart::ChartRow {
-        label: words_of(one.point),
+        label: point_name(one.point),
         marks: vec![
             Mark::Bar((p5, p95), 2, Ink::First),
             Mark::Bar((p25, p75), 10, Ink::First),
@@ -214,7 +210,7 @@ fn distribution_table(about: &str, unit: &str, scale: f64, points: &[&Distributi
             } }
             tbody { @for one in points {
                 tr {
-                    th scope="row" { (words_of(one.point)) }
+                    th scope="row" { (point_name(one.point)) }
                     td.n { (one.slices) }
                     @for ns in one.percentiles { td.n { (format!("{:.4}", ns / scale)) } }
                 }

@@ -53,7 +53,7 @@ fn whole() -> Experiment {
         cached: false,
         profile: None,
     }];
-    experiment.apart = vec![(Point::Alone(1), 0.02), (Point::Without(1), 0.03)];
+    experiment.separate_points = vec![(Point::Alone(1), 0.02), (Point::Without(1), 0.03)];
     experiment
 }
 

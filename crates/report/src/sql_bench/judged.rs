@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{costs, head, label, operations, program, seconds, seconds_words};
+use super::{costs, format_seconds, head, label, operations, program, seconds};
 use crate::legend::level;
 use crate::page::{BOLD, DIM, TextPage};
 use crate::text::{clean, fit, width};
@@ -62,7 +62,7 @@ impl Judgement {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Judgement::Faster => "faster",
             Judgement::Slower => "slower",
@@ -114,10 +114,10 @@ impl TextPage {
         self.blank();
         let head = format!("What is known of {}", head(attribution, point));
         self.line(&fit(&head, self.width), BOLD);
-        let intervals: Vec<String> = rows.iter().map(interval_words).collect();
+        let intervals: Vec<String> = rows.iter().map(format_interval).collect();
         let widest = intervals.iter().map(|text| width(text));
         let widest = widest.fold(13, usize::max);
-        let verdicts = rows.iter().map(|row| width(row.judgement.words()));
+        let verdicts = rows.iter().map(|row| width(row.judgement.name()));
         let figures = 10 + 10 + 2 + widest + 2 + verdicts.fold(9, usize::max);
         let longest = rows.iter().map(|row| width(&row.label)).fold(9, usize::max);
         let room = longest.min(self.width.saturating_sub(figures)).max(12);
@@ -138,13 +138,13 @@ impl TextPage {
             }
             let label = fit(&row.label, room);
             let pad = room - width(&label);
-            let seconds = row.seconds.map_or_else(|| "–".to_owned(), seconds_words);
+            let seconds = row.seconds.map_or_else(|| "–".to_owned(), format_seconds);
             let relative = row.effect.map(|effect| ratio(effect.estimate));
             let line = format!(
                 "{label}{:pad$}{seconds:>10}{:>10}  {interval:<widest$}  {}",
                 "",
                 relative.unwrap_or_else(|| "–".to_owned()),
-                row.judgement.words()
+                row.judgement.name()
             );
             self.line(&line, row.judgement.style());
         }
@@ -247,7 +247,7 @@ fn tally(rows: &[JudgedRow<'_>]) -> String {
         })
         // Unmeasured operations are rare, so zero of them are not mentioned.
         .filter(|(judgement, count)| *judgement != Judgement::NotMeasured || *count > 0)
-        .map(|(judgement, count)| format!("{count} {}", judgement.words()))
+        .map(|(judgement, count)| format!("{count} {}", judgement.name()))
         .collect();
     let evident = [Judgement::Faster, Judgement::Slower];
     let evident = rows.iter().filter(|row| evident.contains(&row.judgement));
@@ -262,7 +262,7 @@ fn tally(rows: &[JudgedRow<'_>]) -> String {
 }
 
 /// Formats the ends of a row's interval as ratios of times, or a dash.
-fn interval_words(row: &JudgedRow<'_>) -> String {
+fn format_interval(row: &JudgedRow<'_>) -> String {
     // A faster server needs less time: the ends change places.
     match row.effect.and_then(|of| Some((of.high?, of.low?))) {
         Some((high, low)) => format!("{}–{}", ratio(high), ratio(low)),

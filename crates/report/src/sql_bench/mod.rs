@@ -5,7 +5,7 @@ mod relative;
 
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, long};
-use super::view::words_of;
+use super::view::point_name;
 use perfquilt_judge::attribution::{Attribution, Operation, TransactionCost};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{CLIENT_OPERATION, Meter, RecordedRow};
@@ -55,7 +55,7 @@ pub(super) fn sql_bench(
 /// Returns the heading of a point, with the name of its last patch.
 fn head(attribution: &Attribution, point: Point) -> String {
     let Point::Step(k @ 1..) = point else {
-        return words_of(point);
+        return point_name(point);
     };
     let name = attribution.patches.get(k - 1).map_or("", |p| &p.name);
     match k {
@@ -110,7 +110,7 @@ fn label(name: &str, commands: Option<u64>) -> String {
 }
 
 /// Formats seconds with two decimals like sql-bench, shorter times with two significant digits.
-fn seconds_words(seconds: f64) -> String {
+fn format_seconds(seconds: f64) -> String {
     match seconds {
         0.0 | 0.1.. => format!("{seconds:.2}"),
         0.01.. => format!("{seconds:.3}"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{costs, head, label, program, seconds, seconds_words};
+use super::{costs, format_seconds, head, label, program, seconds};
 use crate::page::{BOLD, TextPage};
 use crate::text::{clean, fit, width};
 use perfquilt_judge::attribution::Attribution;
@@ -140,7 +140,7 @@ impl TextPage {
             }
             let label = fit(label, room);
             let pad = room - width(&label);
-            let mut line = format!("{label}{:pad$}{:>10}", "", seconds_words(row.seconds));
+            let mut line = format!("{label}{:pad$}{:>10}", "", format_seconds(row.seconds));
             for value in &row.relative[skipped.min(row.relative.len())..] {
                 let _ = match value {
                     Some(value) => write!(line, "{value:>FIGURE$.3}"),

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::view::words_of;
+use super::view::point_name;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::ProfileUse;
 
 /// Describes the profiles that servers were compiled with; `None` without profile-guided builds. `name` escapes a
 /// name.
-pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Option<String> {
+pub(super) fn describe(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Option<String> {
     let builds = attribution.builds.iter();
     let guided: Vec<_> = builds
         .filter_map(|build| Some((build, build.profile.as_ref()?)))
         .collect();
     let (_, first) = guided.first()?;
     let digests: BTreeSet<&String> = guided.iter().map(|(_, profile)| &profile.digest).collect();
-    let which: Vec<String> = guided.iter().map(|(b, _)| words_of(b.point)).collect();
+    let which: Vec<String> = guided.iter().map(|(b, _)| point_name(b.point)).collect();
     let which = which.join(", ");
     let own = "profiles of their own, so an effect holds what its profile changed too";
     let mut text = match (guided.len() == attribution.builds.len(), digests.len()) {
@@ -40,7 +40,7 @@ pub(super) fn words(attribution: &Attribution, name: &dyn Fn(&str) -> String) ->
             .filter(|(_, count)| *count > 0)
             .map(|(build, count)| {
                 let plural = if count == 1 { "" } else { "s" };
-                format!("{count} {noun}{plural} of {}", words_of(build.point))
+                format!("{count} {noun}{plural} of {}", point_name(build.point))
             })
             .collect();
         (!nonzero.is_empty()).then(|| nonzero.join(", "))
@@ -63,7 +63,7 @@ mod tests {
     use perfquilt_model::observation::PointBuild;
     use perfquilt_model::point::Point;
 
-    fn describe(profiles: &[Option<(&str, u64)>]) -> Option<String> {
+    fn described(profiles: &[Option<(&str, u64)>]) -> Option<String> {
         let mut experiment = Experiment::new(&[(0.01, 0.0), (0.0, 0.0)]);
         let build = |(point, profile): (usize, &Option<(&str, u64)>)| PointBuild {
             point: Point::Step(point),
@@ -82,13 +82,13 @@ mod tests {
             }),
         };
         experiment.supplement.builds = profiles.iter().enumerate().map(build).collect();
-        words(&experiment.attribution(), &str::to_owned)
+        super::describe(&experiment.attribution(), &str::to_owned)
     }
 
     #[test]
     fn shared_and_own_profiles_and_misfits_are_distinguished() {
-        assert_eq!(describe(&[None, None]), None);
-        let shared = describe(&[Some(("a", 0)), Some(("a", 3)), Some(("a", 1))]).unwrap();
+        assert_eq!(described(&[None, None]), None);
+        let shared = described(&[Some(("a", 0)), Some(("a", 3)), Some(("a", 1))]).unwrap();
         assert!(
             shared.contains("compiled with the profile of toy-1."),
             "{shared}"
@@ -96,14 +96,14 @@ mod tests {
         assert!(shared.contains("3 functions of"), "{shared}");
         assert!(shared.contains("1 function of"), "{shared}");
         assert!(shared.contains("It had no data on 6 files of"), "{shared}");
-        let own = describe(&[Some(("a", 0)), Some(("b", 0))]).unwrap();
+        let own = described(&[Some(("a", 0)), Some(("b", 0))]).unwrap();
         assert!(
             own.contains("profiles of their own") && !own.contains("fit"),
             "{own}"
         );
-        let one = describe(&[None, Some(("a", 0))]).unwrap();
+        let one = described(&[None, Some(("a", 0))]).unwrap();
         assert!(one.contains("the others were not"), "{one}");
-        let two = describe(&[None, Some(("a", 0)), Some(("b", 0))]).unwrap();
+        let two = described(&[None, Some(("a", 0)), Some(("b", 0))]).unwrap();
         assert!(
             two.contains("profiles of their own") && two.contains("the others were not"),
             "{two}"
