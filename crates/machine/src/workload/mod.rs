@@ -36,7 +36,7 @@ use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
 use perfquilt_patches::upstream;
-use perfquilt_system::digest::{self, hex};
+use perfquilt_system::digest;
 
 pub use placement::{Placement, allowed_cpus};
 pub use serve::Serving;
@@ -265,7 +265,10 @@ impl Clients {
         digest.update(format!("{release}\n{}\n", adapter.identity()?));
         sets.iter()
             .for_each(|set| digest.update(format!("{set}\n")));
-        Ok(format!("{release}-{}", &hex(&digest.finalize())[..16]))
+        Ok(format!(
+            "{release}-{}",
+            &hex::encode(digest.finalize())[..16]
+        ))
     }
 
     /// Fills a running server with the data of all `workloads`, each data set once, in a database of
@@ -290,7 +293,7 @@ pub fn identity() -> String {
     let mut digest = Sha256::new();
     digest.update(DRIVER);
     digest.update(SQL);
-    hex(&digest.finalize())
+    hex::encode(digest.finalize())
 }
 
 /// Returns the digest of a workload: its settings, its scripts, the files of `bench_config` that its commands name,
@@ -334,7 +337,7 @@ pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<Str
         digest::add(&mut digest, name.as_bytes());
         digest::add(&mut digest, &bytes);
     }
-    Ok(hex(&digest.finalize()))
+    Ok(hex::encode(digest.finalize()))
 }
 
 /// The client of a workload with its settings.
