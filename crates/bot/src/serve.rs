@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::connections;
-use super::metrics::{DeliveryOutcome, Metrics};
+use super::metrics::{self, DeliveryOutcome, Metrics};
 use super::page;
 use super::webhook::{self, Interpretation};
 use perfquilt_config::Config;
@@ -129,7 +129,7 @@ pub fn serve(
     let writer = std::thread::spawn(move || store_deliveries(&queue, &deliveries));
     let shared = Arc::new(Shared {
         service,
-        metrics: Metrics::default(),
+        metrics: Metrics::new(),
         queue_sender,
         progress,
     });
@@ -138,7 +138,7 @@ pub fn serve(
             .route("/", get(status_page))
             .route("/status.json", get(status_json))
             .route("/health", get(health))
-            .route("/metrics", get(metrics))
+            .route("/metrics", get(encoded_metrics))
             .route("/webhook", post(receive_delivery))
             .with_state(Arc::clone(&shared));
         connections::serve(listener, app).await;
@@ -322,13 +322,13 @@ async fn health(State(shared): State<Arc<Shared>>) -> Response {
     }
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let inner = Arc::clone(&shared);
-    match blocking(move || Queue::open(&inner.service.queue)?.counts()).await {
-        Ok(counts) => {
-            let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-            (kind, shared.metrics.text(&counts)).into_response()
-        }
+async fn encoded_metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let text = blocking(move || {
+        let jobs = Queue::open(&shared.service.queue)?.counts()?;
+        shared.metrics.text(&jobs)
+    });
+    match text.await {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }
