@@ -24,6 +24,7 @@ use super::metrics::{self, DeliveryOutcome, Metrics};
 use super::page;
 use super::webhook::{self, Interpretation};
 use perfquilt_config::Config;
+use perfquilt_forge::webhook::is_genuine;
 use perfquilt_forge::{Repository, Secret};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_store::queue::{Queue, QueueChange};
@@ -226,7 +227,7 @@ async fn handle_delivery(shared: &Shared, request: Request<Body>) -> (DeliveryOu
             );
         }
     };
-    if !webhook::is_genuine(&shared.service.secret, &body, &signature) {
+    if !is_genuine(&shared.service.secret, &body, &signature) {
         return answer(
             DeliveryOutcome::Forged,
             StatusCode::UNAUTHORIZED,
