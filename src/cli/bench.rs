@@ -268,7 +268,8 @@ fn named_servers(
         targets.insert(*point, target);
     }
     let base = &targets[&Point::BASE];
-    let mut header = ExperimentHeader::new(&base.release, &base.recipe);
+    let mut header =
+        ExperimentHeader::new(&base.release, base.recipe.as_deref().unwrap_or_default());
     header.base = Some(base.label.clone());
     let label = |target: &Target| target.label.clone();
     let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];

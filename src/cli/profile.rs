@@ -296,10 +296,7 @@ fn lines(annotated: &AnnotatedFunction) -> serde_json::Value {
 /// Returns a server as the subject of a profile.
 fn subject(ws: &Workspace, target: &Target, recipe: &str) -> Result<Subject> {
     // The recipe of a server built elsewhere is unknown.
-    let recipe = match target.recipe.as_str() {
-        "" => recipe,
-        own => own,
-    };
+    let recipe = target.recipe.as_deref().unwrap_or(recipe);
     let binary = ws.config.recipe(recipe)?.binary.as_deref();
     Ok(Subject {
         label: target.label.clone(),

@@ -133,11 +133,7 @@ impl Serving {
     pub fn delivered(&self, event: &str, id: &str, body: &str, secret: &str) -> u16 {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
         let tag = ring::hmac::sign(&key, body.as_bytes());
-        let tag: String = tag
-            .as_ref()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let tag = hex::encode(tag);
         let head = format!(
             "X-GitHub-Event: {event}\r\nX-GitHub-Delivery: {id}\r\nX-Hub-Signature-256: sha256={tag}\r\n"
         );

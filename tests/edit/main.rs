@@ -417,8 +417,7 @@ fn an_interrupted_refresh_is_finished_by_the_next_command() {
     let new = old.replace("Because.", "Therefore.");
     let digest = |text: &str| {
         use sha2::{Digest, Sha256};
-        let bytes = Sha256::digest(text.as_bytes());
-        bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()
+        hex::encode(Sha256::digest(text.as_bytes()))
     };
     let journal = serde_json::json!({
         "schema": 1,

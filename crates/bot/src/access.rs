@@ -1,17 +1,7 @@
 //! Access control for commands.
 
 use perfquilt_config::{Association, Commands};
-
-/// The author of a comment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Author<'a> {
-    /// The login.
-    pub login: &'a str,
-    /// Whether the account is a bot.
-    pub bot: bool,
-    /// GitHub's `author_association`: the author's relation to the repository.
-    pub association: &'a str,
-}
+use perfquilt_forge::webhook::Author;
 
 /// Whether the bot executes a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +17,17 @@ pub enum Access {
 impl Access {
     /// Returns what the `commands` section of the configuration allows `author` to do.
     pub fn of(commands: &Commands, author: Author<'_>) -> Self {
-        if author.bot || author.login.ends_with("[bot]") {
+        let is_bot = |login: &str| login.ends_with("[bot]");
+        if author.is_bot || author.login.is_some_and(is_bot) {
             return Access::Ignored;
         }
-        let named = |login: &String| login.eq_ignore_ascii_case(author.login);
+        let Some(login) = author.login.filter(|login| !login.is_empty()) else {
+            return Access::Denied;
+        };
+        let named = |user: &String| user.eq_ignore_ascii_case(login);
         let association = Association::of(author.association);
         let belongs = association.is_some_and(|found| commands.associations.contains(&found));
-        if !author.login.is_empty() && (belongs || commands.users.iter().any(named)) {
+        if belongs || commands.users.iter().any(named) {
             Access::Allowed
         } else {
             Access::Denied
@@ -45,10 +39,14 @@ impl Access {
 mod tests {
     use super::*;
 
-    fn of(commands: &Commands, login: &str, association: &str) -> Access {
+    fn of<'a>(
+        commands: &Commands,
+        login: impl Into<Option<&'a str>>,
+        association: &'a str,
+    ) -> Access {
         let author = Author {
-            login,
-            bot: false,
+            login: login.into(),
+            is_bot: false,
             association,
         };
         Access::of(commands, author)
@@ -78,6 +76,7 @@ mod tests {
             );
         }
         assert_eq!(of(&commands, "", "NONE"), Access::Denied);
+        assert_eq!(of(&commands, None, "OWNER"), Access::Denied);
         let nobody = Commands {
             users: vec![String::new()],
             associations: vec![],
@@ -90,14 +89,14 @@ mod tests {
     fn bots_are_ignored() {
         let commands = Commands::default();
         let author = Author {
-            login: "dependabot[bot]",
-            bot: false,
+            login: Some("dependabot[bot]"),
+            is_bot: false,
             association: "OWNER",
         };
         assert_eq!(Access::of(&commands, author), Access::Ignored);
         let author = Author {
-            login: "x",
-            bot: true,
+            login: Some("x"),
+            is_bot: true,
             association: "OWNER",
         };
         assert_eq!(Access::of(&commands, author), Access::Ignored);

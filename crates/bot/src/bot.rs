@@ -11,6 +11,8 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::event::Target;
 use perfquilt_forge::{Client, Credentials, PullRequest, Repository, RetryPolicy};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::{locks, process};
 
 /// How often the bot's threads poll the queue.
@@ -52,6 +54,14 @@ pub struct SharedState {
     pub(super) comment_lock: Arc<Mutex<()>>,
     /// The last answer on each pull request, with the time it was given.
     pub(super) answers: Arc<Mutex<BTreeMap<u64, (i64, String)>>>,
+}
+
+/// One of the bot's threads, with its own connections to the queue and to GitHub.
+pub(super) struct BotThread<'a> {
+    pub(super) bot: &'a Bot,
+    pub(super) queue: Queue,
+    pub(super) client: Client,
+    pub(super) progress: &'a dyn Progress,
 }
 
 /// Runs `work` and converts a panic into an error: `work` reads results of untrusted code, and nothing in them
@@ -110,13 +120,20 @@ impl Bot {
         }
     }
 
-    pub(super) fn client(&self) -> Result<Client> {
-        Client::new(
+    /// Opens the connections of a thread that reports to `progress`.
+    pub(super) fn thread<'a>(&'a self, progress: &'a dyn Progress) -> Result<BotThread<'a>> {
+        let client = Client::new(
             self.repository.clone(),
             &self.api,
             self.credentials.clone(),
             self.policy,
-        )
+        )?;
+        Ok(BotThread {
+            bot: self,
+            queue: Queue::open(&self.queue_path())?,
+            client,
+            progress,
+        })
     }
 
     pub(super) fn set_progress(&self, text: &str) {
@@ -124,14 +141,6 @@ impl Bot {
             progress.clear();
             progress.push_str(text);
         }
-    }
-
-    pub(super) fn find_pull_request(&self, client: &Client, number: u64) -> Result<PullRequest> {
-        let target = Target {
-            number: Some(number),
-            ..Target::default()
-        };
-        perfquilt_forge::find_pull_request(client, &target)
     }
 
     /// Waits for a lock; returns `None` once `cancelled` returns true, and an error when the bot stops.
@@ -152,5 +161,21 @@ impl Bot {
             }
             std::thread::sleep(POLL_INTERVAL / 4);
         }
+    }
+}
+
+impl BotThread<'_> {
+    pub(super) fn find_pull_request(&self, number: u64) -> Result<PullRequest> {
+        let target = Target {
+            number: Some(number),
+            ..Target::default()
+        };
+        perfquilt_forge::find_pull_request(&self.client, &target)
+    }
+
+    /// Returns whether `job` was cancelled.
+    pub(super) fn is_cancelled(&self, job: &Job) -> bool {
+        let state = self.queue.state(job.id);
+        state.is_ok_and(|state| state == Some(JobState::Cancelled))
     }
 }

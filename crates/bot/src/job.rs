@@ -77,18 +77,19 @@ pub(super) fn patch_number(command: &Command) -> Option<usize> {
     }
 }
 
-/// Returns the points to measure in a series of `count` patches; empty means all in order.
-fn points(command: &Command, count: usize) -> Vec<String> {
+/// Returns the points to measure in a series of `count` patches; `None` means all in order.
+fn points(command: &Command, count: usize) -> Option<Vec<String>> {
     match command {
         // A patch's effect is its difference from the patch before it.
-        Command::RunPatch { patch } => [patch.saturating_sub(1), *patch]
-            .map(|point| point.to_string())
-            .into(),
-        Command::DropDryRun { patch } => (0..=count)
-            .map(|point| point.to_string())
-            .chain([format!("without:{patch}")])
-            .collect(),
-        _ => Vec::new(),
+        Command::RunPatch { patch } => {
+            let points = [patch.saturating_sub(1), *patch];
+            Some(points.map(|point| point.to_string()).into())
+        }
+        Command::DropDryRun { patch } => {
+            let points = (0..=count).map(|point| point.to_string());
+            Some(points.chain([format!("without:{patch}")]).collect())
+        }
+        _ => None,
     }
 }
 
@@ -104,7 +105,7 @@ pub(super) fn run_arguments(command: &Command, preset: &str, count: usize) -> Op
         _ => return None,
     };
     let points = points(command, count);
-    for point in &points {
+    for point in points.iter().flatten() {
         words.extend(["--point", point]);
     }
     Some(words.into_iter().map(str::to_owned).collect())
@@ -125,12 +126,11 @@ pub(super) fn build_arguments(
     };
     let recipe = &config.preset.get(preset)?.recipe;
     let mut words = vec!["build".to_owned(), "--recipe".to_owned(), recipe.clone()];
-    let points = points(command, count);
-    if !points.is_empty() {
+    if let Some(points) = points(command, count) {
         // Every measurement includes the unpatched release.
         words.push("0".to_owned());
+        words.extend(points);
     }
-    words.extend(points);
     Some(words)
 }
 
@@ -239,7 +239,7 @@ impl LimitedProcess for JobProcess {
 }
 
 /// Runs the program `tool` with `arguments` in the workspace of `job` until it exits, `cancelled` returns true,
-/// or a signal asks the bot to stop. Runs on the processors `cpus`; empty means all. Passes each line that the
+/// or a signal asks the bot to stop. Runs on the processors `cpus`; `None` means all. Passes each line that the
 /// program writes to standard error to `on_line`.
 ///
 /// # Errors
@@ -249,7 +249,7 @@ pub(super) fn run(
     tool: &Path,
     job: &JobEnvironment,
     arguments: &[String],
-    cpus: &[usize],
+    cpus: Option<&[usize]>,
     cancelled: &dyn Fn() -> bool,
     on_line: impl Fn(&str) + Send + 'static,
 ) -> Result<JobEnd> {
@@ -257,7 +257,7 @@ pub(super) fn run(
     words.extend(arguments.iter().map(OsString::from));
     let mut running = match &job.sandbox {
         Some(sandbox) => {
-            let sandbox = sandbox.clone().cpus(cpus);
+            let sandbox = sandbox.clone().cpus(cpus.unwrap_or_default());
             JobProcess::Sandboxed(sandbox.start(
                 tool,
                 &words,
@@ -268,8 +268,8 @@ pub(super) fn run(
         None => {
             let command = process::Command::new(tool).args(words);
             let command = match cpus {
-                [] => command,
-                cpus => command.cpus(cpus),
+                Some(cpus) => command.cpus(cpus),
+                None => command,
             };
             JobProcess::Unsandboxed {
                 child: command.stdout(Sink::Null).stderr(Sink::Pipe).spawn()?,
@@ -369,7 +369,7 @@ mod tests {
         // `env -C FOLDER sleep 600`.
         let arguments = ["sleep".to_owned(), "600".to_owned()];
         let tool = Path::new("/usr/bin/env");
-        let ended = run(tool, &workspace, &arguments, &[], &|| false, |_| {}).unwrap();
+        let ended = run(tool, &workspace, &arguments, None, &|| false, |_| {}).unwrap();
         assert_eq!(ended, JobEnd::LimitExceeded("more than 0 hours".to_owned()));
     }
 }

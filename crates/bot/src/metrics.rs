@@ -1,10 +1,19 @@
-//! The service's metrics in Prometheus' text format.
+//! The service's metrics in the OpenMetrics text format, which Prometheus reads.
 
-use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use perfquilt_model::error::{Error, Result};
 use perfquilt_store::queue::JobState;
+
+/// The content type of [`Metrics::text`].
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How the service handled a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,84 +27,99 @@ pub(super) enum DeliveryOutcome {
     Refused,
 }
 
-const ALL: [(DeliveryOutcome, &str); 7] = [
-    (DeliveryOutcome::Accepted, "accepted"),
-    (DeliveryOutcome::Duplicate, "duplicate"),
-    (DeliveryOutcome::Ignored, "ignored"),
-    (DeliveryOutcome::Foreign, "foreign"),
-    (DeliveryOutcome::Forged, "forged"),
-    (DeliveryOutcome::Malformed, "malformed"),
-    (DeliveryOutcome::Refused, "refused"),
-];
+impl DeliveryOutcome {
+    const ALL: [DeliveryOutcome; 7] = [
+        DeliveryOutcome::Accepted,
+        DeliveryOutcome::Duplicate,
+        DeliveryOutcome::Ignored,
+        DeliveryOutcome::Foreign,
+        DeliveryOutcome::Forged,
+        DeliveryOutcome::Malformed,
+        DeliveryOutcome::Refused,
+    ];
 
-/// Upper bounds of the histogram's buckets, in milliseconds.
-const BUCKETS: [u64; 8] = [1, 2, 5, 10, 20, 50, 100, 1000];
+    /// Returns the value of the label `result`.
+    fn name(self) -> &'static str {
+        match self {
+            DeliveryOutcome::Accepted => "accepted",
+            DeliveryOutcome::Duplicate => "duplicate",
+            DeliveryOutcome::Ignored => "ignored",
+            DeliveryOutcome::Foreign => "foreign",
+            DeliveryOutcome::Forged => "forged",
+            DeliveryOutcome::Malformed => "malformed",
+            DeliveryOutcome::Refused => "refused",
+        }
+    }
+}
 
-/// The counters.
-#[derive(Debug, Default)]
+/// Upper bounds of the histogram's buckets, in seconds.
+const BUCKETS: [f64; 8] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 1.0];
+
+/// A label's name and value.
+type Label = [(&'static str, &'static str); 1];
+
+/// The metrics, which several threads may update and encode at a time.
+#[derive(Debug)]
 pub(super) struct Metrics {
-    deliveries: [AtomicU64; ALL.len()],
-    buckets: [AtomicU64; BUCKETS.len()],
-    microseconds: AtomicU64,
+    registry: Registry,
+    deliveries: Family<Label, Counter>,
+    seconds: Histogram,
+    jobs: Family<Label, Gauge>,
 }
 
 impl Metrics {
-    /// Counts a delivery and the time it took to answer.
-    pub(super) fn delivery(&self, outcome: DeliveryOutcome, took: Duration) {
-        if let Some(index) = ALL.iter().position(|(known, _)| *known == outcome) {
-            self.deliveries[index].fetch_add(1, Ordering::Relaxed);
+    /// Returns the metrics of a service that has received nothing.
+    pub(super) fn new() -> Self {
+        let deliveries = Family::<Label, Counter>::default();
+        for outcome in DeliveryOutcome::ALL {
+            // A counter that appears with its first event lacks the increase from 0.
+            let _ = deliveries.get_or_create(&[("result", outcome.name())]);
         }
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.microseconds.fetch_add(micros, Ordering::Relaxed);
-        for (bucket, end) in self.buckets.iter().zip(BUCKETS) {
-            if micros <= 1000 * end {
-                bucket.fetch_add(1, Ordering::Relaxed);
-            }
+        let seconds = Histogram::new(BUCKETS);
+        let jobs = Family::<Label, Gauge>::default();
+        let mut registry = Registry::default();
+        // The encoder adds `_total` to a counter's name and a full stop to each description.
+        registry.register(
+            "perfquilt_deliveries",
+            "Webhook deliveries by result",
+            deliveries.clone(),
+        );
+        registry.register(
+            "perfquilt_delivery_seconds",
+            "Time until a delivery was answered",
+            seconds.clone(),
+        );
+        registry.register("perfquilt_jobs", "Jobs by state", jobs.clone());
+        Metrics {
+            registry,
+            deliveries,
+            seconds,
+            jobs,
         }
     }
 
-    /// Returns all metrics as text, with the number of jobs per state.
-    pub(super) fn text(&self, jobs: &[(JobState, u64)]) -> String {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut text = String::from(
-            "# HELP perfquilt_deliveries_total Webhook deliveries by what became of them.\n\
-             # TYPE perfquilt_deliveries_total counter\n",
-        );
-        for ((_, name), counter) in ALL.iter().zip(&self.deliveries) {
-            let _ = writeln!(
-                text,
-                "perfquilt_deliveries_total{{result=\"{name}\"}} {}",
-                read(counter)
-            );
-        }
-        text.push_str(
-            "# HELP perfquilt_delivery_seconds Time until a delivery was answered.\n\
-             # TYPE perfquilt_delivery_seconds histogram\n",
-        );
-        for (end, bucket) in BUCKETS.iter().zip(&self.buckets) {
-            let seconds = *end as f64 / 1000.0;
-            let _ = writeln!(
-                text,
-                "perfquilt_delivery_seconds_bucket{{le=\"{seconds}\"}} {}",
-                read(bucket)
-            );
-        }
-        let count: u64 = self.deliveries.iter().map(read).sum();
-        let seconds = read(&self.microseconds) as f64 / 1e6;
-        let _ = writeln!(
-            text,
-            "perfquilt_delivery_seconds_bucket{{le=\"+Inf\"}} {count}"
-        );
-        let _ = writeln!(text, "perfquilt_delivery_seconds_sum {seconds}");
-        let _ = writeln!(text, "perfquilt_delivery_seconds_count {count}");
-        text.push_str(
-            "# HELP perfquilt_jobs Jobs by state.\n\
-             # TYPE perfquilt_jobs gauge\n",
-        );
+    /// Counts a delivery and the time it took to answer.
+    pub(super) fn delivery(&self, outcome: DeliveryOutcome, took: Duration) {
+        self.deliveries
+            .get_or_create(&[("result", outcome.name())])
+            .inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Returns all metrics as text, with the number of jobs in every state.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be encoded.
+    pub(super) fn text(&self, jobs: &[(JobState, u64)]) -> Result<String> {
         for (state, count) in jobs {
-            let _ = writeln!(text, "perfquilt_jobs{{state=\"{}\"}} {count}", state.name());
+            self.jobs
+                .get_or_create(&[("state", state.name())])
+                .set(i64::try_from(*count).unwrap_or(i64::MAX));
         }
-        text
+        let mut text = String::new();
+        encode(&mut text, &self.registry)
+            .map_err(|_| Error::internal("the metrics cannot be encoded"))?;
+        Ok(text)
     }
 }
 
@@ -105,20 +129,27 @@ mod tests {
 
     #[test]
     fn counters_appear_in_the_text() {
-        let metrics = Metrics::default();
+        let metrics = Metrics::new();
         metrics.delivery(DeliveryOutcome::Accepted, Duration::from_millis(3));
         metrics.delivery(DeliveryOutcome::Forged, Duration::from_secs(2));
-        let text = metrics.text(&[(JobState::Waiting, 4)]);
+        let text = metrics.text(&[(JobState::Waiting, 4)]).unwrap();
         for line in [
             "perfquilt_deliveries_total{result=\"accepted\"} 1",
             "perfquilt_deliveries_total{result=\"forged\"} 1",
+            "perfquilt_deliveries_total{result=\"refused\"} 0",
             "perfquilt_delivery_seconds_bucket{le=\"0.002\"} 0",
             "perfquilt_delivery_seconds_bucket{le=\"0.005\"} 1",
+            "perfquilt_delivery_seconds_bucket{le=\"1.0\"} 1",
             "perfquilt_delivery_seconds_bucket{le=\"+Inf\"} 2",
             "perfquilt_delivery_seconds_sum 2.003",
+            "perfquilt_delivery_seconds_count 2",
             "perfquilt_jobs{state=\"waiting\"} 4",
+            "# TYPE perfquilt_deliveries counter",
+            "# TYPE perfquilt_delivery_seconds histogram",
+            "# TYPE perfquilt_jobs gauge",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
+        assert!(text.ends_with("\n# EOF\n"), "{text}");
     }
 }

@@ -8,27 +8,28 @@
 
 use std::collections::BTreeSet;
 
-use super::bot::{Bot, POLL_INTERVAL, catch_panics, progress_writer};
+use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, progress_writer};
 use super::command::Command;
 use super::job::{self, Isolation};
 use super::prepare::Preparation;
 use super::serve::now;
-use perfquilt_forge::Client;
 use perfquilt_machine::workload::allowed_cpus;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_store::queue::{Job, JobState, Queue};
+use perfquilt_store::queue::{Job, JobState};
 use perfquilt_system::process;
 
-/// Returns the processors that jobs are measured on; empty means all.
-pub(super) fn measuring_cpus(bot: &perfquilt_config::Bot) -> Vec<usize> {
-    if bot.prebuild_cpus.is_empty() {
-        Vec::new()
-    } else {
-        let mut cpus = allowed_cpus();
-        cpus.retain(|cpu| !bot.prebuild_cpus.contains(cpu));
-        cpus
-    }
+/// Returns the processors that are reserved for prebuilding, if any.
+fn reserved_cpus(bot: &perfquilt_config::Bot) -> Option<&[usize]> {
+    Some(&bot.prebuild_cpus[..]).filter(|cpus| !cpus.is_empty())
+}
+
+/// Returns the processors that jobs are measured on; `None` means all.
+pub(super) fn measuring_cpus(bot: &perfquilt_config::Bot) -> Option<Vec<usize>> {
+    let reserved = reserved_cpus(bot)?;
+    let mut cpus = allowed_cpus();
+    cpus.retain(|cpu| !reserved.contains(cpu));
+    Some(cpus)
 }
 
 /// Checks that the reserved processors exist and that some remain to measure on.
@@ -40,7 +41,7 @@ pub fn check_processors(bot: &perfquilt_config::Bot) -> Result<()> {
     let unknown = bot.prebuild_cpus.iter().find(|cpu| !cpus.contains(cpu));
     let why = match unknown {
         Some(cpu) => format!("there is no processor {cpu}"),
-        None if !bot.prebuild_cpus.is_empty() && measuring_cpus(bot).is_empty() => {
+        None if measuring_cpus(bot).is_some_and(|cpus| cpus.is_empty()) => {
             "no processor is left to measure on".to_owned()
         }
         None => return Ok(()),
@@ -58,12 +59,11 @@ impl Bot {
     /// # Errors
     /// [`Kind::Internal`] when the queue cannot be read.
     pub fn prebuild(&self, progress: &dyn Progress) -> Result<()> {
-        let queue = Queue::open(&self.queue_path())?;
-        let client = self.client()?;
+        let thread = self.thread(progress)?;
         // Jobs that are built already or cannot be built.
         let mut seen: BTreeSet<i64> = BTreeSet::new();
         while !process::interrupted() {
-            let (open, _) = queue.list(0, now())?;
+            let (open, _) = thread.queue.list(0, now())?;
             let busy = open.iter().any(|job| job.state == JobState::Running);
             // A held job returns to the queue once it is approved.
             let held = open.iter().filter(|job| job.state == JobState::Held);
@@ -78,7 +78,7 @@ impl Bot {
                 continue;
             };
             seen.insert(job.id);
-            match catch_panics(|| prebuild_job(self, &queue, &client, &job, progress)) {
+            match catch_panics(|| thread.prebuild_job(&job)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == Kind::Interrupted => break,
                 // The job reports the error itself when its turn comes.
@@ -94,66 +94,63 @@ impl Bot {
     }
 }
 
-fn prebuild_job(
-    bot: &Bot,
-    queue: &Queue,
-    client: &Client,
-    job: &Job,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let config = &bot.workspace.config;
-    let command = Command::from_text(&job.job.command);
-    let Some(command) =
-        command.filter(|command| job::build_arguments(command, config, 0).is_some())
-    else {
-        return Ok(());
-    };
-    let Ok(isolation) = Isolation::of(config, &bot.sandbox, job.job.trusted) else {
-        return Ok(());
-    };
-    let cancelled = || {
-        queue
-            .state(job.id)
-            .is_ok_and(|state| state == Some(JobState::Cancelled))
-    };
-    let Some(_build_guard) = Bot::wait_for_lock(&bot.state.build_lock, &cancelled)? else {
-        return Ok(());
-    };
-    let reserved = !config.bot.prebuild_cpus.is_empty();
-    let _machine_guard = if reserved {
-        None
-    } else {
-        match Bot::wait_for_lock(&bot.state.machine_lock, &cancelled)? {
-            None => return Ok(()),
-            held => held,
+impl BotThread<'_> {
+    /// Builds the points that `job` measures, unless it cannot be built in advance.
+    fn prebuild_job(&self, job: &Job) -> Result<()> {
+        let BotThread {
+            bot,
+            queue,
+            progress,
+            ..
+        } = self;
+        let config = &bot.workspace.config;
+        let command = Command::from_text(&job.job.command);
+        let Some(command) =
+            command.filter(|command| job::build_arguments(command, config, 0).is_some())
+        else {
+            return Ok(());
+        };
+        let Ok(isolation) = Isolation::of(config, &bot.sandbox, job.job.trusted) else {
+            return Ok(());
+        };
+        let cancelled = || self.is_cancelled(job);
+        let Some(_build_guard) = Bot::wait_for_lock(&bot.state.build_lock, &cancelled)? else {
+            return Ok(());
+        };
+        let cpus = reserved_cpus(&config.bot);
+        let _machine_guard = if cpus.is_some() {
+            None
+        } else {
+            match Bot::wait_for_lock(&bot.state.machine_lock, &cancelled)? {
+                None => return Ok(()),
+                held => held,
+            }
+        };
+        // The worker may have started the job while this thread waited.
+        if queue.state(job.id)? != Some(JobState::Waiting) {
+            return Ok(());
         }
-    };
-    // The worker may have started the job while this thread waited.
-    if queue.state(job.id)? != Some(JobState::Waiting) {
-        return Ok(());
+        let number = job.job.number;
+        let found = self.find_pull_request(number)?;
+        let Preparation::Ready(prepared) = self.prepare(&found, job, isolation)? else {
+            return Ok(());
+        };
+        // An unreadable series cannot be built either.
+        let count = prepared.patches.unwrap_or_default();
+        let Some(arguments) = job::build_arguments(&command, config, count) else {
+            return Ok(());
+        };
+        progress.note(&format!("job {}: building ahead", job.id));
+        let on_line = progress_writer(&bot.state.prebuild, format!("pull request {number}: "));
+        job::run(
+            &bot.tool,
+            &prepared.environment,
+            &arguments,
+            cpus,
+            &cancelled,
+            on_line,
+        )?;
+        progress.note(&format!("job {}: built ahead", job.id));
+        Ok(())
     }
-    let number = job.job.number;
-    let found = bot.find_pull_request(client, number)?;
-    let preparation = bot.prepare(queue, &found, job, isolation, &cancelled, progress)?;
-    let Preparation::Ready(prepared) = preparation else {
-        return Ok(());
-    };
-    // An unreadable series cannot be built either.
-    let count = prepared.patches.unwrap_or_default();
-    let Some(arguments) = job::build_arguments(&command, config, count) else {
-        return Ok(());
-    };
-    progress.note(&format!("job {}: building ahead", job.id));
-    let on_line = progress_writer(&bot.state.prebuild, format!("pull request {number}: "));
-    let cpus = &config.bot.prebuild_cpus;
-    job::run(
-        &bot.tool,
-        &prepared.environment,
-        &arguments,
-        cpus,
-        &cancelled,
-        on_line,
-    )?;
-    progress.note(&format!("job {}: built ahead", job.id));
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Prepares the workspace of a queued job.
 
-use super::bot::Bot;
+use super::bot::{Bot, BotThread};
 use super::job::{Isolation, JobEnvironment};
 use super::paths::BotPaths;
 use super::untrusted::UntrustedDirs;
@@ -8,10 +8,9 @@ use super::{fetch, job_workspace};
 use perfquilt_config::ApprovalPolicy;
 use perfquilt_forge::PullRequest;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_patches::series::Series;
 use perfquilt_patches::upstream;
-use perfquilt_store::queue::{Job, Queue};
+use perfquilt_store::queue::Job;
 
 /// A job that is ready to run.
 #[derive(Debug)]
@@ -56,8 +55,10 @@ impl Bot {
         let configured = self.workspace.config.bot.remote.clone();
         configured.unwrap_or_else(|| format!("https://github.com/{}.git", self.repository))
     }
+}
 
-    /// Creates the workspace of `job`, with the given isolation, unless `cancelled` returns true meanwhile.
+impl BotThread<'_> {
+    /// Creates the workspace of `job`, with the given isolation, unless the job is cancelled meanwhile.
     /// Executes no code from the pull request.
     ///
     /// # Errors
@@ -65,22 +66,21 @@ impl Bot {
     /// [`Kind::Interrupted`].
     pub(super) fn prepare(
         &self,
-        queue: &Queue,
         found: &PullRequest,
         job: &Job,
         isolation: Isolation,
-        cancelled: &dyn Fn() -> bool,
-        progress: &dyn Progress,
     ) -> Result<Preparation> {
-        let ws = &self.workspace;
+        let ws = &self.bot.workspace;
         let paths = BotPaths::new(ws);
-        let Some(head) = fetch::fetch(&paths, &ws.config, &self.remote(), found, cancelled)? else {
+        let cancelled = || self.is_cancelled(job);
+        let remote = self.bot.remote();
+        let Some(head) = fetch::fetch(&paths, &ws.config, &remote, found, &cancelled)? else {
             return Ok(Preparation::Cancelled);
         };
         if !job.job.head.is_empty() && head != job.job.head {
             return Ok(Preparation::Superseded);
         }
-        queue.takes(job.id, &head)?;
+        self.queue.takes(job.id, &head)?;
         let folder = paths.job(job.id);
         let theirs = match job_workspace::create(&paths, ws, found, &head, &folder) {
             Err(error) if error.kind() == Kind::Series => {
@@ -93,20 +93,24 @@ impl Bot {
             ApprovalPolicy::Strangers => !job.job.trusted,
             ApprovalPolicy::Everybody => true,
         };
-        let repository = self.repository.to_string();
-        if needs_approval && !queue.is_approved(&repository, job.job.number, &head)? {
+        let repository = &self.bot.repository;
+        let number = job.job.number;
+        let approved = || {
+            self.queue
+                .is_approved(&repository.to_string(), number, &head)
+        };
+        if needs_approval && !approved()? {
             let files = job_workspace::build_control_files(ws, &theirs);
             if !files.is_empty() {
                 return Ok(Preparation::NeedsApproval { head, files });
             }
         }
-        let release = upstream::ensure(&theirs, None, progress)?;
+        let release = upstream::ensure(&theirs, None, self.progress)?;
         job_workspace::save_lock_file(&paths, &theirs)?;
         let dirs = match isolation {
-            Isolation::PrivateSandbox => {
-                let whose = (&self.repository, job.job.number);
-                Some(UntrustedDirs::open(&paths, ws, whose, &release)?)
-            }
+            Isolation::PrivateSandbox => Some(UntrustedDirs::open(
+                &paths, ws, repository, number, &release,
+            )?),
             Isolation::None | Isolation::SharedSandbox => None,
         };
         if let Some(dirs) = &dirs {

@@ -1,10 +1,9 @@
 //! Replies on pull requests: reactions, the state of jobs, and reasons for failures.
 
-use super::bot::{Bot, POLL_INTERVAL, catch_panics, current_text};
+use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, current_text};
 use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
-use perfquilt_forge::Draft;
-use perfquilt_forge::{Client, Credentials, Posting, PullRequest};
+use perfquilt_forge::{Credentials, Draft, Posting, PullRequest};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
 use perfquilt_model::comment::PullRequestRef;
@@ -27,14 +26,14 @@ impl Bot {
     /// # Errors
     /// [`Kind::Internal`] when the queue cannot be read or written.
     pub fn answer(&self, progress: &dyn Progress) -> Result<()> {
-        let queue = Queue::open(&self.queue_path())?;
-        let client = self.client()?;
+        let thread = self.thread(progress)?;
+        let queue = &thread.queue;
         while !process::interrupted() {
             let Some(reply) = queue.next_reply(now())? else {
                 std::thread::sleep(POLL_INTERVAL);
                 continue;
             };
-            match self.send_reply(&queue, &client, &reply, progress) {
+            match thread.send_reply(&reply) {
                 Ok(()) => queue.answered(reply.id)?,
                 Err(error) if error.kind() == Kind::Interrupted => break,
                 Err(error) if reply.attempts + 1 >= MAX_ATTEMPTS => {
@@ -48,30 +47,6 @@ impl Bot {
             }
         }
         Ok(())
-    }
-
-    /// Adds the reaction and updates the bot's comment with the state of the pull request's jobs.
-    fn send_reply(
-        &self,
-        queue: &Queue,
-        client: &Client,
-        reply: &Reply,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let reply = &reply.reply;
-        let reacted = match reply.reaction.as_str() {
-            "" => Ok(()),
-            reaction => perfquilt_forge::react(client, reply.comment, reaction),
-        };
-        // Authors without permission get a reaction but no comment.
-        if reply.reaction == "-1" && reply.answer.is_empty() {
-            return reacted;
-        }
-        // The comment is updated even when GitHub refuses the reaction.
-        let said = self
-            .find_pull_request(client, reply.number)
-            .and_then(|found| self.update_comment(queue, client, &found, &reply.answer, progress));
-        reacted.and(said)
     }
 
     /// Describes the state of a pull request's jobs in a sentence.
@@ -128,56 +103,16 @@ impl Bot {
     }
 
     /// Returns `answer`, or while it is new the last answer on this pull request.
-    fn current_answer(&self, number: u64, answer: &str) -> String {
+    fn current_answer(&self, number: u64, answer: Option<&str>) -> Option<String> {
         let Ok(mut answers) = self.state.answers.lock() else {
-            return answer.to_owned();
+            return answer.map(str::to_owned);
         };
         let now = now();
         answers.retain(|_, (given, _)| now - *given < ANSWER_LIFETIME);
-        if !answer.is_empty() {
+        if let Some(answer) = answer {
             answers.insert(number, (now, answer.to_owned()));
         }
-        let last = answers.get(&number);
-        last.map(|(_, answer)| answer.clone()).unwrap_or_default()
-    }
-
-    /// Updates the bot's comment with the last results, the state of jobs and `answer`; when `answer` is empty,
-    /// with the last answer while it is new.
-    pub(super) fn update_comment(
-        &self,
-        queue: &Queue,
-        client: &Client,
-        found: &PullRequest,
-        answer: &str,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        catch_panics(|| {
-            let _comment_guard = Self::wait_for_lock(&self.state.comment_lock, &|| false)?;
-            let activity = Some(self.activity(queue, found.number)?);
-            let stored = self.stored_results(found.number)?;
-            let notice = Notice {
-                pending_approval: self.pending_approval(found.number)?,
-                activity,
-                answer: self.current_answer(found.number, answer),
-                ..stored.notice()
-            };
-            let quiet = Posting {
-                check: false,
-                label: None,
-                ..self.posting()
-            };
-            perfquilt_forge::post(
-                client,
-                &quiet,
-                found,
-                &Draft {
-                    subject: &notice.subject,
-                    write: &|subject, limit| comment(&notice.about(subject), limit),
-                },
-                progress,
-            )
-            .map(|_| ())
-        })
+        answers.get(&number).map(|(_, answer)| answer.clone())
     }
 
     pub(super) fn posting(&self) -> Posting {
@@ -188,23 +123,6 @@ impl Bot {
             label: self.workspace.config.bot.label.clone(),
             fail_on_regression: false,
             fail_on_inconclusive: false,
-        }
-    }
-
-    /// Posts that the last job of a pull request failed. The network may be the cause of the failure, so errors
-    /// of posting only produce a warning.
-    pub(super) fn post_failure(
-        &self,
-        queue: &Queue,
-        client: &Client,
-        number: u64,
-        progress: &dyn Progress,
-    ) {
-        let posted = self
-            .find_pull_request(client, number)
-            .and_then(|found| self.update_comment(queue, client, &found, "", progress));
-        if let Err(error) = posted {
-            progress.warn(&error.to_string());
         }
     }
 
@@ -234,6 +152,64 @@ impl Bot {
             attribution,
             bisection: session.map(|session| session.replay().outcome()),
         })
+    }
+}
+
+impl BotThread<'_> {
+    /// Adds the reaction and updates the bot's comment with the state of the pull request's jobs.
+    fn send_reply(&self, reply: &Reply) -> Result<()> {
+        let reply = &reply.reply;
+        let answer = Some(reply.answer.as_str()).filter(|answer| !answer.is_empty());
+        let reacted = match reply.reaction.as_str() {
+            "" => Ok(()),
+            reaction => perfquilt_forge::react(&self.client, reply.comment, reaction),
+        };
+        // Authors without permission get a reaction but no comment.
+        if reply.reaction == "-1" && answer.is_none() {
+            return reacted;
+        }
+        // The comment is updated even when GitHub refuses the reaction.
+        let said = self
+            .find_pull_request(reply.number)
+            .and_then(|found| self.update_comment(&found, answer));
+        reacted.and(said)
+    }
+
+    /// Updates the bot's comment with the last results, the state of jobs and `answer`; without one, with the last
+    /// answer while it is new.
+    pub(super) fn update_comment(&self, found: &PullRequest, answer: Option<&str>) -> Result<()> {
+        let bot = self.bot;
+        catch_panics(|| {
+            let _comment_guard = Bot::wait_for_lock(&bot.state.comment_lock, &|| false)?;
+            let stored = bot.stored_results(found.number)?;
+            let notice = Notice {
+                pending_approval: bot.pending_approval(found.number)?,
+                activity: Some(bot.activity(&self.queue, found.number)?),
+                answer: bot.current_answer(found.number, answer).unwrap_or_default(),
+                ..stored.notice()
+            };
+            let quiet = Posting {
+                check: false,
+                label: None,
+                ..bot.posting()
+            };
+            let draft = Draft {
+                subject: &notice.subject,
+                write: &|subject, limit| comment(&notice.about(subject), limit),
+            };
+            perfquilt_forge::post(&self.client, &quiet, found, &draft, self.progress).map(|_| ())
+        })
+    }
+
+    /// Posts that the last job of a pull request failed. The network may be the cause of the failure, so errors
+    /// of posting only produce a warning.
+    pub(super) fn post_failure(&self, number: u64) {
+        let posted = self
+            .find_pull_request(number)
+            .and_then(|found| self.update_comment(&found, None));
+        if let Err(error) = posted {
+            self.progress.warn(&error.to_string());
+        }
     }
 }
 

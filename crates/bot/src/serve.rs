@@ -20,10 +20,11 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::connections;
-use super::metrics::{DeliveryOutcome, Metrics};
+use super::metrics::{self, DeliveryOutcome, Metrics};
 use super::page;
 use super::webhook::{self, Interpretation};
 use perfquilt_config::Config;
+use perfquilt_forge::webhook::is_genuine;
 use perfquilt_forge::{Repository, Secret};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_store::queue::{Queue, QueueChange};
@@ -129,7 +130,7 @@ pub fn serve(
     let writer = std::thread::spawn(move || store_deliveries(&queue, &deliveries));
     let shared = Arc::new(Shared {
         service,
-        metrics: Metrics::default(),
+        metrics: Metrics::new(),
         queue_sender,
         progress,
     });
@@ -138,7 +139,7 @@ pub fn serve(
             .route("/", get(status_page))
             .route("/status.json", get(status_json))
             .route("/health", get(health))
-            .route("/metrics", get(metrics))
+            .route("/metrics", get(encoded_metrics))
             .route("/webhook", post(receive_delivery))
             .with_state(Arc::clone(&shared));
         connections::serve(listener, app).await;
@@ -226,7 +227,7 @@ async fn handle_delivery(shared: &Shared, request: Request<Body>) -> (DeliveryOu
             );
         }
     };
-    if !webhook::is_genuine(&shared.service.secret, &body, &signature) {
+    if !is_genuine(&shared.service.secret, &body, &signature) {
         return answer(
             DeliveryOutcome::Forged,
             StatusCode::UNAUTHORIZED,
@@ -322,13 +323,13 @@ async fn health(State(shared): State<Arc<Shared>>) -> Response {
     }
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let inner = Arc::clone(&shared);
-    match blocking(move || Queue::open(&inner.service.queue)?.counts()).await {
-        Ok(counts) => {
-            let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-            (kind, shared.metrics.text(&counts)).into_response()
-        }
+async fn encoded_metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let text = blocking(move || {
+        let jobs = Queue::open(&shared.service.queue)?.counts()?;
+        shared.metrics.text(&jobs)
+    });
+    match text.await {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }

@@ -37,7 +37,8 @@ impl UntrustedDirs {
     pub(super) fn open(
         paths: &BotPaths,
         ws: &Workspace,
-        (repository, number): (&Repository, u64),
+        repository: &Repository,
+        number: u64,
         release: &Release,
     ) -> Result<Self> {
         let folder = paths.untrusted_root().join(number.to_string());

@@ -1,13 +1,13 @@
 //! Runs the queued jobs, one after the other, and posts their results.
 
-use super::bot::{Bot, POLL_INTERVAL, catch_panics, progress_writer};
+use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, progress_writer};
 use super::command::Command;
 use super::job::{self, Isolation, JobEnd};
 use super::paths::BotPaths;
 use super::prepare::{Preparation, PreparedJob};
 use super::serve::now;
 use super::{fetch, job_workspace, prebuild, untrusted};
-use perfquilt_forge::{Client, Draft};
+use perfquilt_forge::Draft;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
@@ -42,8 +42,8 @@ impl Bot {
     /// # Errors
     /// [`Kind::Internal`] when the queue cannot be read or written.
     pub fn work(&self, progress: &dyn Progress) -> Result<()> {
-        let queue = Queue::open(&self.queue_path())?;
-        let client = self.client()?;
+        let thread = self.thread(progress)?;
+        let queue = &thread.queue;
         let (back, given_up) = queue.recover(now())?;
         if back > 0 {
             progress.note(&format!(
@@ -52,7 +52,7 @@ impl Bot {
         }
         for job in given_up {
             progress.warn(&format!("job {} crashed the bot several times", job.id));
-            self.post_failure(&queue, &client, job.job.number, progress);
+            thread.post_failure(job.job.number);
         }
         if let Err(why) = &self.sandbox {
             progress.warn(&format!("there is no sandbox: {why}"));
@@ -73,36 +73,35 @@ impl Bot {
             };
             let name = format!("{} on pull request {}", job.job.command, job.job.number);
             progress.note(&format!("job {}: {name}", job.id));
-            let (state, result) =
-                match catch_panics(|| self.run_job(&queue, &client, &job, progress)) {
-                    Ok(done) => done,
-                    // The measurements are stored, and the next start of the bot resumes the job.
-                    Err(error) if error.kind() == Kind::Interrupted => {
-                        queue.put_back(job.id)?;
-                        break;
+            let (state, result) = match catch_panics(|| thread.run_job(&job)) {
+                Ok(done) => done,
+                // The measurements are stored, and the next start of the bot resumes the job.
+                Err(error) if error.kind() == Kind::Interrupted => {
+                    queue.put_back(job.id)?;
+                    break;
+                }
+                Err(error) => {
+                    // The final line with the job's state has no room for details and hint.
+                    let details = error.detail_lines().iter().map(String::as_str);
+                    for line in details.chain(error.hint_text()) {
+                        progress.note(&format!("job {}: {line}", job.id));
                     }
-                    Err(error) => {
-                        // The final line with the job's state has no room for details and hint.
-                        let details = error.detail_lines().iter().map(String::as_str);
-                        for line in details.chain(error.hint_text()) {
-                            progress.note(&format!("job {}: {line}", job.id));
-                        }
-                        let result = error.to_string();
-                        let later = error.is_transient() && queue.postpone(&job, &result, now())?;
-                        let state = if later {
-                            JobState::Waiting
-                        } else {
-                            JobState::Failed
-                        };
-                        (state, result)
-                    }
-                };
+                    let result = error.to_string();
+                    let later = error.is_transient() && queue.postpone(&job, &result, now())?;
+                    let state = if later {
+                        JobState::Waiting
+                    } else {
+                        JobState::Failed
+                    };
+                    (state, result)
+                }
+            };
             progress.note(&format!("job {}: {}: {result}", job.id, state.name()));
             if ![JobState::Held, JobState::Waiting].contains(&state) {
                 queue.end(job.id, state, &result, now())?;
             }
             if [JobState::Cancelled, JobState::Failed].contains(&state) {
-                self.post_failure(&queue, &client, job.job.number, progress);
+                thread.post_failure(job.job.number);
             }
             if let Err(error) = untrusted::remove_tree(&BotPaths::new(&self.workspace).job(job.id))
             {
@@ -112,19 +111,16 @@ impl Bot {
         }
         Ok(())
     }
+}
 
+impl BotThread<'_> {
     /// Measures and posts; returns how the job ended.
-    fn run_job(
-        &self,
-        queue: &Queue,
-        client: &Client,
-        job: &Job,
-        progress: &dyn Progress,
-    ) -> Result<JobResult> {
-        let config = &self.workspace.config;
+    fn run_job(&self, job: &Job) -> Result<JobResult> {
+        let BotThread { bot, queue, .. } = self;
+        let config = &bot.workspace.config;
         let number = job.job.number;
         let not = |why: &str| Ok((JobState::Cancelled, why.to_owned()));
-        let found = self.find_pull_request(client, number)?;
+        let found = self.find_pull_request(number)?;
         if !found.open {
             return not("the pull request is closed");
         }
@@ -134,42 +130,30 @@ impl Bot {
         queue.takes(job.id, &found.head)?;
         let no_job = || Error::usage(format!("`{}` is not a job command", job.job.command));
         let command = Command::from_text(&job.job.command).ok_or_else(no_job)?;
-        let isolation = match Isolation::of(config, &self.sandbox, job.job.trusted) {
+        let isolation = match Isolation::of(config, &bot.sandbox, job.job.trusted) {
             Ok(isolation) => isolation,
             Err(why) => return not(&why),
         };
-        self.set_progress("");
-        self.update_comment(queue, client, &found, "", progress)?;
-        self.set_progress("fetching the pull request");
-        let cancelled = || {
-            queue
-                .state(job.id)
-                .is_ok_and(|state| state == Some(JobState::Cancelled))
-        };
+        bot.set_progress("");
+        self.update_comment(&found, None)?;
+        bot.set_progress("fetching the pull request");
+        let cancelled = || self.is_cancelled(job);
         // The queue has the reason.
         let cancelled_job = || not("cancelled");
-        let Some(build_guard) = Self::wait_for_lock(&self.state.build_lock, &cancelled)? else {
+        let Some(build_guard) = Bot::wait_for_lock(&bot.state.build_lock, &cancelled)? else {
             return cancelled_job();
         };
-        let prepared = match self.prepare(queue, &found, job, isolation, &cancelled, progress)? {
+        let prepared = match self.prepare(&found, job, isolation)? {
             Preparation::Cancelled => return cancelled_job(),
             Preparation::Superseded => return not("the pull request has a newer commit"),
             Preparation::NeedsApproval { head, files } => {
                 queue.hold(job.id, &head, &files.join("\n"))?;
-                self.update_comment(queue, client, &found, "", progress)?;
+                self.update_comment(&found, None)?;
                 return Ok((JobState::Held, format!("{} files", files.len())));
             }
             // The bot posts why the pull request has no usable series.
             Preparation::NoSeries { head, error } => {
-                let failed = (head.as_str(), &error);
-                return self.post_error(
-                    queue,
-                    client,
-                    job,
-                    failed,
-                    OutcomePart::Run(None),
-                    progress,
-                );
+                return self.post_error(job, &head, &error, OutcomePart::Run(None));
             }
             Preparation::Ready(prepared) => prepared,
         };
@@ -185,18 +169,18 @@ impl Bot {
         let arguments =
             job::run_arguments(&command, &config.bot.preset, count).ok_or_else(no_job)?;
         let run = |arguments: &[String]| {
-            let Some(_machine_guard) = Self::wait_for_lock(&self.state.machine_lock, &cancelled)?
+            let Some(_machine_guard) = Bot::wait_for_lock(&bot.state.machine_lock, &cancelled)?
             else {
                 return Ok(JobEnd::Cancelled);
             };
             let cpus = prebuild::measuring_cpus(&config.bot);
             job::run(
-                &self.tool,
+                &bot.tool,
                 &prepared.environment,
                 arguments,
-                &cpus,
+                cpus.as_deref(),
                 &cancelled,
-                progress_writer(&self.state.progress, String::new()),
+                progress_writer(&bot.state.progress, String::new()),
             )
         };
         let mut ended = JobEnd::Exited;
@@ -221,75 +205,61 @@ impl Bot {
                     Command::Bisect { .. } => OutcomePart::Bisection(None),
                     _ => OutcomePart::Run(None),
                 };
-                let failed = (prepared.head.as_str(), &error);
-                self.post_error(queue, client, job, failed, made, progress)
+                self.post_error(job, &prepared.head, &error, made)
             }
-            JobEnd::Exited => {
-                self.post_outcome(queue, client, job, (&prepared, &command), progress)
-            }
+            JobEnd::Exited => self.post_outcome(job, &command, &prepared),
         }
     }
 
     /// Stores a job's outcome and posts it.
     fn post_outcome(
         &self,
-        queue: &Queue,
-        client: &Client,
         job: &Job,
-        (prepared, command): (&PreparedJob, &Command),
-        progress: &dyn Progress,
+        command: &Command,
+        prepared: &PreparedJob,
     ) -> Result<JobResult> {
+        let bot = self.bot;
         let from = job_workspace::outcome_dir(&prepared.environment.folder);
         if !from.join(outcome::OUTCOME_FILE).exists() {
             return Err(
-                Error::internal("the job ended without a result").details([self.progress_text()])
+                Error::internal("the job ended without a result").details([bot.progress_text()])
             );
         }
-        let stored = BotPaths::new(&self.workspace).outcome(&self.repository, job.job.number);
-        let margin = |meter| self.workspace.config.margin(meter);
+        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
+        let margin = |meter| bot.workspace.config.margin(meter);
         let bisected = matches!(command, Command::Bisect { .. });
         outcome::take(&from, &stored, &prepared.head, bisected, &margin)?;
-        self.post_stored(queue, client, job, progress)
+        self.post_stored(job)
     }
 
     /// Posts the error of a job without results.
     fn post_error(
         &self,
-        queue: &Queue,
-        client: &Client,
         job: &Job,
-        (head, error): (&str, &Error),
+        head: &str,
+        error: &Error,
         made: OutcomePart<'_>,
-        progress: &dyn Progress,
     ) -> Result<JobResult> {
-        let stored = BotPaths::new(&self.workspace).outcome(&self.repository, job.job.number);
+        let bot = self.bot;
+        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
         outcome::put(&stored, head, vec![Failure::new(error, None)], made)?;
-        self.post_stored(queue, client, job, progress)
+        self.post_stored(job)
     }
 
     /// Posts the stored results for the pull request of `job` and marks the job as done.
-    fn post_stored(
-        &self,
-        queue: &Queue,
-        client: &Client,
-        job: &Job,
-        progress: &dyn Progress,
-    ) -> Result<JobResult> {
-        let stored = self.stored_results(job.job.number)?;
-        let found = self.find_pull_request(client, job.job.number)?;
-        let _comment_guard = Self::wait_for_lock(&self.state.comment_lock, &|| false)?;
+    fn post_stored(&self, job: &Job) -> Result<JobResult> {
+        let stored = self.bot.stored_results(job.job.number)?;
+        let found = self.find_pull_request(job.job.number)?;
+        let _comment_guard = Bot::wait_for_lock(&self.bot.state.comment_lock, &|| false)?;
         let notice = stored.notice();
-        let posted = perfquilt_forge::post(
-            client,
-            &self.posting(),
-            &found,
-            &Draft {
-                subject: &notice.subject,
-                write: &|subject, limit| comment(&notice.about(subject), limit),
-            },
-            progress,
-        )?;
-        queue.end(job.id, JobState::Done, &posted.title, now())?;
+        let draft = Draft {
+            subject: &notice.subject,
+            write: &|subject, limit| comment(&notice.about(subject), limit),
+        };
+        let posting = self.bot.posting();
+        let posted = perfquilt_forge::post(&self.client, &posting, &found, &draft, self.progress)?;
+        self.queue
+            .end(job.id, JobState::Done, &posted.title, now())?;
         Ok((JobState::Done, posted.title))
     }
 }

@@ -58,7 +58,7 @@ impl Conclusion {
     }
 }
 
-/// Creates or updates the check run of the commit `head` for this comment; returns the URL of its page.
+/// Creates or updates the check run of the commit `head` for this comment; returns the URL of its page, if it has one.
 pub(super) async fn update(
     github: &GitHub,
     head: &str,
@@ -66,7 +66,7 @@ pub(super) async fn update(
     comment: &Comment,
     conclusion: Conclusion,
     details: Option<&str>,
-) -> Result<String> {
+) -> Result<Option<String>> {
     let body = content(comment, conclusion, id, details);
     let mut uncertain = None;
     for round in 1..=MAX_ROUNDS {
@@ -101,7 +101,7 @@ pub(super) async fn update(
             }
         };
         match github.call::<CheckRun>(&request).await {
-            Ok(run) => return Ok(run.html_url.unwrap_or_default()),
+            Ok(run) => return Ok(run.html_url),
             Err(RequestError::Uncertain(error, info)) => {
                 uncertain = Some(error);
                 if !github.pause(&info, round).await {

@@ -1,7 +1,9 @@
 //! The pull request that a workflow's event describes.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
+use super::model::{Branch, RepositoryName, User};
 use super::{Repository, is_commit};
 use perfquilt_model::error::{Error, Result};
 
@@ -23,26 +25,16 @@ pub struct Target {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Event {
-    repository: Option<EventRepository>,
+    repository: Option<RepositoryName>,
     pull_request: Option<EventPullRequest>,
     workflow_run: Option<WorkflowRun>,
     issue: Option<Issue>,
 }
 
 #[derive(Deserialize)]
-struct EventRepository {
-    full_name: String,
-}
-
-#[derive(Deserialize)]
 struct EventPullRequest {
     number: u64,
-    head: Head,
-}
-
-#[derive(Deserialize)]
-struct Head {
-    sha: String,
+    head: Branch,
 }
 
 #[derive(Deserialize)]
@@ -58,12 +50,7 @@ struct WorkflowRun {
 
 #[derive(Deserialize)]
 struct HeadRepository {
-    owner: Owner,
-}
-
-#[derive(Deserialize)]
-struct Owner {
-    login: String,
+    owner: User,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +61,7 @@ struct Number {
 #[derive(Deserialize)]
 struct Issue {
     number: u64,
-    pull_request: Option<serde_json::Value>,
+    pull_request: Option<IgnoredAny>,
 }
 
 impl Target {

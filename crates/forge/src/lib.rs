@@ -1,4 +1,5 @@
-//! GitHub: the comment, check run and label of a pull request. Only this crate uses octocrab.
+//! GitHub: the comment, check run and label of a pull request, and webhook deliveries. Only this crate uses
+//! octocrab.
 //!
 //! `perfquilt_report::comment()` writes the comment; this crate posts it exactly once, whatever fails on the
 //! way.
@@ -17,6 +18,7 @@ mod secret;
 mod session;
 mod sticky;
 mod transport;
+pub mod webhook;
 
 use perfquilt_model::error::Error;
 

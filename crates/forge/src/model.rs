@@ -1,10 +1,22 @@
-//! The fields of GitHub's responses that perfquilt reads. Optional fields may be missing.
+//! The fields of GitHub's responses and events that perfquilt reads. Optional fields may be missing.
+//!
+//! octocrab's models demand far more: all fields of every account and repository, an author of every issue and
+//! comment (a deleted account has none), and known values of states that GitHub may extend. A check run's
+//! external id is missing, and `{:?}` shows an installation's token.
 
 use serde::Deserialize;
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct User {
     pub login: String,
+    /// `User`, `Bot`, ….
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct RepositoryName {
+    pub full_name: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -25,13 +37,12 @@ pub(super) struct InstallationToken {
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Comment {
     pub id: u64,
-    #[serde(default)]
     pub body: Option<String>,
     pub user: Option<User>,
     pub html_url: String,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Branch {
     pub sha: String,
     #[serde(rename = "ref", default)]
@@ -49,7 +60,6 @@ pub(super) struct PullRequestData {
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct CheckRun {
     pub id: u64,
-    #[serde(default)]
     pub external_id: Option<String>,
     pub html_url: Option<String>,
 }

@@ -203,9 +203,7 @@ pub fn post(
         let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
         let details = subject.run.as_deref();
         let check_run = if posting.check {
-            checks::update(github, &head, &posting.id, &comment, conclusion, details)
-                .await
-                .map(Some)
+            checks::update(github, &head, &posting.id, &comment, conclusion, details).await
         } else {
             Ok(None)
         };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, USER_AGENT};
 use octocrab::Octocrab;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -365,16 +366,12 @@ fn retry_after(text: &str, date: Option<i64>) -> Option<u64> {
 
 /// Percent-encodes `text` as one segment of a path.
 pub(super) fn encode_segment(text: &str) -> String {
-    let mut result = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                result.push(char::from(byte))
-            }
-            _ => result.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    result
+    const RESERVED: AsciiSet = NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~');
+    utf8_percent_encode(text, &RESERVED).to_string()
 }
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ impl Engine {
             Event::Imported | Event::Explained(_) => false,
             Event::Block(block) => {
                 self.evidence.add(block, since);
-                let own = block.source.is_empty();
+                let own = block.source.is_none();
                 if own {
                     self.cost.blocks += 1;
                     self.cost.values += u32::try_from(block.values.len()).unwrap_or(u32::MAX);

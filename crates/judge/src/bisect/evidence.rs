@@ -60,9 +60,9 @@ pub struct Explanation {
 /// One randomised block, whose servers were all started afresh.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Block {
-    /// The earlier experiment that it is imported from; empty for blocks of the session.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub source: String,
+    /// The earlier experiment that it is imported from; `None` for blocks of the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// The block's number in its source.
     pub number: u32,
     /// The cost per transaction, by state.
@@ -80,7 +80,7 @@ pub struct Block {
 struct EvidenceBlock {
     /// Number of earlier events.
     since: usize,
-    source: String,
+    source: Option<String>,
     number: u32,
     /// Logs of costs.
     values: BTreeMap<usize, f64>,
@@ -113,7 +113,7 @@ impl Evidence {
                 .collect(),
             layouts: block.layouts.clone(),
         };
-        if block.source.is_empty() {
+        if block.source.is_none() {
             self.own.push(entry);
             return;
         }
@@ -190,11 +190,12 @@ impl Evidence {
 
     /// Adds the rows of earlier experiments; blocks that share a layout of any of the states form one unit.
     fn stored_rows(&self, states: &[usize], rows: &mut Vec<Vec<f64>>) {
-        let mut by_source: BTreeMap<&str, Vec<(&EvidenceBlock, Vec<f64>)>> = BTreeMap::new();
+        let mut by_source: BTreeMap<Option<&str>, Vec<(&EvidenceBlock, Vec<f64>)>> =
+            BTreeMap::new();
         for entry in &self.stored {
             if let Some(row) = self.row(entry, states) {
                 by_source
-                    .entry(&entry.source)
+                    .entry(entry.source.as_deref())
                     .or_default()
                     .push((entry, row));
             }
@@ -237,7 +238,7 @@ mod tests {
 
     fn block(source: &str, number: u32, values: &[(usize, f64)], layout: u64) -> Block {
         Block {
-            source: source.into(),
+            source: (!source.is_empty()).then(|| source.to_owned()),
             number,
             values: values.iter().copied().collect(),
             layouts: values.iter().map(|(state, _)| (*state, layout)).collect(),

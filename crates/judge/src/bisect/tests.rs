@@ -469,7 +469,7 @@ fn stored(world: &mut World, states: &[usize], count: u32) -> Vec<Event> {
         .flat_map(|number| {
             let mut events = world.answer(&action);
             if let Event::Block(block) = &mut events[0] {
-                block.source = "quick-1".into();
+                block.source = Some("quick-1".into());
                 block.number = number;
                 block.seconds = 0.0;
             }

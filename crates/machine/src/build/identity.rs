@@ -14,7 +14,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::digest::{add, hex};
+use perfquilt_system::digest::add;
 
 /// Section flag: occupies memory while the program runs.
 const SHF_ALLOC: u64 = 2;
@@ -42,7 +42,7 @@ pub fn identity_of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<St
             all.update(b"x");
         }
     }
-    Ok(hex(&all.finalize()))
+    Ok(hex::encode(all.finalize()))
 }
 
 /// Whether a file with this content is expected to be executable.
@@ -190,7 +190,7 @@ mod tests {
             let mut content = Sha256::new();
             add(&mut content, b"a");
             content.update(of_bytes(text.as_bytes()));
-            assert_eq!(with(usual), hex(&content.finalize()), "as before");
+            assert_eq!(with(usual), hex::encode(content.finalize()), "as before");
         }
     }
 

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use perfquilt_config::{Recipe, config_files};
 use perfquilt_model::error::Result;
-use perfquilt_system::digest::{self, hex};
+use perfquilt_system::digest;
 
 /// Part of every key: raised when the same inputs would give another result.
 const KEY_FORMAT: &str = "perfquilt-build 3";
@@ -27,7 +27,7 @@ pub(super) fn of_server(
     {
         digest::add(&mut digest, part.as_bytes());
     }
-    hex(&digest.finalize())[..40].to_owned()
+    hex::encode(digest.finalize())[..40].to_owned()
 }
 
 /// Returns the digest of the part of a recipe that determines the build tree, without what is installed from it.
@@ -110,7 +110,7 @@ pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -
         add("file", name.as_bytes());
         add("file", &bytes);
     }
-    Ok(hex(&digest.finalize()))
+    Ok(hex::encode(digest.finalize()))
 }
 
 /// Returns the name of the folder with the source and build tree of a recipe whose configuration has this digest.

@@ -22,7 +22,7 @@ use perfquilt_config::{ProfileSource, Recipe};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::caches;
-use perfquilt_system::digest::{add, hex};
+use perfquilt_system::digest::add;
 use perfquilt_system::process::{Command, find_program};
 
 /// File that describes a cached profile.
@@ -228,7 +228,7 @@ impl ProfileProvider {
         for part in [FORMAT, &self.instrumented.key(tree), &self.identity] {
             add(&mut digest, part.as_bytes());
         }
-        hex(&digest.finalize())[..40].to_owned()
+        hex::encode(digest.finalize())[..40].to_owned()
     }
 
     /// Returns the profile for `tree` if the cache holds it completely.

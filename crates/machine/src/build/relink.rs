@@ -17,7 +17,6 @@ use super::{link_command, padding};
 use perfquilt_config::Layouts;
 use perfquilt_config::{RELINK_FOLDER, RELINK_RECORD};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_system::digest::hex;
 use perfquilt_system::process::Command;
 
 const NO_SHUFFLE: &str = "its linker cannot shuffle: install mold or lld, and set \
@@ -178,7 +177,7 @@ fn strip(file: &Path) -> Result<()> {
 fn share(file: &Path, pool: &Path) -> Result<bool> {
     let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
     let can_pad = !padding::sections(std::io::Cursor::new(&bytes)).is_empty();
-    let shared = pool.join(hex(&Sha256::digest(&bytes)));
+    let shared = pool.join(hex::encode(Sha256::digest(&bytes)));
     // Other results share the content, so nothing may write to it.
     let read_only = std::fs::Permissions::from_mode(0o444);
     std::fs::set_permissions(file, read_only).map_err(|e| Error::io("protect", file, &e))?;

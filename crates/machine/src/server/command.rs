@@ -15,7 +15,7 @@ use super::{AdapterKind, ClientThreads, Launch, ServerAdapter, copy_tree};
 use perfquilt_config::{Section, Server, config_files, expand, expand_word};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::digest::{self, hex};
+use perfquilt_system::digest;
 use perfquilt_system::process::Command;
 
 /// Maximum time of one run of the ready command.
@@ -184,7 +184,7 @@ impl ServerAdapter for CommandAdapter {
             digest::add(&mut digest, name.as_bytes());
             digest::add(&mut digest, &bytes);
         }
-        Ok(hex(&digest.finalize()))
+        Ok(hex::encode(digest.finalize()))
     }
 
     fn prepare(&self, _server: &Path, data: &Path, _progress: &dyn Progress) -> Result<()> {

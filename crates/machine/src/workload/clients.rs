@@ -15,7 +15,6 @@ use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
-use perfquilt_system::digest::hex;
 
 /// Runs clients, with their scripts and the placement of clients and servers on processors.
 #[derive(Debug)]
@@ -144,7 +143,10 @@ impl Clients {
         digest.update(format!("{release}\n{}\n", adapter.identity()?));
         sets.iter()
             .for_each(|set| digest.update(format!("{set}\n")));
-        Ok(format!("{release}-{}", &hex(&digest.finalize())[..16]))
+        Ok(format!(
+            "{release}-{}",
+            &hex::encode(digest.finalize())[..16]
+        ))
     }
 
     /// Fills a running server with the data of all `workloads`, each data set once, in a database of

@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use perfquilt_config::{Config, Workload, config_files};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::digest::{self, hex};
+use perfquilt_system::digest;
 
 pub use client::{
     BlockSlices, Client, ClientFailure, Requests, Setup, TimedBlock, WorkloadKind, check_count,
@@ -87,7 +87,7 @@ pub fn check(config: &Config) -> Result<()> {
 
 /// Returns the digest of the client code that affects measurements, which is part of the harness's identity.
 pub fn identity() -> String {
-    hex(&Sha256::digest(sysbench::SCRIPTS.concat()))
+    hex::encode(Sha256::digest(sysbench::SCRIPTS.concat()))
 }
 
 /// Returns the digest of a workload: its settings, its scripts, the files of `bench_config` that its commands name,
@@ -108,7 +108,7 @@ pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<Str
         digest::add(&mut digest, name.as_bytes());
         digest::add(&mut digest, &bytes);
     }
-    Ok(hex(&digest.finalize()))
+    Ok(hex::encode(digest.finalize()))
 }
 
 #[cfg(test)]

@@ -46,8 +46,8 @@ pub struct EarlierBlocks {
 /// The identifiers of a state's server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerIds {
-    /// The key of its build in the cache; empty while its sources are unknown.
-    pub key: String,
+    /// The key of its build in the cache, once its sources are known.
+    pub key: Option<String>,
     /// The server's identity, once it is built.
     pub identity: Option<String>,
 }
@@ -430,7 +430,7 @@ fn shared(
         }
         let (key, identity) = (keys.get(&point), earlier.identity.points.get(&point));
         let state = names.iter().find(|(_, names)| {
-            key.is_some_and(|key| *key == names.key)
+            (key.is_some() && key == names.key.as_ref())
                 || (identity.is_some() && identity == names.identity.as_ref())
         });
         if let Some((&state, _)) = state {

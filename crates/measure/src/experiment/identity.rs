@@ -17,7 +17,6 @@ use perfquilt_model::error::Result;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_store::ExperimentIdentity;
-use perfquilt_system::digest::hex;
 
 /// The version of the measuring protocol, beside the parts that [`harness`] digests: how servers are started,
 /// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
@@ -44,7 +43,7 @@ pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: Layouts) -> R
     Ok(format!(
         "perfquilt {} {}",
         env!("CARGO_PKG_VERSION"),
-        &hex(&digest.finalize())[..12]
+        &hex::encode(digest.finalize())[..12]
     ))
 }
 
@@ -138,7 +137,7 @@ pub fn key(
         let identity = workload::workload_identity(&ws.bench_config(), workload)?;
         add(format!("workload {} {identity}", workload.name));
     }
-    Ok(hex(&digest.finalize()))
+    Ok(hex::encode(digest.finalize()))
 }
 
 /// Returns the identities of the measured servers and workloads, from which a later experiment decides which

@@ -139,7 +139,7 @@ impl<'a> BisectRun<'a> {
             .filter(|(_, state)| !state.tree.is_empty())
             .map(|(place, state)| {
                 let names = ServerIds {
-                    key: builder.key(&state.tree),
+                    key: Some(builder.key(&state.tree)),
                     identity: None,
                 };
                 (place, names)
@@ -197,9 +197,9 @@ impl<'a> BisectRun<'a> {
         }
         for event in &self.kept.session.events {
             if let Event::Block(block) = event
-                && !block.source.is_empty()
+                && let Some(source) = &block.source
             {
-                let place = (block.source.clone(), block.number);
+                let place = (source.clone(), block.number);
                 self.told.insert(place, block.values.len());
             }
         }
@@ -227,7 +227,7 @@ impl<'a> BisectRun<'a> {
     fn have(&mut self, state: usize, built: &Built) -> Result<()> {
         self.runner.add(state, built, self.progress)?;
         let names = self.names.entry(state).or_default();
-        names.key.clone_from(&built.key);
+        names.key = Some(built.key.clone());
         names.identity = Some(built.identity.clone());
         self.servers.insert(state, built.clone());
         Ok(())
@@ -250,7 +250,7 @@ impl<'a> BisectRun<'a> {
         let mut blocks = self.runner.blocks(numbers.start)?;
         blocks.retain(|values| numbers.contains(&values.number));
         for values in blocks {
-            self.tell(Event::Block(block(String::new(), values, seconds)))?;
+            self.tell(Event::Block(block(None, values, seconds)))?;
         }
         Ok(())
     }
@@ -274,7 +274,11 @@ impl<'a> BisectRun<'a> {
                     continue;
                 }
                 self.told.insert(place, states);
-                self.tell(Event::Block(block(known.experiment.clone(), values, 0.0)))?;
+                self.tell(Event::Block(block(
+                    Some(known.experiment.clone()),
+                    values,
+                    0.0,
+                )))?;
             }
         }
         if self.kept.session.events.len() > before {
@@ -494,7 +498,7 @@ impl<'a> BisectRun<'a> {
     }
 }
 
-fn block(source: String, values: BlockCosts, seconds: f64) -> Block {
+fn block(source: Option<String>, values: BlockCosts, seconds: f64) -> Block {
     Block {
         source,
         number: values.number,

@@ -234,7 +234,7 @@ fn series_name(release: &Release, series: &Series) -> String {
     for patch in series.patches() {
         digest.update(format!("{}\n{:?}\n", patch.name, patch.files));
     }
-    let digest = perfquilt_system::digest::hex(&digest.finalize());
+    let digest = hex::encode(digest.finalize());
     format!("{} with series {}", release.name, &digest[..12])
 }
 

@@ -19,7 +19,6 @@ use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
-use perfquilt_system::digest::hex;
 
 /// Measures the releases called `old` and `new`, without and with the patch `which` of each series or the whole
 /// series, until the source of a loss is known.
@@ -68,7 +67,7 @@ pub fn compare(
     let mut digest = Sha256::new();
     digest.update(format!("{context} {}", request.meter));
     servers.iter().for_each(|built| digest.update(&built.key));
-    let name = &hex(&digest.finalize())[..12];
+    let name = &hex::encode(digest.finalize())[..12];
     let mut header = ExperimentHeader::new(&releases[0], &request.preset.recipe);
     header.experiment = format!("releases-{name}");
     header.series = states[1..]

@@ -8,7 +8,6 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Action, Question, Session};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_store::Store;
-use perfquilt_system::digest::hex;
 use perfquilt_system::files::write_file;
 use perfquilt_system::locks::{self, Lock};
 
@@ -54,7 +53,7 @@ impl Sessions {
     ) -> Result<StoredSession> {
         let text = serde_json::to_string(question)
             .map_err(|error| Error::internal(format!("cannot write the question: {error}")))?;
-        let digest = hex(&Sha256::digest(format!("{text}\n{context}")));
+        let digest = hex::encode(Sha256::digest(format!("{text}\n{context}")));
         for number in 1.. {
             let name = match number {
                 1 => digest[..12].to_owned(),

@@ -16,8 +16,8 @@ use perfquilt_model::progress::Progress;
 pub struct Target {
     /// Its description, for display.
     pub label: String,
-    /// The recipe it was built with; empty if unknown.
-    pub recipe: String,
+    /// The recipe it was built with, if known.
+    pub recipe: Option<String>,
     /// The server.
     pub built: Built,
     /// The release whose configuration and clients it gets.
@@ -110,7 +110,7 @@ impl Target {
                 Some(recipe) => format!("{label} ({recipe})"),
                 None => label,
             },
-            recipe: own.to_owned(),
+            recipe: Some(own.to_owned()),
             built,
             release: prepared.release.name.clone(),
             data: prepared.release.name,
@@ -125,7 +125,7 @@ impl Target {
         let upstream = &ws.config.upstream;
         Ok(Target {
             label: dir.display().to_string(),
-            recipe: String::new(),
+            recipe: None,
             release: format!("{}-{}", upstream.name, upstream.current),
             // Data of another server may not be compatible.
             data: format!("elsewhere-{}", &built.identity[..16]),

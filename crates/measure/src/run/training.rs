@@ -13,7 +13,6 @@ use perfquilt_machine::workload::{self, Clients};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_system::digest::hex;
 
 /// The seed of every training run, so that all draw the same numbers.
 const SEED: u64 = 1;
@@ -68,7 +67,7 @@ impl Training for Trainer {
             let identity = workload::workload_identity(&self.ws.bench_config(), one)?;
             digest.update(format!(" {identity}"));
         }
-        Ok(hex(&digest.finalize()))
+        Ok(hex::encode(digest.finalize()))
     }
 
     fn train(

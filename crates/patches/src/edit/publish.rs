@@ -16,7 +16,6 @@ use crate::stack::history;
 use crate::upstream::Objects;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::digest::hex;
 use perfquilt_system::files::write_file;
 use perfquilt_system::locks::{self, Lock};
 
@@ -305,7 +304,7 @@ fn undo(journal: &Journal) -> Result<()> {
 }
 
 fn digest(content: &[u8]) -> String {
-    hex(&Sha256::digest(content))
+    hex::encode(Sha256::digest(content))
 }
 
 fn digest_of(path: &Path) -> Result<Option<String>> {

@@ -248,8 +248,9 @@ fn decode_word(text: &str) -> Option<(String, usize)> {
                 bytes.push(match byte {
                     b'_' => b' ',
                     b'=' => {
-                        let digits = [input.next()?, input.next()?];
-                        u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+                        let mut decoded = [0];
+                        hex::decode_to_slice([input.next()?, input.next()?], &mut decoded).ok()?;
+                        decoded[0]
                     }
                     other => other,
                 });

@@ -23,7 +23,6 @@ pub use options::Flags;
 use std::sync::Arc;
 
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::digest::hex;
 
 /// A patch of the series.
 #[derive(Debug, Clone)]
@@ -96,7 +95,7 @@ pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a str>) -> String {
         hasher.update(part.as_bytes());
         hasher.update(b"\n");
     }
-    hex(&hasher.finalize())
+    hex::encode(hasher.finalize())
 }
 
 impl Patch {
@@ -138,7 +137,7 @@ impl Patch {
         }
         let own = {
             use sha2::{Digest, Sha256};
-            hex(&Sha256::digest(bytes))
+            hex::encode(Sha256::digest(bytes))
         };
         let title = header.title().unwrap_or(&entry.name).to_owned();
         Ok(Patch {

@@ -253,7 +253,7 @@ fn shared_prefix(path: &Path, keys: &[StackKey]) -> usize {
 }
 
 fn name(key: &StackKey) -> String {
-    key[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&key[..8])
 }
 
 fn is_name(text: &str) -> bool {

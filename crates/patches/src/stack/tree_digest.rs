@@ -11,7 +11,7 @@ use super::oid;
 use crate::upstream::Objects;
 use crate::upstream::objects::MODE_TREE;
 use perfquilt_model::error::Result;
-use perfquilt_system::digest::{add, hex};
+use perfquilt_system::digest::add;
 
 /// The part of a file that a digest covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl TreeDigests {
         let objects = Objects::open(object_store)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let root = self.folder(&objects, oid(tree)?, &mut known)?;
-        Ok(hex(&root.unwrap_or_default()))
+        Ok(hex::encode(root.unwrap_or_default()))
     }
 
     /// Returns the digest of a folder; `None` if it has no relevant files.

@@ -12,7 +12,6 @@ use super::objects::Objects;
 use crate::series::path::shown;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::digest::hex;
 use perfquilt_system::process::check_interrupted;
 
 /// Largest accepted file, in bytes: far larger than any source file, far smaller than the machine's memory.
@@ -32,7 +31,7 @@ pub fn sha256(path: &Path) -> Result<String> {
         check_interrupted()?;
         let count = file.read(&mut buffer).map_err(io)?;
         if count == 0 {
-            return Ok(hex(&hasher.finalize()));
+            return Ok(hex::encode(hasher.finalize()));
         }
         hasher.update(&buffer[..count]);
     }

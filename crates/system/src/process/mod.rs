@@ -11,6 +11,7 @@ mod signals;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -173,23 +174,17 @@ pub fn missing(program: &str) -> Error {
 
 /// Returns the full path of an executable on `PATH`.
 pub fn find_program(name: &str) -> Option<PathBuf> {
-    use std::os::unix::fs::PermissionsExt;
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(name))
-        .find(|path| {
-            std::fs::metadata(path)
-                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-        })
+    which::which_global(name).ok()
 }
 
 /// Quotes `word` for a shell, if necessary.
 pub fn quoted(word: &str) -> String {
+    // shlex would quote `=,%{}` too, which most options contain and which rarely mean something to a shell.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%{}".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
+        return word.to_owned();
     }
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), Cow::into_owned)
 }
 
 impl Command {

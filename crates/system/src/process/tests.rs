@@ -181,5 +181,12 @@ fn a_file_that_cannot_be_executed_is_reported() {
 #[test]
 fn shown_is_quoted() {
     let command = Command::new("sh").args(["-c", "echo 'a'"]);
-    assert_eq!(command.shown(), r"sh -c 'echo '\''a'\'''");
+    assert_eq!(command.shown(), r#"sh -c "echo 'a'""#);
+    let plain = "cmake -DCMAKE_BUILD_TYPE=Release --sort=a,b {output}";
+    assert_eq!(
+        Command::new("cmake").args(plain.split(' ').skip(1)).shown(),
+        plain
+    );
+    assert_eq!(quoted(""), "''");
+    assert_eq!(quoted("a b; c"), "'a b; c'");
 }

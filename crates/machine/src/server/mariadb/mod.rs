@@ -19,7 +19,6 @@ use super::{
 use perfquilt_config::Server;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::digest::hex;
 use perfquilt_system::process::{Command, Output};
 
 use client::Client;
@@ -187,7 +186,7 @@ impl ServerAdapter for Mariadb {
         if let Some(file) = &self.config {
             digest.update(std::fs::read(file).map_err(|e| Error::io("read", file, &e))?);
         }
-        Ok(hex(&digest.finalize()))
+        Ok(hex::encode(digest.finalize()))
     }
 
     fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()> {

@@ -8,7 +8,6 @@ use super::{SysbenchSettings, command_line};
 use crate::server::Running;
 use crate::workload::Environment;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_system::digest::hex;
 use perfquilt_system::process::Command;
 
 /// Options that determine the data prepared by sysbench's own scripts; workloads with equal values share
@@ -48,7 +47,7 @@ pub(super) fn key(environment: &Environment, settings: &SysbenchSettings) -> Res
     if let Some(path) = command_line::own_script(environment.bench_config(), script) {
         digest.update(std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?);
     }
-    Ok(hex(&digest.finalize())[..16].to_owned())
+    Ok(hex::encode(digest.finalize())[..16].to_owned())
 }
 
 /// Returns the database of a data set.
