@@ -9,12 +9,16 @@ use std::path::Path;
 
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_forge::{Draft, Forge as _, Posting};
 use perfquilt_judge::attribution::attribute_with;
 use perfquilt_machine::server::Scratch;
 use perfquilt_machine::workload::Clients;
+use perfquilt_model::error::Error;
+use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
-use perfquilt_report::{EXPORTERS, Exporter, ReportData};
+use perfquilt_model::progress::Silent;
+use perfquilt_report::{EXPORTERS, Exporter, Notice, ReportData, comment};
 use serde_json::Value;
 
 /// `crates/report/src/export/` with the example of a format.
@@ -51,6 +55,17 @@ mod server {
     mod line_server;
 
     pub const LINE_SERVER: AdapterKind = line_server::KIND;
+}
+
+/// `crates/forge/src/` with the example of a forge.
+#[path = "contributing"]
+mod forge {
+    pub use perfquilt_forge::event::Target;
+    pub use perfquilt_forge::{CommentUpdate, Forge, Posted, Publication, PullRequest, Repository};
+
+    mod folder;
+
+    pub use folder::Folder;
 }
 
 /// The Rust blocks of a page: the path in the comment `<!-- PATH -->` on the line before the block, and its text.
@@ -257,4 +272,45 @@ fn the_example_of_a_client_names_the_line_of_a_fault() {
         message.starts_with("bench-config/workloads/w.toml:5: "),
         "{message}"
     );
+}
+
+#[test]
+fn the_example_of_a_forge_keeps_one_comment() {
+    let folder = tempfile::tempdir().unwrap();
+    let forge = forge::Folder {
+        repository: "acme/series".parse().unwrap(),
+        path: folder.path().into(),
+    };
+    let target = forge::Target {
+        number: Some(7),
+        head: Some("1".repeat(40)),
+        ..forge::Target::default()
+    };
+    let found = forge.find(&target).unwrap();
+    let posting = Posting {
+        id: "quick".into(),
+        check: false,
+        label: None,
+        fail_on_regression: false,
+        fail_on_inconclusive: false,
+    };
+    let error = Error::build("patch 3 does not compile");
+    let failures = [Failure::new(&error, None)];
+    let notice = Notice {
+        failures: &failures,
+        ..Notice::default()
+    };
+    let draft = Draft {
+        subject: &notice.subject,
+        write: &|subject, limit| comment(&notice.about(subject), limit),
+    };
+    let post = || perfquilt_forge::post(&forge, &posting, &found, &draft, &Silent).unwrap();
+    let first = post();
+    assert_eq!((first.number, first.comment.action), (7, "created"));
+    assert_eq!(post().comment.action, "updated");
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(files.len(), 1);
+    let text = std::fs::read_to_string(folder.path().join("7-quick.md")).unwrap();
+    assert!(text.contains("patch 3 does not compile"), "{text}");
+    assert_eq!(forge.repository().to_string(), "acme/series");
 }

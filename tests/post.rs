@@ -11,9 +11,7 @@ use std::time::Duration;
 use github::{Fault, GitHub, LOGIN, TOKEN};
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;
-use perfquilt_forge::{
-    Client, Credentials, Posted, Posting, RetryPolicy, Secret, find_pull_request,
-};
+use perfquilt_forge::{Client, Credentials, Forge, Posted, Posting, RetryPolicy, Secret};
 use perfquilt_judge::attribution::{Attribution, attribute};
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -75,7 +73,7 @@ fn post_as(
         number: Some(7),
         ..Target::default()
     };
-    let found = find_pull_request(&client, &target)?;
+    let found = client.find(&target)?;
     let attribution = attribution(gains);
     let notice = Notice {
         attribution: Some(&attribution),
@@ -423,16 +421,18 @@ fn a_workflow_for_a_fork_finds_its_pull_request() {
         let repository = github::REPOSITORY.parse().unwrap();
         Client::new(repository, &github.uri(), credentials(login), policy()).unwrap()
     };
-    let found = find_pull_request(&client(Some("github-actions[bot]")), &target).unwrap();
+    let found = client(Some("github-actions[bot]")).find(&target).unwrap();
     assert_eq!((found.number, found.head.as_str()), (7, FIRST));
     // A workflow's token does not say whose it is.
-    let error = find_pull_request(&client(None), &target).unwrap_err();
+    let error = client(None).find(&target).unwrap_err();
     assert!(
         error.hint_text().unwrap().contains("PERFQUILT_LOGIN"),
         "{error:?}"
     );
     github.state().pull_requests.clear();
-    let error = find_pull_request(&client(Some("github-actions[bot]")), &target).unwrap_err();
+    let error = client(Some("github-actions[bot]"))
+        .find(&target)
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Forge);
 }
 
@@ -486,7 +486,7 @@ fn a_failure_is_a_comment_too() {
         number: Some(7),
         ..Target::default()
     };
-    let found = find_pull_request(&client, &target).unwrap();
+    let found = client.find(&target).unwrap();
     let error = Error::series("patch 2 (0002-@octocat.patch) does not apply: hunk 1 of a.c");
     let notice = Notice {
         failures: &[Failure::new(&error, None)],

@@ -11,7 +11,7 @@ use super::report_options::{FailOn, margin};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;
-use perfquilt_forge::{Client, Credentials, Posting, Repository, RetryPolicy};
+use perfquilt_forge::{Credentials, MAX_COMMENT_BYTES, Posting, Repository, RetryPolicy, connect};
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_judge::bisect;
 use perfquilt_model::comment::PullRequestRef;
@@ -127,14 +127,14 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let api = api.or_else(|| variable("GITHUB_API_URL").filter(|url| !url.is_empty()));
     let credentials = Credentials::from_environment(&variable)?;
     let api = api.as_deref().unwrap_or(perfquilt_forge::API);
-    let client = Client::new(repository, api, credentials, RetryPolicy::default())?;
-    let found = perfquilt_forge::find_pull_request(&client, &target)?;
+    let forge = connect(repository, api, credentials, RetryPolicy::default())?;
+    let found = forge.find(&target)?;
     let progress = context.output.progress();
     if !found.open {
         progress.note(&format!("pull request {} is closed", found.number));
     }
     let posted = perfquilt_forge::post(
-        &client,
+        forge.as_ref(),
         &posting,
         &found,
         &Draft {
@@ -144,7 +144,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         progress,
     )?;
     if context.output.json() {
-        return context.output.print_json(&json!({ "schema": 1, "repository": client.repository().to_string(), "posted": posted }));
+        return context.output.print_json(
+            &json!({ "schema": 1, "repository": forge.repository().to_string(), "posted": posted }),
+        );
     }
     let mut text = format!(
         "{}\ncomment {}: {}\n",
@@ -160,7 +162,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 }
 
 fn print_comment(context: &Context, posting: &Posting, notice: &Notice<'_>) -> Result<()> {
-    let comment = perfquilt_report::comment(notice, posting.limit()?);
+    let comment = perfquilt_report::comment(notice, posting.limit(MAX_COMMENT_BYTES)?);
     if !context.output.json() {
         return context.output.print(&comment.body);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::paths::BotPaths;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::event::Target;
-use perfquilt_forge::{Client, Credentials, PullRequest, Repository, RetryPolicy};
+use perfquilt_forge::{Credentials, Forge, PullRequest, Repository, RetryPolicy, connect};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::queue::{Job, JobState, Queue};
@@ -56,11 +56,11 @@ pub struct SharedState {
     pub(super) answers: Arc<Mutex<BTreeMap<u64, (i64, String)>>>,
 }
 
-/// One of the bot's threads, with its own connections to the queue and to GitHub.
+/// One of the bot's threads, with its own connections to the queue and to the forge.
 pub(super) struct BotThread<'a> {
     pub(super) bot: &'a Bot,
     pub(super) queue: Queue,
-    pub(super) client: Client,
+    pub(super) forge: Box<dyn Forge>,
     pub(super) progress: &'a dyn Progress,
 }
 
@@ -122,7 +122,7 @@ impl Bot {
 
     /// Opens the connections of a thread that reports to `progress`.
     pub(super) fn thread<'a>(&'a self, progress: &'a dyn Progress) -> Result<BotThread<'a>> {
-        let client = Client::new(
+        let forge = connect(
             self.repository.clone(),
             &self.api,
             self.credentials.clone(),
@@ -131,7 +131,7 @@ impl Bot {
         Ok(BotThread {
             bot: self,
             queue: Queue::open(&self.queue_path())?,
-            client,
+            forge,
             progress,
         })
     }
@@ -170,7 +170,7 @@ impl BotThread<'_> {
             number: Some(number),
             ..Target::default()
         };
-        perfquilt_forge::find_pull_request(&self.client, &target)
+        self.forge.find(&target)
     }
 
     /// Returns whether `job` was cancelled.

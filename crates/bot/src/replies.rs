@@ -162,7 +162,7 @@ impl BotThread<'_> {
         let answer = Some(reply.answer.as_str()).filter(|answer| !answer.is_empty());
         let reacted = match reply.reaction.as_str() {
             "" => Ok(()),
-            reaction => perfquilt_forge::react(&self.client, reply.comment, reaction),
+            reaction => self.forge.react(reply.comment, reaction),
         };
         // Authors without permission get a reaction but no comment.
         if reply.reaction == "-1" && answer.is_none() {
@@ -197,7 +197,8 @@ impl BotThread<'_> {
                 subject: &notice.subject,
                 write: &|subject, limit| comment(&notice.about(subject), limit),
             };
-            perfquilt_forge::post(&self.client, &quiet, found, &draft, self.progress).map(|_| ())
+            perfquilt_forge::post(self.forge.as_ref(), &quiet, found, &draft, self.progress)
+                .map(|_| ())
         })
     }
 

@@ -257,7 +257,8 @@ impl BotThread<'_> {
             write: &|subject, limit| comment(&notice.about(subject), limit),
         };
         let posting = self.bot.posting();
-        let posted = perfquilt_forge::post(&self.client, &posting, &found, &draft, self.progress)?;
+        let posted =
+            perfquilt_forge::post(self.forge.as_ref(), &posting, &found, &draft, self.progress)?;
         self.queue
             .end(job.id, JobState::Done, &posted.title, now())?;
         Ok((JobState::Done, posted.title))

@@ -72,11 +72,6 @@ impl Client {
         })
     }
 
-    /// Returns the client's repository.
-    pub fn repository(&self) -> &Repository {
-        self.github.repository()
-    }
-
     /// Runs `work` until it completes or a signal asks to stop.
     pub(super) fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         self.runtime.block_on(async {

@@ -8,11 +8,12 @@ mod auth;
 mod checks;
 mod client;
 pub mod event;
+mod forge;
+mod github;
 mod jwt;
 mod labels;
 mod model;
 mod post;
-mod reactions;
 mod retry;
 mod secret;
 mod session;
@@ -27,17 +28,15 @@ pub use perfquilt_model::repository::Repository;
 pub use auth::Credentials;
 pub use checks::Conclusion;
 pub use client::Client;
-pub use post::{Draft, Posted, Posting, PullRequest, find_pull_request, post};
-pub use reactions::react;
+pub use forge::{Forge, Publication, connect};
+pub use github::MAX_COMMENT_BYTES;
+pub use post::{Draft, Posted, Posting, PullRequest, post};
 pub use retry::RetryPolicy;
 pub use secret::Secret;
 pub use sticky::CommentUpdate;
 
 /// The URL of github.com's API.
 pub const API: &str = "https://api.github.com";
-
-/// The maximum size of a comment. GitHub counts characters; this program counts bytes, which are never fewer.
-pub const MAX_COMMENT_BYTES: usize = 65_536;
 
 /// Parses a full commit id and returns it in lower case.
 ///

@@ -2,12 +2,9 @@
 
 use serde::Serialize;
 
-use super::client::GitHub;
-use super::event::Target;
-use super::model::PullRequestData;
-use super::sticky::{self, CommentUpdate, Mark};
-use super::transport::{Method, Request, RequestError, encode_segment};
-use super::{Client, Conclusion, MAX_COMMENT_BYTES, checks, labels};
+use super::Conclusion;
+use super::forge::{Forge, Publication};
+use super::sticky::CommentUpdate;
 use perfquilt_model::comment::{Comment, MeasurementStatus, PullRequestRef};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
@@ -33,11 +30,11 @@ impl Posting {
         Conclusion::of(status, self.fail_on_regression, self.fail_on_inconclusive)
     }
 
-    /// Returns the maximum size of a comment in bytes, without its mark.
+    /// Returns the maximum size of a comment in bytes, without its mark, for a forge's maximum.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an invalid id.
-    pub fn limit(&self) -> Result<usize> {
+    pub fn limit(&self, max_comment_bytes: usize) -> Result<usize> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         // Two hyphens would end the HTML comment that contains the mark.
         if self.id.is_empty()
@@ -50,7 +47,7 @@ impl Posting {
                     .hint("letters, digits and single hyphens, for example `redis-quick`"),
             );
         }
-        Ok(MAX_COMMENT_BYTES - 512)
+        Ok(max_comment_bytes - 512)
     }
 }
 
@@ -99,85 +96,19 @@ pub struct PullRequest {
     pub open: bool,
 }
 
-impl From<PullRequestData> for PullRequest {
-    fn from(found: PullRequestData) -> Self {
-        PullRequest {
-            number: found.number,
-            head: found.head.sha,
-            base: found.base.sha,
-            branch: found.base.name,
-            open: found.state == "open",
-        }
-    }
-}
-
-/// Finds the pull request that `target` describes.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `target` describes no pull request,
-/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when GitHub does not know it or does not answer.
-pub fn find_pull_request(client: &Client, target: &Target) -> Result<PullRequest> {
-    client.run(find(&client.github, target))
-}
-
-async fn find(github: &GitHub, target: &Target) -> Result<PullRequest> {
-    if let Some(number) = target.number {
-        let request = Request {
-            purpose: "read the pull request",
-            method: Method::Get,
-            path: github.path(&format!("pulls/{number}")),
-            body: None,
-        };
-        return match github.call::<PullRequestData>(&request).await {
-            Ok(found) => Ok(found.into()),
-            Err(RequestError::Refused(404 | 410, _)) => Err(Error::forge(format!(
-                "there is no pull request {number} in {}, or the token may not see it",
-                github.repository()
-            ))),
-            Err(failure) => Err(failure.into()),
-        };
-    }
-    let (Some(from), Some(head)) = (&target.from, &target.head) else {
-        return Err(Error::usage("no pull request is given")
-            .hint("give `--pr NUMBER`; in a workflow for pull requests, perfquilt reads it from the event"));
-    };
-    let path = github.path(&format!("pulls?state=all&head={}", encode_segment(from)));
-    let mut found: Vec<PullRequestData> = github.all("look for the pull request", &path).await?;
-    // The branch may have newer commits, been used before, or have several pull requests.
-    found.sort_by_key(|request| {
-        (
-            request.head.sha != *head,
-            request.state != "open",
-            std::cmp::Reverse(request.number),
-        )
-    });
-    found
-        .into_iter()
-        .next()
-        .map(PullRequest::from)
-        .ok_or_else(|| {
-            Error::forge(format!(
-                "there is no pull request from {from} in {}",
-                github.repository()
-            ))
-            .hint("was it removed, or its branch renamed?")
-        })
-}
-
 /// Posts the comment of `draft`, and what `posting` requests besides, to the pull request. Updates existing
 /// posts and never creates duplicates.
 ///
 /// # Errors
-/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when the comment, check run or label cannot be written;
-/// the others are written all the same. [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
+/// Those of [`Forge::publish`].
 pub fn post(
-    client: &Client,
+    forge: &dyn Forge,
     posting: &Posting,
     found: &PullRequest,
     draft: &Draft<'_>,
     progress: &dyn Progress,
 ) -> Result<Posted> {
-    let limit = posting.limit()?;
+    let limit = posting.limit(forge.max_comment_bytes())?;
     let head = match draft.subject.head.as_str() {
         "" => found.head.clone(),
         head => head.to_owned(),
@@ -189,53 +120,12 @@ pub fn post(
         head: head.clone(),
         ..draft.subject.clone()
     };
-    let comment = (draft.write)(&subject, limit);
-    let conclusion = posting.conclusion(comment.status);
-    let mark = Mark {
-        id: posting.id.clone(),
-        head: head.clone(),
+    let publication = Publication {
+        pull_request: found,
+        head: &head,
+        comment: &(draft.write)(&subject, limit),
+        posting,
+        run: subject.run.as_deref(),
     };
-    let github = &client.github;
-    client.run(async {
-        let number = found.number;
-        // A failure of one does not prevent the others; the first failure is returned.
-        let kept = sticky::update(github, number, &mark, &found.head, &comment.body).await;
-        let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
-        let details = subject.run.as_deref();
-        let check_run = if posting.check {
-            checks::update(github, &head, &posting.id, &comment, conclusion, details).await
-        } else {
-            Ok(None)
-        };
-        // A label belongs to the pull request, so results of an older commit must not change it.
-        let current = !outdated && found.head == head;
-        let label = match posting.label.as_ref().filter(|_| current) {
-            Some(prefix) => labels::update(github, number, prefix, comment.status)
-                .await
-                .map(Some),
-            None => Ok(None),
-        };
-        match (kept, check_run, label) {
-            (Ok(kept), Ok(check_run), Ok(label)) => Ok(Posted {
-                number,
-                head,
-                title: comment.title.clone(),
-                status: comment.status.to_string(),
-                conclusion: conclusion.name(),
-                comment: kept,
-                check_run,
-                label,
-            }),
-            (kept, check_run, label) => {
-                if let Ok(kept) = &kept {
-                    progress.note(&format!("comment {}: {}", kept.action, kept.url));
-                }
-                let errors = [kept.err(), check_run.err(), label.err()];
-                let mut errors = errors.into_iter().flatten();
-                let first = errors.next();
-                errors.for_each(|error| progress.warn(&error.to_string()));
-                Err(first.unwrap_or_else(|| Error::internal("nothing was posted")))
-            }
-        }
-    })
+    forge.publish(&publication, progress)
 }

@@ -1,0 +1,66 @@
+//! What posting needs of a service that hosts pull requests.
+
+use super::event::Target;
+use super::post::{Posted, Posting, PullRequest};
+use super::{Client, Credentials, Repository, RetryPolicy};
+use perfquilt_model::comment::Comment;
+use perfquilt_model::error::Result;
+use perfquilt_model::progress::Progress;
+
+/// A service that hosts the pull requests of one repository.
+pub trait Forge: Send + Sync {
+    /// Returns the repository.
+    fn repository(&self) -> &Repository;
+
+    /// Returns the maximum size of a comment in bytes.
+    fn max_comment_bytes(&self) -> usize;
+
+    /// Finds the pull request that `target` describes.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `target` describes no pull request,
+    /// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when the service does not know it or does not answer.
+    fn find(&self, target: &Target) -> Result<PullRequest>;
+
+    /// Writes a comment and what goes with it. Updates what was written for the same comment id and never creates
+    /// duplicates, even if an answer was lost or several programs post.
+    ///
+    /// # Errors
+    /// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when a part cannot be written; the others are written all
+    /// the same. [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
+    fn publish(&self, publication: &Publication<'_>, progress: &dyn Progress) -> Result<Posted>;
+
+    /// Adds a reaction (`+1`, `eyes`, `rocket`, `confused`, `-1`) to a comment. Ignores a comment that was deleted.
+    ///
+    /// # Errors
+    /// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when the service refuses or cannot be reached.
+    fn react(&self, comment: u64, reaction: &str) -> Result<()>;
+}
+
+/// A comment to write, and what goes with it.
+#[derive(Debug, Clone)]
+pub struct Publication<'a> {
+    /// The pull request.
+    pub pull_request: &'a PullRequest,
+    /// The measured commit, which may be older than the pull request's.
+    pub head: &'a str,
+    /// The comment.
+    pub comment: &'a Comment,
+    /// What to write besides the comment.
+    pub posting: &'a Posting,
+    /// The URL of the run, for details.
+    pub run: Option<&'a str>,
+}
+
+/// Connects to the forge of `repository` at the API `api`. Sends nothing yet.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `api` is not a safe URL for a token.
+pub fn connect(
+    repository: Repository,
+    api: &str,
+    credentials: Credentials,
+    policy: RetryPolicy,
+) -> Result<Box<dyn Forge>> {
+    Ok(Box::new(Client::new(repository, api, credentials, policy)?))
+}
