@@ -31,6 +31,7 @@ mod status;
 mod terminal;
 mod upstream;
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -142,6 +143,8 @@ pub struct Context {
     pub global: Global,
     /// Prints results, progress and errors.
     pub output: Output,
+    /// The object store of the workspace that was opened last.
+    object_store: RefCell<Option<PathBuf>>,
 }
 
 impl Context {
@@ -158,7 +161,17 @@ impl Context {
                 "finished writing the series, which an interrupted command had left incomplete",
             );
         }
+        self.object_store.replace(Some(ws.object_store()));
         Ok(ws)
+    }
+
+    /// Merges the packs of the workspace's object store, which takes longer than most commands: the user has the
+    /// results by then, and nothing is being measured.
+    fn merge_packs(&self) {
+        let store = self.object_store.take();
+        if let Some(store) = store.filter(|store| store.join("HEAD").is_file()) {
+            perfquilt_patches::upstream::merge_packs(&store);
+        }
     }
 
     /// Opens the workspace, if `--directory` names one or the current folder is in one.
@@ -200,12 +213,16 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let context = Context {
         global: cli.global,
         output,
+        object_store: RefCell::default(),
     };
     let result = perfquilt_system::process::install_signal_handlers()
         .and_then(|()| perfquilt_machine::sandbox::enter())
         .and_then(|()| dispatch(&context, cli.command));
     match result {
-        Ok(code) => code,
+        Ok(code) => {
+            context.merge_packs();
+            code
+        }
         Err(error) => {
             context.output.error(&error);
             ExitCode::from(if for_git {

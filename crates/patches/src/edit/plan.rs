@@ -103,6 +103,13 @@ pub(super) struct RefreshPlan {
     old_names: Vec<String>,
 }
 
+/// A commit of the branch and the patch that it becomes.
+struct AssignedCommit<'c> {
+    commit: &'c Commit,
+    candidate: &'c BranchCommit,
+    assigned: &'c Assignment,
+}
+
 impl Planner<'_> {
     /// Plans every patch and verifies the result.
     ///
@@ -143,7 +150,12 @@ impl Planner<'_> {
                 continue;
             }
             let name = self.name(candidate, assigned, original, &mut entries, &mut taken)?;
-            made.push(self.patch(commit, candidate, assigned, &originals, name, &parent)?);
+            let source = AssignedCommit {
+                commit,
+                candidate,
+                assigned,
+            };
+            made.push(self.patch(source, &originals, name, &parent)?);
             parent.clone_from(&commit.tree);
         }
         if !self.drop_empty && !empty.is_empty() {
@@ -221,13 +233,16 @@ impl Planner<'_> {
 
     fn patch(
         &self,
-        commit: &Commit,
-        candidate: &BranchCommit,
-        assigned: &Assignment,
+        source: AssignedCommit<'_>,
         originals: &[OriginalPatch],
         name: String,
         parent: &str,
     ) -> Result<PlannedPatch> {
+        let AssignedCommit {
+            commit,
+            candidate,
+            assigned,
+        } = source;
         if let Some(path) = format::changed_submodule(self.store, parent, &commit.tree)? {
             return Err(Error::series(format!(
                 "commit {} changes the submodule {path}, which patches cannot do",

@@ -9,10 +9,10 @@ use super::tree::FileChange;
 use super::tree_object::TreeObject;
 use crate::series::{Patch, Timestamp};
 use crate::upstream::Objects;
-use crate::upstream::delta;
+use crate::upstream::object_writer::ObjectWriter;
 use crate::upstream::objects::hash;
-use crate::upstream::pack_writer::ObjectWriter;
 use perfquilt_model::error::Result;
+use perfquilt_pack::delta;
 use perfquilt_system::process::check_interrupted;
 
 /// The changes of one patch.
@@ -54,7 +54,7 @@ impl HashedChange {
             ..
         } = &self.change
         {
-            self.delta = Some(delta::of_lines(&before.content, content));
+            self.delta = Some(delta::of_lines(before, content));
         }
         self
     }
@@ -147,13 +147,11 @@ pub fn put(
             };
             let oid = blob.unwrap_or_else(|| hash(ObjectType::Blob, &content));
             match base {
-                Some((base, before)) => writer.write_version(
-                    (ObjectType::Blob, oid),
-                    &content,
-                    base,
-                    before.chain.as_ref(),
-                    || delta.unwrap_or_else(|| delta::of_lines(&before.content, &content)),
-                )?,
+                Some((base, before)) => {
+                    writer.write_version((ObjectType::Blob, oid), &content, base, || {
+                        delta.unwrap_or_else(|| delta::of_lines(&before, &content))
+                    })?
+                }
                 None => writer.write_named(ObjectType::Blob, oid, &content)?,
             }
             root.set(objects, &path, mode, oid)

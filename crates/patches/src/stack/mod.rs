@@ -27,7 +27,7 @@ use std::sync::mpsc::sync_channel;
 use git2::Oid;
 
 use crate::series::{Patch, Series};
-use crate::upstream::{Objects, Release, merge_small};
+use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
@@ -225,10 +225,6 @@ fn chain(
         if any {
             let published = cache.publish(&keys[..records.len()], &records);
             fault.and(published)?;
-            // The stack is complete; having many packs is not a reason to fail.
-            if let Err(error) = merge_small(store) {
-                tracing::debug!("packs were not merged: {error}");
-            }
         } else {
             fault?;
         }
@@ -259,7 +255,7 @@ fn apply_on(
 ) -> Result<(Vec<StackRecord>, Result<()>)> {
     let (sender, applied) = sync_channel(QUEUE_CAPACITY);
     let (namer, named) = sync_channel(QUEUE_CAPACITY);
-    let other = store.reopen()?;
+    let other = Objects::open(store.path())?;
     std::thread::scope(|scope| {
         scope.spawn(move || hash_all(&applied, &namer));
         let committer = scope.spawn(move || {

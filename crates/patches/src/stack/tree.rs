@@ -10,25 +10,15 @@ use git2::{ObjectType, Oid};
 use crate::series::path::shown;
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_COMMIT, MODE_LINK, MODE_TREE};
-use crate::upstream::pack_reader::Chain;
 use perfquilt_model::error::{Error, Result};
 
 /// A tree with changes not yet written.
 pub struct WorkingTree<'a> {
     objects: &'a Objects,
     root: WorkingFolder,
-    /// Files that were read or changed, by path.
-    files: HashMap<Vec<u8>, FileVersion>,
+    /// Contents of the files that were read or changed, by path.
+    files: HashMap<Vec<u8>, Arc<Vec<u8>>>,
     changes: Vec<FileChange>,
-}
-
-/// One state of a file.
-#[derive(Debug, Clone)]
-pub struct FileVersion {
-    /// Its content.
-    pub content: Arc<Vec<u8>>,
-    /// Its stored form, if a pack has it.
-    pub chain: Option<Chain>,
 }
 
 /// A change of a file.
@@ -42,8 +32,8 @@ pub enum FileChange {
         mode: u32,
         /// The content.
         content: Arc<Vec<u8>>,
-        /// The previous version, if it was read.
-        before: Option<FileVersion>,
+        /// The previous content, if it was read.
+        before: Option<Arc<Vec<u8>>>,
     },
     /// The file was removed.
     Remove {
@@ -144,19 +134,14 @@ impl<'a> WorkingTree<'a> {
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     pub fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>> {
-        if let Some(version) = self.files.get(path) {
-            return Ok(Arc::clone(&version.content));
+        if let Some(content) = self.files.get(path) {
+            return Ok(Arc::clone(content));
         }
         let oid = self.unchanged(path)?.ok_or_else(|| {
             Error::internal(format!("there is no file {} to be read", shown(path)))
         })?;
-        let (content, chain) = self.objects.load(oid, ObjectType::Blob)?;
-        let content = Arc::new(content);
-        let version = FileVersion {
-            content: Arc::clone(&content),
-            chain,
-        };
-        self.files.insert(path.to_vec(), version);
+        let content = Arc::new(self.objects.read(oid, ObjectType::Blob)?);
+        self.files.insert(path.to_vec(), Arc::clone(&content));
         Ok(content)
     }
 
@@ -204,15 +189,12 @@ impl<'a> WorkingTree<'a> {
                 }
             }
         }
-        let version = FileVersion {
-            content: Arc::clone(&content),
-            chain: None,
-        };
+        let before = self.files.insert(path.to_vec(), Arc::clone(&content));
         self.changes.push(FileChange::Set {
             path: path.to_vec(),
             mode,
             content,
-            before: self.files.insert(path.to_vec(), version),
+            before,
         });
         Ok(())
     }

@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use git2::{ObjectType, Oid};
 
 use crate::upstream::Objects;
-use crate::upstream::delta;
+use crate::upstream::object_writer::ObjectWriter;
 use crate::upstream::objects::{MODE_TREE, empty_tree, hash};
-use crate::upstream::pack_reader::Chain;
-use crate::upstream::pack_writer::ObjectWriter;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_pack::delta;
 
 /// Length of an object id in bytes.
 const OID_LENGTH: usize = 20;
@@ -21,8 +20,6 @@ const OID_LENGTH: usize = 20;
 pub struct TreeObject {
     /// The id of the object as last written.
     oid: Oid,
-    /// The stored form of that object, if a pack has it.
-    chain: Option<Chain>,
     /// The current content.
     bytes: Vec<u8>,
     /// The offset of each entry.
@@ -44,14 +41,13 @@ impl TreeObject {
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing or damaged.
     pub fn read(objects: &Objects, oid: Oid) -> Result<Self> {
-        let (bytes, chain) = if oid == empty_tree() {
-            (Vec::new(), None)
+        let bytes = if oid == empty_tree() {
+            Vec::new()
         } else {
-            objects.load(oid, ObjectType::Tree)?
+            objects.read(oid, ObjectType::Tree)?
         };
         let mut folder = TreeObject {
             oid,
-            chain,
             bytes,
             starts: Vec::new(),
             before: None,
@@ -136,7 +132,6 @@ impl TreeObject {
         };
         let changed_ids = std::mem::take(&mut self.changed_ids);
         let reshaped = std::mem::take(&mut self.reshaped);
-        let chain = self.chain.take();
         self.oid = if self.starts.is_empty() {
             // Only the root can be empty here, and git knows the empty tree without storing it.
             writer.write(ObjectType::Tree, &self.bytes)?
@@ -151,7 +146,7 @@ impl TreeObject {
             };
             let oid = hash(ObjectType::Tree, &self.bytes);
             let named = (ObjectType::Tree, oid);
-            writer.write_version(named, &self.bytes, self.oid, chain.as_ref(), delta)?;
+            writer.write_version(named, &self.bytes, self.oid, delta)?;
             oid
         };
         Ok(self.oid)

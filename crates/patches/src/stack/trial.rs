@@ -13,8 +13,8 @@ use super::tree_object::TreeObject;
 use crate::series::path::shown;
 use crate::series::{FileDiff, Hunk, Patch, Presence};
 use crate::upstream::Objects;
+use crate::upstream::object_writer::ObjectWriter;
 use crate::upstream::objects::{MODE_EXEC, MODE_LINK, MODE_TREE};
-use crate::upstream::pack_writer::ObjectWriter;
 use perfquilt_model::error::{Error, Result};
 
 /// A file in a tree.

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use git2::{ObjectType, OdbLookupFlags, Oid};
 
 use super::folder_builder::FolderBuilder;
-use super::objects::{self, MODE_EXEC, MODE_FILE, MODE_LINK, Objects};
-use super::pack_writer::{PackWriter, PackedObject, Packer};
+use super::objects::{self, MODE_EXEC, MODE_FILE, MODE_LINK, Objects, object_id};
 use crate::series::path;
 use crate::upstream::store_error;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_pack::{Encoder, Entry, ObjectKind, PackWriter};
 use perfquilt_system::process::check_interrupted;
 
 /// Size of a batch for a worker, in bytes.
@@ -69,7 +69,7 @@ struct HashedFile {
     path: Vec<u8>,
     kind: FileKind,
     oid: Oid,
-    packed: Option<PackedObject>,
+    packed: Option<Entry>,
 }
 
 /// The result of an import.
@@ -102,7 +102,7 @@ pub fn import(
     // Only the workers hold the receiver: when the last of them ends, the reader's sends fail.
     let from_reader = Arc::new(Mutex::new(from_reader));
     let (to_writer, from_workers) = sync_channel::<Result<Vec<HashedFile>>>(2 * workers);
-    let mut pack = PackWriter::new(store.path())?;
+    let mut pack = PackWriter::new(&store.pack_folder())?;
     std::thread::scope(|scope| {
         for _ in 0..workers {
             let (input, output) = (Arc::clone(&from_reader), to_writer.clone());
@@ -143,11 +143,11 @@ pub fn import(
         if strip_top {
             tree = tree.without_top();
         }
-        let mut packer = Packer::default();
+        let mut encoder = Encoder::default();
         let oid = tree.store(&mut |data| {
             let oid = objects::hash(ObjectType::Tree, data);
             if !database.exists_ext(oid, OdbLookupFlags::NO_REFRESH) {
-                pack.add(&packer.pack(ObjectType::Tree, oid, data)?)?;
+                pack.add(&encoder.whole(ObjectKind::Tree, object_id(oid), data)?)?;
             }
             Ok(oid)
         })?;
@@ -167,7 +167,7 @@ fn work(
     known: &Mutex<HashSet<Oid>>,
     database: &git2::Odb<'_>,
 ) {
-    let mut packer = Packer::default();
+    let mut encoder = Encoder::default();
     loop {
         let received = match input.lock() {
             Ok(receiver) => receiver.recv(),
@@ -181,7 +181,7 @@ fn work(
                 let first = known.lock().is_ok_and(|mut known| known.insert(oid));
                 let wanted = first && !database.exists_ext(oid, OdbLookupFlags::NO_REFRESH);
                 let packed = wanted
-                    .then(|| packer.pack(ObjectType::Blob, oid, &item.content))
+                    .then(|| encoder.whole(ObjectKind::Blob, object_id(oid), &item.content))
                     .transpose()?;
                 Ok(HashedFile {
                     path: item.path,

@@ -1,144 +1,99 @@
 //! Merging small packs. Every long stack adds a pack, and every pack makes object lookups slower.
-//!
-//! The stored objects are copied unchanged, and none is dropped: that is up to `git gc`, which knows the unused ones.
-//! The old packs are removed after the merged one is on the disk, so a kill at any time loses no object.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use flate2::Crc;
-use git2::Oid;
-
 use super::objects::Objects;
-use super::pack_folder;
-use super::pack_reader::{PackIndex, REF_DELTA};
-use super::pack_writer::{PackWriter, PackedObject};
-use perfquilt_model::error::Result;
-use perfquilt_system::process::check_interrupted;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::git::Git;
 
-/// Packs of fewer bytes are small.
+/// Packs of at least this many bytes hold releases and are never merged.
 const SIZE_LIMIT: u64 = 16 << 20;
 /// Maximum number of small packs.
 const COUNT_LIMIT: usize = 16;
+/// Older versions of git ignore `--keep-pack` in a geometric repack and would write the releases again.
+const OLDEST_GIT: (u32, u32) = (2, 37);
 
-/// Merges the small packs of `store` if there are too many. Returns the number of merged packs.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the merged pack cannot be written,
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
-pub fn merge_small(store: &Objects) -> Result<usize> {
-    let folder = pack_folder::path(store.path());
-    if small_packs(&folder).len() <= COUNT_LIMIT {
-        return Ok(0);
+/// Lets git merge the small packs of the store at `path` if there are too many. Having many packs is no failure, so an
+/// error is only logged.
+pub fn merge_packs(path: &Path) {
+    if let Err(error) = try_merge(path) {
+        tracing::debug!("packs were not merged: {error}");
+    }
+}
+
+/// Merges the small packs if there are too many. Git keeps every object, used or not, and removes a pack only when the
+/// merged one is on the disk. Returns whether it merged any.
+fn try_merge(path: &Path) -> Result<bool> {
+    let store = Objects::open(path)?;
+    let (small, _) = packs(&store);
+    if small <= COUNT_LIMIT {
+        return Ok(false);
     }
     // Another process may have merged them.
     let _lock = store.lock_import()?;
-    let found = small_packs(&folder);
-    if found.len() <= COUNT_LIMIT {
-        return Ok(0);
+    let (small, large) = packs(&store);
+    if small <= COUNT_LIMIT {
+        return Ok(false);
     }
-    let mut merged = PackWriter::new(store.path())?;
-    let mut sources = Vec::new();
-    for index in found {
-        check_interrupted()?;
-        // A damaged pack is left alone.
-        let Some(objects) = read_objects(&index) else {
-            continue;
-        };
-        for object in objects {
-            merged.add(&object)?;
-        }
-        sources.push(index);
+    let git = Git::bare(store.path());
+    let version = git.ok(&["version"])?;
+    if version_number(&version).is_none_or(|version| version < OLDEST_GIT) {
+        let (major, minor) = OLDEST_GIT;
+        return Err(Error::usage(format!(
+            "{version} cannot merge packs, {major}.{minor} can"
+        )));
     }
-    if sources.len() < 2 {
-        return Ok(0);
-    }
-    let own = merged.finish()?;
-    let count = sources.len();
-    for index in sources {
-        if index.file_stem().map(OsStr::to_os_string) == own {
-            continue;
-        }
-        // The index goes first: without it, git ignores the pack.
-        for end in ["idx", "rev", "pack"] {
-            let _ = std::fs::remove_file(index.with_extension(end));
-        }
-    }
-    store.refresh()?;
-    Ok(count)
+    let keep = large.iter().map(|pack| {
+        let mut option = OsStr::new("--keep-pack=").to_os_string();
+        option.push(pack);
+        option
+    });
+    // The user's settings must not split the pack or add a bitmap. The deltas are as short as they can be.
+    git.command(&["-c", "repack.writeBitmaps=false"])
+        .args(["-c", "pack.packSizeLimit=0", "repack"])
+        .args(["--geometric=2", "-d", "-n", "--quiet", "--window=0"])
+        .args(keep)
+        .run_ok(Kind::Internal)?;
+    Ok(true)
 }
 
-/// Returns the index files of small packs that may be replaced, smallest pack first.
-fn small_packs(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut special = HashSet::new();
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+/// Returns the first two numbers of what `git version` prints.
+fn version_number(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.strip_prefix("git version ")?.split('.');
+    let mut next = || numbers.next()?.parse().ok();
+    Some((next()?, next()?))
+}
+
+/// Returns the number of small packs that may be merged, and the file names of the large ones.
+fn packs(store: &Objects) -> (usize, Vec<PathBuf>) {
+    let (mut small, mut large) = (0, Vec::new());
+    let entries = std::fs::read_dir(store.pack_folder());
+    for entry in entries.into_iter().flatten().flatten() {
         let path = entry.path();
-        match path.extension().and_then(OsStr::to_str) {
-            Some("idx") => {
-                let size = std::fs::metadata(path.with_extension("pack")).map(|file| file.len());
-                found.extend(
-                    size.ok()
-                        .filter(|&size| size < SIZE_LIMIT)
-                        .map(|size| (size, path)),
-                );
-            }
-            // Git's multi-pack index refers to the packs.
-            None if entry.file_name() == "multi-pack-index" => return Vec::new(),
-            Some("pack" | "rev") | None => {}
-            Some(_) => {
-                special.insert(path.with_extension("idx"));
-            }
+        // Readers look for indices: a pack without one is unfinished.
+        if path.extension() != Some(OsStr::new("pack")) || !path.with_extension("idx").is_file() {
+            continue;
+        }
+        match entry.metadata() {
+            Ok(file) if file.len() >= SIZE_LIMIT => large.push(entry.file_name().into()),
+            Ok(_) if !path.with_extension("keep").is_file() => small += 1,
+            _ => {}
         }
     }
-    found.sort();
-    let paths = found.into_iter().map(|(_, path)| path);
-    paths.filter(|path| !special.contains(path)).collect()
-}
-
-/// Reads a pack's objects in their order; `None` if an object is damaged, precedes its delta base or is of an
-/// unsupported type.
-fn read_objects(index: &Path) -> Option<Vec<PackedObject>> {
-    let pack = std::fs::read(index.with_extension("pack")).ok()?;
-    let entries = PackIndex::open(index)?.entries()?;
-    let end = pack.len().checked_sub(20)?;
-    let ends = entries.iter().skip(1).map(|entry| entry.offset);
-    let ends = ends.chain([end as u64]);
-    let mut before = HashSet::new();
-    let mut objects = Vec::with_capacity(entries.len());
-    for (entry, end) in entries.iter().zip(ends) {
-        let start = usize::try_from(entry.offset).ok()?;
-        let bytes = pack.get(start..usize::try_from(end).ok()?)?;
-        let mut crc = Crc::new();
-        crc.update(bytes);
-        if crc.sum() != entry.crc {
-            return None;
-        }
-        let header = bytes.iter().position(|byte| byte & 0x80 == 0)? + 1;
-        match bytes[0] >> 4 & 7 {
-            1..=4 => {}
-            REF_DELTA => {
-                let base = Oid::from_bytes(bytes.get(header..header + 20)?).ok()?;
-                if !before.contains(&base) {
-                    return None;
-                }
-            }
-            _ => return None,
-        }
-        before.insert(entry.oid);
-        objects.push(PackedObject::stored(entry.oid, bytes.to_vec(), entry.crc));
-    }
-    Some(objects)
+    (small, large)
 }
 
 #[cfg(test)]
 mod tests {
-    use git2::ObjectType;
+    use std::collections::BTreeSet;
 
-    use super::super::pack_writer::Packer;
-    use super::super::{delta, objects::hash};
+    use git2::{ObjectType, Oid};
+
+    use super::super::object_writer::ObjectWriter;
+    use super::super::objects::hash;
     use super::*;
+    use perfquilt_pack::delta;
 
     fn text(number: usize) -> Vec<u8> {
         let lines = (0..300).map(|line| {
@@ -151,18 +106,22 @@ mod tests {
         lines.collect::<String>().into_bytes()
     }
 
+    fn blob(number: usize) -> Oid {
+        hash(ObjectType::Blob, &text(number))
+    }
+
     /// Writes a pack with one text and a second one as a delta of it.
     fn pack(store: &Objects, base: usize, other: usize) {
+        // An expected number this large makes the writer use a pack.
+        let mut writer = ObjectWriter::new(store, 1 << 20).unwrap();
         let (old, new) = (text(base), text(other));
-        let name = |data: &[u8]| hash(ObjectType::Blob, data);
-        let mut packer = Packer::default();
-        let mut pack = PackWriter::new(store.path()).unwrap();
-        let whole = packer.pack(ObjectType::Blob, name(&old), &old).unwrap();
-        pack.add(&whole).unwrap();
-        let delta = delta::of_lines(&old, &new);
-        let delta = packer.pack_delta(name(&new), name(&old), &delta).unwrap();
-        pack.add(&delta).unwrap();
-        pack.finish().unwrap();
+        writer.write(ObjectType::Blob, &old).unwrap();
+        let named = (ObjectType::Blob, blob(other));
+        let delta = || delta::of_lines(&old, &new);
+        writer
+            .write_version(named, &new, blob(base), delta)
+            .unwrap();
+        writer.finish().unwrap();
     }
 
     fn store() -> (tempfile::TempDir, Objects) {
@@ -171,81 +130,126 @@ mod tests {
         (dir, store)
     }
 
-    fn packs(store: &Objects) -> usize {
-        small_packs(&store.path().join("objects/pack")).len()
+    /// The names of all packs.
+    fn names(store: &Objects) -> BTreeSet<PathBuf> {
+        let entries = std::fs::read_dir(store.pack_folder()).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths
+            .filter(|path| path.extension() == Some(OsStr::new("pack")))
+            .collect()
     }
 
-    /// Checks that both perfquilt's reader and libgit2 find every text.
+    /// Checks that git finds no fault and that every text is there.
     fn check(store: &Objects, texts: usize) {
+        Git::bare(store.path())
+            .ok(&["fsck", "--full", "--strict"])
+            .unwrap();
         let fresh = Objects::open(store.path()).unwrap();
         for number in 0..texts {
-            let oid = hash(ObjectType::Blob, &text(number));
-            assert_eq!(fresh.read(oid, ObjectType::Blob).unwrap(), text(number));
-            let (data, chain) = fresh.load(oid, ObjectType::Blob).unwrap();
+            let data = fresh.read(blob(number), ObjectType::Blob).unwrap();
             assert_eq!(data, text(number));
-            assert!(chain.is_some());
         }
     }
 
     #[test]
-    fn packs_with_opposite_deltas_are_merged() {
+    fn versions_of_git_are_compared_as_numbers() {
+        for (text, old) in [
+            ("git version 2.9.5", true),
+            ("git version 2.36.6", true),
+            ("git version 2.37.0-rc1", false),
+            ("git version 2.39.5 (Apple Git-154)", false),
+            ("git version 10.0", false),
+        ] {
+            assert_eq!(version_number(text).unwrap() < OLDEST_GIT, old, "{text}");
+        }
+        assert_eq!(version_number("hub version 2.39"), None);
+    }
+
+    #[test]
+    fn git_merges_packs_with_opposite_deltas_and_keeps_objects_that_nothing_uses() {
         let (_dir, store) = store();
         for number in 0..COUNT_LIMIT {
             pack(&store, number, number + 1);
         }
-        assert_eq!(merge_small(&store).unwrap(), 0, "not too many yet");
-        assert_eq!(packs(&store), COUNT_LIMIT);
+        let loose = store.database().unwrap().write(ObjectType::Blob, b"loose");
+        assert!(!try_merge(store.path()).unwrap(), "not too many yet");
+        assert_eq!(names(&store).len(), COUNT_LIMIT);
         // The same two objects, each a delta of the other in one of the packs.
         pack(&store, 1, 0);
-        assert_eq!(merge_small(&store).unwrap(), COUNT_LIMIT + 1);
-        assert_eq!(packs(&store), 1);
+        // Other processes have read the store before git merges.
+        let reader = Objects::open(store.path()).unwrap();
+        assert!(reader.has(blob(0)).unwrap());
+        assert!(try_merge(store.path()).unwrap());
+        assert_eq!(names(&store).len(), 1);
         check(&store, COUNT_LIMIT + 1);
-        // A store that was opened before the merge still reads it.
-        let oid = hash(ObjectType::Blob, &text(COUNT_LIMIT));
-        assert!(store.has(oid).unwrap());
+        let read = |store: &Objects, oid| store.read(oid, ObjectType::Blob).unwrap();
+        assert_eq!(read(&store, loose.unwrap()), b"loose");
+        for number in 0..=COUNT_LIMIT {
+            assert_eq!(read(&reader, blob(number)), text(number));
+        }
     }
 
     #[test]
-    fn damaged_packs_and_those_to_be_kept_stay() {
+    fn large_packs_and_those_to_be_kept_stay() {
         let (_dir, store) = store();
-        let folder = store.path().join("objects/pack");
+        let mut writer = ObjectWriter::new(&store, 1 << 20).unwrap();
+        // Short contents are stored uncompressed.
+        for number in 0_u64..40_000 {
+            let content = number.to_be_bytes().repeat(60);
+            writer.write(ObjectType::Blob, &content).unwrap();
+        }
+        writer.finish().unwrap();
+        let large = names(&store);
         pack(&store, 50, 51);
-        pack(&store, 52, 53);
-        let [damaged, kept] = [0, 1].map(|at| small_packs(&folder).remove(at));
-        let path = damaged.with_extension("pack");
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[40] ^= 1;
-        std::fs::remove_file(&path).unwrap();
-        std::fs::write(&path, bytes).unwrap();
-        std::fs::write(kept.with_extension("keep"), "").unwrap();
-        for number in 0..COUNT_LIMIT {
+        let kept: BTreeSet<PathBuf> = &names(&store) - &large;
+        for path in &kept {
+            std::fs::write(path.with_extension("keep"), "").unwrap();
+        }
+        for number in 0..=COUNT_LIMIT {
             pack(&store, number, number + 1);
         }
-        assert_eq!(merge_small(&store).unwrap(), COUNT_LIMIT);
-        assert!(damaged.is_file() && kept.is_file());
-        check(&store, COUNT_LIMIT + 1);
+        assert!(try_merge(store.path()).unwrap());
+        let left = names(&store);
+        assert!(left.is_superset(&large) && left.is_superset(&kept));
+        assert_eq!(left.len(), 3);
+        check(&store, COUNT_LIMIT + 2);
     }
 
     #[test]
     fn merging_recovers_from_a_kill_before_the_old_packs_were_removed() {
         let (dir, store) = store();
-        let folder = store.path().join("objects/pack");
         for number in 0..=COUNT_LIMIT {
             pack(&store, number, number + 1);
         }
         // The state after a kill between publishing the merged pack and removing the old ones.
         let copy = dir.path().join("copy");
         std::fs::create_dir(&copy).unwrap();
-        for file in std::fs::read_dir(&folder).unwrap().flatten() {
+        for file in std::fs::read_dir(store.pack_folder()).unwrap().flatten() {
             std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
         }
-        merge_small(&store).unwrap();
+        assert!(try_merge(store.path()).unwrap());
         for file in std::fs::read_dir(&copy).unwrap().flatten() {
-            std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+            std::fs::copy(file.path(), store.pack_folder().join(file.file_name())).unwrap();
         }
         check(&store, COUNT_LIMIT + 2);
-        assert_eq!(merge_small(&store).unwrap(), COUNT_LIMIT + 2);
-        assert_eq!(packs(&store), 1);
+        assert!(try_merge(store.path()).unwrap());
+        assert_eq!(names(&store).len(), 1);
         check(&store, COUNT_LIMIT + 2);
+    }
+
+    #[test]
+    fn a_damaged_pack_makes_git_give_up_and_lose_nothing() {
+        let (_dir, store) = store();
+        for number in 0..=COUNT_LIMIT {
+            pack(&store, 2 * number, 2 * number + 1);
+        }
+        let before = names(&store);
+        let damaged = before.first().unwrap();
+        let mut bytes = std::fs::read(damaged).unwrap();
+        bytes[40] ^= 1;
+        std::fs::remove_file(damaged).unwrap();
+        std::fs::write(damaged, bytes).unwrap();
+        assert!(try_merge(store.path()).is_err());
+        assert!(names(&store).is_superset(&before));
     }
 }

@@ -5,7 +5,6 @@
 //! import sets its reference last: a killed import leaves no reference.
 
 mod debian;
-pub(crate) mod delta;
 mod directory;
 mod fetch;
 mod files;
@@ -14,10 +13,8 @@ pub(crate) mod git;
 mod import;
 mod lock;
 mod merge;
+pub(crate) mod object_writer;
 pub(crate) mod objects;
-mod pack_folder;
-pub(crate) mod pack_reader;
-pub(crate) mod pack_writer;
 mod settings;
 mod tarball;
 mod verify;
@@ -32,7 +29,7 @@ use perfquilt_model::progress::Progress;
 
 pub use files::{file_in, files_of};
 pub use lock::{LockFile, LockedRelease};
-pub(crate) use merge::merge_small;
+pub use merge::merge_packs;
 pub use objects::{Objects, TreeEntry};
 pub use tarball::sha256;
 pub use verify::{VerifiedRelease, verify};

@@ -1,15 +1,12 @@
 //! The object store of a workspace: a bare git repository that perfquilt and its worktrees write to.
 
-use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
-use super::pack_folder;
-use super::pack_reader::{Chain, LoadedObject, Packs};
 use perfquilt_model::error::{DISK_FULL, Error, Result};
+use perfquilt_pack::{ObjectId, ObjectKind};
 use perfquilt_system::locks::{self, Lock};
 
 /// A lock file of git that does not change for this time is stale.
@@ -43,8 +40,6 @@ pub struct TreeEntry {
 pub struct Objects {
     repository: Repository,
     path: PathBuf,
-    /// The packs at the time of the first read.
-    packs: OnceCell<Arc<Packs>>,
 }
 
 impl Objects {
@@ -71,7 +66,6 @@ impl Objects {
         Ok(Objects {
             repository,
             path: path.to_owned(),
-            packs: OnceCell::new(),
         })
     }
 
@@ -84,28 +78,17 @@ impl Objects {
         Ok(Objects {
             repository,
             path: path.to_owned(),
-            packs: OnceCell::new(),
         })
-    }
-
-    /// Opens the same store for another thread; both share the packs.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is gone.
-    pub fn reopen(&self) -> Result<Self> {
-        let other = Self::open(&self.path)?;
-        // The new cell is empty, so `set` succeeds.
-        let _ = other.packs.set(Arc::clone(self.packs()));
-        Ok(other)
-    }
-
-    fn packs(&self) -> &Arc<Packs> {
-        self.packs.get_or_init(|| Arc::new(Packs::open(&self.path)))
     }
 
     /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the folder of its packs.
+    pub(super) fn pack_folder(&self) -> PathBuf {
+        self.path.join("objects/pack")
     }
 
     pub(crate) fn repository(&self) -> &Repository {
@@ -145,22 +128,6 @@ impl Objects {
         Ok(object.data().to_vec())
     }
 
-    /// Returns the content of an object of the given `kind`, and its stored form if another pack can copy that. It is
-    /// faster than [`Objects::read`] for many objects.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing, damaged or of another kind.
-    pub fn load(&self, oid: Oid, kind: ObjectType) -> Result<(Vec<u8>, Option<Chain>)> {
-        match self.packs().read(oid) {
-            Some(LoadedObject {
-                kind: found,
-                data,
-                chain,
-            }) if found == kind => Ok((data, Some(chain))),
-            _ => Ok((self.read(oid, kind)?, None)),
-        }
-    }
-
     /// Returns the entries of a tree object, in git's order.
     ///
     /// # Errors
@@ -169,7 +136,7 @@ impl Objects {
         if oid == empty_tree() {
             return Ok(Vec::new());
         }
-        let (data, _) = self.load(oid, ObjectType::Tree)?;
+        let data = self.read(oid, ObjectType::Tree)?;
         parse_tree(&data).ok_or_else(|| Error::internal(format!("tree {oid} is malformed")))
     }
 
@@ -372,7 +339,7 @@ impl Objects {
     fn remove_leftovers(&self) {
         // This lock would keep git from shallow fetches.
         let _ = std::fs::remove_file(self.path.join("shallow.lock"));
-        pack_folder::remove_unfinished(&self.path);
+        perfquilt_pack::remove_unfinished(&self.pack_folder());
     }
 
     fn damaged(&self, oid: Oid, error: &git2::Error) -> Error {
@@ -421,17 +388,24 @@ pub fn empty_tree() -> Oid {
 
 /// Returns git's id of an object.
 pub fn hash(kind: ObjectType, data: &[u8]) -> Oid {
-    use sha1::{Digest, Sha1};
-    let mut hasher = Sha1::new();
-    hasher.update(kind.str().as_bytes());
-    hasher.update(format!(" {}\0", data.len()).as_bytes());
-    hasher.update(data);
-    oid_from(&hasher.finalize())
+    // Only a wrong length fails, and every id has twenty bytes.
+    Oid::from_bytes(&perfquilt_pack::hash(object_kind(kind), data)).unwrap_or(Oid::ZERO_SHA1)
 }
 
-pub(super) fn oid_from(bytes: &[u8]) -> Oid {
-    // Only a wrong length fails, and a SHA-1 always has twenty bytes.
-    Oid::from_bytes(bytes).unwrap_or(Oid::ZERO_SHA1)
+/// Returns an object's id for a pack.
+pub(super) fn object_id(oid: Oid) -> ObjectId {
+    // Only a wrong length fails, and every id has twenty bytes.
+    oid.as_bytes().try_into().unwrap_or_default()
+}
+
+/// Returns an object's kind for a pack.
+pub(super) fn object_kind(kind: ObjectType) -> ObjectKind {
+    match kind {
+        ObjectType::Commit => ObjectKind::Commit,
+        ObjectType::Tree => ObjectKind::Tree,
+        ObjectType::Tag => ObjectKind::Tag,
+        ObjectType::Blob | ObjectType::Any => ObjectKind::Blob,
+    }
 }
 
 /// Parses a tree object's content; `None` if it is malformed.
@@ -485,18 +459,6 @@ fn sort_key(entry: &TreeEntry) -> impl Iterator<Item = u8> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hashes_as_git_does() {
-        assert_eq!(
-            hash(ObjectType::Blob, b"").to_string(),
-            "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
-        );
-        assert_eq!(
-            empty_tree().to_string(),
-            "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-        );
-    }
 
     #[test]
     fn a_half_created_store_is_completed() {

@@ -151,8 +151,8 @@ fn check_objects(
 mod tests {
     use super::*;
     use crate::upstream::TreeEntry;
+    use crate::upstream::object_writer::ObjectWriter;
     use crate::upstream::objects::serialise_tree;
-    use crate::upstream::pack_writer::ObjectWriter;
 
     #[test]
     fn a_folder_under_a_name_that_is_not_its_own_is_found() {
