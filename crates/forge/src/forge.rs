@@ -1,7 +1,7 @@
 //! What posting needs of a service that hosts pull requests.
 
 use super::event::Target;
-use super::post::{Posted, Posting, PullRequest};
+use super::posting::{Posted, Posting, PullRequest};
 use super::{Client, Credentials, Repository, RetryPolicy};
 use perfquilt_model::comment::Comment;
 use perfquilt_model::error::Result;

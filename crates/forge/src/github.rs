@@ -4,7 +4,7 @@ use super::client::GitHub;
 use super::event::Target;
 use super::forge::{Forge, Publication};
 use super::model::PullRequestData;
-use super::post::{Posted, PullRequest};
+use super::posting::{Posted, PullRequest};
 use super::sticky::{self, Mark};
 use super::transport::{Method, Request, RequestError, encode_segment};
 use super::{Client, Repository, checks, labels};
