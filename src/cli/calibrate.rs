@@ -7,6 +7,7 @@ use clap::Args;
 use super::Context;
 use super::bench::with_blocks;
 use super::output_file::writable;
+use perfquilt_calibrate::real::RealRequest;
 use perfquilt_calibrate::{Page, Real, Simulated};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::files::write_file;
@@ -15,8 +16,8 @@ use perfquilt_system::files::write_file;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt calibrate --experiments 1000             a quick check
-  perfquilt calibrate --output docs/calibration.md   the full simulation, drawings in files beside the page
-  perfquilt calibrate --bisect --output docs/calibration.md   bisections, compared with other methods
+  perfquilt calibrate --output docs/calibration.md   the full simulation, its drawing in a file beside the page
+  perfquilt calibrate --bisect --output docs/calibration.md   bisections
   perfquilt calibrate --real --repeats 20            the release against itself, on this machine")]
 pub struct Arguments {
     /// Number of simulated experiments per scenario
@@ -48,7 +49,7 @@ pub struct Arguments {
     /// Number of blocks instead of the preset's, for --real
     #[arg(long, value_name = "N", requires = "real")]
     blocks: Option<u32>,
-    /// Markdown page to update with the results; drawings go beside it
+    /// Markdown page to update with the results; the drawing goes beside it
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -62,7 +63,7 @@ pub struct Arguments {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if let Some(file) = &arguments.output {
         writable(file)?;
-        existing_page(file)?;
+        Page::calibration(file)?;
     }
     match (arguments.real, arguments.bisect) {
         (true, _) => real(context, arguments),
@@ -79,7 +80,7 @@ fn bisected(context: &Context, arguments: &Arguments) -> Result<()> {
     let found =
         perfquilt_calibrate::bisections(sessions, arguments.seed, context.output.progress())?;
     let written = match &arguments.output {
-        Some(file) => update(file, |page| page.with("bisections", &found.markdown())),
+        Some(file) => update(file, "bisections", &found.markdown()),
         None => Ok(()),
     };
     if context.output.json() {
@@ -123,12 +124,9 @@ fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
 
 fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    update(file, |page| page.with("simulated", &found.markdown(&stem)))?;
-    for (name, svg) in found.plots()? {
-        let plot = file.with_file_name(format!("{stem}-{name}"));
-        write_file(&plot, svg.as_bytes())?;
-    }
-    Ok(())
+    let plot = format!("{stem}-errors.svg");
+    update(file, "simulated", &found.markdown(&plot))?;
+    write_file(&file.with_file_name(plot), found.plot()?.as_bytes())
 }
 
 fn real(context: &Context, arguments: &Arguments) -> Result<()> {
@@ -140,15 +138,17 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
     let preset = with_blocks(preset, arguments.blocks)?;
     // The page is updated after every experiment, as all of them take hours and may be interrupted.
     let mut save = |found: &Real| match &arguments.output {
-        Some(file) => update(file, |page| page.with("real", &found.markdown())),
+        Some(file) => update(file, "real", &found.markdown()),
         None => Ok(()),
     };
     let found = perfquilt_calibrate::real::real(
         &ws,
-        &preset,
-        &arguments.preset,
-        arguments.copies,
-        arguments.repeats,
+        &RealRequest {
+            preset: &preset,
+            name: &arguments.preset,
+            copies: arguments.copies,
+            repeats: arguments.repeats,
+        },
         context.output.progress(),
         &mut save,
     )?;
@@ -166,18 +166,7 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn update(file: &Path, change: impl FnOnce(Page) -> Page) -> Result<()> {
-    write_file(
-        file,
-        change(Page::new(existing_page(file)?)).text().as_bytes(),
-    )
-}
-
-/// Returns the text of the existing page, if there is one.
-fn existing_page(file: &Path) -> Result<Option<String>> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io("read", file, &error)),
-    }
+/// Replaces a part of the page in `file`.
+fn update(file: &Path, part: &str, body: &str) -> Result<()> {
+    Page::calibration(file)?.with(part, body).save()
 }

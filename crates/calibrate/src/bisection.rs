@@ -1,8 +1,6 @@
-//! Simulated bisections with known culprits: the share of right answers and their cost, compared with other
-//! methods.
+//! Simulated bisections with known culprits: the share of right answers and their cost.
 
 mod page;
-mod rivals;
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -10,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::random::Noise;
-use super::{counted, parallel};
+use super::simulation::{counted, parallel};
 use perfquilt_judge::bisect::{
     Action, Block, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Engine, Event, Question,
     State,
@@ -19,7 +17,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::progress::Progress;
 
-use rivals::{Pinpoints, Rival};
+pub use page::{culprits, introduction};
 
 /// The standard deviation of one value around its block, restart and layout included, as measured on a real
 /// server (docs/results, `oltp_read_only`).
@@ -28,7 +26,7 @@ const VALUE_SD: f64 = 0.0086;
 /// The standard deviation of a shared machine's speed from one run to the next.
 const DRIFT: f64 = 0.02;
 
-/// Seconds of one value for all methods: a start, a warm-up and a measurement.
+/// Seconds of one value: a start, a warm-up and a measurement.
 const VALUE_SECONDS: f64 = 3.0;
 
 /// The sizes of culprits, as fractions of speed.
@@ -46,50 +44,64 @@ const RIGHT: f64 = 0.99;
 
 /// A simulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Machine {
+pub enum Machine {
+    /// Nothing but restarts.
     Quiet,
+    /// The speed of the whole machine varies too.
     Shared,
+    /// The same with heavier tails than normal.
     HeavyTails,
 }
 
 impl Machine {
-    const ALL: [Machine; 3] = [Machine::Quiet, Machine::Shared, Machine::HeavyTails];
+    /// All machines.
+    pub const ALL: [Machine; 3] = [Machine::Quiet, Machine::Shared, Machine::HeavyTails];
 
-    fn words(self) -> (&'static str, &'static str) {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
         match self {
-            Machine::Quiet => (
-                "a quiet machine",
-                "normal values of 0.86 %, restarts and layouts included, and nothing else",
-            ),
-            Machine::Shared => (
-                "a shared machine",
-                "the same, and the machine's speed varies by 2 % from run to run",
-            ),
-            Machine::HeavyTails => (
-                "heavy tails",
-                "as the shared machine, values with Student's distribution of 3 degrees of freedom",
-            ),
+            Machine::Quiet => "a quiet machine",
+            Machine::Shared => "a shared machine",
+            Machine::HeavyTails => "heavy tails",
         }
     }
 
-    /// Returns the deviation that a run shares with everything else measured at the same time.
-    fn moment(self, noise: &mut Noise) -> f64 {
+    /// Returns the description of its noise.
+    pub fn description(self) -> &'static str {
+        match self {
+            Machine::Quiet => {
+                "normal values of 0.86 %, restarts and layouts included, and nothing else"
+            }
+            Machine::Shared => "the same, and the machine's speed varies by 2 % from run to run",
+            Machine::HeavyTails => {
+                "as the shared machine, values with Student's distribution of 3 degrees of freedom"
+            }
+        }
+    }
+
+    /// Draws the deviation, as a log, that all values measured at the same time share.
+    fn shared_deviation(self, noise: &mut Noise) -> f64 {
         match self {
             Machine::Quiet => 0.0,
             _ => DRIFT * noise.normal(),
         }
     }
 
-    /// Returns the deviation of a single start.
-    fn own(self, noise: &mut Noise) -> f64 {
+    /// Draws the deviation of a single start, as a log.
+    fn start_deviation(self, noise: &mut Noise) -> f64 {
         match self {
             Machine::HeavyTails => VALUE_SD * noise.heavy(),
             _ => VALUE_SD * noise.normal(),
         }
     }
 
-    /// Returns the standard deviation of an unpaired run.
-    fn run_sd(self) -> f64 {
+    /// Draws the deviation, as a log, of a run that is compared with runs at other times.
+    pub fn unpaired_deviation(self, noise: &mut Noise) -> f64 {
+        self.shared_deviation(noise) + self.start_deviation(noise)
+    }
+
+    /// Returns the standard deviation of [`Machine::unpaired_deviation`].
+    pub fn unpaired_sd(self) -> f64 {
         match self {
             Machine::Quiet => VALUE_SD,
             _ => VALUE_SD.hypot(DRIFT),
@@ -100,13 +112,13 @@ impl Machine {
 /// The results of simulated bisections.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bisections {
-    /// Version of this document: 1.
+    /// Version of this document: 2.
     pub schema: u32,
     /// The version of the program.
     pub version: &'static str,
     /// The seed of all random numbers.
     pub seed: u64,
-    /// Sessions per case and method.
+    /// Sessions per case.
     pub sessions: usize,
     /// The duration in seconds.
     pub seconds: f64,
@@ -129,15 +141,14 @@ pub struct Case {
     pub culprits: usize,
     /// The slowdown by each culprit, as a fraction of speed; without culprits, the size to find.
     pub size: f64,
-    /// One entry per method; perfquilt's is the first.
-    pub methods: Vec<Method>,
+    /// The results of its sessions.
+    #[serde(flatten)]
+    pub performance: Performance,
 }
 
-/// The results of one method. Shares are between 0 and 1.
+/// The results of a method of bisecting. Shares are between 0 and 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Method {
-    /// Its name.
-    pub method: &'static str,
+pub struct Performance {
     /// The share of sessions that name at least one change.
     pub named: f64,
     /// The share of those in which every named change is a culprit; `None` where none was named.
@@ -152,9 +163,9 @@ pub struct Method {
     pub builds_worst: usize,
 }
 
-impl Method {
+impl Performance {
     /// Computes the shares and means of a method's answers.
-    fn of(method: &'static str, answers: &[&Judged]) -> Self {
+    fn of(answers: &[&Judged]) -> Self {
         let all = answers.len().max(1) as f64;
         let share = |count: usize, of: f64| count as f64 / of.max(1.0);
         let named = answers.iter().filter(|a| a.right.is_some()).count();
@@ -169,8 +180,7 @@ impl Method {
         let mut builds: Vec<usize> = answers.iter().map(|answer| answer.builds).collect();
         builds.sort_unstable();
         let worst = (builds.len() * 19).div_ceil(20).saturating_sub(1);
-        Method {
-            method,
+        Performance {
             named: share(named, all),
             right: (named > 0).then(|| share(right, named as f64)),
             exact: share(answers.iter().filter(|a| a.exact).count(), all),
@@ -183,12 +193,15 @@ impl Method {
 
 /// The answer of one session, and its cost.
 #[derive(Debug, Clone, Default)]
-struct Answer {
-    named: BTreeSet<usize>,
-    /// Whether the session reports explicitly that there is no change.
-    nothing: bool,
-    values: usize,
-    builds: usize,
+pub struct Answer {
+    /// The changes that it names.
+    pub named: BTreeSet<usize>,
+    /// Whether it reports explicitly that there is no change.
+    pub nothing: bool,
+    /// Values measured.
+    pub values: usize,
+    /// Servers built.
+    pub builds: usize,
 }
 
 impl Answer {
@@ -216,14 +229,23 @@ struct Judged {
     builds: usize,
 }
 
+impl Judged {
+    fn of(answer: &Answer, truth: &BTreeSet<usize>) -> Self {
+        Judged {
+            right: answer.is_right(truth),
+            exact: answer.is_exact(truth),
+            values: answer.values,
+            builds: answer.builds,
+        }
+    }
+}
+
 impl Bisections {
     /// Returns the limits that were missed, one fragment each, beyond two standard errors of chance.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for case in &self.cases {
-            let Some(own) = case.methods.first() else {
-                continue;
-            };
+            let own = &case.performance;
             let place = format!(
                 "{}, {} changes, {} culprits of {:.1} %",
                 case.machine,
@@ -261,51 +283,26 @@ impl Bisections {
     }
 }
 
-/// Runs `sessions` simulated bisections per case and method. The same seed gives the same figures.
+/// Runs `sessions` simulated bisections per case. The same seed gives the same figures.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result<Bisections> {
     let started = Instant::now();
     let mut cases = Vec::new();
-    for machine in Machine::ALL {
-        let (name, description) = machine.words();
-        let mut rules = Pinpoints::new(machine, seed);
-        for culprits in CULPRITS {
-            let sizes: &[f64] = match culprits {
-                0 => &[DEFAULT_SIZE],
-                _ => &SIZES,
-            };
-            for changes in CHANGES {
-                for &size in sizes {
-                    let case = Setting {
-                        machine,
-                        changes,
-                        culprits,
-                        size,
-                    };
-                    let rivals = Rival::all(&case, &mut rules);
-                    let step = format!(
-                        "bisect on {name}: {changes} changes, {culprits} culprits of {:.1} %",
-                        100.0 * size
-                    );
-                    let methods = counted(&step, sessions, progress, |done| {
-                        case.methods(sessions, seed, &rivals, done)
-                    })?;
-                    cases.push(Case {
-                        machine: name,
-                        description,
-                        changes,
-                        culprits,
-                        size,
-                        methods,
-                    });
-                }
-            }
-        }
+    for setting in Setting::all() {
+        let performances = setting.performances(&[&Perfquilt], sessions, seed, progress)?;
+        cases.extend(performances.into_iter().map(|performance| Case {
+            machine: setting.machine.name(),
+            description: setting.machine.description(),
+            changes: setting.changes,
+            culprits: setting.culprits,
+            size: setting.size,
+            performance,
+        }));
     }
     Ok(Bisections {
-        schema: 1,
+        schema: 2,
         version: env!("CARGO_PKG_VERSION"),
         seed,
         sessions,
@@ -315,59 +312,97 @@ pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result
     })
 }
 
+/// A method of bisecting.
+pub trait Method: Sync {
+    /// Simulates a session; `levels` are the logs of the states' costs.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) if the method cannot handle the session.
+    fn answer(&self, setting: &Setting, levels: &[f64], noise: &mut Noise) -> Result<Answer>;
+}
+
 /// The settings of simulated sessions.
-#[derive(Debug, Clone, Copy)]
-struct Setting {
-    machine: Machine,
-    changes: usize,
-    culprits: usize,
-    size: f64,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    /// The machine.
+    pub machine: Machine,
+    /// Changes between good and bad.
+    pub changes: usize,
+    /// The number of culprits among them.
+    pub culprits: usize,
+    /// The slowdown by each culprit, as a fraction of speed; without culprits, the size to find.
+    pub size: f64,
 }
 
 impl Setting {
+    /// Returns all settings, those of a machine next to each other.
+    pub fn all() -> Vec<Setting> {
+        let mut all = Vec::new();
+        for machine in Machine::ALL {
+            for culprits in CULPRITS {
+                let sizes: &[f64] = match culprits {
+                    0 => &[DEFAULT_SIZE],
+                    _ => &SIZES,
+                };
+                for changes in CHANGES {
+                    all.extend(sizes.iter().map(|&size| Setting {
+                        machine,
+                        changes,
+                        culprits,
+                        size,
+                    }));
+                }
+            }
+        }
+        all
+    }
+
     /// Returns the size to find: the default, or less if the culprits are smaller.
-    fn asked(&self) -> f64 {
+    pub fn target_size(&self) -> f64 {
         self.size.min(DEFAULT_SIZE)
     }
 
-    fn methods(
+    /// Runs `sessions` sessions with each of `methods`; returns the results in the order of the methods. The
+    /// same seed gives the same culprits, and the same figures of the first method.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted), and those of [`Method::answer`].
+    pub fn performances(
         &self,
+        methods: &[&dyn Method],
         sessions: usize,
         seed: u64,
-        rivals: &[Rival],
-        done: &(dyn Fn() + Sync),
-    ) -> Result<Vec<Method>> {
-        let answers: Vec<Vec<Judged>> = parallel(sessions, |index| {
-            let purpose = format!(
-                "bisect {:?} {} {} {}",
-                self.machine, self.changes, self.culprits, self.size
-            );
-            let mut noise = Noise::of(seed, &purpose, index);
-            let truth = self.truth(&mut noise);
-            let levels = self.levels(&truth);
-            let mut answers = vec![self.own(&levels, &mut noise)?];
-            answers.extend(
-                rivals
-                    .iter()
-                    .map(|rival| rival.answer(self, &levels, &mut noise)),
-            );
-            done();
-            Ok(answers
-                .iter()
-                .map(|answer| Judged {
-                    right: answer.is_right(&truth),
-                    exact: answer.is_exact(&truth),
-                    values: answer.values,
-                    builds: answer.builds,
-                })
-                .collect())
+        progress: &dyn Progress,
+    ) -> Result<Vec<Performance>> {
+        let step = format!(
+            "bisect on {}: {} changes, {} culprits of {:.1} %",
+            self.machine.name(),
+            self.changes,
+            self.culprits,
+            100.0 * self.size
+        );
+        let purpose = format!(
+            "bisect {:?} {} {} {}",
+            self.machine, self.changes, self.culprits, self.size
+        );
+        let answers: Vec<Vec<Judged>> = counted(&step, sessions, progress, |done| {
+            parallel(sessions, |index| {
+                let mut noise = Noise::of(seed, &purpose, index);
+                let truth = self.truth(&mut noise);
+                let levels = self.levels(&truth);
+                let judged = methods.iter().map(|method| {
+                    let answer = method.answer(self, &levels, &mut noise)?;
+                    Ok(Judged::of(&answer, &truth))
+                });
+                let judged = judged.collect::<Result<_>>()?;
+                done();
+                Ok(judged)
+            })
         })?;
-        let names = std::iter::once("perfquilt").chain(rivals.iter().map(Rival::name));
-        Ok(names
-            .enumerate()
-            .map(|(place, method)| {
+        Ok((0..methods.len())
+            .map(|place| {
                 let of: Vec<&Judged> = answers.iter().map(|answers| &answers[place]).collect();
-                Method::of(method, &of)
+                Performance::of(&of)
             })
             .collect())
     }
@@ -386,9 +421,14 @@ impl Setting {
             .map(|state| truth.range(..=state).count() as f64 * step)
             .collect()
     }
+}
 
-    /// Simulates a session of perfquilt.
-    fn own(&self, levels: &[f64], noise: &mut Noise) -> Result<Answer> {
+/// The method of `perfquilt bisect`.
+#[derive(Debug, Clone, Copy)]
+pub struct Perfquilt;
+
+impl Method for Perfquilt {
+    fn answer(&self, setting: &Setting, levels: &[f64], noise: &mut Noise) -> Result<Answer> {
         let mut engine = Engine::new(Question {
             states: vec![
                 State {
@@ -405,7 +445,7 @@ impl Setting {
             workload: String::new(),
             meter: Meter::Time.into(),
             direction: Direction::Slower,
-            size: self.asked(),
+            size: setting.target_size(),
             error: DEFAULT_ERROR,
             most_blocks: 10_000,
             known_sd: None,
@@ -420,15 +460,15 @@ impl Setting {
                     cached: false,
                 },
                 Action::Measure { states, .. } => {
-                    let moment = self.machine.moment(noise);
+                    let shared = setting.machine.shared_deviation(noise);
                     number += 1;
                     Event::Block(Block {
                         number,
                         values: states
                             .iter()
                             .map(|&state| {
-                                let error = self.machine.own(noise);
-                                (state, (levels[state] + moment + error).exp())
+                                let own = setting.machine.start_deviation(noise);
+                                (state, (levels[state] + shared + own).exp())
                             })
                             .collect(),
                         ..Block::default()
@@ -462,36 +502,33 @@ impl Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perfquilt_model::progress::Silent;
 
-    fn case(machine: Machine, changes: usize, culprits: usize, size: f64) -> Vec<Method> {
+    fn perfquilt(machine: Machine, changes: usize, culprits: usize, size: f64) -> Performance {
         let setting = Setting {
             machine,
             changes,
             culprits,
             size,
         };
-        let rivals = Rival::all(&setting, &mut Pinpoints::new(machine, 1));
-        setting.methods(20, 1, &rivals, &|| ()).unwrap()
+        let mut found = setting.performances(&[&Perfquilt], 20, 1, &Silent).unwrap();
+        found.remove(0)
     }
 
     #[test]
-    fn large_culprits_are_found_by_all_and_small_ones_by_those_that_look_again() {
-        let large = case(Machine::Quiet, 8, 1, 0.05);
-        assert!(large.iter().all(|method| method.exact > 0.8), "{large:?}");
-        let small = case(Machine::Shared, 8, 1, 0.01);
-        assert!(small[0].exact >= 0.95, "{small:?}");
-        assert!(small[1].exact < 0.6 && small[2].exact < 0.8, "{small:?}");
-        assert!(small[0].builds <= 6.0, "{small:?}");
+    fn culprits_of_all_sizes_are_found() {
+        let large = perfquilt(Machine::Quiet, 8, 1, 0.05);
+        assert!(large.exact > 0.8, "{large:?}");
+        let small = perfquilt(Machine::Shared, 8, 1, 0.01);
+        assert!(small.exact >= 0.95, "{small:?}");
+        assert!(small.builds <= 6.0, "{small:?}");
     }
 
     #[test]
-    fn nothing_is_told_from_something() {
-        let none = case(Machine::Shared, 8, 0, 0.01);
-        assert!(none[0].exact >= 0.95, "{none:?}");
-        assert!(none[1].exact < 0.9, "{none:?}");
-        let three = case(Machine::Quiet, 64, 3, 0.02);
-        assert!(three[0].exact >= 0.9, "{three:?}");
-        // A plain bisection never names more than one.
-        assert_eq!(three[1].exact, 0.0);
+    fn no_culprit_and_several_culprits_are_distinguished() {
+        let none = perfquilt(Machine::Shared, 8, 0, 0.01);
+        assert!(none.exact >= 0.95, "{none:?}");
+        let three = perfquilt(Machine::Quiet, 64, 3, 0.02);
+        assert!(three.exact >= 0.9, "{three:?}");
     }
 }

@@ -3,9 +3,10 @@
 
 use serde::Serialize;
 
+use super::Figure;
 use super::random::Noise;
 use super::scenario::{EXPERIMENT, header, no_slices, points};
-use super::{Figure, parallel};
+use super::simulation::parallel;
 use perfquilt_config::DEFAULT_MIN_BLOCKS;
 use perfquilt_judge::attribution::{
     self, Attribution, Collector, Effect, EffectKind, SUITE, Verdict,

@@ -2,66 +2,16 @@
 
 use std::fmt::Write;
 
-use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, power, scenario};
+use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, scenario};
 use perfquilt_model::error::Result;
-use perfquilt_report::capital;
-
-/// A page of which one part is replaced and the rest kept.
-#[derive(Debug)]
-pub struct Page {
-    text: String,
-}
-
-const INTRODUCTION: &str = "\
-# Calibration
-
-Whether the intervals and verdicts of [method.md](method.md), and the answers of [bisecting.md](bisecting.md), hold what
-they promise. The parts of this page are written by the program (`ci/calibrate` runs all of it):
-`perfquilt calibrate --output docs/calibration.md` simulates experiments whose answers are known, with `--bisect` bisections,
-and with `--real` it measures the bare release against copies of itself on a real server.
-";
-
-impl Page {
-    /// Opens the page with this text, or begins a new one.
-    pub fn new(text: Option<String>) -> Self {
-        Page {
-            text: text.unwrap_or_else(|| INTRODUCTION.to_owned()),
-        }
-    }
-
-    /// Replaces the part called `name` with `body`; appends it if the page has none.
-    #[must_use]
-    pub fn with(mut self, name: &str, body: &str) -> Self {
-        let (begin, end) = (
-            format!("<!-- {name}: made by perfquilt calibrate -->\n"),
-            format!("<!-- end of {name} -->\n"),
-        );
-        let part = format!("{begin}{body}{end}");
-        let from = self.text.find(&begin);
-        let to = from.and_then(|from| Some(from + self.text[from..].find(&end)? + end.len()));
-        match from.zip(to) {
-            Some((from, to)) => self.text.replace_range(from..to, &part),
-            None => {
-                self.text.push('\n');
-                self.text.push_str(&part);
-            }
-        }
-        self
-    }
-
-    /// Returns the whole page.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-}
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
 impl Simulated {
-    /// Returns the part of the page on simulated experiments. The drawings' names begin with `plots`.
-    pub fn markdown(&self, plots: &str) -> String {
+    /// Returns the part of the page on simulated experiments. `plot` is the file name of its drawing.
+    pub fn markdown(&self, plot: &str) -> String {
         let mut page = String::new();
         let _ = writeln!(
             page,
@@ -118,10 +68,7 @@ impl Simulated {
                 percent(family.budget_used),
             );
         }
-        let _ = writeln!(
-            page,
-            "\n![False claims and coverage by scenario]({plots}-errors.svg)\n"
-        );
+        let _ = writeln!(page, "\n![False claims and coverage by scenario]({plot})\n");
         for family in &self.families {
             let _ = writeln!(page, "- *{}*: {}.", family.scenario, family.description);
         }
@@ -157,72 +104,19 @@ impl Simulated {
         if faults.is_empty() && by_chance.is_empty() {
             page.push_str("\nEvery figure is within its limits.\n");
         }
-        self.powers(&mut page, plots);
         page
     }
 
-    fn powers(&self, page: &mut String, plots: &str) {
-        let Some(first) = self.power.first() else {
-            return;
-        };
-        let _ = writeln!(
-            page,
-            "\n### Beside the rules of others\n\n\
-             The same values for all: {} a side, one of each side a block. Every rule is given the threshold \
-             at which {} of comparisons without effect are called a change, then effects of a known size are \
-             looked for. *Own threshold*: false positives with the threshold the rule comes with.\n",
-            power::VALUES,
-            percent(power::RATE),
-        );
-        for rule in &first.rules {
-            let _ = writeln!(page, "- *{}*: {}.", rule.rule, rule.description);
-        }
-        let _ = writeln!(
-            page,
-            "\n![Share of effects found, by size]({plots}-power.svg)"
-        );
-        for power in &self.power {
-            let _ = writeln!(
-                page,
-                "\n**{}**: {}. Effects found:\n",
-                capital(power.machine),
-                power.description
-            );
-            page.push_str("| rule | own threshold |");
-            for effect in &power.effects {
-                let _ = write!(page, " {:.1} % |", 100.0 * effect);
-            }
-            page.push_str("\n|:--|--:|");
-            page.push_str(&"--:|".repeat(power.effects.len()));
-            page.push('\n');
-            for rule in &power.rules {
-                let _ = write!(
-                    page,
-                    "| {} | {} |",
-                    rule.rule,
-                    percent(rule.false_positives)
-                );
-                for found in &rule.found {
-                    let _ = write!(page, " {:.0} % |", 100.0 * found);
-                }
-                page.push('\n');
-            }
-        }
-    }
-
-    /// Returns the drawings of [`Simulated::markdown`]: the end of the file's name, and its text.
+    /// Returns the drawing that [`Simulated::markdown`] shows, as SVG.
     ///
     /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be drawn.
-    pub fn plots(&self) -> Result<Vec<(&'static str, String)>> {
-        Ok(vec![
-            ("errors.svg", plot::families(self)?),
-            ("power.svg", plot::power(self)?),
-        ])
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be drawn.
+    pub fn plot(&self) -> Result<String> {
+        plot::families(self)
     }
 }
 
-/// Returns the summary for a terminal: one line per scenario and machine, and the missed limits.
+/// Returns the summary for a terminal: one line per scenario and per check, and the limits.
 pub fn text(simulated: &Simulated) -> String {
     let mut text = format!(
         "{} experiments a scenario, seed {}, {:.0} s\n\n\
@@ -249,27 +143,11 @@ pub fn text(simulated: &Simulated) -> String {
     }
     let _ = writeln!(
         text,
-        "\nLimits: false claims {}, coverage {:.0} to {:.0} %.\n\n\
-         Effects found at {} false positives:",
+        "\nLimits: false claims {}, coverage {:.0} to {:.0} %.",
         percent(FALSE_POSITIVES),
         100.0 * COVERAGE.0,
         100.0 * COVERAGE.1,
-        percent(power::RATE)
     );
-    for power in &simulated.power {
-        let _ = write!(text, "{:<17}", power.machine);
-        for effect in &power.effects {
-            let _ = write!(text, " {:>6.1} %", 100.0 * effect);
-        }
-        text.push('\n');
-        for rule in &power.rules {
-            let _ = write!(text, "  {:<15}", rule.rule);
-            for found in &rule.found {
-                let _ = write!(text, " {:>6.0} %", 100.0 * found);
-            }
-            text.push('\n');
-        }
-    }
     text
 }
 
@@ -352,31 +230,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_replaced_and_the_others_stay() {
-        let page = Page::new(None).with("a", "first\n").with("b", "second\n");
-        let page = page.with("a", "third\n");
-        let text = page.text();
-        assert!(text.starts_with("# Calibration") && !text.contains("first"));
-        assert!(text.find("third").unwrap() < text.find("second").unwrap());
-        assert_eq!(
-            Page::new(Some(text.to_owned()))
-                .with("b", "second\n")
-                .text(),
-            text
-        );
-    }
-
-    #[test]
     fn a_small_calibration_can_be_shown() {
         let simulated = super::super::simulated(10, 1, &perfquilt_model::progress::Silent).unwrap();
-        let page = simulated.markdown("calibration");
-        for part in ["| restarts |", "calibration-power.svg", "| Pinpoint |"] {
+        let page = simulated.markdown("page-errors.svg");
+        for part in [
+            "| restarts |",
+            "(page-errors.svg)",
+            "| 20 patches at the margin |",
+        ] {
             assert!(page.contains(part), "{part}");
         }
-        assert_eq!(simulated.plots().unwrap().len(), 2);
-        for (name, svg) in simulated.plots().unwrap() {
-            assert!(name.ends_with(".svg") && svg.starts_with("<svg"), "{svg}");
-        }
+        let svg = simulated.plot().unwrap();
+        assert!(svg.starts_with("<svg"), "{svg}");
         assert!(text(&simulated).contains("everything"));
     }
 }

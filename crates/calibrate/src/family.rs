@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::parallel;
 use super::random::Noise;
 use super::scenario::{PATCHES, Scenario, header, points};
+use super::simulation::parallel;
 use perfquilt_config::DEFAULT_MIN_BLOCKS;
 use perfquilt_judge::attribution::{Collector, Effect, EffectKind, PatchEffects};
 use perfquilt_measure::experiment;

@@ -1,34 +1,34 @@
 //! Calibration of the method: simulated experiments with known effects, and the same server measured against
-//! itself.
+//! itself. The simulated noise is public, so that other methods can be judged on it too.
 
-mod bisection;
+pub mod bisection;
 mod checks;
 mod document;
 mod family;
+mod page;
 mod plot;
-mod power;
-mod random;
+pub mod random;
 pub mod real;
-mod rivals;
 mod scenario;
+pub mod simulation;
 
-use std::sync::Mutex;
 use std::time::Instant;
 
-use rayon::prelude::*;
 use serde::Serialize;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use perfquilt_model::error::Result;
-use perfquilt_model::progress::{Progress, Step};
-use perfquilt_system::process::check_interrupted;
+use perfquilt_model::progress::Progress;
 
 pub use bisection::{Bisections, bisections};
 pub use checks::Check;
-pub use document::{Page, text};
+pub use document::text;
 pub use family::Family;
-pub use power::{Power, RulePower};
+pub use page::Page;
 pub use real::Real;
+pub use scenario::RESTART;
+
+use simulation::counted;
 
 /// The largest share of experiments without effect in which a patch may be called faster or slower: 5 %
 /// nominal, and the chance of the simulation.
@@ -40,7 +40,7 @@ const COVERAGE: (f64, f64) = (0.94, 0.97);
 /// The results of a simulated calibration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Simulated {
-    /// Version of this document: 1.
+    /// Version of this document: 2.
     pub schema: u32,
     /// The version of the program.
     pub version: &'static str,
@@ -58,8 +58,6 @@ pub struct Simulated {
     pub families: Vec<Family>,
     /// Cases that the scenarios do not cover: other numbers of patches, counts, layouts, unpaired runs, tails.
     pub checks: Vec<Check>,
-    /// The comparison with other projects' rules, by machine.
-    pub power: Vec<Power>,
 }
 
 impl Simulated {
@@ -173,7 +171,6 @@ fn is_below(share: f64, least: f64, n: usize) -> bool {
 pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Result<Simulated> {
     let started = Instant::now();
     let mut families = Vec::new();
-    let mut powers = Vec::new();
     for scenario in scenario::Scenario::ALL {
         let name = format!("simulate {}", scenario.words().0);
         let found = counted(&name, experiments, progress, |done| {
@@ -184,15 +181,8 @@ pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Resu
     let checks = counted("check promises", checks::count(), progress, |done| {
         checks::checks(experiments, seed, done)
     })?;
-    for machine in power::Machine::ALL {
-        let all = experiments + experiments.div_ceil(5);
-        let found = counted("compare rules", all, progress, |done| {
-            power::power(machine, experiments, seed, done)
-        })?;
-        powers.push(found);
-    }
     Ok(Simulated {
-        schema: 1,
+        schema: 2,
         version: env!("CARGO_PKG_VERSION"),
         seed,
         experiments,
@@ -201,39 +191,5 @@ pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Resu
         threads: rayon::current_num_threads(),
         families,
         checks,
-        power: powers,
     })
-}
-
-/// Runs `work` as a step of `progress` that counts up to `all`.
-fn counted<T>(
-    name: &str,
-    all: usize,
-    progress: &dyn Progress,
-    work: impl FnOnce(&(dyn Fn() + Sync)) -> Result<T>,
-) -> Result<T> {
-    let total = u64::try_from(all).unwrap_or(u64::MAX);
-    let step = progress.begin(name, Some(total));
-    let shared: Mutex<(u64, Box<dyn Step>)> = Mutex::new((0, step));
-    let result = work(&|| {
-        if let Ok(mut shared) = shared.lock() {
-            shared.0 += 1;
-            if shared.0.is_multiple_of(50) {
-                shared.1.update(shared.0, Some(total), "");
-            }
-        }
-    })?;
-    if let Ok((_, step)) = shared.into_inner() {
-        step.finish("");
-    }
-    Ok(result)
-}
-
-/// Makes the items of all indices below `count` on all processors; returns them in order.
-fn parallel<T: Send>(count: usize, make: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
-    let items = (0..count).into_par_iter().map(|index| {
-        check_interrupted()?;
-        make(index)
-    });
-    items.collect()
 }

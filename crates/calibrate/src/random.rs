@@ -5,40 +5,41 @@ use rand::{RngExt, SeedableRng};
 use sha2::{Digest, Sha256};
 
 /// A source of random numbers.
-pub(super) struct Noise(StdRng);
+#[derive(Debug)]
+pub struct Noise(StdRng);
 
 impl Noise {
     /// Returns the generator of a seed, purpose and index: the same numbers on any thread.
-    pub(super) fn of(seed: u64, purpose: &str, index: usize) -> Self {
+    pub fn of(seed: u64, purpose: &str, index: usize) -> Self {
         let digest = Sha256::digest(format!("{seed} {purpose} {index}"));
         Noise(StdRng::from_seed(digest.into()))
     }
 
     /// Draws a number between 0 and 1.
-    pub(super) fn uniform(&mut self) -> f64 {
+    pub fn uniform(&mut self) -> f64 {
         self.0.random::<f64>()
     }
 
     /// Returns true with probability `share`.
-    pub(super) fn chance(&mut self, share: f64) -> bool {
+    pub fn chance(&mut self, share: f64) -> bool {
         self.uniform() < share
     }
 
     /// Draws from the standard normal distribution (Box and Muller).
-    pub(super) fn normal(&mut self) -> f64 {
+    pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
     /// Draws from Student's distribution with 3 degrees of freedom, scaled to variance 1: heavier tails than
     /// normal.
-    pub(super) fn heavy(&mut self) -> f64 {
+    pub fn heavy(&mut self) -> f64 {
         let squares: f64 = (0..3).map(|_| self.normal().powi(2)).sum();
         self.normal() / squares.sqrt()
     }
 
     /// Shuffles `values`.
-    pub(super) fn shuffle<T>(&mut self, values: &mut [T]) {
+    pub fn shuffle<T>(&mut self, values: &mut [T]) {
         use rand::seq::SliceRandom;
         values.shuffle(&mut self.0);
     }

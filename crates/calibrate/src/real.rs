@@ -118,7 +118,20 @@ impl Real {
     }
 }
 
-/// Runs `repeats` experiments of `preset` on `copies` of the bare release, each from fresh servers. Stores
+/// Experiments of the release against itself.
+#[derive(Debug, Clone)]
+pub struct RealRequest<'a> {
+    /// The preset.
+    pub preset: &'a Preset,
+    /// The preset's name.
+    pub name: &'a str,
+    /// The number of copies of the release, each in the place of a patch.
+    pub copies: usize,
+    /// The number of experiments.
+    pub repeats: u32,
+}
+
+/// Runs experiments of the bare release against itself, each from fresh servers. Stores
 /// finished experiments and blocks in a store separate from the results, and reuses them.
 ///
 /// Calls `each` with the results so far after each experiment.
@@ -127,13 +140,16 @@ impl Real {
 /// The errors of [`experiment::run`], and those of building the release.
 pub fn real(
     ws: &Workspace,
-    preset: &Preset,
-    name: &str,
-    copies: usize,
-    repeats: u32,
+    request: &RealRequest<'_>,
     progress: &dyn Progress,
     each: &mut dyn FnMut(&Real) -> Result<()>,
 ) -> Result<Real> {
+    let &RealRequest {
+        preset,
+        name,
+        copies,
+        repeats,
+    } = request;
     let prepared = prepare(ws, None, progress)?;
     let mut built = build_points(ws, &prepared, &preset.recipe, &[Point::BASE], progress)?;
     let base = match built.pop() {

@@ -11,7 +11,7 @@ pub(super) const PATCHES: usize = 4;
 
 /// The standard deviation of a restart in the scenarios, as a fraction of the value: as observed on a shared
 /// virtual machine.
-pub(super) const RESTART: f64 = 0.006;
+pub const RESTART: f64 = 0.006;
 
 /// A simulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,26 +2,16 @@
 
 use std::fmt::Write;
 
-use super::{Bisections, Case, DRIFT, Method, RIGHT, VALUE_SD, VALUE_SECONDS};
+use super::{Bisections, DRIFT, Performance, RIGHT, VALUE_SD, VALUE_SECONDS};
 use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE};
 use perfquilt_report::capital;
 
 impl Bisections {
     /// Returns the part of the page on bisections.
     pub fn markdown(&self) -> String {
-        let mut page = String::new();
-        let _ = writeln!(
-            page,
-            "## Bisections\n\n\
-             {} sessions a case, with culprits at random places and the noise of a real server \
-             ({:.2} % a value, restarts and layouts included). perfquilt looks for {:.1} % or more (for the \
-             culprit's size where that is less) at an error rate of {:.0} %, and measures until everything is \
-             decided. A value takes {VALUE_SECONDS:.0} s for everybody, start and warm-up included; nothing is \
-             built before. Seed {}, {:.0} s on {} threads, version {}.\n",
-            self.sessions,
-            100.0 * VALUE_SD,
-            100.0 * DEFAULT_SIZE,
-            100.0 * DEFAULT_ERROR,
+        let mut page = format!(
+            "## Bisections\n\n{} Seed {}, {:.0} s on {} threads, version {}.\n\n",
+            introduction(self.sessions),
             self.seed,
             self.seconds,
             self.threads,
@@ -30,18 +20,11 @@ impl Bisections {
         let _ = writeln!(
             page,
             "- *right*: of the sessions that name a change, those in which all that is named are culprits; at \
-             least {:.0} % of perfquilt's must be. *Of*: the share of sessions that name one.\n\
+             least {:.0} % must be. *Of*: the share of sessions that name one.\n\
              - *exact*: sessions that name the culprits, all of them and nothing else; without a culprit, those \
              that say so.\n\
              - *benchmark*: minutes a session, on average. *Builds*: servers built on average, and in the worst \
-             of twenty sessions.\n\
-             - *git bisect run*: the script measures a state once, or takes the mean of 5 runs, and compares it \
-             with the middle between good and bad; where bad is not slower than good by half the size looked for, \
-             it ends. *Mean of enough*: as many runs as it takes to be right in 99 %, with noise and size known \
-             beforehand.\n\
-             - *Pinpoint's rule*: 10 attempts, doubled up to 160 while the smaller p-value of Kolmogorov-Smirnov \
-             and Mann-Whitney lies between 1 % and what a change of the size exceeds in 1 % of cases; the middle \
-             between states that differ is tried next.\n",
+             of twenty sessions.\n",
             100.0 * RIGHT,
         );
         let mut machine = "";
@@ -51,28 +34,18 @@ impl Bisections {
                 let _ = writeln!(
                     page,
                     "### On {machine}\n\n{}.\n\n\
-                     | changes | culprits | method | right | of | exact | benchmark | builds |\n\
-                     |--:|:--|:--|--:|--:|--:|--:|--:|",
+                     | changes | culprits | right | of | exact | benchmark | builds |\n\
+                     |--:|:--|--:|--:|--:|--:|--:|",
                     capital(case.description)
                 );
             }
-            for (place, method) in case.methods.iter().enumerate() {
-                let (changes, culprits) = match place {
-                    0 => (case.changes.to_string(), culprits(case)),
-                    _ => (String::new(), String::new()),
-                };
-                let _ = writeln!(
-                    page,
-                    "| {changes} | {culprits} | {} | {} | {} | {} | {} | {:.1}, {} |",
-                    method.method,
-                    right(method),
-                    percent(method.named),
-                    percent(method.exact),
-                    minutes(method.seconds),
-                    method.builds,
-                    method.builds_worst,
-                );
-            }
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} |",
+                case.changes,
+                culprits(case.culprits, case.size),
+                case.performance.cells(),
+            );
             if self.cases.iter().rfind(|other| other.machine == machine) == Some(case) {
                 page.push('\n');
             }
@@ -95,43 +68,73 @@ impl Bisections {
     /// Returns the summary for a terminal.
     pub fn text(&self) -> String {
         let mut text = format!(
-            "{} sessions a case, seed {}, {:.0} s\n",
+            "{} sessions a case, seed {}, {:.0} s\n\n",
             self.sessions, self.seed, self.seconds
         );
         for case in &self.cases {
             let _ = writeln!(
                 text,
-                "\n{}, {} changes, {}",
+                "{}, {} changes, culprits: {}\n  {}",
                 case.machine,
                 case.changes,
-                culprits(case)
+                culprits(case.culprits, case.size),
+                case.performance.line(),
             );
-            for method in &case.methods {
-                let _ = writeln!(
-                    text,
-                    "  {:<30} right {:>7} of {:>7}  exact {:>7}  {:>9}  {:>5.1} builds",
-                    method.method,
-                    right(method),
-                    percent(method.named),
-                    percent(method.exact),
-                    minutes(method.seconds),
-                    method.builds,
-                );
-            }
         }
         text
     }
 }
 
-fn culprits(case: &Case) -> String {
-    match case.culprits {
-        0 => "none".to_owned(),
-        count => format!("{count} of {:.1} %", 100.0 * case.size),
+impl Performance {
+    /// Returns the cells of a row of a Markdown table: right, named, exact, benchmark and builds.
+    pub fn cells(&self) -> String {
+        format!(
+            "{} | {} | {} | {} | {:.1}, {}",
+            self.right_share(),
+            percent(self.named),
+            percent(self.exact),
+            minutes(self.seconds),
+            self.builds,
+            self.builds_worst,
+        )
+    }
+
+    /// Returns a line for a terminal.
+    pub fn line(&self) -> String {
+        format!(
+            "right {:>7} of {:>7}  exact {:>7}  {:>9}  {:>5.1} builds",
+            self.right_share(),
+            percent(self.named),
+            percent(self.exact),
+            minutes(self.seconds),
+            self.builds,
+        )
+    }
+
+    fn right_share(&self) -> String {
+        self.right.map_or("–".to_owned(), percent)
     }
 }
 
-fn right(method: &Method) -> String {
-    method.right.map_or("–".to_owned(), percent)
+/// Returns the sentences on the simulated sessions that a page begins with.
+pub fn introduction(sessions: usize) -> String {
+    format!(
+        "{sessions} sessions a case, with culprits at random places and the noise of a real server \
+         ({:.2} % a value, restarts and layouts included). perfquilt looks for {:.1} % or more (for the \
+         culprit's size where that is less) at an error rate of {:.0} %, and measures until everything is \
+         decided. A value takes {VALUE_SECONDS:.0} s, start and warm-up included; nothing is built before.",
+        100.0 * VALUE_SD,
+        100.0 * DEFAULT_SIZE,
+        100.0 * DEFAULT_ERROR,
+    )
+}
+
+/// Returns the number and size of culprits, as in `3 of 0.5 %`.
+pub fn culprits(count: usize, size: f64) -> String {
+    match count {
+        0 => "none".to_owned(),
+        count => format!("{count} of {:.1} %", 100.0 * size),
+    }
 }
 
 fn percent(share: f64) -> String {

@@ -58,7 +58,8 @@ fn coverage(
             }
         }
         for point in 1..POINTS {
-            let ratios = table.log_ratio(Point::Step(point - 1), Point::Step(point));
+            let ratios =
+                table.contrast(&[(Point::Step(point - 1), 1.0), (Point::Step(point), -1.0)]);
             let ratios: Vec<f64> = ratios.into_iter().map(|(_, ratio)| ratio).collect();
             let Some(interval) = Interval::of(&ratios) else {
                 continue;
@@ -179,7 +180,7 @@ fn intervals_cover_from_slices_with_outliers() {
                 table.insert(block, point, value, 1);
             }
         }
-        let ratios = table.log_ratio(Point::Step(0), Point::Step(1));
+        let ratios = table.contrast(&[(Point::Step(0), 1.0), (Point::Step(1), -1.0)]);
         let ratios: Vec<f64> = ratios.into_iter().map(|(_, ratio)| ratio).collect();
         let interval = Interval::of(&ratios).unwrap();
         if (interval.low()..=interval.high()).contains(&EFFECT) {
@@ -290,7 +291,7 @@ fn pooled_intervals_are_narrower_and_fail_a_restless_point() {
                     table.insert(block, Point::Step(point), log.exp(), 1);
                 }
             }
-            let ratios = table.log_ratio(Point::Step(1), Point::Step(2));
+            let ratios = table.contrast(&[(Point::Step(1), 1.0), (Point::Step(2), -1.0)]);
             let ratios: Vec<f64> = ratios.into_iter().map(|(_, ratio)| ratio).collect();
             let own = Interval::of(&ratios).unwrap();
             let (variance, _) = table.complete().variance_and_range().unwrap();

@@ -227,12 +227,6 @@ impl BlockTable {
         self.row_of.iter().map(|(&block, &row)| (block, row))
     }
 
-    /// Returns the log ratio `cost(before) / cost(after)` for every block that has both points, sorted by
-    /// block.
-    pub fn log_ratio(&self, before: Point, after: Point) -> Vec<(u32, f64)> {
-        self.contrast(&[(before, 1.0), (after, -1.0)])
-    }
-
     /// Returns the blocks that have all points.
     pub fn complete(&self) -> CompleteBlocks {
         let points = self.points.len();
@@ -325,11 +319,11 @@ mod tests {
             &[None, Some(10.0), Some(5.0)],
         ]);
         let ln2 = 2f64.ln();
-        let first = table.log_ratio(Point::Step(0), Point::Step(1));
+        let first = table.contrast(&[(Point::Step(0), 1.0), (Point::Step(1), -1.0)]);
         let blocks = |of: &[(u32, f64)]| of.iter().map(|(block, _)| *block).collect::<Vec<_>>();
         assert_eq!(blocks(&first), [0, 1]);
         assert!(first.iter().all(|(_, v)| (v - ln2).abs() < 1e-12));
-        let second = table.log_ratio(Point::Step(1), Point::Step(2));
+        let second = table.contrast(&[(Point::Step(1), 1.0), (Point::Step(2), -1.0)]);
         assert_eq!(blocks(&second), [0, 2]);
         assert_eq!(table.incomplete_blocks(), 2);
         assert_eq!(table.spread(), None);
@@ -358,7 +352,10 @@ mod tests {
             let rows = complete.rows().map(|(block, row)| (block, row.to_vec()));
             let rows: Vec<(u32, Vec<f64>)> = rows.collect();
             assert_eq!(table.last(), Some(7));
-            (table.log_ratio(Point::Step(0), Point::Step(1)), rows)
+            (
+                table.contrast(&[(Point::Step(0), 1.0), (Point::Step(1), -1.0)]),
+                rows,
+            )
         };
         let first = of([0, 1, 2, 3, 4, 5]);
         assert_eq!(first.0.len(), 3);

@@ -1,25 +1,24 @@
-//! Compares the power of this method and of others at the same rate of false positives.
+//! Compares the power of perfquilt's decision rule and of others at the same rate of false positives.
 
-use serde::Serialize;
-
-use super::parallel;
-use super::random::Noise;
-use super::rivals::{HISTORY, Rule, Sample};
-use super::scenario::RESTART;
+use crate::rules::{HISTORY, Rule, Sample};
+use perfquilt_calibrate::RESTART;
+use perfquilt_calibrate::random::Noise;
+use perfquilt_calibrate::simulation::{counted, parallel};
 use perfquilt_model::error::Result;
+use perfquilt_model::progress::Progress;
 
 /// Values per side.
-pub(super) const VALUES: usize = 40;
+pub(crate) const VALUES: usize = 40;
 
 /// The rate of false positives that all rules are set to.
-pub(super) const RATE: f64 = 0.05;
+pub(crate) const RATE: f64 = 0.05;
 
 /// The effects to find, as fractions of speed.
-pub(super) const EFFECTS: [f64; 7] = [0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012];
+pub(crate) const EFFECTS: [f64; 7] = [0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012];
 
 /// The variation of the values of both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Machine {
+pub(crate) enum Machine {
     Quiet,
     Drift,
     HeavyTails,
@@ -27,28 +26,32 @@ pub(super) enum Machine {
 }
 
 impl Machine {
-    pub(super) const ALL: [Machine; 4] = [
+    pub(crate) const ALL: [Machine; 4] = [
         Machine::Quiet,
         Machine::Drift,
         Machine::HeavyTails,
         Machine::Outliers,
     ];
 
-    fn words(self) -> (&'static str, &'static str) {
+    fn name(self) -> &'static str {
         match self {
-            Machine::Quiet => ("restarts only", "normal restarts of 0.6 %, nothing else"),
-            Machine::Drift => (
-                "a shared machine",
-                "the same, and the machine's speed varies by 2 % from block to block, for both sides",
-            ),
-            Machine::HeavyTails => (
-                "heavy tails",
-                "as the shared machine, restarts with Student's distribution of 3 degrees of freedom",
-            ),
-            Machine::Outliers => (
-                "outliers",
-                "as the shared machine, one value in twenty 1 to 4 % too slow",
-            ),
+            Machine::Quiet => "restarts only",
+            Machine::Drift => "a shared machine",
+            Machine::HeavyTails => "heavy tails",
+            Machine::Outliers => "outliers",
+        }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            Machine::Quiet => "normal restarts of 0.6 %, nothing else",
+            Machine::Drift => {
+                "the same, and the machine's speed varies by 2 % from block to block, for both sides"
+            }
+            Machine::HeavyTails => {
+                "as the shared machine, restarts with Student's distribution of 3 degrees of freedom"
+            }
+            Machine::Outliers => "as the shared machine, one value in twenty 1 to 4 % too slow",
         }
     }
 
@@ -86,53 +89,71 @@ impl Machine {
 }
 
 /// The power of the rules on one simulated machine. Shares are between 0 and 1.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Power {
+#[derive(Debug)]
+pub(crate) struct Power {
     /// The machine's name.
-    pub machine: &'static str,
+    pub(crate) machine: &'static str,
     /// The description of the machine.
-    pub description: &'static str,
-    /// The effects, as fractions of speed.
-    pub effects: Vec<f64>,
+    pub(crate) description: &'static str,
     /// One entry per rule.
-    pub rules: Vec<RulePower>,
+    pub(crate) rules: Vec<RulePower>,
 }
 
 /// The power of one rule.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RulePower {
+#[derive(Debug)]
+pub(crate) struct RulePower {
     /// The project whose rule it is.
-    pub rule: &'static str,
+    pub(crate) rule: &'static str,
     /// The description of the rule.
-    pub description: &'static str,
+    pub(crate) description: &'static str,
     /// Its rate of false positives with its own threshold.
-    pub false_positives: f64,
-    /// The share of experiments in which the rule finds each effect, with its threshold set to 5 % false
-    /// positives.
-    pub found: Vec<f64>,
+    pub(crate) false_positives: f64,
+    /// The share of comparisons in which the rule finds each of [`EFFECTS`], with its threshold set to
+    /// [`RATE`] false positives.
+    pub(crate) found: Vec<f64>,
 }
 
-/// Compares the rules on `machine`: `experiments` without effect set the thresholds, a fifth as many with each
-/// effect show the power.
+/// Returns the number of comparisons with each effect, beside `comparisons` without one.
+pub(crate) fn with_effect(comparisons: usize) -> usize {
+    (comparisons / 5).max(1)
+}
+
+/// Compares the rules on all machines.
 ///
 /// # Errors
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
-pub(super) fn power(
+pub(crate) fn powers(comparisons: usize, seed: u64, progress: &dyn Progress) -> Result<Vec<Power>> {
+    let all = comparisons + with_effect(comparisons);
+    let on = |machine: Machine| {
+        let name = format!("compare rules: {}", machine.name());
+        counted(&name, all, progress, |done| {
+            power(machine, comparisons, seed, done)
+        })
+    };
+    Machine::ALL.into_iter().map(on).collect()
+}
+
+/// Compares the rules on `machine`: `comparisons` without effect set the thresholds, a fifth as many with
+/// each effect show the power.
+///
+/// # Errors
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
+fn power(
     machine: Machine,
-    experiments: usize,
+    comparisons: usize,
     seed: u64,
     done: &(dyn Fn() + Sync),
 ) -> Result<Power> {
-    let (name, description) = machine.words();
-    let without: Vec<Vec<(f64, bool)>> = parallel(experiments, |index| {
+    let name = machine.name();
+    let without: Vec<Vec<(f64, bool)>> = parallel(comparisons, |index| {
         let mut noise = Noise::of(seed, &format!("null {name}"), index);
         let sample = machine.sample(&mut noise);
         done();
-        Ok(answers(&sample, &mut noise))
+        Ok(decisions(&sample, &mut noise))
     })?;
     let thresholds: Vec<f64> = (0..Rule::ALL.len())
         .map(|rule| {
-            let mut scores: Vec<f64> = without.iter().map(|answers| answers[rule].0).collect();
+            let mut scores: Vec<f64> = without.iter().map(|decisions| decisions[rule].0).collect();
             scores.sort_by(f64::total_cmp);
             let place = ((1.0 - RATE) * scores.len() as f64).ceil() as usize;
             scores
@@ -141,7 +162,7 @@ pub(super) fn power(
                 .unwrap_or(f64::INFINITY)
         })
         .collect();
-    let fewer = (experiments / 5).max(1);
+    let fewer = with_effect(comparisons);
     // The same noise for every effect and rule, so that differences between them are not chance.
     let with: Vec<Vec<Vec<bool>>> = parallel(fewer, |index| {
         let mut noise = Noise::of(seed, &format!("effect {name}"), index);
@@ -151,8 +172,8 @@ pub(super) fn power(
             .iter()
             .map(|effect| {
                 sample.after = calm.iter().map(|value| value - effect.ln_1p()).collect();
-                let answers = answers(&sample, &mut noise);
-                let pairs = answers.iter().zip(&thresholds);
+                let decisions = decisions(&sample, &mut noise);
+                let pairs = decisions.iter().zip(&thresholds);
                 pairs
                     .map(|((score, _), threshold)| score > threshold)
                     .collect()
@@ -165,34 +186,30 @@ pub(super) fn power(
         let found = with.iter().filter(|found| found[effect][rule]).count();
         found as f64 / fewer as f64
     };
+    let rules = Rule::ALL.into_iter().enumerate().map(|(place, rule)| {
+        let reported = without.iter().filter(|decisions| decisions[place].1);
+        RulePower {
+            rule: rule.name(),
+            description: rule.description(),
+            false_positives: reported.count() as f64 / without.len().max(1) as f64,
+            found: (0..EFFECTS.len())
+                .map(|effect| share(place, effect))
+                .collect(),
+        }
+    });
     Ok(Power {
         machine: name,
-        description,
-        effects: EFFECTS.to_vec(),
-        rules: Rule::ALL
-            .iter()
-            .enumerate()
-            .map(|(place, rule)| {
-                let (name, description) = rule.words();
-                let spoke = without.iter().filter(|answers| answers[place].1).count();
-                RulePower {
-                    rule: name,
-                    description,
-                    false_positives: spoke as f64 / without.len().max(1) as f64,
-                    found: (0..EFFECTS.len())
-                        .map(|effect| share(place, effect))
-                        .collect(),
-                }
-            })
-            .collect(),
+        description: machine.description(),
+        rules: rules.collect(),
     })
 }
 
-fn answers(sample: &Sample, noise: &mut Noise) -> Vec<(f64, bool)> {
+/// Returns the score of every rule, and whether the rule reports a change.
+fn decisions(sample: &Sample, noise: &mut Noise) -> Vec<(f64, bool)> {
     Rule::ALL
         .iter()
-        .map(|rule| rule.answer(sample, noise))
-        .map(|answer| (answer.score, answer.speaks))
+        .map(|rule| rule.decide(sample, noise))
+        .map(|decision| (decision.score, decision.is_change))
         .collect()
 }
 

@@ -1,16 +1,15 @@
-//! Decision rules of other projects for changes of speed, for comparison.
+//! Decision rules of other projects for changes of speed, beside perfquilt's.
 //!
 //! Each rule computes a score from two samples of values, larger for stronger evidence, so that all can be set
 //! to the same rate of false positives, and decides by its own threshold whether to report a change.
 
-use statrs::distribution::{ContinuousCDF, Normal};
-
-use super::random::Noise;
+use crate::two_sample::{kolmogorov_smirnov, mann_whitney};
+use perfquilt_calibrate::random::Noise;
 use perfquilt_judge::stats::{Interval, median};
 
 /// A decision rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(crate) enum Rule {
     Perfquilt,
     Benchstat,
     ClickHouse,
@@ -19,23 +18,23 @@ pub(super) enum Rule {
 }
 
 /// The measurements of both sides, as logs of costs. Values at the same index were measured at the same time.
-pub(super) struct Sample {
-    pub(super) before: Vec<f64>,
-    pub(super) after: Vec<f64>,
+pub(crate) struct Sample {
+    pub(crate) before: Vec<f64>,
+    pub(crate) after: Vec<f64>,
     /// Earlier changes without effect, each measured like this one, for rules that use them.
-    pub(super) history: Vec<(Vec<f64>, Vec<f64>)>,
+    pub(crate) history: Vec<(Vec<f64>, Vec<f64>)>,
 }
 
-/// The result of a rule on a sample.
-pub(super) struct Answer {
+/// The decision of a rule on a sample.
+pub(crate) struct Decision {
     /// Larger for stronger evidence.
-    pub(super) score: f64,
+    pub(crate) score: f64,
     /// Whether the score passes the rule's own threshold.
-    pub(super) speaks: bool,
+    pub(crate) is_change: bool,
 }
 
 impl Rule {
-    pub(super) const ALL: [Rule; 5] = [
+    pub(crate) const ALL: [Rule; 5] = [
         Rule::Perfquilt,
         Rule::Benchstat,
         Rule::ClickHouse,
@@ -43,32 +42,36 @@ impl Rule {
         Rule::RustcPerf,
     ];
 
-    /// Returns its name and its description.
-    pub(super) fn words(self) -> (&'static str, &'static str) {
+    /// Returns the name of the project.
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Rule::Perfquilt => (
-                "perfquilt",
-                "Student's test of the differences within blocks, at 5 %",
-            ),
-            Rule::Benchstat => ("benchstat", "Mann-Whitney U test of all values, at 5 %"),
-            Rule::ClickHouse => (
-                "ClickHouse",
-                "difference of medians beyond the 0.99 quantile of random relabelings (without its floor \
-                 of 15 %, under which nothing here would ever be found)",
-            ),
-            Rule::Pinpoint => (
-                "Pinpoint",
-                "smaller p-value of Kolmogorov-Smirnov and Mann-Whitney, at 1 %, looked at with 10, 20 \
-                 and 40 values a side",
-            ),
-            Rule::RustcPerf => (
-                "rustc-perf",
-                "change of the minimum beyond Q3 + 3 IQR of the last 30 changes",
-            ),
+            Rule::Perfquilt => "perfquilt",
+            Rule::Benchstat => "benchstat",
+            Rule::ClickHouse => "ClickHouse",
+            Rule::Pinpoint => "Pinpoint",
+            Rule::RustcPerf => "rustc-perf",
         }
     }
 
-    pub(super) fn answer(self, sample: &Sample, noise: &mut Noise) -> Answer {
+    /// Returns the description of the rule.
+    pub(crate) fn description(self) -> &'static str {
+        match self {
+            Rule::Perfquilt => "Student's test of the differences within blocks, at 5 %",
+            Rule::Benchstat => "Mann-Whitney U test of all values, at 5 %",
+            Rule::ClickHouse => {
+                "difference of medians beyond the 0.99 quantile of random relabelings (without its floor \
+                 of 15 %, under which nothing here would ever be found)"
+            }
+            Rule::Pinpoint => {
+                "smaller p-value of Kolmogorov-Smirnov and Mann-Whitney, at 1 %, looked at with 10, 20 \
+                 and 40 values a side"
+            }
+            Rule::RustcPerf => "change of the minimum beyond Q3 + 3 IQR of the last 30 changes",
+        }
+    }
+
+    /// Applies the rule to `sample`; `noise` draws the relabelings.
+    pub(crate) fn decide(self, sample: &Sample, noise: &mut Noise) -> Decision {
         let (before, after) = (&sample.before, &sample.after);
         match self {
             Rule::Perfquilt => {
@@ -79,9 +82,9 @@ impl Rule {
             Rule::ClickHouse => {
                 let threshold = relabeled(before, after, noise);
                 let score = (middle(before) - middle(after)).abs() / threshold;
-                Answer {
+                Decision {
                     score,
-                    speaks: score > 1.0,
+                    is_change: score > 1.0,
                 }
             }
             Rule::Pinpoint => {
@@ -104,9 +107,9 @@ impl Rule {
                 earlier.sort_by(f64::total_cmp);
                 let (q1, q3) = (quantile(&earlier, 0.25), quantile(&earlier, 0.75));
                 let score = change(before, after) / (q3 + 3.0 * (q3 - q1));
-                Answer {
+                Decision {
                     score,
-                    speaks: score >= 1.0,
+                    is_change: score >= 1.0,
                 }
             }
         }
@@ -114,12 +117,12 @@ impl Rule {
 }
 
 /// The number of earlier changes that rustc-perf's rule uses.
-pub(super) const HISTORY: usize = 30;
+pub(crate) const HISTORY: usize = 30;
 
-fn by_probability(p: f64, threshold: f64) -> Answer {
-    Answer {
+fn by_probability(p: f64, threshold: f64) -> Decision {
+    Decision {
         score: -p.max(1e-300).ln(),
-        speaks: p <= threshold,
+        is_change: p <= threshold,
     }
 }
 
@@ -160,87 +163,12 @@ fn relabeled(before: &[f64], after: &[f64], noise: &mut Noise) -> f64 {
     quantile(&differences, 0.99)
 }
 
-/// Returns the two-sided p-value of the Mann-Whitney U test, by the normal approximation with continuity
-/// correction (values are continuous: no ties).
-pub(super) fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
-    let (n, m) = (a.len() as f64, b.len() as f64);
-    let mut all: Vec<(f64, bool)> = a.iter().map(|&v| (v, true)).collect();
-    all.extend(b.iter().map(|&v| (v, false)));
-    all.sort_by(|x, y| x.0.total_cmp(&y.0));
-    let ranks: f64 = all
-        .iter()
-        .enumerate()
-        .filter(|(_, (_, first))| *first)
-        .map(|(place, _)| place as f64 + 1.0)
-        .sum();
-    let u = ranks - n * (n + 1.0) / 2.0;
-    let sd = (n * m * (n + m + 1.0) / 12.0).sqrt();
-    let z = ((u - n * m / 2.0).abs() - 0.5).max(0.0) / sd;
-    2.0 * Normal::standard().sf(z)
-}
-
-/// Returns the p-value of the two-sample Kolmogorov-Smirnov test, by the limiting distribution.
-pub(super) fn kolmogorov_smirnov(a: &[f64], b: &[f64]) -> f64 {
-    let sorted = |values: &[f64]| {
-        let mut values = values.to_vec();
-        values.sort_by(f64::total_cmp);
-        values
-    };
-    let (a, b) = (sorted(a), sorted(b));
-    let (mut i, mut j, mut largest) = (0, 0, 0f64);
-    while i < a.len() && j < b.len() {
-        if a[i] <= b[j] {
-            i += 1
-        } else {
-            j += 1
-        }
-        largest = largest.max((i as f64 / a.len() as f64 - j as f64 / b.len() as f64).abs());
-    }
-    let size = ((a.len() * b.len()) as f64 / (a.len() + b.len()) as f64).sqrt();
-    let lambda = (size + 0.12 + 0.11 / size) * largest;
-    let tail: f64 = (1..=100)
-        .map(|k| {
-            let k = f64::from(k);
-            let sign = if k % 2.0 == 1.0 { 2.0 } else { -2.0 };
-            sign * (-2.0 * k * k * lambda * lambda).exp()
-        })
-        .sum();
-    if lambda < 0.2 {
-        1.0
-    } else {
-        tail.clamp(0.0, 1.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn tests_agree_with_known_values() {
-        // R: wilcox.test(1:10, 6:15 + 0.5, exact = FALSE)$p.value, with continuity correction: U = 10.
-        let a: Vec<f64> = (1..=10).map(f64::from).collect();
-        let b: Vec<f64> = (6..=15).map(|v| f64::from(v) + 0.5).collect();
-        let sd = (10.0f64 * 10.0 * 21.0 / 12.0).sqrt();
-        let u = 15.0f64.max(
-            b.iter()
-                .map(|b| a.iter().filter(|a| *a > b).count() as f64)
-                .sum(),
-        );
-        let expected = 2.0 * Normal::standard().sf(((u - 50.0).abs() - 0.5) / sd);
-        let found = mann_whitney(&a, &b);
-        assert!((found - expected).abs() < 0.01, "{found} {expected}");
-        assert!(
-            (mann_whitney(&a, &a.iter().map(|v| v + 1e-9).collect::<Vec<_>>()) - 1.0).abs() < 0.4
-        );
-        // Disjoint samples: D = 1.
-        let far: Vec<f64> = a.iter().map(|v| v + 100.0).collect();
-        assert!(kolmogorov_smirnov(&a, &far) < 1e-4);
-        assert!(kolmogorov_smirnov(&a, &a) > 0.99);
-    }
-
-    #[test]
-    fn every_rule_sees_a_large_change_and_keeps_its_errors_without() {
+    fn every_rule_finds_a_large_change_and_rarely_reports_one_without() {
         let mut noise = Noise::of(5, "rules", 0);
         for rule in Rule::ALL {
             let mut claims = [0, 0];
@@ -254,7 +182,7 @@ mod tests {
                         after: draw(effect),
                         history: (0..HISTORY).map(|_| (draw(0.0), draw(0.0))).collect(),
                     };
-                    claims[place] += usize::from(rule.answer(&sample, &mut noise).speaks);
+                    claims[place] += usize::from(rule.decide(&sample, &mut noise).is_change);
                 }
             }
             assert!(claims[0] < 30, "{rule:?}: {claims:?}");

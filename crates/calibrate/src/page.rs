@@ -1,0 +1,103 @@
+//! A page of documentation of which a program writes parts.
+
+use std::path::{Path, PathBuf};
+
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::files::write_file;
+
+/// A page whose parts are replaced one at a time.
+#[derive(Debug)]
+pub struct Page {
+    file: PathBuf,
+    program: &'static str,
+    text: String,
+}
+
+const INTRODUCTION: &str = "\
+# Calibration
+
+Whether the intervals and verdicts of [method.md](method.md), and the answers of [bisecting.md](bisecting.md), hold what
+they promise. The parts of this page are written by the program (`ci/calibrate` runs all of it):
+`perfquilt calibrate --output docs/calibration.md` simulates experiments whose answers are known, with `--bisect` bisections,
+and with `--real` it measures the bare release against copies of itself on a real server.
+";
+
+impl Page {
+    /// Reads the page of `perfquilt calibrate` in `file`, or begins one where there is no such file.
+    ///
+    /// # Errors
+    /// Those of [`Page::open`].
+    pub fn calibration(file: &Path) -> Result<Self> {
+        Page::open(file, "perfquilt calibrate", INTRODUCTION)
+    }
+
+    /// Reads the page in `file`, or begins one with `introduction` where there is no such file. The comments
+    /// around the parts name `program`.
+    ///
+    /// # Errors
+    /// [`Error::io`] if the file exists and cannot be read.
+    pub fn open(file: &Path, program: &'static str, introduction: &str) -> Result<Self> {
+        let text = match std::fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => introduction.to_owned(),
+            Err(error) => return Err(Error::io("read", file, &error)),
+        };
+        Ok(Page {
+            file: file.to_owned(),
+            program,
+            text,
+        })
+    }
+
+    /// Replaces the part called `name` with `body`; appends it if the page has none.
+    #[must_use]
+    pub fn with(mut self, name: &str, body: &str) -> Self {
+        let (begin, end) = (
+            format!("<!-- {name}: made by {} -->\n", self.program),
+            format!("<!-- end of {name} -->\n"),
+        );
+        let part = format!("{begin}{body}{end}");
+        let from = self.text.find(&begin);
+        let to = from.and_then(|from| Some(from + self.text[from..].find(&end)? + end.len()));
+        match from.zip(to) {
+            Some((from, to)) => self.text.replace_range(from..to, &part),
+            None => {
+                self.text.push('\n');
+                self.text.push_str(&part);
+            }
+        }
+        self
+    }
+
+    /// Writes the page to its file.
+    ///
+    /// # Errors
+    /// Those of [`write_file`].
+    pub fn save(&self) -> Result<()> {
+        write_file(&self.file, self.text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_replaced_and_the_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("page.md");
+        let page = || Page::calibration(&file).unwrap();
+        let saved = || std::fs::read_to_string(&file).unwrap();
+        page()
+            .with("a", "first\n")
+            .with("b", "second\n")
+            .save()
+            .unwrap();
+        page().with("a", "third\n").save().unwrap();
+        let text = saved();
+        assert!(text.starts_with("# Calibration") && !text.contains("first"));
+        assert!(text.find("third").unwrap() < text.find("second").unwrap());
+        page().with("b", "second\n").save().unwrap();
+        assert_eq!(saved(), text);
+    }
+}

@@ -1,0 +1,146 @@
+//! Formats the comparisons as parts of a page.
+
+use std::fmt::Write;
+
+use crate::bisection::Case;
+use crate::power::{self, EFFECTS, Power, RATE, VALUES};
+use perfquilt_calibrate::bisection::{culprits, introduction};
+use perfquilt_report::capital;
+
+/// The text above the parts.
+pub(crate) const INTRODUCTION: &str = "\
+# Other projects' methods
+
+perfquilt's decisions compared with those of other projects on the same simulated noise: rules that call a change of
+speed, and ways to bisect a regression. `ci/peers` writes the parts of this page; its program, `crates/peers`, is a
+developer's tool and no part of perfquilt. Whether perfquilt keeps its own promises: [calibration.md](calibration.md).
+";
+
+/// The conditions of a run.
+#[derive(Debug)]
+pub(crate) struct Conditions {
+    /// The day, in UTC.
+    pub(crate) date: String,
+    pub(crate) seed: u64,
+    pub(crate) seconds: f64,
+}
+
+impl Conditions {
+    fn text(&self) -> String {
+        format!(
+            "{}, seed {}, {:.0} s on {} threads, version {}.",
+            self.date,
+            self.seed,
+            self.seconds,
+            rayon::current_num_threads(),
+            env!("CARGO_PKG_VERSION"),
+        )
+    }
+}
+
+/// Returns the part on decision rules; `plot` is the file name of its drawing.
+pub(crate) fn rules(
+    powers: &[Power],
+    comparisons: usize,
+    conditions: &Conditions,
+    plot: &str,
+) -> String {
+    let mut page = String::new();
+    let _ = writeln!(
+        page,
+        "## Decision rules\n\n\
+         The same values for all: {VALUES} a side, one of each side a block. Every rule is given the threshold \
+         at which {:.1} % of comparisons without effect are called a change, then effects of a known size are \
+         looked for. *Own threshold*: false positives with the threshold the rule comes with. {comparisons} \
+         comparisons without effect a machine, {} with each effect. {}\n",
+        100.0 * RATE,
+        power::with_effect(comparisons),
+        conditions.text(),
+    );
+    for rule in powers.first().map_or(&[][..], |power| &power.rules) {
+        let _ = writeln!(page, "- *{}*: {}.", rule.rule, rule.description);
+    }
+    let _ = writeln!(page, "\n![Share of effects found, by size]({plot})");
+    for power in powers {
+        let _ = writeln!(
+            page,
+            "\n**{}**: {}. Effects found:\n",
+            capital(power.machine),
+            power.description
+        );
+        page.push_str("| rule | own threshold |");
+        for effect in EFFECTS {
+            let _ = write!(page, " {:.1} % |", 100.0 * effect);
+        }
+        page.push_str("\n|:--|--:|");
+        page.push_str(&"--:|".repeat(EFFECTS.len()));
+        page.push('\n');
+        for rule in &power.rules {
+            let _ = write!(
+                page,
+                "| {} | {:.1} % |",
+                rule.rule,
+                100.0 * rule.false_positives
+            );
+            for found in &rule.found {
+                let _ = write!(page, " {:.0} % |", 100.0 * found);
+            }
+            page.push('\n');
+        }
+    }
+    page
+}
+
+/// Returns the part on methods of bisecting.
+pub(crate) fn bisections(cases: &[Case], sessions: usize, conditions: &Conditions) -> String {
+    let mut page = String::new();
+    let _ = writeln!(
+        page,
+        "## Methods of bisecting\n\n{} The costs of a value are the same for all methods. {}\n\n\
+         - *right*: of the sessions that name a change, those in which all that is named are culprits. *Of*: \
+         the share of sessions that name one.\n\
+         - *exact*: sessions that name the culprits, all of them and nothing else; without a culprit, those \
+         that say so.\n\
+         - *benchmark*: minutes a session, on average. *Builds*: servers built on average, and in the worst \
+         of twenty sessions.\n\
+         - *git bisect run*: the script measures a state once, or takes the mean of 5 runs, and compares it \
+         with the middle between good and bad; where bad is not slower than good by half the size looked for, \
+         it ends. *Mean of enough*: as many runs as it takes to be right in 99 %, with noise and size known \
+         beforehand.\n\
+         - *Pinpoint's rule*: 10 attempts, doubled up to 160 while the smaller p-value of Kolmogorov-Smirnov \
+         and Mann-Whitney lies between 1 % and what a change of the size exceeds in 1 % of cases; the middle \
+         between states that differ is tried next.\n",
+        introduction(sessions),
+        conditions.text(),
+    );
+    for machine_cases in cases.chunk_by(|a, b| a.setting.machine == b.setting.machine) {
+        let machine = machine_cases[0].setting.machine;
+        let _ = writeln!(
+            page,
+            "### On {}\n\n{}.\n\n\
+             | changes | culprits | method | right | of | exact | benchmark | builds |\n\
+             |--:|:--|:--|--:|--:|--:|--:|--:|",
+            machine.name(),
+            capital(machine.description())
+        );
+        for Case { setting, methods } in machine_cases {
+            for (place, (name, performance)) in methods.iter().enumerate() {
+                let (changes, culprits) = match place {
+                    0 => (
+                        setting.changes.to_string(),
+                        culprits(setting.culprits, setting.size),
+                    ),
+                    _ => (String::new(), String::new()),
+                };
+                let cells = performance.cells();
+                let _ = writeln!(page, "| {changes} | {culprits} | {name} | {cells} |");
+            }
+        }
+        page.push('\n');
+    }
+    page.push_str(
+        "perfquilt compares states within blocks, where a shared machine's speed drops out; the other methods \
+         compare runs at different times.\n",
+    );
+    page
+}
