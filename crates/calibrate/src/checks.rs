@@ -734,7 +734,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn promises_are_kept_as_far_as_a_small_simulation_tells() {
+    fn a_small_simulation_misses_no_limit() {
         let found = checks(100, 1, &|| ()).unwrap();
         assert_eq!(found.len(), count());
         let figures = found.iter().map(Check::figure).filter(Figure::is_missed);

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scenario_goes_to_its_end_and_together_they_keep_the_promises() {
+    fn every_scenario_ends_and_together_they_stay_within_the_limits() {
         let all = Scenario::ALL.map(|scenario| family(scenario, 15, 1, &|| ()).unwrap());
         let mean = |of: fn(&Family) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
         // The limits of the calibration, and two standard errors for this number of experiments and intervals.
