@@ -36,7 +36,7 @@ mod export {
 mod workload {
     pub use perfquilt_machine::workload::{
         BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind,
-        check_count, rounds, settings,
+        check_count, rounds, rows, settings,
     };
 
     mod line;

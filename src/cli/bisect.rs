@@ -19,11 +19,11 @@ use perfquilt_judge::bisect::{
     BisectOutcome, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Session,
 };
 use perfquilt_measure::run::bisect::bisect;
-use perfquilt_measure::run::commits::CommitStates;
+use perfquilt_measure::run::commits::CommitRevisions;
 use perfquilt_measure::run::prepare;
 use perfquilt_measure::run::releases::compare;
 use perfquilt_measure::run::request::{BisectRequest, DEFAULT_PRESET};
-use perfquilt_measure::run::revisions::SeriesStates;
+use perfquilt_measure::run::revisions::SeriesRevisions;
 use perfquilt_measure::run::sessions::Sessions;
 use perfquilt_measure::run::step::{CommitsHere, Side, side};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -420,7 +420,7 @@ fn search_series(
     let request = options.culprit.request(ws)?;
     let version = options.release.as_deref();
     let prepared = prepare(ws, version, progress)?;
-    let states = SeriesStates::new(&prepared, version, options.good, options.bad)?;
+    let states = SeriesRevisions::new(&prepared, version, options.good, options.bad)?;
     let mut finished = bisect(ws, &states, &request, progress)?;
     if options.outcome.is_some() {
         *session = Some(Sessions::of(ws).find(Some(&finished.name))?.session);
@@ -477,7 +477,7 @@ fn bisect_commits(context: &Context, arguments: &Commits) -> Result<()> {
     let progress = context.output.progress();
     let request = arguments.culprit.request(&ws)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
-    let states = CommitStates::new(&ws, releases, arguments.bare, progress)?;
+    let states = CommitRevisions::new(&ws, releases, arguments.bare, progress)?;
     let finished = bisect(&ws, &states, &request, progress)?;
     show(context, &arguments.report, &finished.outcome)?;
     require_decision(&finished.outcome)

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{
     BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind,
-    check_count, rounds, settings,
+    check_count, rounds, rows, settings,
 };
 use crate::server::Running;
 use perfquilt_config::Workload;
@@ -77,7 +77,12 @@ impl Client for LineClient {
         let rounds = rounds(servers.len(), block, true, &mut random, &mut slice)?;
         let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
         let transactions = self.settings.slice.into();
-        Ok(BlockSlices::of_rounds(&points, &rounds, transactions))
+        let nanoseconds = |slice: &Duration| slice.as_nanos() as f32;
+        Ok(BlockSlices {
+            time: rows(&points, &rounds, transactions, &nanoseconds),
+            rounds: rounds.len() as u64,
+            ..BlockSlices::default()
+        })
     }
 
     fn connect<'a>(

@@ -360,12 +360,12 @@ fn measure(
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = failed;
     let store = Store::open(&ws.results())?;
-    let asked = experiment::ExperimentRequest {
+    let request = experiment::ExperimentRequest {
         points: &measurable,
         data: &experiment::Data::new(),
         fresh,
     };
-    let measured = experiment::run(ws, preset, &asked, header, &store, progress);
+    let measured = experiment::run(ws, preset, &request, header, &store, progress);
     let (experiment, failed, stopped) = match measured {
         Ok(outcome) => (outcome.id, outcome.failed.into_iter().collect(), None),
         Err(error) => match store.current() {

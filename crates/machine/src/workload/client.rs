@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
 
 use super::environment::Environment;
 use crate::server::Running;
@@ -171,23 +170,6 @@ impl BlockSlices {
             | Meter::L1iMisses
             | Meter::BranchMisses
             | Meter::FrontendBound => &[],
-        }
-    }
-
-    /// Returns the slices of measured rounds of `transactions` each: the wall-clock times on `points`, in this order.
-    pub fn of_rounds(points: &[Point], rounds: &[Vec<Duration>], transactions: u64) -> Self {
-        let row = |(index, &point): (usize, &Point)| Slices {
-            point,
-            nanoseconds: rounds
-                .iter()
-                .map(|round| round[index].as_nanos() as f32)
-                .collect(),
-            transactions_per_slice: transactions,
-        };
-        BlockSlices {
-            time: points.iter().enumerate().map(row).collect(),
-            rounds: rounds.len() as u64,
-            ..BlockSlices::default()
         }
     }
 }

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
 use super::client::one;
-use super::rounds::rounds;
+use super::rounds::{rounds, rows};
 use super::{
     BlockSlices, Client, ClientFailure, Environment, Placement, Requests, TimedBlock, WorkloadKind,
     check_count, settings,
@@ -24,7 +24,6 @@ use crate::server::Running;
 use perfquilt_config::Workload;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::CLIENT_OPERATION;
-use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
 use perfquilt_system::process::{check_interrupted, processor_time};
 
@@ -539,16 +538,10 @@ fn alternate(
         &mut random,
         &mut |index, seed| slice(index, count, seed),
     )?;
-    let rows = |value: &dyn Fn(&Slice) -> Duration| -> Vec<Slices> {
-        let row = |(index, server): (usize, &Server)| Slices {
-            point: server.point,
-            nanoseconds: rounds
-                .iter()
-                .map(|round: &Vec<Slice>| value(&round[index]).as_nanos() as f32)
-                .collect(),
-            transactions_per_slice: count * threads,
-        };
-        servers.iter().enumerate().map(row).collect()
+    let points: Vec<Point> = servers.iter().map(|server| server.point).collect();
+    let rows = |value: &dyn Fn(&Slice) -> Duration| {
+        let nanoseconds = |slice: &Slice| value(slice).as_nanos() as f32;
+        rows(&points, &rounds, count * threads, &nanoseconds)
     };
     let has_cpu = rounds.iter().flatten().any(|slice| !slice.server.is_zero());
     Ok(BlockSlices {

@@ -32,7 +32,7 @@ pub use client::{
 pub use clients::{Clients, Serving};
 pub use environment::Environment;
 pub use placement::{Placement, allowed_cpus};
-pub use rounds::rounds;
+pub use rounds::{rounds, rows};
 pub use watch::HostMonitor;
 
 /// The kinds of workloads. A new kind is a file with its [`Client`] and a line here.

@@ -7,6 +7,8 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
 use super::{ClientFailure, TimedBlock};
+use perfquilt_model::observation::Slices;
+use perfquilt_model::point::Point;
 
 /// Minimum number of measured rounds of a block.
 const MIN_ROUNDS: usize = 2;
@@ -50,6 +52,25 @@ pub fn rounds<S: Clone + Default>(
         rounds.push(round()?);
     }
     Ok(rounds)
+}
+
+/// Returns one row per point from the slices of rounds, which are in the order of `points`; `nanoseconds` returns a slice's
+/// time, and each slice ran `transactions`.
+pub fn rows<S>(
+    points: &[Point],
+    rounds: &[Vec<S>],
+    transactions: u64,
+    nanoseconds: &dyn Fn(&S) -> f32,
+) -> Vec<Slices> {
+    let row = |(index, &point): (usize, &Point)| Slices {
+        point,
+        nanoseconds: rounds
+            .iter()
+            .map(|round| nanoseconds(&round[index]))
+            .collect(),
+        transactions_per_slice: transactions,
+    };
+    points.iter().enumerate().map(row).collect()
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub struct AdaptiveRunner<'a> {
     counter: Option<Counter>,
     layouts: Layouts,
     /// Whether `layouts` is final: the first server decides whether servers can be linked again.
-    settled: bool,
+    layouts_chosen: bool,
     header: ExperimentHeader,
     key: String,
     store: &'a Store,
@@ -115,7 +115,7 @@ impl<'a> AdaptiveRunner<'a> {
             workload,
             counter,
             layouts,
-            settled: layouts == Layouts::Off,
+            layouts_chosen: layouts == Layouts::Off,
             header,
             key: key.to_owned(),
             store,
@@ -128,13 +128,13 @@ impl<'a> AdaptiveRunner<'a> {
 
     /// Checks with one server whether servers can be linked again; the answer holds for all.
     fn settle(&mut self, built: &Built, progress: &dyn Progress) -> Result<()> {
-        if self.settled {
+        if self.layouts_chosen {
             return Ok(());
         }
         let one = candidate(Point::BASE, built, &self.header);
         let mut candidates = Candidates::from([(Point::BASE, one)]);
         self.layouts = vary_layouts(&self.preset, &mut candidates, progress)?;
-        self.settled = true;
+        self.layouts_chosen = true;
         self.header.harness = identity::harness(self.ws, self.counter.as_ref(), self.layouts)?;
         self.id = self.store.begin(&self.header, &self.key)?;
         self.collected = None;

@@ -19,7 +19,7 @@ pub enum Event {
         /// Its slices.
         measured: BlockSlices,
         /// The activity of the host meanwhile; `None` where there is no machine.
-        moment: Option<HostSample>,
+        sample: Option<HostSample>,
     },
     /// A workload was counted on all remaining servers.
     Counted {

@@ -188,11 +188,11 @@ impl<'a> ThisMachine<'a> {
                     warm_up_seconds: WARM_UP_SECONDS,
                     seed: block.seed.wrapping_add(place as u64),
                 };
-                if let Some((measured, moment)) = self.measure(&mut servers, &item, report)? {
+                if let Some((measured, sample)) = self.measure(&mut servers, &item, report)? {
                     report(Event::Timed {
                         workload: name.clone(),
                         measured,
-                        moment: Some(moment),
+                        sample: Some(sample),
                     })?;
                 }
             }
@@ -373,7 +373,7 @@ impl<'a> ThisMachine<'a> {
         let counter = self
             .counter
             .as_ref()
-            .ok_or_else(|| Error::internal("no counting meter was asked for"))?;
+            .ok_or_else(|| Error::internal("no counting meter was requested"))?;
         // Counting keeps all processors busy and would disturb another process that measures.
         let turn = self.turn()?;
         // By workload and point, since an event reports a whole workload.

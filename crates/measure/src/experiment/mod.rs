@@ -88,15 +88,15 @@ pub struct Outcome {
 pub fn run(
     ws: &Workspace,
     preset: &Preset,
-    asked: &ExperimentRequest<'_>,
+    request: &ExperimentRequest<'_>,
     header: ExperimentHeader,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
-    let points = asked.points;
+    let points = request.points;
     let (mut candidates, identical) = distinct(points, &header)?;
     for (point, candidate) in &mut candidates {
-        candidate.data = asked.data.get(point).cloned();
+        candidate.data = request.data.get(point).cloned();
     }
     let header = ExperimentHeader {
         identical,
@@ -105,7 +105,7 @@ pub fn run(
     let servers = Servers {
         points,
         candidates,
-        reuse: if asked.fresh {
+        reuse: if request.fresh {
             ReusePolicy::Repeat
         } else {
             ReusePolicy::Reuse
@@ -165,12 +165,12 @@ fn run_on(
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
-    let settled: Vec<Workload> = preset
+    let resolved: Vec<Workload> = preset
         .workloads
         .iter()
         .map(|name| preset.workload(&ws.config, name))
         .collect::<Result<_>>()?;
-    let workloads: Vec<&Workload> = settled.iter().collect();
+    let workloads: Vec<&Workload> = resolved.iter().collect();
     let layouts = vary_layouts(preset, &mut candidates, progress)?;
     if let Some(words) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
         progress.warn(&words);
@@ -202,13 +202,13 @@ fn run_on(
         fresh: reuse != ReusePolicy::Reuse,
         attempt: 1,
     };
-    let asked = planned(preset, &timed, &counted);
+    let requested = planned(preset, &timed, &counted);
     let identity = identity::of(ws, &header, preset, &workloads, points)?;
     if reuse == ReusePolicy::Reuse {
         let query = ReuseQuery {
             header: &header,
             identity: &identity,
-            planned: &asked,
+            planned: &requested,
         };
         let earlier = store.earlier(&header.release)?;
         // An experiment keeps the reused observations it began with, as long as they answer the request.
@@ -232,7 +232,7 @@ fn run_on(
         key = key.first(|key| Ok(!store.is_finished(&key.to_string())?))?;
     }
     let key = key.to_string();
-    let _claim = ExperimentLock::of(&ws.state(), &key)?;
+    let _lock = ExperimentLock::of(&ws.state(), &key)?;
     let measured: Vec<Point> = candidates.keys().copied().collect();
     let begun = store.begun(&key)?;
     let (mut failed_before, mut start_timeouts) = begun
@@ -252,13 +252,13 @@ fn run_on(
     let id = store.begin(&header, &key)?;
     store.identify(id, &identity)?;
     if candidates.is_empty() {
-        store.plan(id, &without_blocks(&asked))?;
+        store.plan(id, &without_blocks(&requested))?;
         return Ok(Outcome {
             id,
             failed: BTreeMap::new(),
         });
     }
-    let planned = stopping::plan(store, id, asked)?;
+    let planned = stopping::plan(store, id, requested)?;
 
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
     let blocks = plan(&Scope {

@@ -135,9 +135,9 @@ impl<'a> Recorder<'a> {
             Event::Timed {
                 workload,
                 measured,
-                moment,
+                sample,
             } => {
-                let observations = self.store_timed(block, &workload, measured, moment)?;
+                let observations = self.store_timed(block, &workload, measured, sample)?;
                 Ok(Recorded::Stored {
                     workload,
                     observations,
@@ -172,7 +172,7 @@ impl<'a> Recorder<'a> {
         block: &Block,
         workload: &str,
         measured: BlockSlices,
-        moment: Option<HostSample>,
+        sample: Option<HostSample>,
     ) -> Result<Vec<Observation>> {
         // Operation times and the slices themselves belong to the time meter.
         let with_time = self.readings.timed.contains(&Meter::Time)
@@ -250,7 +250,7 @@ impl<'a> Recorder<'a> {
                 workload,
                 direct: block.direct,
                 block: block.stored_as(0),
-                sample: moment,
+                sample,
                 discarded_rounds: measured.discarded_rounds,
             }),
             ..BlockResult::default()

@@ -57,7 +57,7 @@ impl ReuseQuery<'_> {
         origins: &[ReusedFrom],
         earlier: &[EarlierExperiment],
     ) -> bool {
-        let told = |origin: &ReusedFrom| {
+        let is_answered = |origin: &ReusedFrom| {
             let from = earlier
                 .iter()
                 .find(|other| other.header.experiment == origin.experiment);
@@ -68,13 +68,13 @@ impl ReuseQuery<'_> {
             })
         };
         let mut holding = origins.iter().filter(|origin| origin.stale.is_none());
-        holding.all(told)
+        holding.all(is_answered)
     }
 
     /// Returns the points to measure when the observations of `origins` are reused: the points of the remaining
     /// effects, the release and its control. Empty when `origins` cover all effects.
     pub(super) fn left(&self, origins: &[ReusedFrom]) -> BTreeSet<Point> {
-        let told = |pair: &BTreeSet<Point>| {
+        let is_answered = |pair: &BTreeSet<Point>| {
             origins
                 .iter()
                 .filter(|origin| origin.stale.is_none())
@@ -83,7 +83,7 @@ impl ReuseQuery<'_> {
         let mut left: BTreeSet<Point> = self
             .pairs()
             .into_iter()
-            .filter(|pair| !told(pair))
+            .filter(|pair| !is_answered(pair))
             .flatten()
             .collect();
         if !left.is_empty() {
@@ -432,7 +432,7 @@ mod tests {
         let old = [earlier("old", &all)];
         let (origins, _) = ask(&all, &old);
         let (header, identity) = (header("new", &all), identity(&all));
-        let told = |planned: &[PlannedBlocks], earlier: &[EarlierExperiment]| {
+        let is_answered = |planned: &[PlannedBlocks], earlier: &[EarlierExperiment]| {
             let question = ReuseQuery {
                 header: &header,
                 identity: &identity,
@@ -440,15 +440,15 @@ mod tests {
             };
             question.is_answered_by(&origins, earlier)
         };
-        assert!(told(&planned(12), &old) && told(&planned(6), &old));
-        assert!(!told(&planned(13), &old));
+        assert!(is_answered(&planned(12), &old) && is_answered(&planned(6), &old));
+        assert!(!is_answered(&planned(13), &old));
         let both = [
             planned(12),
             vec![PlannedBlocks::fixed("load", Meter::Cpu, 12)],
         ]
         .concat();
-        assert!(!told(&both, &old));
-        assert!(!told(&planned(12), &[]));
+        assert!(!is_answered(&both, &old));
+        assert!(!is_answered(&planned(12), &[]));
         // Stale figures cover no effect.
         let stale = ReusedFrom {
             stale: Some("other".into()),

@@ -41,7 +41,7 @@ fn cost(point: Point) -> f64 {
 #[derive(Default)]
 struct Simulation {
     /// Requested blocks, as (kind, number, workloads).
-    asked: Vec<(Reading, u32, Vec<String>)>,
+    measured: Vec<(Reading, u32, Vec<String>)>,
     /// The requested points of each block.
     points: Vec<Vec<Point>>,
     /// A workload on which restarts shift servers ten times as much.
@@ -61,7 +61,7 @@ impl Executor for Simulation {
         transactions: &BTreeMap<String, u64>,
         report: &mut Report<'_>,
     ) -> Result<()> {
-        self.asked
+        self.measured
             .push((block.reading, block.number, block.workloads.clone()));
         self.points.push(block.points.clone());
         let mut points = block.points.clone();
@@ -100,7 +100,7 @@ impl Executor for Simulation {
                 Reading::Timed => Event::Timed {
                     workload: workload.clone(),
                     measured: measured(&points, &shift, &mut random),
-                    moment: None,
+                    sample: None,
                 },
                 Reading::Counted => Event::Counted {
                     workload: workload.clone(),
@@ -298,7 +298,7 @@ fn a_stopped_run_is_taken_up_where_it_stopped() {
     let mut second = Simulation::default();
     fixture.run(&mut second, 6, 1).1.unwrap();
     let done = |simulation: &Simulation| -> usize {
-        simulation.asked.iter().map(|(_, _, w)| w.len()).sum()
+        simulation.measured.iter().map(|(_, _, w)| w.len()).sum()
     };
     // Seven workloads of fourteen were stored; the store refuses duplicate values.
     assert_eq!(done(&second), 7);
@@ -317,7 +317,7 @@ fn more_blocks_go_on_with_the_same_experiment() {
     fixture.run(&mut Simulation::default(), 4, 0).1.unwrap();
     let mut more = Simulation::default();
     fixture.run(&mut more, 6, 0).1.unwrap();
-    let numbers: Vec<u32> = more.asked.iter().map(|(_, number, _)| *number).collect();
+    let numbers: Vec<u32> = more.measured.iter().map(|(_, number, _)| *number).collect();
     assert_eq!(numbers, [4, 5]);
 }
 
@@ -366,11 +366,11 @@ fn rounds_that_were_left_out_are_told() {
     let fixture = Fixture::new();
     fixture.run(&mut Simulation::default(), 4, 0).1.unwrap();
     let left_out = fixture.supplement().left_out;
-    let told: Vec<(&str, u64)> = left_out
+    let discarded: Vec<(&str, u64)> = left_out
         .iter()
         .map(|left| (left.workload.as_str(), left.count))
         .collect();
-    assert_eq!(told, [("x", 12), ("y", 12)]);
+    assert_eq!(discarded, [("x", 12), ("y", 12)]);
 }
 
 #[test]
@@ -463,7 +463,7 @@ fn adaptive() -> Fixture {
 }
 
 fn timed_blocks(simulation: &Simulation) -> Vec<u32> {
-    let timed = simulation.asked.iter().filter(|a| a.0 == Reading::Timed);
+    let timed = simulation.measured.iter().filter(|a| a.0 == Reading::Timed);
     timed.map(|(_, number, _)| *number).collect()
 }
 
@@ -489,7 +489,7 @@ fn an_experiment_ends_when_its_intervals_are_narrow_enough() {
     for budget in [200, 300] {
         let mut again = Simulation::default();
         fixture.run(&mut again, budget, 2).1.unwrap();
-        assert!(again.asked.is_empty());
+        assert!(again.measured.is_empty());
     }
 }
 
@@ -499,7 +499,7 @@ fn an_interrupted_experiment_ends_with_the_same_blocks() {
     let mut through = Simulation::default();
     whole.run(&mut through, 200, 1).1.unwrap();
     let parts = adaptive();
-    let mut asked = Vec::new();
+    let mut measured = Vec::new();
     for _ in 0..1000 {
         let mut simulation = Simulation {
             // Two blocks, of two workloads each.
@@ -507,7 +507,7 @@ fn an_interrupted_experiment_ends_with_the_same_blocks() {
             ..Simulation::default()
         };
         let end = parts.run(&mut simulation, 200, 1).1;
-        asked.extend(simulation.asked);
+        measured.extend(simulation.measured);
         if end.is_ok() {
             break;
         }

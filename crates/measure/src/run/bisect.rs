@@ -108,7 +108,7 @@ pub(super) struct BisectRun<'a> {
     servers: BTreeMap<usize, Built>,
     names: BTreeMap<usize, ServerIds>,
     /// The number of states of every stored block that the engine has, by experiment and block number.
-    told: BTreeMap<(String, u32), usize>,
+    imported: BTreeMap<(String, u32), usize>,
     /// The whole errors of the unusable states.
     errors: BTreeMap<usize, Error>,
     describe: fn(&Question, &Decision) -> String,
@@ -175,7 +175,7 @@ impl<'a> BisectRun<'a> {
             store,
             servers: BTreeMap::new(),
             names,
-            told: BTreeMap::new(),
+            imported: BTreeMap::new(),
             describe: request.describe,
             errors: BTreeMap::new(),
             progress,
@@ -200,13 +200,13 @@ impl<'a> BisectRun<'a> {
                 && let Some(source) = &block.source
             {
                 let place = (source.clone(), block.number);
-                self.told.insert(place, block.values.len());
+                self.imported.insert(place, block.values.len());
             }
         }
         for (place, built) in cached {
-            self.have(place, &built)?;
+            self.add_server(place, &built)?;
             if is_new {
-                self.tell(Event::Built {
+                self.record(Event::Built {
                     state: place,
                     identity: built.identity.clone(),
                     seconds: 0.0,
@@ -224,7 +224,7 @@ impl<'a> BisectRun<'a> {
     }
 
     /// Registers the server of a state.
-    fn have(&mut self, state: usize, built: &Built) -> Result<()> {
+    fn add_server(&mut self, state: usize, built: &Built) -> Result<()> {
         self.runner.add(state, built, self.progress)?;
         let names = self.names.entry(state).or_default();
         names.key = Some(built.key.clone());
@@ -234,7 +234,7 @@ impl<'a> BisectRun<'a> {
     }
 
     /// Applies an event to the engine, records it in the session, and reports new decisions.
-    fn tell(&mut self, event: Event) -> Result<()> {
+    fn record(&mut self, event: Event) -> Result<()> {
         let before = self.engine.path().len();
         self.engine.apply(&event);
         self.kept.session.events.push(event);
@@ -250,7 +250,7 @@ impl<'a> BisectRun<'a> {
         let mut blocks = self.runner.blocks(numbers.start)?;
         blocks.retain(|values| numbers.contains(&values.number));
         for values in blocks {
-            self.tell(Event::Block(block(None, values, seconds)))?;
+            self.record(Event::Block(block(None, values, seconds)))?;
         }
         Ok(())
     }
@@ -270,11 +270,15 @@ impl<'a> BisectRun<'a> {
             for values in known.blocks {
                 let place = (known.experiment.clone(), values.number);
                 let states = values.costs.len();
-                if self.told.get(&place).is_some_and(|told| *told >= states) {
+                if self
+                    .imported
+                    .get(&place)
+                    .is_some_and(|imported| *imported >= states)
+                {
                     continue;
                 }
-                self.told.insert(place, states);
-                self.tell(Event::Block(block(
+                self.imported.insert(place, states);
+                self.record(Event::Block(block(
                     Some(known.experiment.clone()),
                     values,
                     0.0,
@@ -282,7 +286,7 @@ impl<'a> BisectRun<'a> {
             }
         }
         if self.kept.session.events.len() > before {
-            self.tell(Event::Imported)
+            self.record(Event::Imported)
         } else {
             Ok(())
         }
@@ -308,8 +312,8 @@ impl<'a> BisectRun<'a> {
     fn build(&mut self, state: usize) -> Result<()> {
         match self.make(state) {
             Ok((built, seconds)) => {
-                self.have(state, &built)?;
-                self.tell(Event::Built {
+                self.add_server(state, &built)?;
+                self.record(Event::Built {
                     state,
                     identity: built.identity.clone(),
                     seconds,
@@ -341,7 +345,7 @@ impl<'a> BisectRun<'a> {
     fn unusable(&mut self, state: usize, error: Error, crashed: bool) -> Result<()> {
         let reason = error.to_string();
         self.errors.insert(state, error);
-        self.tell(Event::Unusable {
+        self.record(Event::Unusable {
             state,
             reason,
             crashed,
@@ -353,7 +357,7 @@ impl<'a> BisectRun<'a> {
         for &state in states {
             if !self.servers.contains_key(&state) {
                 let (built, _) = self.make(state)?;
-                self.have(state, &built)?;
+                self.add_server(state, &built)?;
             }
         }
         Ok(())
@@ -381,13 +385,13 @@ impl<'a> BisectRun<'a> {
         // base ends the measurement.
         let failed = measured.map_err(|error| match error.kind() {
             Kind::Bench if states.contains(&0) => {
-                let told = self.unmeasured(0, &error);
+                let fault = self.unmeasured(0, &error);
                 // The cause may be outside the server, such as a full disk.
                 match error.hint_text() {
                     Some(hint) => {
-                        told.hint(format!("{hint}; or {}", self.states.another_end("good")))
+                        fault.hint(format!("{hint}; or {}", self.states.another_end("good")))
                     }
-                    None => told,
+                    None => fault,
                 }
             }
             _ => error,
@@ -430,7 +434,7 @@ impl<'a> BisectRun<'a> {
             } else {
                 culprit.functions
             };
-            self.tell(Event::Explained(Explanation {
+            self.record(Event::Explained(Explanation {
                 from,
                 to,
                 files: self.files(&trees.0, &trees.1)?,
@@ -455,7 +459,7 @@ impl<'a> BisectRun<'a> {
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
             Err(error) => {
                 self.progress
-                    .warn(&format!("which {what} it is cannot be told: {error}"));
+                    .warn(&format!("cannot determine which {what} it is: {error}"));
                 Ok(None)
             }
         }

@@ -18,7 +18,7 @@ use perfquilt_patches::upstream::{self, Release};
 use perfquilt_system::git::{Git, nul_separated};
 
 /// Upstream's commits from one release to the next, first parents only.
-pub struct CommitStates<'a> {
+pub struct CommitRevisions<'a> {
     ws: &'a Workspace,
     from: Release,
     to: Release,
@@ -38,7 +38,7 @@ struct Commit {
     title: String,
 }
 
-impl<'a> CommitStates<'a> {
+impl<'a> CommitRevisions<'a> {
     /// Lists the commits between the releases called `old` and `new`, which come from one git repository; with
     /// `bare`, without the series.
     ///
@@ -98,7 +98,7 @@ impl<'a> CommitStates<'a> {
             title: commit.title.clone(),
             tree: tree(&commit.tree),
         }));
-        Ok(CommitStates {
+        Ok(CommitRevisions {
             ws,
             from,
             to,
@@ -138,7 +138,7 @@ impl<'a> CommitStates<'a> {
     }
 }
 
-impl Revisions for CommitStates<'_> {
+impl Revisions for CommitRevisions<'_> {
     fn release(&self) -> &str {
         &self.from.name
     }
@@ -154,10 +154,10 @@ impl Revisions for CommitStates<'_> {
             None => {
                 let tree = self.tree(state);
                 // Other errors may pass on the next attempt.
-                let settled = tree
+                let is_known = tree
                     .as_ref()
                     .map_or_else(|error| error.kind() == Kind::Series, |_| true);
-                if settled {
+                if is_known {
                     self.trees.borrow_mut().insert(state, tree.clone());
                 }
                 tree

@@ -97,7 +97,7 @@ pub fn compare(
         latest_key(&store, name)?
     };
     let key = key.to_string();
-    let _claim = ExperimentLock::of(&ws.state(), &key)?;
+    let _lock = ExperimentLock::of(&ws.state(), &key)?;
     let mut runner = AdaptiveRunner::open(
         ws,
         &request.preset,

@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn further_commands_build_and_measure_alike() {
         let options = |request: BisectRequest| (request.with_preset(), request.with_recipe());
-        let told = |run: &str, profile: &str| (run.to_owned(), profile.to_owned());
-        assert_eq!(options(request("quick", None)), told("", ""));
+        let both = |run: &str, profile: &str| (run.to_owned(), profile.to_owned());
+        assert_eq!(options(request("quick", None)), both("", ""));
         assert_eq!(
             options(request("long", None)),
-            told(" --preset long", " --recipe make")
+            both(" --preset long", " --recipe make")
         );
         let (run, _) = options(request("long", Some("slow")));
         assert_eq!(run, " --preset long --recipe slow");

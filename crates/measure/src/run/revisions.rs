@@ -42,14 +42,14 @@ pub trait Revisions {
 
 /// The points of a series from one to another.
 #[derive(Debug)]
-pub struct SeriesStates<'a> {
+pub struct SeriesRevisions<'a> {
     prepared: &'a Prepared,
     version: Option<String>,
     good: usize,
     states: Vec<State>,
 }
 
-impl<'a> SeriesStates<'a> {
+impl<'a> SeriesRevisions<'a> {
     /// Selects the points from `good` (by default the bare release) to `bad` (by default the whole series).
     /// `version` is the release the user named, if any.
     ///
@@ -97,7 +97,7 @@ impl<'a> SeriesStates<'a> {
                 })
             })
             .collect::<Result<_>>()?;
-        Ok(SeriesStates {
+        Ok(SeriesRevisions {
             prepared,
             version: version.map(str::to_owned),
             good,
@@ -106,7 +106,7 @@ impl<'a> SeriesStates<'a> {
     }
 }
 
-impl Revisions for SeriesStates<'_> {
+impl Revisions for SeriesRevisions<'_> {
     fn release(&self) -> &str {
         &self.prepared.release.name
     }

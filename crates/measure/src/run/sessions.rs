@@ -223,7 +223,7 @@ mod tests {
     }
 
     /// Opens the session, applies `events` and writes it; returns its name, and whether it is fresh.
-    fn told(
+    fn record(
         (sessions, store): &(Sessions, Store),
         context: &str,
         fresh: bool,
@@ -239,10 +239,10 @@ mod tests {
     fn a_session_goes_on_unless_it_is_over() {
         let folder = tempfile::tempdir().unwrap();
         let sessions = sessions(folder.path());
-        let open = |fresh, events: &[Event]| told(&sessions, "here", fresh, events);
+        let open = |fresh, events: &[Event]| record(&sessions, "here", fresh, events);
         let (first, _) = open(false, &[]);
         assert_eq!(open(false, &[]), (first.clone(), false));
-        let (elsewhere, _) = told(&sessions, "another recipe", false, &[]);
+        let (elsewhere, _) = record(&sessions, "another recipe", false, &[]);
         assert_ne!(elsewhere, first);
         // A fresh request does not continue a session that may use stored measurements; any request continues a
         // fresh one.
@@ -276,22 +276,22 @@ mod tests {
     fn what_a_removed_session_measured_is_not_taken_for_another_ones_own() {
         let folder = tempfile::tempdir().unwrap();
         let all = sessions(folder.path());
-        let (first, _) = told(&all, "here", true, &[]);
+        let (first, _) = record(&all, "here", true, &[]);
         let (sessions, store) = &all;
         let header = ExperimentHeader::new("toy-1", "make");
         store.begin(&header, &key(&first)).unwrap();
         std::fs::remove_file(sessions.path(&first)).unwrap();
         let second = format!("{first}-2");
-        assert_eq!(told(&all, "here", true, &[]), (second.clone(), true));
+        assert_eq!(record(&all, "here", true, &[]), (second.clone(), true));
         // A fresh session continues like any other.
-        assert_eq!(told(&all, "here", false, &[]), (second, true));
+        assert_eq!(record(&all, "here", false, &[]), (second, true));
     }
 
     #[test]
     fn what_is_no_session_is_not_listed() {
         let folder = tempfile::tempdir().unwrap();
         let all = sessions(folder.path());
-        let (name, _) = told(&all, "here", false, &[]);
+        let (name, _) = record(&all, "here", false, &[]);
         let (sessions, _) = &all;
         for file in ["old_one.json", ".json", "notes.txt"] {
             std::fs::copy(sessions.path(&name), sessions.folder.join(file)).unwrap();

@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_step_that_cannot_be_told_says_why() {
-        let told = |how| {
+        let side_of = |how| {
             let after = 4;
             answer(&[Decision { after, how }])
         };
@@ -217,11 +217,11 @@ mod tests {
             state,
             reason: reason.clone(),
         };
-        assert_eq!(told(skipped(1)), Some(Side::Unknown(reason.clone())));
-        assert_eq!(told(skipped(2)), None);
+        assert_eq!(side_of(skipped(1)), Some(Side::Unknown(reason.clone())));
+        assert_eq!(side_of(skipped(2)), None);
         // Two changes that reach the size only together.
-        let named = told(DecisionKind::Named { from: 0, to: 2 });
+        let named = side_of(DecisionKind::Named { from: 0, to: 2 });
         assert!(matches!(named, Some(Side::Unknown(why)) if why.contains("neither part")));
-        assert_eq!(told(DecisionKind::Named { from: 0, to: 1 }), None);
+        assert_eq!(side_of(DecisionKind::Named { from: 0, to: 1 }), None);
     }
 }

@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use serde::Deserialize;
 
 use super::client::one;
-use super::rounds::rounds;
+use super::rounds::{rounds, rows};
 use super::{
     BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind,
     check_count, settings,
@@ -21,7 +21,6 @@ use super::{
 use crate::server::Running;
 use perfquilt_config::Workload;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
 use perfquilt_system::process::{Command, Output};
 
@@ -278,13 +277,8 @@ pub(super) fn interleave(
 
 /// Returns the slices of all rounds, one row per round, by point.
 fn block_slices(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> BlockSlices {
-    let rows = |transactions: u64, value: &dyn Fn(&Slice) -> f32| -> Vec<Slices> {
-        let row = |(index, &point): (usize, &Point)| Slices {
-            point,
-            nanoseconds: rounds.iter().map(|round| value(&round[index])).collect(),
-            transactions_per_slice: transactions,
-        };
-        points.iter().enumerate().map(row).collect()
+    let rows = |transactions: u64, value: &dyn Fn(&Slice) -> f32| {
+        rows(points, rounds, transactions, value)
     };
     // The block's value skips slices without processor time; only a kernel that reports none at all yields no rows.
     let has_cpu = rounds.iter().flatten().any(|slice| slice.cpu.is_some());
